@@ -1,6 +1,6 @@
-//! Addresses, ports and listeners as they are written.
+//! Parser for addresses, ports and listeners.
 //!
-//! Text in, value or cause and fix out; where the text stood is the caller's matter.
+//! Returns a value, or a message and a fix; the caller adds the position.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -8,7 +8,7 @@ use weir_model::{Family, Listener, Mark, Network, Ports, Protocol};
 
 use crate::code::Code;
 
-/// Why a text is no address, port or listener.
+/// Why a text is not a valid address, port or listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub(crate) code: Code,
@@ -26,9 +26,9 @@ impl Refusal {
     }
 }
 
-const ZONE: &str = "leave the zone out; an address that needs one cannot be used";
+const ZONE: &str = "remove the zone; addresses that need one are not supported";
 
-/// `ADDRESS`, `ADDRESS:PORT`, with IPv6 in brackets where a port follows.
+/// Parses `ADDRESS` or `ADDRESS:PORT`; IPv6 addresses with a port need brackets.
 pub(crate) fn server(text: &str) -> Result<(IpAddr, Option<u16>), Refusal> {
     if let Ok(address) = text.parse::<IpAddr>() {
         return usable(text, address).map(|address| (address, None));
@@ -41,7 +41,7 @@ pub(crate) fn server(text: &str) -> Result<(IpAddr, Option<u16>), Refusal> {
     }
 }
 
-/// Host and port of a server that is written by its name.
+/// Host name and port, if the text is a host name.
 pub(crate) fn server_name(text: &str) -> Option<(&str, Option<u16>)> {
     let (host, port) = text
         .split_once(':')
@@ -53,12 +53,12 @@ pub(crate) fn server_name(text: &str) -> Option<(&str, Option<u16>)> {
     is_name.then_some((host, port.and_then(|port| port.parse().ok())))
 }
 
-/// What a listener of a proxy service may be beyond a layer 4 one: all addresses. What it may not be, its reader says.
+/// Parses a listener of a proxy service, which may be an unspecified address. The caller checks the other restrictions.
 pub(crate) fn proxy_listener(text: &str) -> Result<Listener, Refusal> {
     listener_at(text, true)
 }
 
-/// `ADDRESS` or `ADDRESS/LENGTH`.
+/// Parses `ADDRESS` or `ADDRESS/LENGTH`.
 pub(crate) fn network(text: &str) -> Result<Network, Refusal> {
     let (host, length) = text
         .split_once('/')
@@ -72,20 +72,20 @@ pub(crate) fn network(text: &str) -> Result<Network, Refusal> {
     let prefix = prefix.ok_or_else(|| {
         Refusal::new(
             Code::BadAddress,
-            format!("`{text}` has no prefix length that {host} can have"),
+            format!("invalid prefix length in `{text}`"),
             format!("write \"{host}/N\" with N from 0 to {most}"),
         )
     })?;
     Ok(Network { address, prefix })
 }
 
-/// What a layer 4 service may listen on.
+/// Listener of a layer 4 service.
 pub(crate) enum Listening {
     Address(Listener),
     Mark(Mark),
 }
 
-/// `[tcp/|udp/]ADDRESS:PORT`, `:A-B` or `:*`; `fwmark/N`, `fwmark6/N`.
+/// Parses `[tcp/|udp/]ADDRESS:PORT`, with `A-B` or `*` for PORT; `fwmark/N`, `fwmark6/N`.
 pub(crate) fn listening(text: &str) -> Result<Listening, Refusal> {
     let family = match text.split_once('/') {
         Some(("fwmark", _)) => Family::V4,
@@ -98,8 +98,8 @@ pub(crate) fn listening(text: &str) -> Result<Listening, Refusal> {
         Ok(mark) if plain => Ok(Listening::Mark(Mark { mark, family })),
         _ => Err(Refusal::new(
             Code::BadListener,
-            format!("`{text}` names no firewall mark"),
-            "write a number from 1 to 4294967295 behind the slash",
+            format!("invalid firewall mark in `{text}`"),
+            "write a number from 1 to 4294967295 after the slash",
         )),
     }
 }
@@ -121,11 +121,13 @@ fn listener_at(text: &str, all: bool) -> Result<Listener, Refusal> {
     let address = match (address.is_unspecified(), all) {
         (true, true) => address,
         (true, false) => {
-            let message = format!("`{text}` names no address, and layer 4 forwarding needs one");
+            let message = format!(
+                "`{text}` is the unspecified address, and layer 4 forwarding needs a specific one"
+            );
             return Err(Refusal::new(
                 Code::BadAddress,
                 message,
-                "list each VIP; only forward = \"proxy\" listens on all",
+                "list each VIP; only forward = \"proxy\" can listen on all addresses",
             ));
         }
         (false, _) => usable(text, address)?,
@@ -141,7 +143,7 @@ fn without_port(text: &str, fix: impl Into<String>) -> Refusal {
     Refusal::new(Code::BadListener, format!("`{text}` has no port"), fix)
 }
 
-/// The protocol in front of a listener's address, and the rest.
+/// Splits a listener into protocol and address.
 fn protocol_of(text: &str) -> Result<(Protocol, &str), Refusal> {
     let (code, message, fix) = match text.split_once('/') {
         None => return Ok((Protocol::Tcp, text)),
@@ -149,38 +151,38 @@ fn protocol_of(text: &str) -> Result<(Protocol, &str), Refusal> {
         Some(("udp", rest)) => return Ok((Protocol::Udp, rest)),
         Some(("fwmark" | "fwmark6", _)) => (
             Code::BadListener,
-            format!("`{text}`: a proxy has sockets, and a firewall mark none"),
-            "list addresses and ports, or use a layer 4 forward".to_owned(),
+            format!("`{text}`: proxy services cannot listen on firewall marks"),
+            "list addresses and ports, or use a layer 4 forwarding method".to_owned(),
         ),
         Some(("sctp", _)) => (
             Code::NotBuilt,
-            format!("`{text}`: SCTP is not built yet"),
-            "listen with tcp/ or udp/".to_owned(),
+            format!("`{text}`: SCTP is not implemented yet"),
+            "use tcp/ or udp/".to_owned(),
         ),
         Some((other, rest))
             if other.parse::<IpAddr>().is_err() && (rest.contains(':') || rest.contains('.')) =>
         {
             (
                 Code::BadListener,
-                format!("`{other}` is no protocol that a listener can have"),
+                format!("unknown listener protocol `{other}`"),
                 format!("write \"tcp/{rest}\" or \"udp/{rest}\""),
             )
         }
         Some(_) => (
             Code::BadListener,
-            format!("`{text}` names a network, and a listener is one address"),
+            format!("`{text}` is a network; a listener is a single address"),
             "write ADDRESS:PORT, without a prefix length".to_owned(),
         ),
     };
     Err(Refusal::new(code, message, fix))
 }
 
-/// `A-B` or `A`, as first and last port.
+/// Parses `A-B` or `A`; returns first and last port.
 pub(crate) fn port_range(text: &str) -> Result<(u16, u16), Refusal> {
     match ports(text)? {
         Ports::Any => Err(Refusal::new(
             Code::BadPort,
-            "`*` is no range here",
+            "`*` is not allowed here",
             "write \"20000-32767\"",
         )),
         ports => Ok(ports.bounds()),
@@ -214,33 +216,33 @@ fn port(text: &str) -> Result<u16, Refusal> {
     match text.parse::<u16>() {
         Ok(0) => Err(Refusal::new(
             Code::BadPort,
-            "port 0 belongs to nobody",
+            "port 0 is not allowed",
             "ports are 1 to 65535",
         )),
         Ok(port) if plain => Ok(port),
         _ if text.is_empty() => Err(Refusal::new(
             Code::BadPort,
-            "there is no port after the colon",
+            "missing port after the colon",
             "ports are 1 to 65535",
         )),
         _ if plain => Err(Refusal::new(
             Code::BadPort,
-            format!("there is no port {text}"),
+            format!("port {text} is out of range"),
             "ports are 1 to 65535",
         )),
         _ => Err(Refusal::new(
             Code::BadPort,
-            format!("`{text}` is no port"),
+            format!("`{text}` is not a port number"),
             "write a number from 1 to 65535",
         )),
     }
 }
 
-/// Host and port of `HOST[:PORT]`; brackets around the host are taken off.
+/// Splits `HOST[:PORT]`; brackets around the host are removed.
 fn split(text: &str) -> Result<(&str, Option<&str>), Refusal> {
     if let Some(rest) = text.strip_prefix('[') {
         let Some((host, tail)) = rest.split_once(']') else {
-            let message = format!("`{text}` has a bracket that does not close");
+            let message = format!("missing `]` in `{text}`");
             return Err(Refusal::new(
                 Code::BadAddress,
                 message,
@@ -251,7 +253,7 @@ fn split(text: &str) -> Result<(&str, Option<&str>), Refusal> {
             Some(port) => Ok((host, Some(port))),
             None if tail.is_empty() => Ok((host, None)),
             None => {
-                let message = format!("`{tail}` after the bracket is neither a port nor nothing");
+                let message = format!("unexpected `{tail}` after the bracket");
                 Err(Refusal::new(
                     Code::BadAddress,
                     message,
@@ -266,7 +268,7 @@ fn split(text: &str) -> Result<(&str, Option<&str>), Refusal> {
             .split_once(':')
             .map_or((text, None), |(host, port)| (host, Some(port)))),
         _ => {
-            // With one part taken off it may be an address: then only the brackets are missing.
+            // If the part before the last colon is an address, only the brackets are missing.
             let fix = match text.rsplit_once(':') {
                 _ if text.contains('%') => ZONE.to_owned(),
                 Some((host, port)) if host.parse::<Ipv6Addr>().is_ok() => {
@@ -276,7 +278,7 @@ fn split(text: &str) -> Result<(&str, Option<&str>), Refusal> {
             };
             Err(Refusal::new(
                 Code::BadAddress,
-                format!("`{text}` is no IPv6 address"),
+                format!("`{text}` is not an IPv6 address"),
                 fix,
             ))
         }
@@ -285,12 +287,12 @@ fn split(text: &str) -> Result<(&str, Option<&str>), Refusal> {
 
 fn ip(host: &str) -> Result<IpAddr, Refusal> {
     host.parse().map_err(|_| {
-        let message = format!("`{host}` is no IP address");
+        let message = format!("`{host}` is not an IP address");
         let name = host.contains(|c: char| c.is_ascii_alphabetic()) && !host.contains(':');
         let fix = if host.contains('%') {
             ZONE
         } else if name {
-            "write the address itself; names are not looked up"
+            "write the IP address; host names are not resolved here"
         } else {
             "an IPv4 address has four numbers from 0 to 255, as in 192.0.2.10"
         };
@@ -298,7 +300,7 @@ fn ip(host: &str) -> Result<IpAddr, Refusal> {
     })
 }
 
-/// Refuses what no single machine can own, or what the routing table alone cannot reach.
+/// Rejects addresses that no single machine can own, and those that need an interface.
 fn usable(text: &str, address: IpAddr) -> Result<IpAddr, Refusal> {
     let refuse = |what: &str, fix: String| {
         Err(Refusal::new(
@@ -313,11 +315,11 @@ fn usable(text: &str, address: IpAddr) -> Result<IpAddr, Refusal> {
         address if address.is_multicast() => refuse("a multicast address", unicast()),
         IpAddr::V4(v4) if v4.is_broadcast() => refuse("the broadcast address", unicast()),
         IpAddr::V6(v6) if v6.is_unicast_link_local() => refuse(
-            "link-local, and means nothing without an interface",
-            "use a global or unique local one".to_owned(),
+            "a link-local address, which requires an interface",
+            "use a global or unique local address".to_owned(),
         ),
         IpAddr::V6(v6) => match v6.to_ipv4_mapped() {
-            Some(v4) => refuse("an IPv4 address in IPv6 clothes", format!("write {v4}")),
+            Some(v4) => refuse("an IPv4-mapped IPv6 address", format!("write {v4}")),
             None => Ok(address),
         },
         IpAddr::V4(_) => Ok(address),
@@ -338,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_with_and_without_port() {
+    fn server_address_parses_with_and_without_port() {
         let v6: IpAddr = "2001:db8::5".parse().unwrap();
         let v4: IpAddr = "10.0.0.5".parse().unwrap();
         assert_eq!(server("10.0.0.5"), Ok((v4, None)));
@@ -349,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_bracket_is_shown_where_it_belongs() {
+    fn missing_ipv6_brackets_are_suggested() {
         let refusal = listener("2001:db8:0:0:0:0:0:1:80").unwrap_err();
         assert_eq!(
             refusal.fix.as_deref(),
@@ -358,13 +360,13 @@ mod tests {
     }
 
     #[test]
-    fn a_range_of_one_port_is_that_port() {
+    fn one_port_range_equals_single_port() {
         assert_eq!(listener("192.0.2.1:80-80").unwrap().ports, Ports::One(80));
     }
 
     proptest! {
         #[test]
-        fn a_listener_reads_back_as_it_prints(v6: bool, bits: u128, udp: bool, first in 1u16.., last in 1u16..) {
+        fn listener_display_round_trips(v6: bool, bits: u128, udp: bool, first in 1u16.., last in 1u16..) {
             let address = if v6 { IpAddr::V6(bits.into()) } else { IpAddr::V4((bits as u32).into()) };
             prop_assume!(usable("", address).is_ok());
             let ports = if first < last { Ports::Range(first, last) } else { Ports::One(first) };
@@ -374,7 +376,7 @@ mod tests {
         }
 
         #[test]
-        fn no_text_panics(text in "\\PC{0,24}") {
+        fn arbitrary_text_does_not_panic(text in "\\PC{0,24}") {
             let _ = (server(&text), listener(&text), port_range(&text));
         }
     }

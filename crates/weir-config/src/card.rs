@@ -1,4 +1,5 @@
-//! The manual's cards, one for each key: syntax, purpose, default, example; made from the catalog. And its page of codes.
+//! Generates the manual's configuration reference (syntax, purpose, default and example of each key) and its page of
+//! diagnostic codes from the catalog.
 
 use crate::catalog;
 use crate::code::{Code, Explanation, Severity};
@@ -18,9 +19,10 @@ pub fn cards() -> Vec<(String, String)> {
 /// The page of `docs/manual/` that lists every code.
 pub fn codes() -> String {
     let mut out = String::from(
-        "# Codes of diagnostics\n\nWhat `weir check`, `plan`, `run` and `reload` report about a configuration has a code. Errors (E) refuse \
-         the file, warnings (W)\nare legal and suspicious, and fail `weir check --strict`; notes (N) inform. `weir explain E016` prints an \
-         entry of this page, with\n`--json` as JSON. A code is never given to another mistake.\n",
+        "# Diagnostic codes\n\n`weir check`, `plan`, `run` and `reload` report problems of a configuration with these \
+         codes. Errors (E) reject the\nfile. Warnings (W) are legal but suspicious, and fail `weir check --strict`. \
+         Notes (N) are informational.\n`weir explain E016` prints an entry of this page, with `--json` as JSON. Codes \
+         are never reused.\n",
     );
     let sections = [
         ("Errors", Severity::Error),
@@ -35,7 +37,7 @@ pub fn codes() -> String {
         for code in all {
             let Explanation { title, cause, fix } = code.explanation();
             out.push_str(&format!(
-                "\n### {code}\n\n{title} {cause}\n\n- To do: {fix}\n"
+                "\n### {code}\n\n{title} {cause}\n\n- Fix: {fix}\n"
             ));
         }
     }
@@ -44,10 +46,10 @@ pub fn codes() -> String {
 
 fn index() -> String {
     let mut out = String::from(
-        "# Configuration\n\nOne file, `/etc/weir/weir.toml`, read as TOML; `weir check` reports every mistake in it at \
-         once, and `weir schema`\nprints the JSON Schema that editors use. The same schema is read as JSON. Durations \
-         are written `\"500ms\"`, `\"2s\"`,\n`\"5m\"`, `\"1h\"`, `\"1d\"`. An empty file is valid, and so is one with only \
-         `[node]`.\n\n| section | for |\n|---|---|\n",
+        "# Configuration\n\nThe configuration is one TOML file, `/etc/weir/weir.toml`. `weir check` reports all \
+         mistakes in it at once, and\n`weir schema` prints the JSON Schema for editors. JSON with the same schema is \
+         accepted too. Durations are written\n`\"500ms\"`, `\"2s\"`, `\"5m\"`, `\"1h\"`, `\"1d\"`. An empty file is \
+         valid, and so is one with only `[node]`.\n\n| section | purpose |\n|---|---|\n",
     );
     for section in catalog::PAGES {
         let first = section
@@ -66,7 +68,7 @@ fn index() -> String {
     out
 }
 
-/// The keys of a section that are refused; empty = there are none.
+/// Line with the keys of a section that are not implemented; may be empty.
 fn later(section: &Section) -> String {
     let later: Vec<String> = section
         .keys
@@ -76,7 +78,10 @@ fn later(section: &Section) -> String {
         .collect();
     match later.as_slice() {
         [] => String::new(),
-        _ => format!("\nNot built yet, and refused: {}.\n", later.join(", ")),
+        _ => format!(
+            "\nNot implemented yet, and rejected: {}.\n",
+            later.join(", ")
+        ),
     }
 }
 
@@ -94,7 +99,7 @@ fn page(section: &Section) -> String {
 
 fn card(key: &Key) -> String {
     let default = match key.presence {
-        Presence::Required => "none; it must be there".to_owned(),
+        Presence::Required => "none (required)".to_owned(),
         Presence::Default(text) => format!("`{}`", quoted(&key.kind, text)),
         Presence::Absent(meaning) => meaning.to_owned(),
     };
@@ -106,8 +111,8 @@ fn card(key: &Key) -> String {
     );
     if let Some(choices) = choices(&key.kind) {
         for (what, words) in [
-            ("Also understood", choices.aliases),
-            ("Not built yet", choices.later),
+            ("Also accepted", choices.aliases),
+            ("Not implemented yet", choices.later),
         ] {
             if !words.is_empty() {
                 let words: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();
@@ -130,7 +135,7 @@ fn choices(kind: &Kind) -> Option<Choices> {
     }
 }
 
-/// As it would be written in TOML.
+/// As written in TOML.
 fn quoted(kind: &Kind, text: &str) -> String {
     match kind {
         Kind::Integer { .. } | Kind::Size { .. } | Kind::Flag | Kind::List(_) => text.to_owned(),

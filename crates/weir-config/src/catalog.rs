@@ -1,14 +1,14 @@
-//! The language of `weir.toml`: every section and key of it, those that this build lacks included.
+//! The schema of `weir.toml`: every section and key, including those that are not implemented yet.
 
 mod check;
 
 pub(crate) use check::{CHECK, EXPECT, NEEDED, OF_KINDS};
 
-mod answer;
 mod ipvs;
 mod path;
 mod pool;
 mod proxy;
+mod response;
 mod route;
 mod service;
 mod tls;
@@ -27,11 +27,11 @@ use crate::lower::ALIASES;
 
 use check::{CHECKS, COMMAND, requires};
 
-pub(crate) use answer::{COMPRESSION, ERROR_PAGE};
 pub(crate) use ipvs::IPVS;
 pub(crate) use path::NORMALIZE_PATH;
 pub(crate) use pool::{POOL, SCHEDULER, SERVER, SERVERS_DNS};
 pub(crate) use proxy::{ACCESS_LOG, PROXY_LIMITS, PROXY_TIMEOUTS, STICKY};
+pub(crate) use response::{COMPRESSION, ERROR_PAGE};
 pub(crate) use route::ROUTE;
 pub(crate) use service::{PERSISTENCE, SERVICE, SNAT, TUNNEL};
 pub(crate) use tls::{SECRET, SERVER_TLS, SERVICE_TLS};
@@ -47,23 +47,23 @@ const fn size((min, max): (u32, u32)) -> Kind {
     Kind::Size { min, max }
 }
 
-/// A timeout of flows; the data plane counts them in whole seconds.
+/// A flow timeout; the data plane uses whole seconds.
 const TIMEOUT: Kind = Kind::Duration {
     min: Duration::from_secs(1),
     max: Timeouts::MAX,
 };
 
-/// Of a service.
+/// Values of `forward` in a service.
 fn forwards() -> Choices {
     let mut choices = server_forwards();
     choices.now.push(PROXY);
     choices
 }
 
-/// The `forward` of a service whose clients talk to the director itself.
+/// The `forward` value of proxy services.
 pub(crate) const PROXY: &str = "proxy";
 
-/// Of a server: what packets can be given.
+/// Values of `forward` in a server.
 fn server_forwards() -> Choices {
     Choices {
         now: Forward::ALL
@@ -183,7 +183,7 @@ pub(crate) static ROOT: Section = Section {
             "timeouts",
             Kind::Table(&TIMEOUTS),
             Absent("every default"),
-            "How long a silent flow lives.",
+            "How long an idle flow is kept.",
             "",
         )
         .known_as(&["timeout"]),
@@ -191,7 +191,7 @@ pub(crate) static ROOT: Section = Section {
             "pool",
             Kind::Named(&POOL),
             Absent("no pools"),
-            "Servers that stand in for each other.",
+            "Groups of interchangeable servers.",
             "",
         )
         .known_as(&["backend", "upstream", "pools", "servers"]),
@@ -199,7 +199,7 @@ pub(crate) static ROOT: Section = Section {
             "service",
             Kind::Named(&SERVICE),
             Absent("no services"),
-            "What clients connect to.",
+            "Virtual services that clients connect to.",
             "",
         )
         .known_as(&[
@@ -213,7 +213,7 @@ pub(crate) static ROOT: Section = Section {
             "route",
             Kind::List(&Kind::Table(&ROUTE)),
             Absent("every request goes to its service's pool"),
-            "Which requests of an `http` service go where; the first that fits decides.",
+            "Routing rules for the requests of an `http` service; the first match applies.",
             "",
         )
         .known_as(&["routes", "location", "acl", "use_backend"]),
@@ -221,7 +221,7 @@ pub(crate) static ROOT: Section = Section {
             "check",
             Kind::Named(&CHECK),
             Absent("no shared checks"),
-            "Health checks that several pools share. A server that several of them have is probed once.",
+            "Health checks shared by several pools. A server in several of these pools is probed once.",
             "",
         )
         .known_as(&["checks", "healthcheck", "health"]),
@@ -229,7 +229,7 @@ pub(crate) static ROOT: Section = Section {
             "vrrp",
             Kind::Named(&VRRP),
             Absent("no virtual routers"),
-            "Addresses that move between directors; kept for a later build.",
+            "Virtual addresses that move between directors (VRRP). Accepted, but not implemented yet.",
             "",
         )
         .known_as(&["vrrp_instance"]),
@@ -237,7 +237,7 @@ pub(crate) static ROOT: Section = Section {
             "ipvs",
             Kind::Table(&IPVS),
             Absent("the kernel's defaults"),
-            "Keys of `/proc/sys/net/ipv4/vs` by their names.",
+            "IPVS settings, named as in `/proc/sys/net/ipv4/vs`.",
             "",
         ),
     ],
@@ -247,14 +247,16 @@ pub(crate) static ROOT: Section = Section {
 pub(crate) static NODE: Section = Section {
     path: "node",
     page: "node",
-    purpose: "The director itself: where packets come in, and how much it may hold. A file with nothing else is valid.",
+    purpose: "The director itself: its interfaces, its tables and its administration. A file with only this section \
+              is valid.",
     example: "[node]\ninterfaces = [\"eth0\"]\nadmin = \"127.0.0.1:9900\"\n",
     keys: &[
         Key::new(
             "interfaces",
             Kind::List(&Kind::Interface),
-            Absent("found from the routes to VIPs and servers"),
-            "Interfaces that the packet path attaches to. Packets to a VIP that come in by another one are not balanced.",
+            Absent("derived from the routes to VIPs and servers"),
+            "Interfaces that the data plane attaches to. Packets to a VIP that arrive on another interface are not \
+             balanced.",
             "interfaces = [\"eth0\", \"eth1\"]",
         )
         .known_as(&["interface", "devices", "device"]),
@@ -262,54 +264,56 @@ pub(crate) static NODE: Section = Section {
             "attach",
             Kind::OneOf(attaches),
             Default("auto"),
-            "Where the packet path runs. `xdp` comes before the stack: in the driver, or generic where the driver has none. `tc` \
-             balances socket buffers (tcx, or clsact where the kernel has no tcx): checksums that the sender left to its \
-             device and packets that stand for many segments stay as they are. `auto` is `tc` on devices whose packets may \
-             carry unfinished checksums (veth, bridge, macvlan, tun; drivers of virtual machines that refuse XDP), else \
-             native XDP where the driver has it, else generic XDP. With `xdp`, native XDP on veth, tap and the like leaves \
-             packets whose checksum is unfinished to tc one by one; generic XDP does not tell them apart. `weir status` \
-             shows mode, reason and the share of packets by way.",
+            "Hook of the data plane. `xdp` runs before the network stack: in the driver (native), or generic if the \
+             driver has no XDP support. `tc` processes socket buffers (tcx, or clsact on kernels without tcx) and \
+             preserves checksum offload and segmentation offload (GSO packets). `auto` selects `tc` on devices whose \
+             packets may carry partial checksums (veth, bridge, macvlan, tun, and virtual machine drivers that reject \
+             XDP), otherwise native XDP if the driver supports it, otherwise generic XDP. With `xdp`, native XDP on \
+             veth, tap and similar devices passes each packet with a partial checksum to tc; generic XDP cannot \
+             detect them. `weir status` shows the mode, the reason, and the share of packets per hook.",
             "attach = \"tc\"",
         )
         .known_as(&["mode", "xdp_mode", "hook"]),
         Key::new(
             "vip_interface",
             Kind::Interface,
-            Absent("Weir adds no VIP"),
-            "Weir adds the VIPs that this machine lacks to this interface, as /32 or /128, and announces them: those of `proxy` \
-             services too, unspecified and loopback addresses aside. An address that was there before is never removed. An added \
-             one is removed with the last service and connection that use it, and by `weir clean`.",
+            Absent("Weir adds no VIPs"),
+            "Weir adds missing VIPs to this interface, as /32 or /128, and announces them. This includes the \
+             addresses of `proxy` services, except unspecified and loopback addresses. Addresses that already exist \
+             are never removed. An added address is removed when the last service and connection that use it end, and \
+             by `weir clean`.",
             "vip_interface = \"eth0\"",
         ),
         Key::new(
             "admin",
             Kind::Either(&Kind::SocketAddress, &Kind::Table(&ADMIN)),
             Absent("the unix socket only"),
-            "Address of the HTTP API and of `/metrics`, in addition to the unix socket. An address that other machines can \
-             connect to needs the table, with `tls`.",
+            "Address of the HTTP API and of `/metrics`, in addition to the unix socket. An address that is reachable \
+             from other machines requires the table form with `tls`.",
             "admin = \"127.0.0.1:9900\"",
         ),
         Key::new(
             "socket_group",
-            Kind::Words("the name of a group"),
-            Absent("the group of the process that runs Weir"),
-            "The group of the runtime directory and of the control socket. Its members may use the socket and see nothing else in \
-             the directory.",
+            Kind::DescribedText("the name of a group"),
+            Absent("the group of the daemon process"),
+            "Group of the runtime directory and of the control socket. Its members can use the socket, but cannot \
+             list or read anything else in the directory.",
             "socket_group = \"weir\"",
         ),
         Key::new(
             "socket_mode",
             Kind::OneOf(socket_modes),
             Absent("`0660` with `socket_group`, `0600` without"),
-            "The mode of the control socket. Users who are not in its group never reach it: the runtime directory is closed to them.",
+            "Mode of the control socket. Users outside its group have no access in any case, because the runtime \
+             directory is closed to them.",
             "socket_mode = \"0660\"",
         ),
         Key::new(
             "max_flows",
             integer(Node::MAX_FLOWS),
             Default("1048576"),
-            "Places in the flow table, allocated at start. A flow that finds no place is balanced by its hash, without \
-             an entry.",
+            "Capacity of the flow table, allocated at start. When the table is full, new flows are balanced by hash \
+             without an entry.",
             "max_flows = 4194304",
         )
         .known_as(&["maxconn", "max_connections"]),
@@ -317,33 +321,33 @@ pub(crate) static NODE: Section = Section {
             "max_servers",
             integer(Node::MAX_SERVERS),
             Default("16384"),
-            "Servers over all services, those made by ipvsadm included. Left out, it is also twice what the file needs, \
-             rounded up to a power of two. Memory is given back by `weir clean` only.",
+            "Maximum number of servers over all services, including those created by ipvsadm. If omitted, at least \
+             twice what the file needs, rounded up to a power of two. The memory is only released by `weir clean`.",
             "max_servers = 1000",
         ),
         Key::new(
             "max_services",
             integer(Node::MAX_SERVICES),
             Default("4096"),
-            "Services of this file and of ipvsadm. Left out, it is also twice what the file has, rounded up to a power of \
-             two.",
+            "Maximum number of services, including those created by ipvsadm. If omitted, at least twice the number in \
+             the file, rounded up to a power of two.",
             "max_services = 100",
         ),
         Key::new(
             "syn_budget",
             integer(Node::SYN_BUDGET),
             Default("125000"),
-            "New flows per CPU and second that get an entry: half-open ones, and those of UDP. Above it a SYN or a \
-             datagram is balanced by its hash, without an entry, so that a flood fills no table. Under `nat` a SYN \
-             above it is dropped, and UDP flows get their entry all the same.",
+            "Half-open TCP flows and UDP flows per CPU and second that get a flow table entry. SYNs and datagrams \
+             above the limit are balanced by hash without an entry, so that a flood cannot fill the table. With \
+             `nat`, SYNs above the limit are dropped; UDP flows always get an entry.",
             "syn_budget = 50000",
         ),
         Key::new(
             "drain_timeout",
             Kind::Duration { min: Duration::ZERO, max: Duration::from_secs(86_400) },
             Default("10s"),
-            "What proxied connections get between SIGTERM and the end. Layer 4 flows need none: they go on without \
-             the daemon.",
+            "How long proxied connections may continue after SIGTERM. Layer 4 flows need no drain time: they continue \
+             without the daemon.",
             "drain_timeout = \"30s\"",
         ),
     ],
@@ -353,8 +357,8 @@ pub(crate) static NODE: Section = Section {
 pub(crate) static ADMIN: Section = Section {
     path: "node.admin",
     page: "node-admin",
-    purpose: "The HTTP API over TCP: encryption, tokens, and the names it is called by. Certificates and tokens are read at start \
-              and at each `weir reload`; a file that cannot be used refuses the reload.",
+    purpose: "The HTTP API over TCP: TLS, tokens and allowed host names. Certificates and tokens are read at start \
+              and at each `weir reload`; an invalid file makes the reload fail.",
     example: "[node.admin]\nlisten = \"10.0.0.1:9900\"\ntls = { certificates = \"/etc/weir/admin.pem\" }\ntokens = \
               \"/etc/weir/tokens\"\nhosts = [\"lb1.example\"]\n",
     keys: &[
@@ -362,42 +366,42 @@ pub(crate) static ADMIN: Section = Section {
             "listen",
             Kind::SocketAddress,
             Required,
-            "Address and port. Other machines are served over TLS only: an address beyond loopback, `0.0.0.0` and `[::]` \
-             included, needs `tls`.",
+            "Address and port. `tls` is required for every address except loopback, including `0.0.0.0` and `[::]`.",
             "listen = \"10.0.0.1:9900\"",
         )
         .known_as(&["address", "bind"]),
         Key::new(
             "tls",
             Kind::Table(&SERVICE_TLS),
-            Absent("plain HTTP, on loopback only"),
-            "Certificates, as those of a service. With `client_ca` clients need a certificate and a token.",
+            Absent("plain HTTP; allowed on loopback only"),
+            "Certificates, as in the `tls` of a service. With `client_ca`, clients need a certificate and a token.",
             "tls = { certificates = \"/etc/weir/admin.pem\" }",
         ),
         Key::new(
             "tokens",
-            Kind::Words("the path of a file"),
-            Absent("only `token` in the runtime directory, for clients on loopback, with the role `write`"),
-            "Who may do what: a line each of name, role and SHA-256 of the token, as `weir token add NAME --role ROLE` \
-             writes it. Roles are `read`; `operate`, which may also drain, ready, maint and weigh servers; and `write`, which \
-             may also plan, reload, add and remove servers, and use ipvsadm. `#` begins a comment. The file belongs to root \
-             or to the user that the daemon runs as, and others may not access it (mode 0600).",
+            Kind::DescribedText("the path of a file"),
+            Absent("only `token` in the runtime directory, valid for loopback clients, with role `write`"),
+            "Token file. Each line has a name, a role and the SHA-256 of the token, as printed by `weir token add \
+             NAME --role ROLE`. Roles: `read`; `operate`, which may also drain, ready, maint and change the weight of \
+             servers; `write`, which may also plan, reload, add and remove servers, and use ipvsadm. `#` starts a \
+             comment. The file must belong to root or to the user of the daemon and must not be accessible to others \
+             (mode 0600).",
             "tokens = \"/etc/weir/tokens\"",
         )
         .known_as(&["token_file", "users", "userlist"]),
         Key::new(
             "read_requires_token",
             Kind::Flag,
-            Absent("true beyond loopback, false on it"),
-            "Whether `/metrics`, `/v1/status` and `/v1/explain` take a token as well.",
+            Absent("false on loopback, true otherwise"),
+            "Whether `/metrics`, `/v1/status` and `/v1/explain` require a token too.",
             "read_requires_token = true",
         ),
         Key::new(
             "hosts",
             Kind::List(&Kind::Text),
-            Absent("the address itself, and `localhost` on loopback"),
-            "Names that clients may use: a request whose `Host` is another one is refused with 421, so that a web page \
-             cannot reach the API under a name of its own (DNS rebinding). Without a port any is allowed.",
+            Absent("the listen address, and `localhost` on loopback"),
+            "Host names that clients may use. A request with any other `Host` is rejected with 421, which prevents \
+             DNS rebinding attacks from web pages. A name without a port matches any port.",
             "hosts = [\"lb1.example\", \"localhost:8443\"]",
         )
         .known_as(&["server_name", "allowed_hosts"]),
@@ -408,7 +412,7 @@ pub(crate) static ADMIN: Section = Section {
 pub(crate) static TIMEOUTS: Section = Section {
     path: "timeouts",
     page: "timeouts",
-    purpose: "How long a flow without packets lives, as `ipvsadm --set` has it. Whole seconds.",
+    purpose: "Idle timeouts of flows, as set by `ipvsadm --set`. Whole seconds.",
     example: "[timeouts]\ntcp = \"15m\"\n",
     keys: &[
         Key::new(
@@ -436,16 +440,16 @@ pub(crate) static TIMEOUTS: Section = Section {
     ],
 };
 
-/// How long a proxy service may be told to wait.
+/// A timeout of a proxy service.
 const WAIT: Kind = Kind::Duration {
     min: ProxyTimeouts::BOUNDS.0,
     max: ProxyTimeouts::BOUNDS.1,
 };
 
-/// A switch of `/proc/sys`.
+/// A boolean sysctl.
 const SWITCH: Kind = integer((0, 1));
 
-/// Every section that has a page, in the manual's order.
+/// Every section with a manual page, in the order of the manual.
 pub(crate) static PAGES: [&Section; 26] = [
     &NODE,
     &ADMIN,

@@ -1,23 +1,22 @@
-//! The stable numbers of diagnostics: `E` refuses the file, `W` lets it pass with a doubt, `N` only tells.
+//! The stable codes of diagnostics: `E` rejects the configuration, `W` is a warning, `N` is informational.
 //!
-//! A number is never given to another mistake. The table below is all there is to a code; what a message says in
-//! detail is written where the mistake is found.
+//! A code is never reused. The table below explains each code; the details are in the messages.
 
 use std::fmt;
 
-/// How much a diagnostic weighs.
+/// Severity of a diagnostic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
-    /// The configuration is refused.
+    /// The configuration is rejected.
     Error,
-    /// Legal and suspicious; fails `weir check --strict`.
+    /// Legal but suspicious; fails `weir check --strict`.
     Warning,
-    /// Neither; what was understood.
+    /// Informational.
     Note,
 }
 
 impl Severity {
-    /// The word in front of a message.
+    /// The prefix of a message.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Error => "error",
@@ -27,20 +26,20 @@ impl Severity {
     }
 }
 
-/// What a code means.
+/// Explanation of a code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Explanation {
     /// In one line.
     pub title: &'static str,
     /// Why it is reported.
     pub cause: &'static str,
-    /// What to do.
+    /// How to fix it.
     pub fix: &'static str,
 }
 
 macro_rules! codes {
     ($(#[doc = $title:literal] $name:ident = $text:literal, $cause:literal, $fix:literal;)+) => {
-        /// Number of a diagnostic.
+        /// Code of a diagnostic.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Code { $(#[doc = $title] $name,)+ }
 
@@ -48,18 +47,18 @@ macro_rules! codes {
             /// Every code.
             pub const ALL: &[Self] = &[$(Self::$name,)+];
 
-            /// The number as printed, `E003`.
+            /// The code as printed, `E003`.
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$name => $text,)+ }
             }
 
-            /// The code of that number, in upper or lower case.
+            /// Parses a code, in upper or lower case.
             pub fn named(number: &str) -> Option<Self> {
                 let same = |code: &&Self| code.as_str().eq_ignore_ascii_case(number);
                 Self::ALL.iter().find(same).copied()
             }
 
-            /// What it means, for someone who met it.
+            /// Explanation for users.
             pub fn explanation(self) -> Explanation {
                 let (title, cause, fix) = match self { $(Self::$name => ($title, $cause, $fix),)+ };
                 Explanation { title: title.trim_ascii(), cause, fix }
@@ -68,249 +67,243 @@ macro_rules! codes {
     };
 }
 
-// Each code has its meaning in one line, why it is reported, and what to do.
+// Each code has a title, a cause and a fix.
 codes! {
     /// The file is not TOML, or not JSON.
     Syntax = "E001",
-        "The text cannot be read any further at this place. What follows on the same line is not judged.",
-        "Write `KEY = VALUE`, put text in double quotes, and close every bracket and quotation mark.";
+        "The parser cannot continue at this position. The rest of the line is not checked.",
+        "Write `KEY = VALUE`, put strings in double quotes, and close every bracket and quotation mark.";
     /// A key or table is written twice.
     DuplicateKey = "E002",
-        "TOML allows each key once in a table, and each table header once. Which of the two was meant cannot be \
-         known.",
-        "Take one of them out, or rename it. Several routes or checks are arrays of tables, with double brackets.";
-    /// There is no such key here.
+        "TOML allows each key once per table, and each table header once. Which of the two was intended is unknown.",
+        "Remove or rename one of them. Several routes or checks are arrays of tables, with double brackets.";
+    /// Unknown configuration key.
     UnknownKey = "E003",
-        "A misspelled key that was ignored would leave its setting at the default without a word, so unknown keys \
-         are refused.",
-        "Write the key that the message suggests, or look for it in docs/manual/configuration/.";
-    /// The value has another type than its key.
+        "Unknown keys are rejected, because an ignored misspelled key would silently leave its setting at the default.",
+        "Use the key that the message suggests, or look it up in docs/manual/configuration/.";
+    /// The value has the wrong type.
     WrongType = "E004",
-        "Each key takes one type: text, a number, a flag, a list or a table. Durations and sizes are text with a \
-         unit.",
-        "Write the value as the key's card shows, for example `tcp = \"15m\"` in place of `tcp = 900`.";
-    /// The number or duration is too small or too large.
+        "Each key has one type: string, integer, boolean, list or table. Durations and sizes are strings with a unit.",
+        "Write the value as shown in the manual page of the key, for example `tcp = \"15m\"` instead of `tcp = 900`.";
+    /// The number or duration is out of range.
     OutOfRange = "E005",
-        "The kernel, the protocol or the data plane has no room for such a value, or it would stop the service.",
-        "Write a value within the range that the message names.";
-    /// The word is none of those that the key knows.
+        "The kernel, the protocol or the data plane cannot represent such a value, or it would disable the service.",
+        "Use a value in the range given by the message.";
+    /// Unknown value.
     UnknownValue = "E006",
-        "A key with a fixed set of words takes no other. Names of other programs are understood where they mean the \
-         same.",
-        "Write one of the words that the message lists.";
-    /// This build does not have the feature yet.
+        "The key accepts only a fixed set of values. Equivalent names of other programs are accepted for some keys.",
+        "Use one of the values listed in the message.";
+    /// The feature is not implemented yet.
     NotBuilt = "E007",
-        "The key or value belongs to Weir's language, and this version cannot act on it. Nothing is accepted and \
-         then ignored.",
-        "Take it out, or use a version that has it.";
-    /// A key that is required is missing.
+        "The key or value is reserved, but this version does not implement it. Such settings are rejected instead of \
+         being ignored.",
+        "Remove it, or use a version that supports it.";
+    /// A required key is missing.
     MissingKey = "E008",
-        "The table means nothing without this key, and there is no default that would be right for everyone.",
+        "The key is required, and there is no default that would be right for everyone.",
         "Add the key; the message has an example.";
-    /// Not an IP address, or one that cannot be used here.
+    /// Invalid IP address, or one that is not allowed here.
     BadAddress = "E009",
-        "Listeners and servers are addresses of single machines. Multicast, broadcast, unspecified and link-local \
-         addresses are not, and host names are not looked up in these places.",
-        "Write the address. A pool whose servers are known by name has `servers_dns = { name = \"web.internal\", \
-         port = 8080 }`.";
-    /// Not a listener.
+        "Listeners and servers must be unicast addresses. Multicast, broadcast, unspecified and link-local addresses \
+         are not allowed, and host names are not resolved here.",
+        "Write the IP address. For servers known by name, use `servers_dns = { name = \"web.internal\", port = 8080 \
+         }` in the pool.";
+    /// Invalid listener.
     BadListener = "E010",
-        "A listener is `[tcp/|udp/]ADDRESS:PORT`, with a range `A-B` or `*` for the port, or `fwmark/N` and \
+        "A listener is `[tcp/|udp/]ADDRESS:PORT`, where PORT may also be a range `A-B` or `*`, or `fwmark/N` or \
          `fwmark6/N`.",
         "Write for example \"192.0.2.10:80\", \"udp/192.0.2.10:53\" or \"[2001:db8::1]:80\".";
-    /// Not a port, or not a range of ports.
+    /// Invalid port or port range.
     BadPort = "E011",
-        "Ports are numbers from 1 to 65535. Names of services are not looked up.",
+        "Ports are numbers from 1 to 65535. Service names are not supported.",
         "Write the number; a range is `A-B` with the smaller port first.";
-    /// Not a duration.
+    /// Invalid duration.
     BadDuration = "E012",
         "A duration is a whole number and a unit: `ms`, `s`, `m`, `h` or `d`.",
         "Write for example \"500ms\", \"30s\" or \"1h\".";
-    /// Two listeners claim the same address and port with the same precision.
+    /// Two listeners have the same address and port with the same precedence.
     DuplicateListener = "E013",
-        "An exact port precedes a range, and a range precedes `*`. Between two listeners of the same kind nothing \
-         decides.",
-        "Take one of them out, or give it another port. Both places are shown.";
-    /// A list names the same thing twice.
+        "An exact port precedes a range, and a range precedes `*`. Between two listeners with the same precedence the \
+         choice would be ambiguous.",
+        "Remove one of them, or change its port. Both listeners are shown.";
+    /// A list contains a duplicate entry.
     DuplicateEntry = "E014",
-        "A server that is listed twice would get a double share by accident, and one name would mean two servers.",
-        "Take one of them out. A larger share is a larger `weight`.";
-    /// The pool that is named here does not exist.
+        "A duplicate server would accidentally get a double share, and one name would refer to two servers.",
+        "Remove one of them. For a larger share, increase `weight`.";
+    /// The pool does not exist.
     DanglingPool = "E015",
-        "A service, a route or a split names a pool, and the file has no `[pool.NAME]` of that name.",
+        "A service, a route or a split refers to a pool, but there is no `[pool.NAME]` with that name.",
         "Correct the name, or add the pool.";
-    /// The forwarding method cannot carry the listener's address family to this server.
+    /// The forwarding method does not support this server's address family for this listener.
     FamilyMismatch = "E016",
-        "`direct`, `nat` and `l3dsr` leave the client's packet an IPv4 or IPv6 packet, so a server must have the \
-         family of the listener. `tunnel` puts the packet into another one, and `proxy` opens a connection of its \
-         own: both take servers of either family.",
+        "`direct`, `nat` and `l3dsr` do not change the IP version of a packet, so a server must have the address \
+         family of the listener. `tunnel` encapsulates the packet and `proxy` opens a new connection: both support \
+         servers of either family.",
         "Use a pool with servers of the listener's family, `forward = \"tunnel\"`, or `forward = \"proxy\"`.";
-    /// A name that cannot be used here.
+    /// Invalid name.
     BadName = "E017",
-        "Names appear on command lines, in metrics and in `POOL/ADDRESS`, and header fields, cookies and groups have \
-         rules of their own.",
-        "Names of pools, services and checks have ASCII letters, digits, `-`, `_` and `.`. The message says what \
-         else is expected here.";
-    /// Two values exclude each other.
+        "Names are used on command lines, in metrics and in `POOL/ADDRESS`. Header fields, cookies and groups have \
+         their own rules.",
+        "Names of pools, services and checks consist of ASCII letters, digits, `-`, `_` and `.`. For other names see \
+         the message.";
+    /// Two settings are mutually exclusive.
     Contradiction = "E018",
-        "Each of the two is valid alone, and together they cannot both hold. The finding shows both places.",
+        "Each setting is valid alone, but not both together. Both locations are shown.",
         "Change or remove one of them.";
-    /// A list that needs an entry has none.
+    /// A list is empty that needs an entry.
     EmptyList = "E019",
-        "An empty list here would mean that nothing is served, checked or chosen, and leaving the key out means \
-         something else.",
-        "Add an entry, or leave the key out.";
-    /// The file has more than `[node]` allows.
+        "With an empty list nothing would be served, checked or selected; omitting the key has a different meaning.",
+        "Add an entry, or remove the key.";
+    /// The file exceeds a limit of `[node]`.
     OverLimit = "E020",
-        "Tables in the kernel are allocated at start. `max_services` and `max_servers` say how large they are.",
-        "Raise the limit in `[node]`; the daemon has to be restarted for it.";
+        "Kernel tables are allocated at start, with the sizes given by `max_services` and `max_servers`.",
+        "Raise the limit in `[node]` and restart the daemon.";
     /// The configuration file is missing or cannot be read.
     Unreadable = "E021",
-        "The file does not exist, or the user who runs the command may not read it.",
-        "Name the file with `--config`, or correct its owner and mode.";
-    /// The file is larger than any configuration.
+        "The file does not exist, or the user has no permission to read it.",
+        "Specify the file with `--config`, or correct its owner and mode.";
+    /// The file is too large.
     TooLarge = "E022",
-        "A configuration has at most 16 MiB.",
-        "Check that the right file is named. Long lists of servers belong in `servers_file`.";
+        "Configuration files are limited to 16 MiB.",
+        "Check that the right file is specified. Long server lists belong in `servers_file`.";
     /// The file is not UTF-8.
     NotUtf8 = "E023",
-        "TOML and JSON are UTF-8 text. The message names the first byte that is not.",
+        "TOML and JSON must be UTF-8. The message gives the first invalid byte.",
         "Save the file as UTF-8.";
     /// The file contains NUL bytes.
     HasNul = "E024",
-        "Text has none; the file was truncated by a crash, or is not a text file.",
-        "Restore the file from a copy.";
-    /// This machine has no interface of that name.
+        "Text files contain no NUL bytes. The file was damaged by a crash, or is a binary file.",
+        "Restore the file from a backup.";
+    /// The interface does not exist.
     NoInterface = "E025",
-        "Weir would have to attach a program or add an address to it, so `run` and `reload` would fail.",
+        "Weir would attach a program or add an address to it, so `run` and `reload` would fail.",
         "Correct the name (`ip link` lists them), or create the interface first.";
-    /// The check that is named here does not exist.
+    /// The check does not exist.
     DanglingCheck = "E040",
-        "A pool or server names a check, and the file has no `[check.NAME]` of that name.",
+        "A pool or server refers to a check, but there is no `[check.NAME]` with that name.",
         "Correct the name, or add the check.";
-    /// A text that cannot be sent, or used, where it is written.
+    /// Invalid text.
     BadText = "E041",
-        "Header fields cannot contain control characters, files are named by absolute paths, and expressions must be \
-         valid.",
-        "Write what the message asks for.";
+        "Header fields must not contain control characters, file names must be absolute paths, and regular \
+         expressions must be valid.",
+        "Correct the value as the message describes.";
     /// The check has no port to connect to.
     NoCheckPort = "E042",
-        "A server without a port gets the port that the client used. A check has no client: without `port` it takes \
-         the port of the service, and there is not exactly one.",
+        "A server without a port uses the port of the client's connection. A check without `port` uses the port of \
+         the service, which requires exactly one.",
         "Add `port` to the check, or a port to the server.";
-    /// The API would listen where other machines can connect, without TLS.
+    /// The API would be reachable from other machines without TLS.
     AdminWithoutTls = "E060",
-        "Tokens and configurations would cross the network in clear text.",
+        "Tokens and configurations would be sent over the network in clear text.",
         "Add `tls` to `[node.admin]`, or listen on 127.0.0.1 or [::1].";
-    /// Only the owner of the daemon may bring this change.
+    /// Only the owner of the daemon may make this change.
     OwnerOnly = "E061",
-        "A configuration that is sent as text may not add or change programs, accounts, files, or who controls the \
-         daemon: whoever may send one would otherwise have the rights of the daemon's user.",
-        "Let root, or the user that runs Weir, reload the file.";
+        "A configuration that is uploaded as text must not add or change programs, accounts, files, or access control \
+         of the daemon: otherwise anyone who may upload one would gain the rights of the daemon's user.",
+        "Reload the file as root or as the user that runs Weir.";
     /// A secret cannot be read.
     NoSecret = "E070",
-        "The file, the variable or the systemd credential that should hold the secret is missing, empty or not \
-         readable.",
-        "Create it where the message says, readable by the user that runs Weir.";
+        "The file, environment variable or systemd credential with the secret is missing, empty or not readable.",
+        "Create it where the message indicates, readable by the user that runs Weir.";
     /// No service uses this pool.
     UnusedPool = "W001",
-        "Neither a service nor a route names it, so that its servers get no clients and are not checked.",
-        "Name it in a service or route, or take it out.";
-    /// The server's port is not the listener's, and this forwarding method does not change ports.
+        "No service or route refers to it, so its servers get no clients and are not checked.",
+        "Use it in a service or route, or remove it.";
+    /// The server's port differs from the listener's, and the forwarding method does not change ports.
     PortStays = "W002",
-        "Under `direct`, `tunnel` and `l3dsr` the packet keeps the client's destination port. A server's port is \
-         used by checks alone.",
-        "Leave the port out, listen on it, or use `forward = \"nat\"`.";
+        "With `direct`, `tunnel` and `l3dsr` the destination port is not changed. The port of a server is only used \
+         for checks.",
+        "Remove the port, listen on it, or use `forward = \"nat\"`.";
     /// Every server of a pool in use has weight 0.
     AllQuiesced = "W003",
-        "Weight 0 takes no new clients, so that the service refuses them all.",
-        "Give at least one server a weight of 1 or more.";
-    /// The source ports of `snat` are also the director's own.
+        "Servers with weight 0 get no new clients, so the service rejects all of them.",
+        "Set the weight of at least one server to 1 or more.";
+    /// The source ports of `snat` overlap the director's local ports.
     LocalPorts = "W004",
-        "The kernel takes the source ports of outgoing connections from `net.ipv4.ip_local_port_range`. A connection \
-         of the director may already use a port that `snat` chooses, and the replies of one of them are lost.",
+        "The kernel allocates source ports of outgoing connections from `net.ipv4.ip_local_port_range`. If `snat` \
+         selects a port that a connection of the director already uses, replies of one of them are lost.",
         "Choose other `ports`, or change net.ipv4.ip_local_port_range.";
-    /// A key that has no effect here.
+    /// The key has no effect here.
     NoEffect = "W005",
-        "Another setting makes sure that nothing reads this key: the forwarding method, the protocol or the kind of \
-         check does not use it.",
-        "Leave it out, or change the setting that the finding shows.";
+        "Another setting prevents this key from being used: the forwarding method, the protocol or the kind of check \
+         does not support it.",
+        "Remove it, or change the setting shown with the diagnostic.";
     /// A pool in use has no servers.
     NoServers = "W006",
-        "The service refuses all its clients.",
+        "The service rejects all clients.",
         "Add `servers`, `servers_file` or `servers_dns`.";
-    /// A server is the service's own VIP and port.
+    /// A server has the VIP and port of the service.
     ServerIsVip = "W007",
-        "The packets would come back to the director as a client's.",
-        "Write the server's own address.";
-    /// A service takes the packets of the API's address.
+        "The forwarded packets would return to the director as client packets.",
+        "Use the server's own address.";
+    /// A service listens on the address of the API.
     AdminShadowed = "W008",
-        "The data plane sees packets before the machine's own sockets do, so that the API cannot be reached there.",
-        "Give `admin` or the service another address or port.";
-    /// No request reaches this route.
+        "The data plane processes packets before local sockets do, so the API would not be reachable at this address.",
+        "Change the address or port of `admin` or of the service.";
+    /// No request can reach this route.
     UnreachableRoute = "W009",
-        "Routes are tried in order, and one above it takes every request that would fit.",
-        "Move the route up, or make the one above more specific.";
-    /// Packets with a firewall mark arrive only where the kernel forwards.
+        "Routes are evaluated in order, and an earlier one matches every request that this one would match.",
+        "Move the route up, or make the earlier one more specific.";
+    /// Firewall mark services need IP forwarding, which is disabled.
     NoForwarding = "W010",
-        "A service on `fwmark/N` takes packets that the kernel's stack has marked and routed, and forwarding is off \
-         on this machine.",
-        "Set net.ipv4.ip_forward=1, for IPv6 net.ipv6.conf.all.forwarding=1.";
+        "A service on `fwmark/N` handles packets that the kernel's network stack has marked and routed, but \
+         forwarding is disabled on this machine.",
+        "Set net.ipv4.ip_forward=1, or net.ipv6.conf.all.forwarding=1 for IPv6.";
     /// No pool and no server uses this check.
     UnusedCheck = "W020",
-        "A `[check.NAME]` does nothing until a pool or server names it.",
-        "Write `check = \"NAME\"` in a pool, or take the check out.";
-    /// The pool's services listen on several ports, and the check connects to one of them.
+        "A `[check.NAME]` has no effect until a pool or server refers to it.",
+        "Add `check = \"NAME\"` to a pool, or remove the check.";
+    /// The pool's services listen on several ports, but the check connects to only one.
     CheckPort = "W021",
-        "A failure of the others is not noticed.",
-        "Add `port` to the check to confirm the choice, or add one check for each port.";
-    /// A pool in use has servers without a check.
+        "A failure on the other ports is not detected.",
+        "Add `port` to the check to confirm the port, or add one check for each port.";
+    /// A pool in use has servers without a health check.
     Unchecked = "W022",
-        "A server that fails keeps its share of the clients until someone drains it.",
+        "A failed server keeps its share of the clients until an operator drains it.",
         "Add `check = { kind = \"tcp\" }` or a better one to the pool.";
-    /// A route's path is compared in another spelling than the one that is written.
+    /// The path of a route is compared in a different form than written.
     PathSpelling = "W030",
-        "Paths are compared in their normal form (RFC 3986 section 6.2.2): unneeded escapes decoded, escapes in \
-         upper case.",
-        "Write the path as the message shows it.";
-    /// No request has such a path after normalization.
+        "Paths are compared in normalized form (RFC 3986 section 6.2.2): unnecessary percent-encoding decoded, the \
+         rest in upper case.",
+        "Write the path as shown in the message.";
+    /// The path cannot match any normalized request path.
     PathNotNormal = "W031",
-        "Dot segments, doubled slashes and unneeded escapes are gone before routes compare paths, so that this route \
-         never fits.",
-        "Write the path for normalized requests, or set `normalize_path = false` in the service.";
-    /// The table is read and kept, and nothing acts on it.
+        "Dot segments, duplicate slashes and unnecessary percent-encoding are removed before routes compare paths, so \
+         this route never matches.",
+        "Write the path in normalized form, or set `normalize_path = false` in the service.";
+    /// The table is accepted but has no effect yet.
     Kept = "W040",
-        "It is for a later version; this one moves no addresses between directors.",
-        "Leave that task to keepalived (docs/manual/failover.md).";
+        "The table is reserved for a later version; this one does not move addresses between directors.",
+        "Use keepalived for this (docs/manual/failover.md).";
     /// Every user of the machine can read a secret.
     ExposedSecret = "W070",
-        "The configuration holds a secret as text, or names a file that holds it, and the mode lets everyone read \
-         it.",
-        "Run `chmod 600` on the file, or keep the secret in a file of its own: `{ file = \"/etc/weir/cookie.secret\" \
+        "The configuration contains a secret or refers to a file that contains one, and the file mode lets every user \
+         read it.",
+        "Run `chmod 600` on the file, or store the secret in a separate file: `{ file = \"/etc/weir/cookie.secret\" \
          }`.";
-    /// A scheduler was named by an alias.
+    /// The scheduler name is an alias.
     Alias = "N001",
-        "HAProxy's and nginx's names are understood. The note says which of Weir's schedulers it became.",
-        "Nothing has to be changed; Weir's own name avoids the note.";
-    /// Findings were left out.
+        "Names used by HAProxy and nginx are accepted. The note gives the equivalent scheduler of Weir.",
+        "No change is required. Using Weir's own name avoids the note.";
+    /// Diagnostics were omitted.
     TooMany = "N002",
-        "A file with more than 1000 different errors or warnings is probably not the intended one.",
-        "Correct those that are shown, and check again.";
-    /// Packets with a firewall mark pass through the kernel's stack.
+        "A file with more than 1000 different errors or warnings is probably not the intended file.",
+        "Fix the reported ones, then check again.";
+    /// Packets of firewall mark services pass through the kernel's network stack.
     MarkCost = "N003",
-        "The mark is set by the stack's firewall, so that XDP cannot take these packets first. They cost more than \
-         those of a listener with an address.",
-        "Use an address and a port where possible.";
-    /// Connections end when another director takes the VIP over.
+        "The mark is set by the firewall in the network stack, so XDP cannot process these packets earlier. They cost \
+         more than those of a listener with an address.",
+        "Use an address and port if possible.";
+    /// Connections end when another director takes over the VIP.
     FailoverEndsFlows = "N004",
-        "The other director has no entries for these flows. It sends their packets to the right servers only if it \
-         chooses without memory.",
-        "Use `scheduler = \"maglev\"` under `direct`, `tunnel` or `l3dsr`, and the same file on both directors \
+        "The other director has no entries for these flows. It only sends their packets to the right servers if the \
+         scheduler is stateless.",
+        "Use `scheduler = \"maglev\"` with `direct`, `tunnel` or `l3dsr`, and the same file on both directors \
          (docs/manual/failover.md).";
 }
 
 impl Code {
-    /// The weight, which the first letter tells.
+    /// The severity, given by the first letter.
     pub const fn severity(self) -> Severity {
         match self.as_str().as_bytes()[0] {
             b'E' => Severity::Error,
@@ -319,8 +312,8 @@ impl Code {
         }
     }
 
-    /// Whether it says that something is not there. A file that broke off may hold it all the same, so beside syntax
-    /// errors such findings are worth nothing.
+    /// Whether it reports that something is missing. After a syntax error the rest of the file may be lost, so such
+    /// findings are unreliable.
     pub(crate) const fn is_absence(self) -> bool {
         matches!(
             self,
@@ -350,7 +343,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_number_is_given_twice() {
+    fn codes_are_unique() {
         let mut numbers: Vec<&str> = Code::ALL.iter().map(|code| code.as_str()).collect();
         numbers.sort_unstable();
         numbers.dedup();
@@ -358,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn every_code_is_explained_in_sentences_of_its_own() {
+    fn every_code_has_unique_explanation() {
         let mut seen = std::collections::HashSet::new();
         for code in Code::ALL {
             let Explanation { title, cause, fix } = code.explanation();

@@ -1,6 +1,6 @@
-//! One finding: code, place, cause and fix, and the second place when two contradict.
+//! A diagnostic: code, position, cause and fix, and related positions.
 //!
-//! A diagnostic holds byte spans into the text that it was found in; it does not hold the text.
+//! A diagnostic contains byte spans of the text, not the text itself.
 
 use std::ops::Range;
 
@@ -8,55 +8,55 @@ use weir_model::Source;
 
 use crate::code::{Code, Severity};
 
-/// A second place that a finding speaks of.
+/// A related position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Related {
-    /// Bytes of the text.
+    /// Byte range in the text.
     pub span: Range<usize>,
-    /// Line and column of the span's start.
+    /// Line and column of the start of the span.
     pub at: Source,
-    /// What is there.
+    /// Label of the position.
     pub label: String,
 }
 
-/// One finding about a configuration.
+/// One problem of a configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// Number, which gives the severity too.
+    /// Code, which determines the severity.
     pub code: Code,
-    /// What is wrong, in one line.
+    /// The problem, in one line.
     pub message: String,
-    /// Bytes of the text.
+    /// Byte range in the text.
     pub span: Range<usize>,
-    /// Line and column of the span's start.
+    /// Line and column of the start of the span.
     pub at: Source,
-    /// What is at the span; may be empty.
+    /// Label of the span; may be empty.
     pub label: String,
-    /// Other places of the same finding.
+    /// Related positions.
     pub related: Vec<Related>,
-    /// Why it is so; may be absent where the message says it.
+    /// The reason, if the message does not contain it.
     pub cause: Option<String>,
-    /// What to write instead.
+    /// How to fix it.
     pub fix: Option<String>,
-    /// Further places of the same mistake, in the order of the text; not all of them where there are very many.
-    pub further: Vec<Further>,
-    /// How many further places there are.
+    /// Further occurrences of the same problem in text order; incomplete if there are very many.
+    pub further: Vec<Occurrence>,
+    /// Number of further occurrences.
     pub further_count: usize,
-    /// Names the mistake where the message quotes what differs from place to place.
+    /// Identifies the problem if messages quote values that differ between occurrences.
     pub(crate) class: Option<String>,
 }
 
-/// Another place of the same mistake.
+/// Another occurrence of the same problem.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Further {
-    /// Bytes of the text.
+pub struct Occurrence {
+    /// Byte range in the text.
     pub span: Range<usize>,
-    /// Line and column of the span's start.
+    /// Line and column of the start of the span.
     pub at: Source,
 }
 
 impl Diagnostic {
-    /// Further places that are kept; those beyond are counted.
+    /// Number of further occurrences to store; the rest is only counted.
     const MOST_FURTHER: usize = 100_000;
 
     pub(crate) fn new(code: Code, span: &Range<usize>, message: impl Into<String>) -> Self {
@@ -99,13 +99,13 @@ impl Diagnostic {
         self
     }
 
-    /// Makes it one mistake with all others of its code and this class, whatever values the messages quote.
+    /// Merges it with all others of the same code and class, whatever values the messages quote.
     pub(crate) fn class(mut self, class: impl Into<String>) -> Self {
         self.class = Some(class.into());
         self
     }
 
-    /// What it has in common with the same mistake elsewhere: the class, or else every word and every other place.
+    /// Key for merging occurrences: the class, otherwise all texts and related positions.
     pub(crate) fn kind(&self) -> String {
         let code = self.code;
         if let Some(class) = &self.class {
@@ -120,7 +120,7 @@ impl Diagnostic {
         kind
     }
 
-    /// Takes in the same mistake at another place; the one that comes first in the text represents both.
+    /// Adds another occurrence; the first one in the text represents both.
     pub(crate) fn absorb(&mut self, mut other: Self) {
         if other.span == self.span {
             return;
@@ -132,16 +132,16 @@ impl Diagnostic {
         }
         self.further_count += 1;
         if self.further.len() < Self::MOST_FURTHER {
-            self.further.push(Further {
+            self.further.push(Occurrence {
                 span: other.span,
                 at: Source::default(),
             });
         }
     }
 
-    /// "1999 more like it, on lines 5-2003"; `None` where this is the only one.
+    /// "1999 more on lines 5-2003"; `None` if there is only one occurrence.
     pub(crate) fn elsewhere(&self) -> Option<String> {
-        /// Runs of lines that are named.
+        /// Maximum number of line ranges to list.
         const MOST_RUNS: usize = 10;
         let count = self.further_count;
         if count == 0 {
@@ -167,16 +167,16 @@ impl Diagnostic {
         let rest = if all { "" } else { ", \u{2026}" };
         let lines = if one { "line" } else { "lines" };
         let shown = shown.join(", ");
-        Some(format!("{count} more like it, on {lines} {shown}{rest}"))
+        Some(format!("{count} more on {lines} {shown}{rest}"))
     }
 
-    /// The weight of the code.
+    /// Severity of the code.
     pub const fn severity(&self) -> Severity {
         self.code.severity()
     }
 }
 
-/// Line starts of a text, to turn byte offsets into line and column without reading it again each time.
+/// Line starts of a text, for fast conversion of byte offsets to line and column.
 pub(crate) struct Lines<'t> {
     text: &'t str,
     starts: Vec<usize>,
@@ -195,14 +195,14 @@ impl<'t> Lines<'t> {
         }
     }
 
-    /// Index of the line, from 0, that holds the offset; an offset behind the text is in the last line.
+    /// Index of the line, from 0, that contains the offset; the last line for offsets after the text.
     pub(crate) fn index(&self, offset: usize) -> usize {
         self.starts
             .partition_point(|start| *start <= offset)
             .saturating_sub(1)
     }
 
-    /// Bytes of a line, without its line break.
+    /// Byte range of a line, without its line break.
     pub(crate) fn range(&self, index: usize) -> Range<usize> {
         let start = self.starts.get(index).copied().unwrap_or(self.text.len());
         let end = self
@@ -213,15 +213,15 @@ impl<'t> Lines<'t> {
         start..start + line.strip_suffix('\r').unwrap_or(line).len()
     }
 
-    /// Line and column, both from 1, the column in characters.
+    /// Line and column, both from 1; the column counts characters.
     pub(crate) fn source(&self, offset: usize) -> Source {
         let index = self.index(offset);
         let start = self.starts.get(index).copied().unwrap_or(0);
         let end = offset.clamp(start, self.text.len());
-        // An offset inside a character counts it: what counts are the octets that begin one.
+        // Count the bytes that start a character.
         let column = self.text.as_bytes()[start..end]
             .iter()
-            .filter(|octet| **octet & 0xc0 != 0x80)
+            .filter(|byte| **byte & 0xc0 != 0x80)
             .count();
         let narrow = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         Source {
@@ -236,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_count_characters_and_lines_end_at_their_break() {
+    fn columns_count_characters() {
         let lines = Lines::new("a = 1\r\n\u{e9}\u{e9} = 2\n");
         assert_eq!(lines.source(0), Source { line: 1, column: 1 });
         assert_eq!(lines.range(0), 0..5);

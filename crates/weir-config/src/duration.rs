@@ -1,10 +1,10 @@
-//! Durations as they are written: a whole number and a unit, `"500ms"`, `"2s"`, `"5m"`, `"1h"`, `"1d"`.
+//! Durations: an integer and a unit, `"500ms"`, `"2s"`, `"5m"`, `"1h"`, `"1d"`.
 
 use std::time::Duration;
 
 use crate::unit;
 
-/// Units and their milliseconds, the smallest first.
+/// Units in milliseconds, ascending.
 const UNITS: [(&str, u64); 5] = [
     ("ms", 1),
     ("s", 1000),
@@ -13,15 +13,15 @@ const UNITS: [(&str, u64); 5] = [
     ("d", 86_400_000),
 ];
 
-/// The duration, or what is wrong with the text.
+/// Parses a duration.
 ///
 /// # Errors
-/// It is none, in words.
+/// The reason why the text is not a duration.
 pub fn parse(text: &str) -> Result<Duration, String> {
-    unit::parse(text, &UNITS, "it is longer than any clock runs").map(Duration::from_millis)
+    unit::parse(text, &UNITS, "duration too large").map(Duration::from_millis)
 }
 
-/// As it would be written, in the largest unit that divides it.
+/// Formats a duration in the largest unit that divides it.
 pub fn show(duration: Duration) -> String {
     let millis = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     let fits = |size: u64| millis >= size && millis.is_multiple_of(size);
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_unit_is_read_and_shown() {
+    fn every_unit_parses_and_formats() {
         for (text, millis) in [
             ("500ms", 500),
             ("2s", 2000),
@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_refused() {
+    fn invalid_amounts_are_rejected() {
         for text in [
             "",
             "s",

@@ -1,59 +1,59 @@
-//! From bytes to text: what a file must be before its configuration is looked at.
+//! From bytes to text: checks of a file before it is parsed.
 //!
-//! Opening and reading belong to the caller; here is what can be wrong with the result, and the words for it.
+//! The caller opens and reads the file; this module checks the content and provides the error messages.
 
 use std::path::PathBuf;
 
 use crate::code::Code;
 
-/// The largest file that is read; a hundred thousand servers fit twice.
+/// Maximum file size; sufficient for two hundred thousand servers.
 pub const MAX_FILE_BYTES: u64 = 16 << 20;
 
-/// A file that holds no configuration at all.
+/// Why a file is not a configuration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FileError {
-    /// There is no such file.
+    /// The file does not exist.
     #[error("{} does not exist", path.display())]
     Missing {
-        /// As the operator named it.
+        /// Path given by the operator.
         path: PathBuf,
     },
-    /// It is there, and reading it failed.
+    /// The file cannot be read.
     #[error("{} cannot be read: {reason}", path.display())]
     Unreadable {
-        /// As the operator named it.
+        /// Path given by the operator.
         path: PathBuf,
-        /// The system's words.
+        /// Error message of the system.
         reason: String,
     },
     /// Larger than [`MAX_FILE_BYTES`].
-    #[error("the file has {bytes} bytes, and a configuration at most {MAX_FILE_BYTES}")]
+    #[error("the file has {bytes} bytes; the maximum is {MAX_FILE_BYTES}")]
     TooLarge {
-        /// Size of the file, or the part of it that was read.
+        /// Size of the file, or of the part that was read.
         bytes: u64,
     },
     /// Not UTF-8.
-    #[error("the file is not UTF-8: byte {offset}, in line {line}, begins no character")]
+    #[error("the file is not UTF-8: invalid byte at offset {offset}, line {line}")]
     NotUtf8 {
-        /// Offset of the first wrong byte, from 0.
+        /// Offset of the first invalid byte, from 0.
         offset: usize,
         /// Its line, from 1.
         line: usize,
     },
-    /// A NUL byte, which neither TOML nor JSON knows.
-    #[error("the file holds a NUL at byte {offset}, in line {line}, and {count} in all")]
+    /// The file contains NUL bytes, which TOML and JSON do not allow.
+    #[error("the file contains {count} NUL bytes, the first at offset {offset}, line {line}")]
     Nul {
         /// Offset of the first, from 0.
         offset: usize,
         /// Its line, from 1.
         line: usize,
-        /// How many there are.
+        /// Number of NUL bytes.
         count: usize,
     },
 }
 
 impl FileError {
-    /// The stable number.
+    /// Stable code.
     pub const fn code(&self) -> Code {
         match self {
             Self::Missing { .. } | Self::Unreadable { .. } => Code::Unreadable,
@@ -63,17 +63,17 @@ impl FileError {
         }
     }
 
-    /// What to do about it.
+    /// How to fix it.
     pub const fn fix(&self) -> &'static str {
         match self {
             Self::Missing { .. } => {
-                "name another file with -c, or write this one; an empty file is a valid start"
+                "create the file (it may be empty), or specify another one with -c"
             }
-            Self::Unreadable { .. } => "look at its owner, its mode, and whether it is a file",
+            Self::Unreadable { .. } => "check its owner, its mode, and that it is a regular file",
             Self::TooLarge { .. } => {
-                "this is probably another file; name the configuration with -c"
+                "this is probably the wrong file; specify the configuration with -c"
             }
-            Self::NotUtf8 { .. } => "save it as UTF-8; `iconv -f latin1 -t utf-8` mends most",
+            Self::NotUtf8 { .. } => "save it as UTF-8, for example with `iconv -f latin1 -t utf-8`",
             Self::Nul { .. } => {
                 "the file is damaged, binary, or UTF-16; restore it, or save it as UTF-8"
             }
@@ -81,10 +81,10 @@ impl FileError {
     }
 }
 
-/// The text of a file's bytes.
+/// Checks the content of a file and returns it as text.
 ///
 /// # Errors
-/// [`FileError::TooLarge`], [`FileError::Nul`] and [`FileError::NotUtf8`], looked for in this order.
+/// [`FileError::TooLarge`], [`FileError::Nul`] and [`FileError::NotUtf8`], checked in this order.
 pub fn load(bytes: &[u8]) -> Result<&str, FileError> {
     let size = bytes.len() as u64;
     if size > MAX_FILE_BYTES {
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_wrong_byte_is_named_with_its_line() {
+    fn first_invalid_byte_is_reported_with_line() {
         assert_eq!(
             load(b"[node]\n# \xff\n"),
             Err(FileError::NotUtf8 { offset: 9, line: 2 })
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_itself_is_allowed() {
+    fn file_of_maximum_size_is_allowed() {
         let limit = usize::try_from(MAX_FILE_BYTES).unwrap();
         let mut bytes = vec![b'#'; limit];
         assert!(load(&bytes).is_ok());

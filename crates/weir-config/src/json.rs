@@ -1,8 +1,8 @@
-//! The same configuration as JSON (RFC 8259): text to the common tree, with spans.
+//! JSON (RFC 8259) parser: text to the common tree, with spans.
 //!
-//! serde_json tells no positions of values, and a diagnostic without a place is none; hence this reader. It accepts
-//! what serde_json accepts, except nesting beyond [`DEPTH`]. It stops at the first mistake of syntax, as the text
-//! after it has no certain meaning.
+//! serde_json does not report positions of values, which diagnostics need; hence this parser. It accepts what
+//! serde_json accepts, except nesting deeper than [`DEPTH`], and stops at the first syntax error, because the meaning
+//! of the rest is uncertain.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -11,10 +11,10 @@ use crate::code::Code;
 use crate::diagnostic::Diagnostic;
 use crate::tree::{Entry, Item, Table, Value};
 
-/// Tables and lists inside each other; the schema needs six.
+/// Maximum nesting of tables and lists; the schema needs six.
 const DEPTH: usize = 64;
 
-/// The tree of a JSON text, with a diagnostic for each key that is written twice (its first value counts).
+/// Parses a JSON text; returns a diagnostic for each duplicate key, whose first value is used.
 pub(crate) fn read(text: &str) -> Result<(Item<'_>, Vec<Diagnostic>), Box<Diagnostic>> {
     let mut reader = Reader {
         text,
@@ -48,7 +48,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// Takes the byte if it comes next.
+    /// Consumes the next byte if it equals `byte`.
     fn eat(&mut self, byte: u8) -> bool {
         let there = self.peek() == Some(byte);
         self.at += usize::from(there);
@@ -82,7 +82,7 @@ impl<'t> Reader<'t> {
         if depth > DEPTH {
             return Err(self.error(
                 start..start,
-                format!("more than {DEPTH} tables and lists inside each other"),
+                format!("more than {DEPTH} levels of nested tables and lists"),
             ));
         }
         let value = match self.peek() {
@@ -116,7 +116,7 @@ impl<'t> Reader<'t> {
     fn table(&mut self, depth: usize) -> Read<Value<'t>> {
         self.at += 1;
         let mut entries: Vec<Entry<'t>> = Vec::new();
-        // Names are looked up in a set: a pool may hold a great many.
+        // A hash map, because a table may have very many keys.
         let mut seen = std::collections::HashMap::new();
         self.space();
         if self.eat(b'}') {
@@ -140,9 +140,9 @@ impl<'t> Reader<'t> {
                     Diagnostic::new(
                         Code::DuplicateKey,
                         &key_span,
-                        format!("`{key}` is written twice"),
+                        format!("duplicate key `{key}`"),
                     )
-                    .label("again here")
+                    .label("duplicate")
                     .also(first, "first here"),
                 ),
                 None => {
@@ -192,7 +192,7 @@ impl<'t> Reader<'t> {
             match self.peek() {
                 None => {
                     return Err(
-                        self.error(start..self.text.len(), "this string has no end".to_owned())
+                        self.error(start..self.text.len(), "unterminated string".to_owned())
                     );
                 }
                 Some(b'"') => {
@@ -214,7 +214,9 @@ impl<'t> Reader<'t> {
                     copied = self.at;
                 }
                 Some(0..=0x1f) => {
-                    return Err(self.unexpected("an escape in place of a control character"));
+                    return Err(
+                        self.unexpected("an escape sequence instead of a control character")
+                    );
                 }
                 Some(_) => self.at += 1,
             }
@@ -241,7 +243,7 @@ impl<'t> Reader<'t> {
         Ok(plain)
     }
 
-    /// After `\u`: four hex digits, or a surrogate pair as UTF-16 has it.
+    /// Parses four hex digits after `\u`, or a UTF-16 surrogate pair.
     fn unicode(&mut self, start: usize) -> Read<char> {
         let first = self.hex4(start)?;
         let scalar = if (0xd800..0xdc00).contains(&first) && self.text[self.at..].starts_with("\\u")
@@ -256,7 +258,7 @@ impl<'t> Reader<'t> {
             first
         };
         char::from_u32(scalar)
-            .ok_or_else(|| self.error(start..self.at, "half a surrogate pair".to_owned()))
+            .ok_or_else(|| self.error(start..self.at, "unpaired surrogate".to_owned()))
     }
 
     fn hex4(&mut self, start: usize) -> Read<u32> {
@@ -321,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_point_at_keys_and_values() {
+    fn spans_cover_keys_and_values() {
         let text = r#"{"a": [1, "x\n\u00e9\ud83d\ude00"]}"#;
         let (item, twice) = read(text).unwrap();
         assert!(twice.is_empty());
@@ -338,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_written_twice_names_both_places() {
+    fn duplicate_key_reports_both_positions() {
         let (_, twice) = read(r#"{"a": 1, "a": 2}"#).unwrap();
         assert_eq!(
             (twice[0].span.clone(), twice[0].related[0].span.clone()),
@@ -347,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn deep_nesting_is_refused() {
+    fn deep_nesting_is_rejected() {
         assert!(accepts(&format!(
             "{}1{}",
             "[".repeat(DEPTH),
@@ -358,7 +360,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_accepts_what_serde_json_accepts(text in r#"[ -\[\]{}:,"\\untf01.eE+a]{0,12}"#) {
+        fn accepts_same_texts_as_serde_json(text in r#"[ -\[\]{}:,"\\untf01.eE+a]{0,12}"#) {
             prop_assert_eq!(accepts(&text), serde_json::from_str::<serde_json::Value>(&text).is_ok(), "{}", text);
         }
     }

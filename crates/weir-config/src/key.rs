@@ -1,7 +1,7 @@
-//! What a key is: name, type, range, default, purpose, example.
+//! Schema types: name, type, range, default, purpose and example of a key.
 //!
-//! The values of these types, in [`crate::catalog`], are the only place where the language of `weir.toml` is written
-//! down: unknown keys, types, ranges, the JSON Schema and the manual's cards are all read from there.
+//! The values in [`crate::catalog`] are the only definition of the schema of `weir.toml`: unknown keys, types, ranges,
+//! the JSON Schema and the manual are derived from them.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use crate::duration;
 /// One table of the configuration.
 #[derive(Debug)]
 pub(crate) struct Section {
-    /// As it is written, `pool.NAME`; empty for the whole file.
+    /// Path as written, `pool.NAME`; empty for the root.
     pub(crate) path: &'static str,
-    /// Name of its page in the manual.
+    /// Name of its manual page.
     pub(crate) page: &'static str,
-    /// What it is for, in full sentences.
+    /// Purpose, in full sentences.
     pub(crate) purpose: &'static str,
-    /// A whole file that shows it.
+    /// Example: a complete file.
     pub(crate) example: &'static str,
     pub(crate) keys: &'static [Key],
 }
@@ -27,32 +27,32 @@ pub(crate) struct Key {
     pub(crate) name: &'static str,
     pub(crate) kind: Kind,
     pub(crate) presence: Presence,
-    /// What it is for, in full sentences.
+    /// Purpose, in full sentences.
     pub(crate) purpose: &'static str,
-    /// The key with a value, as TOML.
+    /// Example: the key with a value, as TOML.
     pub(crate) example: &'static str,
-    /// What other programs call it.
+    /// Names of the key in other programs.
     pub(crate) known_as: &'static [&'static str],
 }
 
-/// Whether a key must be there, and what holds when it is not.
+/// Whether a key is required, and its default.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Presence {
     Required,
-    /// A value that could be written just so.
+    /// Default value, as written in the configuration.
     Default(&'static str),
-    /// What its absence means, in words.
+    /// Description of the default.
     Absent(&'static str),
 }
 
 /// Type of a value.
 #[derive(Debug)]
 pub(crate) enum Kind {
-    /// Of the language, and not of this build.
+    /// Reserved and not implemented.
     Later,
     /// Name of a pool.
     PoolName,
-    /// Text that is never shown, or where it is kept.
+    /// Text that is never shown, or its source.
     Secret,
     /// Name of a `[check.NAME]`.
     CheckName,
@@ -61,10 +61,10 @@ pub(crate) enum Kind {
     /// Status codes of HTTP, `200-299,304`.
     StatusCodes,
     ServiceName,
-    /// Text of that meaning.
-    Words(&'static str),
+    /// Text, with a description.
+    DescribedText(&'static str),
     Interface,
-    /// `ADDRESS:PORT` of the director itself.
+    /// `ADDRESS:PORT` of the director.
     SocketAddress,
     Address,
     /// `ADDRESS` or `ADDRESS/LENGTH`.
@@ -77,12 +77,12 @@ pub(crate) enum Kind {
         min: u32,
         max: u32,
     },
-    /// A number with two decimals at most, in hundredths.
+    /// A number with at most two decimals, in hundredths.
     Factor {
         min: u32,
         max: u32,
     },
-    /// Octets, as a number or with a unit.
+    /// A size in bytes, as a number or with a unit.
     Size {
         min: u32,
         max: u32,
@@ -91,24 +91,24 @@ pub(crate) enum Kind {
         min: Duration,
         max: Duration,
     },
-    /// One word of several.
+    /// One of a fixed set of values.
     OneOf(fn() -> Choices),
     List(&'static Self),
     Table(&'static Section),
-    /// Tables by names that the operator chooses.
+    /// Tables with names chosen by the operator.
     Named(&'static Section),
     Either(&'static Self, &'static Self),
 }
 
-/// The words that a key takes.
+/// The values of a key.
 #[derive(Debug, Default)]
 pub(crate) struct Choices {
     pub(crate) now: Vec<&'static str>,
-    /// Other words for some of them.
+    /// Accepted aliases.
     pub(crate) aliases: Vec<&'static str>,
-    /// Other programs' words that are not taken, and ours for them.
+    /// Names in other programs that are not accepted, and our names for them.
     pub(crate) known_as: &'static [(&'static str, &'static str)],
-    /// Words of the language that this build lacks.
+    /// Reserved values that are not implemented.
     pub(crate) later: Vec<&'static str>,
 }
 
@@ -117,12 +117,12 @@ impl Section {
         self.keys.iter().find(|key| key.name == name)
     }
 
-    /// The keys that this build has.
+    /// The implemented keys.
     pub(crate) fn built(&self) -> impl Iterator<Item = &'static Key> {
         self.keys.iter().filter(|key| key.is_built())
     }
 
-    /// `[pool.NAME]`, or words for the whole file.
+    /// `[pool.NAME]`, or "the file" for the root.
     pub(crate) fn heading(&self) -> String {
         if self.path.is_empty() {
             "the file".to_owned()
@@ -150,12 +150,12 @@ impl Key {
         }
     }
 
-    /// A key that this build lacks.
+    /// A key that is not implemented.
     pub(crate) const fn later(name: &'static str, purpose: &'static str) -> Self {
         Self::new(
             name,
             Kind::Later,
-            Presence::Absent("not built yet"),
+            Presence::Absent("not implemented yet"),
             purpose,
             "",
         )
@@ -166,7 +166,7 @@ impl Key {
         self
     }
 
-    /// What it is for, in one sentence.
+    /// First sentence of the purpose.
     pub(crate) fn first_sentence(&self) -> &'static str {
         self.purpose
             .split_once(". ")
@@ -180,17 +180,17 @@ impl Key {
 }
 
 impl Kind {
-    /// In words, for "expected …" and for the manual.
+    /// Description for "expected …" and for the manual.
     pub(crate) fn syntax(&self) -> String {
         match self {
-            Self::Later => "not built yet".to_owned(),
+            Self::Later => "not implemented yet".to_owned(),
             Self::PoolName => "the name of a pool".to_owned(),
             Self::CheckName => "the name of a [check.NAME]".to_owned(),
             Self::Text => "a string".to_owned(),
             Self::Secret => "a string, or { file = PATH }, { env = NAME } or { credential = NAME }".to_owned(),
             Self::StatusCodes => "status codes like \"200-299,304\"".to_owned(),
             Self::ServiceName => "the name of a service".to_owned(),
-            Self::Words(meaning) => format!("a string, {meaning}"),
+            Self::DescribedText(meaning) => format!("a string, {meaning}"),
             Self::Interface => "an interface name".to_owned(),
             Self::SocketAddress => "\"ADDRESS:PORT\"".to_owned(),
             Self::Address => "an IP address".to_owned(),
@@ -206,7 +206,7 @@ impl Kind {
                 format!("an integer from {min} to {max}, or a size like \"64KiB\"")
             }
             Self::Factor { min, max } => format!(
-                "a number from {} to {}, two decimals at most",
+                "a number from {} to {} with at most two decimals",
                 factor(*min),
                 factor(*max)
             ),
@@ -217,7 +217,7 @@ impl Kind {
                     duration::show(*max)
                 )
             }
-            Self::OneOf(choices) => words(&choices().now),
+            Self::OneOf(choices) => quoted_list(&choices().now),
             Self::List(of) => format!("a list, each {}", of.syntax()),
             Self::Table(section) => {
                 let keys: Vec<&str> = section.built().map(|key| key.name).collect();
@@ -229,13 +229,13 @@ impl Kind {
     }
 }
 
-/// Hundredths as a number.
+/// Formats hundredths as a decimal number.
 pub(crate) fn factor(hundredths: u32) -> String {
     format!("{}.{:02}", hundredths / 100, hundredths % 100)
 }
 
 /// `"a"`, `"a" or "b"`, `"a", "b" or "c"`.
-pub(crate) fn words(words: &[&str]) -> String {
+pub(crate) fn quoted_list(words: &[&str]) -> String {
     let quoted: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
     match quoted.split_last() {
         Some((last, [])) => last.clone(),

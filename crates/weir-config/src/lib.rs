@@ -1,11 +1,11 @@
-//! `weir.toml`: text to spans to diagnostics to model.
+//! Parser of `weir.toml`: text to spans to diagnostics to model.
 //!
-//! [`load`] makes text of bytes, [`parse()`] a [`Desired`] of text, or every mistake in it at once, and [`render()`] shows
-//! these. The same schema is read as JSON by [`parse_json`]. The language itself (names, types, ranges, defaults) is
-//! written down in one place, from which unknown keys are told, and [`schema()`] and [`cards`] are made.
+//! [`load`] checks the bytes of a file, [`parse()`] returns a [`Desired`] or all problems of the text, and [`render()`]
+//! formats these. [`parse_json`] accepts the same schema as JSON. The schema (names, types, ranges, defaults) is
+//! defined in one place, from which unknown keys are detected, and [`schema()`] and [`cards`] are generated.
 //!
-//! The crate refuses to open files, to look at the machine (what it should know of it is an argument, [`Host`]), and to
-//! accept what this build cannot do: such a key or value is an error at its place.
+//! The crate does not open files or query the machine (what it needs to know is an argument, [`Host`]). Settings that
+//! are not implemented are errors.
 //!
 //! ```
 //! let text = "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[service.web]\nlisten = [\"192.0.2.10:80\"]\nforward = \"direct\"\npool = \"web\"\n";
@@ -39,11 +39,11 @@ mod view;
 
 pub use card::{cards, codes};
 pub use code::{Code, Explanation, Severity};
-pub use diagnostic::{Diagnostic, Further, Related};
+pub use diagnostic::{Diagnostic, Occurrence, Related};
 pub use duration::{parse as duration, show as show_duration};
 pub use file::{FileError, MAX_FILE_BYTES, load};
 pub use members::{
-    Former, MEMBER_KEYS, Member, MemberError, MemberReason, former_members, members,
+    MEMBER_KEYS, Member, MemberError, MemberReason, MigratedMembers, members, migrate_members,
 };
 pub use parse::{Parsed, parse, parse_json};
 pub use privilege::privileged_changes;

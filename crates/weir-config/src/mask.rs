@@ -1,7 +1,7 @@
-//! Secrets in quoted source: a diagnostic shows the lines that it is about, and goes to logs and other users' terminals.
+//! Masks secrets in quoted source, because diagnostics are shown in logs and on other users' terminals.
 //!
-//! Works on any text, since what is quoted is most often what is broken: a value is recognized by its key. Keys near to a secret's are
-//! taken for one, because a misspelled key is an error that is quoted.
+//! Works on any text, because quoted text is often invalid: a value is recognized by its key. Similar keys are treated
+//! as secrets too, because misspelled keys are errors that are quoted.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -17,7 +17,7 @@ static KEYS: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
     secret.map(|key| key.name).collect()
 });
 
-/// The text with each secret's characters replaced by others of the same length, so that every span stays where it is.
+/// Replaces each character of a secret by one of the same length, so that spans stay valid.
 pub(crate) fn masked(text: &str) -> Cow<'_, str> {
     let mut hidden = Vec::new();
     let mut from = 0;
@@ -53,7 +53,7 @@ fn filler(c: char) -> char {
 
 fn is_secret(key: &str) -> bool {
     let lower = key.to_ascii_lowercase();
-    // Header fields whose values are credentials.
+    // Header fields with credentials.
     let field = ["authorization", "proxy-authorization", "x-api-key", "token"];
     field.contains(&lower.as_str())
         || lower.contains("secret")
@@ -65,7 +65,7 @@ fn is_bare(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-_".contains(&byte)
 }
 
-/// The next key behind `from`, in quotes or without, and where its value begins.
+/// The next key after `from`, quoted or not, and the start of its value.
 fn next_pair(text: &str, from: usize) -> Option<(&str, usize)> {
     let bytes = text.as_bytes();
     let skip = |mut at: usize, wanted: &dyn Fn(u8) -> bool| {
@@ -92,7 +92,8 @@ fn next_pair(text: &str, from: usize) -> Option<(&str, usize)> {
     }
 }
 
-/// Adds the ranges of the value at `from`, or of those in the list there; a table names a source and stays. Returns its end.
+/// Adds the ranges of the strings in the value or list at `from`; tables contain only sources and are not masked.
+/// Returns the end of the value.
 fn values(text: &str, from: usize, hidden: &mut Vec<(usize, usize)>) -> usize {
     let bytes = text.as_bytes();
     match bytes.get(from) {
@@ -119,7 +120,7 @@ fn values(text: &str, from: usize, hidden: &mut Vec<(usize, usize)>) -> usize {
             }
             at
         }
-        // No string: a mistake, or a secret without quotes.
+        // Not a string: an error, or a secret without quotes.
         Some(_) => {
             let rest = &text[from..];
             let end = rest.find(['\n', '\r']).map_or(text.len(), |at| from + at);
@@ -129,7 +130,8 @@ fn values(text: &str, from: usize, hidden: &mut Vec<(usize, usize)>) -> usize {
     }
 }
 
-/// Adds the range inside the quotes at `from`, to the end of the line where they do not close. Returns the end of the string.
+/// Adds the range inside the quotes at `from`, up to the end of the line if they are not closed. Returns the end of the
+/// string.
 fn one(text: &str, from: usize, hidden: &mut Vec<(usize, usize)>) -> usize {
     let quote = &text[from..=from];
     let long = quote.repeat(3);
@@ -169,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_of_secret_keys_are_hidden_and_their_sources_are_not() {
+    fn secret_values_are_masked_but_sources_are_not() {
         for (text, wanted) in [
             ("secret = \"abc\"", "secret = \"***\""),
             (
@@ -216,7 +218,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_place_stays_where_it_is(text in "(secret|[a-zé]|[ =:\"'\\[\\]{},\n\\\\])*") {
+        fn masking_preserves_offsets(text in "(secret|[a-zé]|[ =:\"'\\[\\]{},\n\\\\])*") {
             let masked = masked(&text);
             prop_assert_eq!(masked.len(), text.len());
             for (at, c) in text.char_indices() {

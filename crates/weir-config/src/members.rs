@@ -1,14 +1,14 @@
-//! A list of servers that another program writes: `servers_file`, a name's records, and the servers of the API.
+//! External server lists: `servers_file`, DNS records, and servers of the API.
 //!
-//! Two forms: JSON, as the value of `servers` or as an object that has it, and lines, `ADDRESS[:PORT] [KEY=VALUE]…`, where
-//! `#` begins a comment. Who writes a list is trusted with the choice of servers and with nothing else: an entry has an address,
-//! a weight and limits, and may name a `[check.NAME]` of the configuration. It can hold no check, because a check may run a
-//! program, name the account that runs it, or read a file.
+//! Two formats: JSON, as the value of `servers` or an object that contains it, and lines, `ADDRESS[:PORT]
+//! [KEY=VALUE]…`, where `#` starts a comment. The writer of a list is trusted to choose servers, but with nothing else:
+//! an entry has an address, a weight and limits, and may refer to a `[check.NAME]`. It cannot define a check, because a
+//! check may run a program under a given account or read a file.
 //!
-//! An error has a line, a column and a reason, and never a part of the text: the list may be a file that its writer could not
-//! read.
+//! An error has a line, a column and a reason, but never quotes the text: its writer may not be allowed to read the
+//! file.
 
-mod former;
+mod migrate;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -17,7 +17,7 @@ use std::ops::Range;
 
 use weir_model::{Server, Source};
 
-pub use self::former::{Former, former_members};
+pub use self::migrate::{MigratedMembers, migrate_members};
 use crate::address;
 use crate::catalog;
 use crate::code::Code;
@@ -26,7 +26,7 @@ use crate::json;
 use crate::key::Kind;
 use crate::tree::{Item, Table, Value};
 
-/// What an entry of a list may hold.
+/// Keys allowed in an entry.
 pub const MEMBER_KEYS: [&str; 5] = [
     "address",
     "weight",
@@ -38,11 +38,11 @@ pub const MEMBER_KEYS: [&str; 5] = [
 /// One server of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
-    /// Without checks of its own: [`Self::checks`] names them.
+    /// Without checks; see [`Self::checks`].
     pub server: Server,
-    /// Names of `[check.NAME]` in place of the pool's checks, which the configuration may or may not have.
+    /// Names of `[check.NAME]` that override the pool's checks; they may not exist in the configuration.
     pub checks: Option<Vec<String>>,
-    /// Where the entry begins in the list.
+    /// Position of the entry in the list.
     pub at: Source,
 }
 
@@ -50,78 +50,78 @@ pub struct Member {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {}, column {}: {reason}", at.line, at.column)]
 pub struct MemberError {
-    /// In the list.
+    /// Position in the list.
     pub at: Source,
-    /// What is wrong there, without a part of the list.
+    /// The reason, without text of the list.
     pub reason: MemberReason,
 }
 
-/// What is wrong with a list.
+/// Why a list is invalid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MemberReason {
-    /// The text is no JSON.
+    /// The text is not JSON.
     NotJson,
-    /// An object has one key twice.
-    KeyTwice,
-    /// Neither a list nor an object with `servers` alone.
-    NoList,
-    /// An entry that is neither text nor a table.
-    NoEntry,
+    /// Duplicate key.
+    DuplicateKey,
+    /// Neither a list nor an object with only `servers`.
+    ExpectedList,
+    /// An entry is neither a string nor a table.
+    ExpectedEntry,
     /// A line has something other than `KEY=VALUE` after the address.
-    NoPair,
-    /// An entry without an address.
-    NoAddress,
-    /// What should be an address is none that a server can have.
+    ExpectedPair,
+    /// An entry has no address.
+    MissingAddress,
+    /// Invalid server address.
     BadAddress,
-    /// The port is none.
+    /// Invalid port.
     BadPort,
-    /// A key of a server that only the configuration may set.
+    /// A key that is only allowed in the configuration.
     NotAllowed(&'static str),
-    /// No key of a server at all.
+    /// Unknown key.
     UnknownKey,
-    /// `check` is something other than names.
-    CheckBody,
-    /// A number is out of range, or no number.
+    /// `check` is not a name or a list of names.
+    InlineCheck,
+    /// Not a number, or out of range.
     BadNumber(&'static str),
     /// `min_connections` is above `max_connections`.
     Thresholds,
-    /// A server is listed twice; the line of its first entry.
-    Twice(u32),
+    /// Duplicate server; contains the line of its first entry.
+    DuplicateServer(u32),
 }
 
 impl fmt::Display for MemberReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotJson => f.write_str("not JSON"),
-            Self::KeyTwice => f.write_str("a key is written twice"),
-            Self::NoList => f.write_str(
+            Self::DuplicateKey => f.write_str("duplicate key"),
+            Self::ExpectedList => f.write_str(
                 "expected a list of servers, or an object with `servers` and no other key",
             ),
-            Self::NoEntry => f.write_str("expected an address, or an object with `address`"),
-            Self::NoPair => f.write_str("expected KEY=VALUE after the address"),
-            Self::NoAddress => f.write_str("`address` is missing"),
+            Self::ExpectedEntry => f.write_str("expected an address, or an object with `address`"),
+            Self::ExpectedPair => f.write_str("expected KEY=VALUE after the address"),
+            Self::MissingAddress => f.write_str("`address` is missing"),
             Self::BadAddress => f.write_str("not an IP address that a server can have"),
             Self::BadPort => f.write_str("the port is not a number from 1 to 65535"),
             Self::NotAllowed(key) => write!(f, "`{key}` is not allowed here; {}", allowed()),
             Self::UnknownKey => write!(f, "unknown key; {}", allowed()),
-            Self::CheckBody => write!(
+            Self::InlineCheck => write!(
                 f,
                 "`check` can only name a [check.NAME] of the configuration; {}",
                 allowed()
             ),
             Self::BadNumber(key) => write!(f, "`{key}` must be {}", syntax(key)),
             Self::Thresholds => f.write_str("`min_connections` is above `max_connections`"),
-            Self::Twice(line) => write!(f, "this server is listed twice, first in line {line}"),
+            Self::DuplicateServer(line) => write!(f, "duplicate server, first on line {line}"),
         }
     }
 }
 
-/// The keys of an entry in a sentence.
+/// Sentence with the allowed keys.
 fn allowed() -> String {
     let [first @ .., check] = MEMBER_KEYS;
     let quoted: Vec<String> = first.iter().map(|key| format!("`{key}`")).collect();
     format!(
-        "a server of a list has {}, and `{check}` with the name of a [check.NAME]",
+        "a server of a list may have {}, and `{check}` with the name of a [check.NAME]",
         quoted.join(", ")
     )
 }
@@ -132,10 +132,10 @@ fn syntax(key: &str) -> String {
         .map_or_else(|| "a number".to_owned(), |key| key.kind.syntax())
 }
 
-/// Reads a list.
+/// Parses a list.
 ///
 /// # Errors
-/// The first mistake in it.
+/// The first error.
 pub fn members(text: &str) -> Result<Vec<Member>, MemberError> {
     let mut list = List {
         lines: Lines::new(text),
@@ -152,11 +152,11 @@ pub fn members(text: &str) -> Result<Vec<Member>, MemberError> {
 struct List<'t> {
     lines: Lines<'t>,
     members: Vec<Member>,
-    /// The line of each server.
+    /// Line of each server.
     first: HashMap<(IpAddr, Option<u16>), u32>,
 }
 
-/// An entry as far as it is read.
+/// A partially parsed entry.
 #[derive(Default)]
 struct Entry {
     server: Option<Server>,
@@ -180,17 +180,17 @@ impl List<'_> {
         let (item, twice) = json::read(text)
             .map_err(|found| self.error(found.span.start, MemberReason::NotJson))?;
         if let Some(found) = twice.first() {
-            return Err(self.error(found.span.start, MemberReason::KeyTwice));
+            return Err(self.error(found.span.start, MemberReason::DuplicateKey));
         }
         let list = match &item.value {
             Value::Table(table) => match table.entries.as_slice() {
                 [only] if only.key == "servers" => &only.item,
-                _ => return Err(self.error(item.span.start, MemberReason::NoList)),
+                _ => return Err(self.error(item.span.start, MemberReason::ExpectedList)),
             },
             _ => &item,
         };
         let Value::List(items) = &list.value else {
-            return Err(self.error(list.span.start, MemberReason::NoList));
+            return Err(self.error(list.span.start, MemberReason::ExpectedList));
         };
         for item in items {
             let entry = self.json_entry(item)?;
@@ -204,7 +204,7 @@ impl List<'_> {
         match &item.value {
             Value::Text(text) => entry.server = Some(self.address(text, item.span.start)?),
             Value::Table(table) => self.json_table(&mut entry, table)?,
-            _ => return Err(self.error(item.span.start, MemberReason::NoEntry)),
+            _ => return Err(self.error(item.span.start, MemberReason::ExpectedEntry)),
         }
         Ok(entry)
     }
@@ -218,7 +218,7 @@ impl List<'_> {
                 ("address", _) => return Err(self.error(at, MemberReason::BadAddress)),
                 ("check", value) => {
                     let names = check_names(value);
-                    let names = names.ok_or_else(|| self.error(at, MemberReason::CheckBody))?;
+                    let names = names.ok_or_else(|| self.error(at, MemberReason::InlineCheck))?;
                     entry.checks = Some(names);
                 }
                 (_, Value::Integer(number)) => self.number(entry, key, *number, at)?,
@@ -244,10 +244,11 @@ impl List<'_> {
             for word in words {
                 let at = offset(text, word);
                 let pair = word.split_once('=');
-                let (key, value) = pair.ok_or_else(|| self.error(at, MemberReason::NoPair))?;
+                let (key, value) =
+                    pair.ok_or_else(|| self.error(at, MemberReason::ExpectedPair))?;
                 let key = self.key(key, at)?;
                 if key == "address" || seen.contains(&key) {
-                    return Err(self.error(at, MemberReason::KeyTwice));
+                    return Err(self.error(at, MemberReason::DuplicateKey));
                 }
                 seen.push(key);
                 if key == "check" {
@@ -261,7 +262,7 @@ impl List<'_> {
         Ok(())
     }
 
-    /// The key as the catalog has it.
+    /// Returns the key if it is allowed.
     fn key(&self, key: &str, at: usize) -> Found<&'static str> {
         if let Some(known) = MEMBER_KEYS.into_iter().find(|known| *known == key) {
             return Ok(known);
@@ -309,7 +310,7 @@ impl List<'_> {
 
     fn add(&mut self, entry: Entry, offset: usize) -> Found<()> {
         let Some(server) = entry.server else {
-            return Err(self.error(offset, MemberReason::NoAddress));
+            return Err(self.error(offset, MemberReason::MissingAddress));
         };
         if entry.least > entry.most {
             return Err(self.error(offset, MemberReason::Thresholds));
@@ -317,7 +318,7 @@ impl List<'_> {
         let at = self.lines.source(offset);
         let key = (server.address, server.port);
         if let Some(first) = self.first.insert(key, at.line) {
-            return Err(self.error(offset, MemberReason::Twice(first)));
+            return Err(self.error(offset, MemberReason::DuplicateServer(first)));
         }
         self.members.push(Member {
             server: Server {
@@ -333,7 +334,7 @@ impl List<'_> {
     }
 }
 
-/// One name, or a list of them.
+/// Parses a name or a list of names.
 fn check_names(value: &Value<'_>) -> Option<Vec<String>> {
     let name = |value: &Value<'_>| match value {
         Value::Text(name) => Some(name.as_ref().to_owned()),
@@ -345,7 +346,7 @@ fn check_names(value: &Value<'_>) -> Option<Vec<String>> {
     }
 }
 
-/// Where a part of a text begins in it.
+/// Offset of `part` within `text`.
 fn offset(text: &str, part: &str) -> usize {
     let range: Range<usize> = text.as_bytes().as_ptr_range().start.addr()..part.as_ptr().addr();
     range.len().min(text.len())

@@ -1,4 +1,4 @@
-//! The way of a text: tree, model, judgement of the whole, and the findings in order.
+//! Parses a configuration: tree, model, verification, and sorted diagnostics.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -14,66 +14,69 @@ use crate::tree::{Table, Value};
 use crate::verify::{Machine, verify};
 use crate::view::Sink;
 
-/// A configuration that may take effect.
+/// A valid configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parsed {
-    /// What it asks for.
+    /// The desired state.
     pub desired: Desired,
-    /// Warnings and notes, in the order of the text.
+    /// Warnings and notes, in text order.
     pub findings: Vec<Diagnostic>,
 }
 
-/// Reads `weir.toml`.
+/// Parses `weir.toml`.
 ///
 /// # Errors
-/// Every finding of the text in its order, warnings and notes included, if one of them is an error.
+/// All diagnostics in text order, including warnings and notes, if one of them is an error.
 pub fn parse(text: &str, host: &dyn Machine) -> Result<Parsed, Vec<Diagnostic>> {
     let (document, errors) = DeTable::parse_recoverable(text);
-    if !errors.iter().any(stops) {
+    if !errors.iter().any(stops_parser) {
         let root = Table::from_toml(document.into_inner());
         return finish(text, &root, syntax_errors(text, &root, &errors), host);
     }
-    let (mended, mut errors) = mend(text, errors);
-    let (document, others) = DeTable::parse_recoverable(&mended);
+    let (blanked_text, mut errors) = blank_unparsable_lines(text, errors);
+    let (document, others) = DeTable::parse_recoverable(&blanked_text);
     let root = Table::from_toml(document.into_inner());
     errors.extend(others);
     finish(text, &root, syntax_errors(text, &root, &errors), host)
 }
 
-/// Whether the TOML parser reads nothing more after this mistake.
-fn stops(error: &toml::de::Error) -> bool {
+/// Whether the TOML parser stops at this error.
+fn stops_parser(error: &toml::de::Error) -> bool {
     error.message().starts_with("key with no value")
 }
 
-/// Blanks out the lines that the parser stops at, so that one run reports what comes after them too; spans stay valid.
-/// With the text come the errors of these lines.
-fn mend(text: &str, mut errors: Vec<toml::de::Error>) -> (String, Vec<toml::de::Error>) {
-    // Each line costs another reading of the whole text.
+/// Blanks the lines at which the parser stops, so that later errors are found too; spans stay valid. Returns the text
+/// and the errors of the blanked lines.
+fn blank_unparsable_lines(
+    text: &str,
+    mut errors: Vec<toml::de::Error>,
+) -> (String, Vec<toml::de::Error>) {
+    // Each line requires parsing the whole text again.
     const MOST: usize = 16;
     const LARGEST: usize = 1 << 20;
     let lines = Lines::new(text);
-    let mut mended = text.to_owned();
+    let mut blanked_text = text.to_owned();
     let mut blanked = Vec::new();
     while blanked.len() < MOST && text.len() <= LARGEST {
-        let Some(error) = errors.into_iter().find(stops) else {
+        let Some(error) = errors.into_iter().find(stops_parser) else {
             break;
         };
         let range = lines.range(lines.index(error.span().map_or(0, |span| span.start)));
         let blank = " ".repeat(range.len());
-        if mended.get(range.clone()) == Some(blank.as_str()) {
+        if blanked_text.get(range.clone()) == Some(blank.as_str()) {
             break;
         }
-        mended.replace_range(range, &blank);
+        blanked_text.replace_range(range, &blank);
         blanked.push(error);
-        errors = DeTable::parse_recoverable(&mended).1;
+        errors = DeTable::parse_recoverable(&blanked_text).1;
     }
-    (mended, blanked)
+    (blanked_text, blanked)
 }
 
-/// Reads the same schema as JSON.
+/// Parses the same schema as JSON.
 ///
 /// # Errors
-/// As [`parse`]; after a mistake of syntax the rest of the text is not looked at.
+/// As [`parse`]; the text after a syntax error is not checked.
 pub fn parse_json(text: &str, host: &dyn Machine) -> Result<Parsed, Vec<Diagnostic>> {
     let (item, twice) = match json::read(text) {
         Ok(read) => read,
@@ -91,15 +94,15 @@ pub fn parse_json(text: &str, host: &dyn Machine) -> Result<Parsed, Vec<Diagnost
     }
 }
 
-/// What was wrong before any meaning was looked for.
+/// Syntax errors.
 struct Syntax {
     found: Vec<Diagnostic>,
-    /// Lines, from 0, whose meaning is a guess.
+    /// Lines, from 0, that could not be parsed.
     broken: HashSet<usize>,
 }
 
 impl Syntax {
-    /// Mistakes that leave the meaning of the rest certain.
+    /// Errors that do not affect the rest of the text.
     fn of(found: Vec<Diagnostic>) -> Self {
         Self {
             found,
@@ -128,7 +131,7 @@ fn finish(
         mut found, lines, ..
     } = sink;
     if !broken.is_empty() {
-        // What the parser made of a broken line is a guess, and what is missing may stand in it.
+        // Diagnostics for broken lines are unreliable, and apparently missing parts may be in these lines.
         let mut at = 0;
         found.retain(|diagnostic| {
             at += 1;
@@ -177,7 +180,7 @@ fn finish(
     })
 }
 
-/// Proxy services with their routes; that each route's service is there was verified.
+/// Proxy services with their routes; verification has checked that each route's service exists.
 fn routed(proxies: Vec<LoweredProxy>, routes: Vec<LoweredRoute>) -> Vec<Proxy> {
     let mut proxies: Vec<Proxy> = proxies.into_iter().map(|proxy| proxy.proxy).collect();
     for lowered in routes {
@@ -189,9 +192,9 @@ fn routed(proxies: Vec<LoweredProxy>, routes: Vec<LoweredRoute>) -> Vec<Proxy> {
     proxies
 }
 
-/// One finding for each mistake of syntax, and all lines that the parser could not make sense of.
+/// Returns one diagnostic for each syntax error, and all lines that could not be parsed.
 ///
-/// What it says of the rest of a line, or of the lines below a list that does not close, comes from the same mistake.
+/// Errors in the rest of a line, or in the lines after an unclosed list, are consequences of the first one.
 fn syntax_errors(text: &str, root: &Table<'_>, errors: &[toml::de::Error]) -> Syntax {
     let lines = Lines::new(text);
     let mut found: Vec<Diagnostic> = errors
@@ -223,13 +226,10 @@ fn syntax_error(text: &str, root: &Table<'_>, error: &toml::de::Error) -> Diagno
     let span = error.span().unwrap_or(0..0);
     if error.message().starts_with("duplicate key") {
         let key = text.get(span.clone()).unwrap_or("");
-        let diagnostic = Diagnostic::new(
-            Code::DuplicateKey,
-            &span,
-            format!("`{key}` is written twice"),
-        )
-        .label("again here")
-        .fix("take one of them out, or rename it");
+        let diagnostic =
+            Diagnostic::new(Code::DuplicateKey, &span, format!("duplicate key `{key}`"))
+                .label("duplicate")
+                .fix("remove or rename one of them");
         return match first_place(text, root, &span) {
             Some(first) => diagnostic.also(&first, "first here"),
             None => diagnostic,
@@ -238,7 +238,7 @@ fn syntax_error(text: &str, root: &Table<'_>, error: &toml::de::Error) -> Diagno
     let message = error.message().replace(", expected literal string", "");
     let diagnostic = Diagnostic::new(Code::Syntax, &span, format!("not TOML: {message}"));
     let rest = text.get(span.start..).and_then(|rest| rest.lines().next());
-    if stops(error) {
+    if stops_parser(error) {
         diagnostic.fix("write KEY = VALUE")
     } else if !message.starts_with("string values must be quoted") {
         diagnostic
@@ -249,7 +249,7 @@ fn syntax_error(text: &str, root: &Table<'_>, error: &toml::de::Error) -> Diagno
     }
 }
 
-/// Where the key at `again` was written before: under a header the same header, else the nearest such key above.
+/// First position of the duplicate key at `again`: the same header, or the nearest such key above.
 fn first_place(text: &str, root: &Table<'_>, again: &Range<usize>) -> Option<Range<usize>> {
     let lines = Lines::new(text);
     let line = lines.index(again.start);

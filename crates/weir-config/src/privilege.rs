@@ -1,13 +1,12 @@
-//! What only the owner of the daemon may put into a configuration: programs that run, files that are read or written, and who may
-//! control Weir.
+//! Settings that only the owner of the daemon may change: programs to run, files to read or write, and access control.
 //!
-//! The daemon has rights that most of those who may bring a configuration lack: members of `socket_group` and holders of a write
-//! token. They may send a whole configuration as text. What it says under a key of [`PRIVILEGED`] must be what the active
-//! configuration says; everything else is theirs to change. Taking such a key out is allowed, but for those that decide who controls the daemon: their absence
-//! may admit more.
+//! The daemon has more rights than most users who may upload a configuration: members of `socket_group` and holders of
+//! a write token. An uploaded configuration must not add or change keys of [`PRIVILEGED`] compared with the active one;
+//! everything else may change. Removing such a key is allowed, except for access control keys, because their absence
+//! may grant access.
 //!
-//! Both texts are read as trees, before any meaning is looked for: so keys that are kept for a later build count too, and every
-//! finding has its place.
+//! Both texts are compared as trees before lowering, so that keys that are not implemented yet are included, and every
+//! diagnostic has a position.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -21,71 +20,71 @@ use crate::json;
 use crate::key::{Kind, Section};
 use crate::tree::{Entry, Item, Table, Value};
 
-/// What a key can gain for whoever sets it.
+/// The privilege that a key grants to whoever sets it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Gain {
-    /// A program runs. It stays what it is, where it is.
+enum Privilege {
+    /// Runs a program. It must not change or move.
     Program,
-    /// A file is read. One that the active configuration names by the same key is no gain, wherever it is named again.
+    /// Reads a file. A file that the active configuration uses with the same key is allowed anywhere.
     Read,
-    /// A file is written; likewise.
+    /// Writes a file; the same rule applies.
     Write,
-    /// Others may control the daemon. It stays what it is.
+    /// Controls access to the daemon. It must not change.
     Control,
 }
 
-/// The keys, by the page of their section. A test fails where a key of the catalog that could be one of them is neither here nor in
-/// that test's own list.
-const PRIVILEGED: &[(&str, &str, Gain)] = &[
-    ("node", "admin", Gain::Control),
-    ("node", "socket_group", Gain::Control),
-    ("node", "socket_mode", Gain::Control),
-    ("node-admin", "listen", Gain::Control),
-    ("node-admin", "tokens", Gain::Control),
-    ("node-admin", "hosts", Gain::Control),
-    ("node-admin", "read_requires_token", Gain::Control),
-    ("check", "command", Gain::Program),
-    ("check", "user", Gain::Program),
-    ("check", "ca", Gain::Read),
-    ("check", "file", Gain::Read),
-    ("pool", "notify", Gain::Program),
-    ("pool", "servers_file", Gain::Read),
-    ("pool-tls", "ca", Gain::Read),
-    ("pool-tls", "certificate", Gain::Read),
-    ("service-tls", "certificates", Gain::Read),
-    ("service-tls", "client_ca", Gain::Read),
-    ("error-pages", "file", Gain::Read),
-    ("service", "access_log", Gain::Write),
-    ("access-log", "path", Gain::Write),
-    ("vrrp", "notify", Gain::Program),
-    ("vrrp", "notify_master", Gain::Program),
-    ("vrrp", "notify_backup", Gain::Program),
-    ("vrrp", "notify_fault", Gain::Program),
-    ("vrrp", "notify_stop", Gain::Program),
-    ("vrrp-track", "script", Gain::Program),
-    ("vrrp-track", "user", Gain::Program),
-    ("vrrp-track", "file", Gain::Read),
+/// Privileged keys, by the page of their section. A test fails if a key of the catalog that could be privileged is
+/// neither here nor in the test's list of exceptions.
+const PRIVILEGED: &[(&str, &str, Privilege)] = &[
+    ("node", "admin", Privilege::Control),
+    ("node", "socket_group", Privilege::Control),
+    ("node", "socket_mode", Privilege::Control),
+    ("node-admin", "listen", Privilege::Control),
+    ("node-admin", "tokens", Privilege::Control),
+    ("node-admin", "hosts", Privilege::Control),
+    ("node-admin", "read_requires_token", Privilege::Control),
+    ("check", "command", Privilege::Program),
+    ("check", "user", Privilege::Program),
+    ("check", "ca", Privilege::Read),
+    ("check", "file", Privilege::Read),
+    ("pool", "notify", Privilege::Program),
+    ("pool", "servers_file", Privilege::Read),
+    ("pool-tls", "ca", Privilege::Read),
+    ("pool-tls", "certificate", Privilege::Read),
+    ("service-tls", "certificates", Privilege::Read),
+    ("service-tls", "client_ca", Privilege::Read),
+    ("error-pages", "file", Privilege::Read),
+    ("service", "access_log", Privilege::Write),
+    ("access-log", "path", Privilege::Write),
+    ("vrrp", "notify", Privilege::Program),
+    ("vrrp", "notify_master", Privilege::Program),
+    ("vrrp", "notify_backup", Privilege::Program),
+    ("vrrp", "notify_fault", Privilege::Program),
+    ("vrrp", "notify_stop", Privilege::Program),
+    ("vrrp-track", "script", Privilege::Program),
+    ("vrrp-track", "user", Privilege::Program),
+    ("vrrp-track", "file", Privilege::Read),
 ];
 
-fn gain(section: &Section, key: &str) -> Option<Gain> {
-    // Wherever a secret is kept, the daemon reads it.
+fn privilege(section: &Section, key: &str) -> Option<Privilege> {
+    // The daemon reads every source of a secret.
     if section.page == catalog::SECRET.page {
-        return Some(Gain::Read);
+        return Some(Privilege::Read);
     }
     let mut table = PRIVILEGED.iter();
     let found = table.find(|(page, name, _)| *page == section.page && *name == key);
-    found.map(|(_, _, gain)| *gain)
+    found.map(|(_, _, privilege)| *privilege)
 }
 
-/// What of `proposed` only the owner may bring, because `active` does not have it; in the order of the text, each with its place.
-/// Both are TOML or, where they begin with `{`, JSON. `active` was accepted; of a `proposed` that is malformed this finds what
-/// can be read of it.
+/// Returns the changes in `proposed` that only the owner may make, in text order, with their positions. Both texts are
+/// TOML or, if they start with `{`, JSON. `active` is valid; of an invalid `proposed` everything that can be parsed is
+/// checked.
 pub fn privileged_changes(active: &str, proposed: &str) -> Vec<Diagnostic> {
     let mut had: HashMap<Identity, usize> = HashMap::new();
     let mut control: Vec<Use> = Vec::new();
     for used in uses(active) {
         *had.entry(used.identity.clone()).or_default() += 1;
-        if used.gain == Gain::Control {
+        if used.privilege == Privilege::Control {
             control.push(used);
         }
     }
@@ -102,12 +101,13 @@ pub fn privileged_changes(active: &str, proposed: &str) -> Vec<Diagnostic> {
     found
 }
 
-/// Whether the active configuration has it. A program that is written twice runs twice; a file that is read is read.
+/// Whether the active configuration contains it. A program that is configured twice runs twice, so occurrences are
+/// counted; files are not.
 fn take(had: &mut HashMap<Identity, usize>, used: &Use) -> bool {
     let Some(count) = had.get_mut(&used.identity) else {
         return false;
     };
-    if used.gain != Gain::Program {
+    if used.privilege != Privilege::Program {
         return true;
     }
     let is_left = *count > 0;
@@ -115,58 +115,59 @@ fn take(had: &mut HashMap<Identity, usize>, used: &Use) -> bool {
     is_left
 }
 
-/// What must be the same for a use to be the same.
+/// Identity of a use of a privileged key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Identity {
     page: &'static str,
-    /// Empty where any place is as good.
-    place: String,
+    /// Empty if the position does not matter.
+    location: String,
     key: &'static str,
     value: String,
 }
 
-/// A privileged key that is written.
+/// A use of a privileged key.
 #[derive(Debug)]
 struct Use {
     identity: Identity,
-    gain: Gain,
+    privilege: Privilege,
     span: Range<usize>,
-    /// The key as it is written.
+    /// The key as written.
     key: &'static str,
-    /// Where, as an operator would say it.
-    place: String,
+    /// Table of the key, for messages.
+    location: String,
 }
 
 impl Use {
     fn is_of_same_key(&self, other: &Self) -> bool {
         let (one, other) = (&self.identity, &other.identity);
-        (one.page, one.key, &one.place) == (other.page, other.key, &other.place)
+        (one.page, one.key, &one.location) == (other.page, other.key, &other.location)
     }
 
     fn diagnostic(&self, lines: &Lines<'_>) -> Diagnostic {
-        let (key, place) = (self.key, &self.place);
-        let (what, cause) = match self.gain {
-            Gain::Program => (
+        let (key, location) = (self.key, &self.location);
+        let (what, cause) = match self.privilege {
+            Privilege::Program => (
                 "would run a program that the active configuration does not run there",
-                "programs run with rights of the daemon, or as an account that the configuration names",
+                "programs run with the rights of the daemon, or as an account given in the configuration",
             ),
-            Gain::Read => (
-                "names a file that the active configuration does not read by this key",
+            Privilege::Read => (
+                "specifies a file that the active configuration does not read with this key",
                 "files are read with the rights of the daemon",
             ),
-            Gain::Write => (
-                "names a file that the active configuration does not write by this key",
+            Privilege::Write => (
+                "specifies a file that the active configuration does not write with this key",
                 "files are written with the rights of the daemon",
             ),
-            Gain::Control => (
-                "is not what it is in the active configuration",
-                "it decides who may control the daemon",
+            Privilege::Control => (
+                "differs from the active configuration",
+                "it controls access to the daemon",
             ),
         };
-        let message = format!("`{key}` of {place} {what}");
+        let message = format!("`{key}` of {location} {what}");
         let mut diagnostic = Diagnostic::new(Code::OwnerOnly, &self.span, message)
             .cause(cause)
-            .fix("leave it as it is in the active configuration, or have root or the user that runs Weir reload it");
+            .fix("keep the value of the active configuration, or reload the file as root or as the user that runs \
+                Weir");
         diagnostic.at = lines.source(self.span.start);
         diagnostic
     }
@@ -197,52 +198,52 @@ struct Walk {
 }
 
 impl Walk {
-    fn table(&mut self, section: &'static Section, table: &Table<'_>, place: &str) {
+    fn table(&mut self, section: &'static Section, table: &Table<'_>, location: &str) {
         let program = section.page == catalog::CHECK.page && is_script(table);
         for entry in &table.entries {
             let Some(key) = section.key(&entry.key) else {
                 continue;
             };
-            let inner = join(place, key.name);
-            match gain(section, key.name) {
-                // A table of its own says which of its keys names the file.
-                Some(Gain::Write) if matches!(entry.item.value, Value::Table(_)) => {}
-                Some(Gain::Program) if section.page == catalog::CHECK.page => {}
-                // All that is inside is part of it.
-                Some(Gain::Control) => {
-                    self.one(section, key.name, Gain::Control, entry, place);
+            let inner = join(location, key.name);
+            match privilege(section, key.name) {
+                // In table form, one of its keys names the file.
+                Some(Privilege::Write) if matches!(entry.item.value, Value::Table(_)) => {}
+                Some(Privilege::Program) if section.page == catalog::CHECK.page => {}
+                // Includes all nested keys.
+                Some(Privilege::Control) => {
+                    self.one(section, key.name, Privilege::Control, entry, location);
                     continue;
                 }
-                Some(gain) => self.one(section, key.name, gain, entry, place),
+                Some(privilege) => self.one(section, key.name, privilege, entry, location),
                 None => {}
             }
             self.value(&key.kind, &entry.item, &inner);
         }
         if program {
-            self.script(table, place);
+            self.script(table, location);
         }
     }
 
-    fn value(&mut self, kind: &'static Kind, item: &Item<'_>, place: &str) {
+    fn value(&mut self, kind: &'static Kind, item: &Item<'_>, location: &str) {
         match (kind, &item.value) {
             (Kind::Either(first, second), _) => {
-                self.value(first, item, place);
-                self.value(second, item, place);
+                self.value(first, item, location);
+                self.value(second, item, location);
             }
-            (Kind::Secret, Value::Table(table)) => self.table(&catalog::SECRET, table, place),
+            (Kind::Secret, Value::Table(table)) => self.table(&catalog::SECRET, table, location),
             (Kind::Table(section), Value::Table(table)) => {
-                self.table(section, table, &join_address(place, section, table));
+                self.table(section, table, &join_address(location, section, table));
             }
             (Kind::Named(section), Value::Table(tables)) => {
                 for named in &tables.entries {
                     if let Value::Table(table) = &named.item.value {
-                        self.table(section, table, &join(place, &named.key));
+                        self.table(section, table, &join(location, &named.key));
                     }
                 }
             }
             (Kind::List(of), Value::List(items)) => {
                 for item in items {
-                    self.value(of, item, place);
+                    self.value(of, item, location);
                 }
             }
             _ => {}
@@ -253,17 +254,17 @@ impl Walk {
         &mut self,
         section: &'static Section,
         key: &'static str,
-        gain: Gain,
+        privilege: Privilege,
         entry: &Entry<'_>,
-        place: &str,
+        location: &str,
     ) {
         let value = plain(&entry.item.value);
-        // Standard output is no file.
-        if gain == Gain::Write && value == plain(&Value::Text("-".into())) {
+        // Standard output is not a file.
+        if privilege == Privilege::Write && value == plain(&Value::Text("-".into())) {
             return;
         }
-        let bound = matches!(gain, Gain::Program | Gain::Control);
-        // `access_log = FILE` is short for a table with `path`.
+        let bound = matches!(privilege, Privilege::Program | Privilege::Control);
+        // `access_log = FILE` is equivalent to a table with `path`.
         let (page, name) = match (section.page, key) {
             ("service", "access_log") => ("access-log", "path"),
             (page, key) => (page, key),
@@ -271,23 +272,23 @@ impl Walk {
         self.uses.push(Use {
             identity: Identity {
                 page,
-                place: if bound {
-                    place.to_owned()
+                location: if bound {
+                    location.to_owned()
                 } else {
                     String::new()
                 },
                 key: name,
                 value,
             },
-            gain,
+            privilege,
             span: entry.key_span.clone(),
             key,
-            place: heading(place),
+            location: heading(location),
         });
     }
 
-    /// A check that runs a program is one thing: account, arguments, and how often.
-    fn script(&mut self, table: &Table<'_>, place: &str) {
+    /// A check that runs a program is compared as a whole: account, arguments and timing.
+    fn script(&mut self, table: &Table<'_>, location: &str) {
         let is = |entry: &&Entry<'_>| entry.key == "command";
         let Some(command) = table.entries.iter().find(is) else {
             return;
@@ -295,14 +296,14 @@ impl Walk {
         self.uses.push(Use {
             identity: Identity {
                 page: catalog::CHECK.page,
-                place: place.to_owned(),
+                location: location.to_owned(),
                 key: "command",
                 value: plain_table(table),
             },
-            gain: Gain::Program,
+            privilege: Privilege::Program,
             span: command.key_span.clone(),
             key: "command",
-            place: heading(place),
+            location: heading(location),
         });
     }
 }
@@ -312,31 +313,31 @@ fn is_script(table: &Table<'_>) -> bool {
     kinds.any(|kind| matches!(&kind.item.value, Value::Text(kind) if kind == "script"))
 }
 
-fn join(place: &str, name: &str) -> String {
-    if place.is_empty() {
+fn join(location: &str, name: &str) -> String {
+    if location.is_empty() {
         name.to_owned()
     } else {
-        format!("{place}.{name}")
+        format!("{location}.{name}")
     }
 }
 
-/// Servers in a list are identified by their addresses.
-fn join_address(place: &str, section: &Section, table: &Table<'_>) -> String {
+/// Servers are identified by their addresses.
+fn join_address(location: &str, section: &Section, table: &Table<'_>) -> String {
     let mut entries = table.entries.iter();
     let address = entries.find(|entry| entry.key == "address");
     match address.map(|entry| &entry.item.value) {
         Some(Value::Text(address)) if section.page == catalog::SERVER.page => {
-            format!("{place}.{address}")
+            format!("{location}.{address}")
         }
-        _ => place.to_owned(),
+        _ => location.to_owned(),
     }
 }
 
-fn heading(place: &str) -> String {
-    format!("[{}]", place.escape_debug())
+fn heading(location: &str) -> String {
+    format!("[{}]", location.escape_debug())
 }
 
-/// A value without its places, the same for the same value in TOML and JSON.
+/// Formats a value without positions, identically for TOML and JSON.
 fn plain(value: &Value<'_>) -> String {
     match value {
         Value::Text(text) => format!("{text:?}"),

@@ -1,6 +1,6 @@
-//! Diagnostics as text, the way rustc shows them.
+//! Formats diagnostics as text, like rustc.
 //!
-//! Every place is shown as `file:line:column` with its line of source; a line too long to show is only named.
+//! Every position is shown as `file:line:column` with its source line; very long lines are omitted.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -13,10 +13,11 @@ use crate::diagnostic::{Diagnostic, Lines};
 use crate::file::FileError;
 use crate::mask::masked;
 
-/// Longest line of source that is shown, in bytes.
+/// Maximum length of a source line to show, in bytes.
 const LONGEST_LINE: usize = 2000;
 
-/// Diagnostics about `text`, which is the content of `file_name`, and a last line that counts them; empty for none.
+/// Formats diagnostics of `text`, the content of `file_name`, followed by a line with their count; empty if there are
+/// none.
 pub fn render(diagnostics: &[Diagnostic], text: &str, file_name: &str, color: bool) -> String {
     let Some(counted) = count(diagnostics) else {
         return String::new();
@@ -34,7 +35,7 @@ pub fn render(diagnostics: &[Diagnostic], text: &str, file_name: &str, color: bo
     out
 }
 
-/// A file that could not be taken as text at all.
+/// Formats a file error.
 pub fn render_file_error(error: &FileError, file_name: &str, color: bool) -> String {
     let title = Level::ERROR
         .primary_title(error.to_string())
@@ -45,7 +46,7 @@ pub fn render_file_error(error: &FileError, file_name: &str, color: bool) -> Str
     renderer(color).render(&[group]) + "\n"
 }
 
-/// "2 errors, 1 warning"; `None` if there is nothing.
+/// "2 errors, 1 warning"; `None` if there are none.
 fn count(diagnostics: &[Diagnostic]) -> Option<String> {
     let parts: Vec<String> = [Severity::Error, Severity::Warning, Severity::Note]
         .into_iter()
@@ -85,7 +86,7 @@ fn group<'a>(
         .primary_title(diagnostic.message.as_str())
         .id(diagnostic.code.as_str())
         .elements(std::iter::empty::<Origin<'_>>());
-    for (line, marks) in places(diagnostic, lines) {
+    for (line, marks) in locations(diagnostic, lines) {
         let range = lines.range(line);
         group = if range.len() > LONGEST_LINE {
             let at = lines.source(marks[0].span.start);
@@ -120,7 +121,7 @@ struct Mark<'a> {
 }
 
 impl<'a> Mark<'a> {
-    /// Within its line: a span over several lines is marked to the end of the first.
+    /// Annotation relative to its line; a span over several lines ends at the first.
     fn annotation(&self, line: &Range<usize>) -> Annotation<'a> {
         let start = self.span.start.clamp(line.start, line.end) - line.start;
         let end = self.span.end.clamp(line.start, line.end) - line.start;
@@ -130,8 +131,8 @@ impl<'a> Mark<'a> {
     }
 }
 
-/// Marks by line, the line of the finding itself first.
-fn places<'a>(diagnostic: &'a Diagnostic, lines: &Lines<'_>) -> Vec<(usize, Vec<Mark<'a>>)> {
+/// Marks grouped by line, the line of the diagnostic first.
+fn locations<'a>(diagnostic: &'a Diagnostic, lines: &Lines<'_>) -> Vec<(usize, Vec<Mark<'a>>)> {
     let own = lines.index(diagnostic.span.start);
     let mut by_line: BTreeMap<(bool, usize), Vec<Mark<'a>>> = BTreeMap::new();
     let primary = Mark {

@@ -1,7 +1,7 @@
-//! The JSON Schema of the configuration, made from the catalog.
+//! The JSON Schema of the configuration, generated from the catalog.
 //!
-//! It describes what this build takes: keys and values that are not built yet are not in it. What two places say
-//! together (listeners that collide, families that do not meet) no schema can tell.
+//! It contains implemented keys and values only, and no rules that involve several settings (overlapping listeners,
+//! address families).
 
 use serde_json::{Map, Value, json};
 
@@ -53,7 +53,7 @@ fn property(key: &Key) -> Value {
     schema
 }
 
-/// The default as JSON: a number, a flag, a list, and else a string.
+/// The default as JSON: a number, a boolean, a list, otherwise a string.
 fn default(kind: &Kind, text: &str) -> Value {
     match kind {
         Kind::Integer { .. } | Kind::Size { .. } | Kind::Flag | Kind::List(_) => {
@@ -68,7 +68,7 @@ fn kind(of: &Kind) -> Value {
     const PORT: &str = "[0-9]{1,5}";
     match of {
         Kind::Later => json!(false),
-        Kind::Words(_) | Kind::Text => json!({"type": "string"}),
+        Kind::DescribedText(_) | Kind::Text => json!({"type": "string"}),
         Kind::PoolName | Kind::ServiceName | Kind::CheckName => {
             json!({"type": "string", "pattern": "^[A-Za-z0-9._-]{1,64}$"})
         }
@@ -82,7 +82,8 @@ fn kind(of: &Kind) -> Value {
             }),
         ]}),
         Kind::StatusCodes => {
-            json!({"type": "string", "pattern": "^[1-5][0-9]{2}(-[1-5][0-9]{2})?( *, *[1-5][0-9]{2}(-[1-5][0-9]{2})?)*$"})
+            json!({"type": "string", "pattern": "^[1-5][0-9]{2}(-[1-5][0-9]{2})?( *, \
+                *[1-5][0-9]{2}(-[1-5][0-9]{2})?)*$"})
         }
         Kind::Interface => {
             json!({"type": "string", "minLength": 1, "maxLength": 15, "pattern": "^[^/:\\s]+$"})
@@ -104,14 +105,14 @@ fn kind(of: &Kind) -> Value {
             {
                 "type": "string",
                 "pattern": "^[0-9]+ *(B|KiB|MiB|GiB)$",
-                "$comment": format!("from {min} to {max} octets"),
+                "$comment": format!("from {min} to {max} bytes"),
             },
         ]}),
         Kind::Factor { min, max } => json!({
             "type": "number",
             "minimum": f64::from(*min) / 100.0,
             "maximum": f64::from(*max) / 100.0,
-            "$comment": "two decimals at most",
+            "$comment": "at most two decimals",
         }),
         Kind::Duration { min, max } => json!({
             "type": "string",

@@ -1,8 +1,8 @@
-//! Sizes as they are written: a whole number and a unit, `"64KiB"`, `"10MiB"`; a number alone counts octets.
+//! Sizes: an integer and a unit, `"64KiB"`, `"10MiB"`; a number alone is in bytes.
 
 use crate::unit;
 
-/// Units and their octets, the smallest first.
+/// Units in bytes, ascending.
 const UNITS: [(&str, u64); 4] = [
     ("B", 1),
     ("KiB", 1 << 10),
@@ -10,9 +10,9 @@ const UNITS: [(&str, u64); 4] = [
     ("GiB", 1 << 30),
 ];
 
-/// Octets, or what is wrong with the text.
+/// Parses a size; returns bytes, or the reason why the text is invalid.
 pub(crate) fn parse(text: &str) -> Result<u64, String> {
-    unit::parse(text, &UNITS, "it is larger than any memory")
+    unit::parse(text, &UNITS, "size too large")
 }
 
 #[cfg(test)]
@@ -20,20 +20,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_unit_is_read() {
-        for (text, octets) in [
+    fn every_unit_parses() {
+        for (text, bytes) in [
             ("0B", 0),
             ("100B", 100),
             ("64KiB", 65_536),
             ("10 MiB", 10_485_760),
             ("3GiB", 3_221_225_472),
         ] {
-            assert_eq!(parse(text), Ok(octets));
+            assert_eq!(parse(text), Ok(bytes));
         }
     }
 
     #[test]
-    fn anything_else_is_refused() {
+    fn invalid_amounts_are_rejected() {
         for text in [
             "",
             "KiB",

@@ -1,14 +1,14 @@
-//! Names and texts as TOML spells them.
+//! Formats names and strings as TOML.
 
 use std::fmt::Write as _;
 
-/// The header of a table, `[pool."a.b".check]`: names that are not bare keys (TOML 1.0, "Keys") are quoted.
+/// A table header, `[pool."a.b".check]`: names that are not bare keys (TOML 1.0, "Keys") are quoted.
 pub fn header(path: &[impl AsRef<str>]) -> String {
     let parts: Vec<String> = path.iter().map(|part| key(part.as_ref())).collect();
     format!("[{}]", parts.join("."))
 }
 
-/// A basic string, with its quotes.
+/// A basic string with quotes.
 pub fn string(value: &str) -> String {
     let mut text = String::from("\"");
     for c in value.chars() {
@@ -28,7 +28,7 @@ pub fn string(value: &str) -> String {
     text
 }
 
-/// A key: bare where TOML allows it.
+/// A key, bare if TOML allows it.
 fn key(name: &str) -> String {
     let bare = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
     if !name.is_empty() && name.bytes().all(bare) {
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_header_quotes_what_is_no_bare_key() {
+    fn header_quotes_names_that_are_not_bare_keys() {
         assert_eq!(header(&["pool", "web-1_a"]), "[pool.web-1_a]");
         assert_eq!(
             header(&["pool", "tcp-192.0.2.10-80", "check"]),

@@ -1,10 +1,10 @@
-//! "Did you mean": the known word nearest to an unknown one.
+//! "Did you mean": finds the known word most similar to an unknown one.
 
-/// The nearest of `known`, if near enough that the writer plausibly meant it: a third of the letters may differ.
+/// The most similar word of `known`, if at most a third of the letters differ.
 ///
-/// Case, `-` and `_` count for nothing; of two equally near words the first in the list wins.
+/// Ignores case and the difference between `-` and `_`; among equally similar words the first wins.
 pub(crate) fn nearest<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
-    // A word this long is no slip of the pen, and the distance costs its square.
+    // The distance has quadratic cost, and such long words are not typing errors.
     const LONGEST: usize = 64;
     if word.len() > LONGEST {
         return None;
@@ -34,7 +34,7 @@ fn fold(word: &str) -> Vec<char> {
         .collect()
 }
 
-/// Optimal string alignment: insertions, deletions, substitutions, and swaps of neighbours.
+/// Optimal string alignment distance: insertions, deletions, substitutions, and transpositions of adjacent characters.
 fn distance(a: &[char], b: &[char]) -> usize {
     let mut before: Vec<usize> = Vec::new();
     let mut last: Vec<usize> = (0..=b.len()).collect();
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slips_of_the_pen_are_found() {
+    fn misspelled_words_are_found() {
         let known = ["interfaces", "vip_interface", "admin", "max_flows"];
         assert_eq!(nearest("interface", known), Some("interfaces"));
         assert_eq!(nearest("max-flows", known), Some("max_flows"));
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn other_words_are_not() {
+    fn unrelated_words_are_not_suggested() {
         let known = ["rr", "wrr", "lc", "wlc"];
         assert_eq!(nearest("fastest", known), None);
         assert_eq!(nearest("wllc", known), Some("wlc"));

@@ -1,13 +1,13 @@
-//! The tree that TOML and JSON have in common: values with their spans, tables in the order of the text.
+//! The common tree of TOML and JSON: values with their spans, tables in text order.
 //!
-//! What a value means is not known here.
+//! It has no knowledge of the schema.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
 use toml::de::{DeTable, DeValue};
 
-/// A value and where it is written.
+/// A value and its span.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Item<'t> {
     pub(crate) span: Range<usize>,
@@ -18,7 +18,7 @@ pub(crate) struct Item<'t> {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Value<'t> {
     Text(Cow<'t, str>),
-    /// `None` = an integer beyond 64 bits.
+    /// `None` = the integer exceeds 64 bits.
     Integer(Option<i64>),
     Float(f64),
     Bool(bool),
@@ -29,7 +29,7 @@ pub(crate) enum Value<'t> {
 }
 
 impl Value<'_> {
-    /// What it is, for "expected X, found Y".
+    /// Description for "expected X, found Y".
     pub(crate) const fn describe(&self) -> &'static str {
         match self {
             Self::Text(_) => "a string",
@@ -44,7 +44,7 @@ impl Value<'_> {
     }
 }
 
-/// Entries of a table, in the order of the text.
+/// Entries of a table, in text order.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct Table<'t> {
     pub(crate) entries: Vec<Entry<'t>>,

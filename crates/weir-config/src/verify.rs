@@ -1,7 +1,7 @@
-//! What two places say together: listeners that collide, names that dangle, families that do not meet, and what is
-//! legal and suspicious.
+//! Checks that involve several settings: overlapping listeners, references to missing objects, address families, and
+//! suspicious combinations.
 //!
-//! Runs over everything that could be read, so that one run reports all. Each finding names both places.
+//! Checks everything that could be lowered, so that one run reports all problems. Each diagnostic shows both positions.
 
 mod check;
 mod layer4;
@@ -23,34 +23,34 @@ use crate::spelling::header;
 use crate::suggest::nearest;
 use crate::view::Sink;
 
-/// The machine that will run the configuration. It is asked only where the answer decides something, as asking takes the kernel
-/// longer than reading an ordinary file; `None` = it does not say, and warnings that need it are left out.
+/// The machine that will run the configuration. Queried only if the result matters, because queries cost more than
+/// parsing an ordinary file; `None` = unknown, and warnings that depend on it are omitted.
 pub trait Machine {
-    /// `net.ipv4.ip_local_port_range`: first and last port of the machine's own connections.
+    /// `net.ipv4.ip_local_port_range`: first and last local port.
     fn local_ports(&self) -> Option<(u16, u16)>;
-    /// Whether some interface forwards packets of a family.
+    /// Whether any interface forwards packets of a family.
     fn forwards(&self, family: Family) -> Option<bool>;
-    /// Whether there is a group of users of that name.
+    /// Whether a user group with this name exists.
     fn has_group(&self, _name: &str) -> Option<bool> {
         None
     }
-    /// Whether there is a network interface of that name.
+    /// Whether a network interface with this name exists.
     fn has_interface(&self, _name: &str) -> Option<bool> {
         None
     }
-    /// What a secret's source holds, or why it holds none, in words. The value of [`SecretSource::Text`] is in the configuration
-    /// already; who can read it is asked here as well.
+    /// Reads a secret from its source, or returns the reason why it cannot be read. The value of [`SecretSource::Text`]
+    /// is in the configuration; the file mode is checked for it too.
     fn secret(&self, _source: &SecretSource) -> Option<Result<SecretValue, String>> {
         None
     }
 }
 
-/// What a machine holds at a secret's source.
+/// Content of a secret's source.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SecretValue {
-    /// As it is there, with the end of its line.
+    /// Raw content, including a trailing line feed.
     pub bytes: Vec<u8>,
-    /// The mode of its file, where every user of the machine can read it.
+    /// The mode of its file, if it is readable by every user.
     pub exposed: Option<u32>,
 }
 
@@ -61,12 +61,12 @@ impl fmt::Debug for SecretValue {
     }
 }
 
-/// A machine of which this is known.
+/// A machine with known properties.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Host {
-    /// `net.ipv4.ip_local_port_range`: first and last port of the machine's own connections.
+    /// `net.ipv4.ip_local_port_range`: first and last local port.
     pub local_ports: Option<(u16, u16)>,
-    /// Whether some interface forwards IPv4, and whether one forwards IPv6.
+    /// Whether any interface forwards IPv4, and IPv6.
     pub forwards: Option<(bool, bool)>,
 }
 
@@ -83,7 +83,7 @@ impl Machine for Host {
     }
 }
 
-/// Judges the configuration as a whole.
+/// Verifies the whole configuration.
 pub(crate) fn verify(sink: &mut Sink<'_>, lowered: &Lowered, host: &dyn Machine) {
     let pools: HashMap<&str, &LoweredPool> = lowered
         .pools
@@ -96,19 +96,21 @@ pub(crate) fn verify(sink: &mut Sink<'_>, lowered: &Lowered, host: &dyn Machine)
     for service in &lowered.services {
         snat(sink, service, host);
         one_packet(sink, service);
-        let Some(place) = &service.pool else { continue };
+        let Some(location) = &service.pool else {
+            continue;
+        };
         match pools.get(service.service.pool.as_str()) {
             Some(pool) => {
                 server::servers_of(sink, service, pool);
                 layer4::verify(sink, service, pool);
                 server::without_effect(sink, service, pool);
             }
-            None => dangling(
+            None => report_missing_pool(
                 sink,
                 lowered,
                 &pools,
                 &service.service.pool,
-                place,
+                location,
                 &service.name,
             ),
         }
@@ -122,53 +124,58 @@ pub(crate) fn verify(sink: &mut Sink<'_>, lowered: &Lowered, host: &dyn Machine)
     quiesced(sink, lowered);
 }
 
-/// No user could use the socket, or the wrong users could.
+/// Reports a group that does not exist.
 fn socket_group(sink: &mut Sink<'_>, lowered: &Lowered, host: &dyn Machine) {
-    let (Some(group), Some(place)) = (&lowered.node.socket_group, &lowered.socket_group) else {
+    let (Some(group), Some(location)) = (&lowered.node.socket_group, &lowered.socket_group) else {
         return;
     };
     if host.has_group(group) == Some(false) {
-        let message = format!("this machine has no group `{}`", group.escape_debug());
-        sink.push(Diagnostic::new(Code::BadName, place, message).fix(format!(
-            "add it with `groupadd --system {}`, or name another one",
+        let message = format!(
+            "group `{}` does not exist on this machine",
             group.escape_debug()
-        )));
+        );
+        sink.push(
+            Diagnostic::new(Code::BadName, location, message).fix(format!(
+                "create it with `groupadd --system {}`, or use another group",
+                group.escape_debug()
+            )),
+        );
     }
 }
 
-/// Nothing can be attached or added to an interface that is not there.
+/// Reports interfaces that do not exist.
 fn interfaces(sink: &mut Sink<'_>, lowered: &Lowered, host: &dyn Machine) {
-    for (name, place) in &lowered.interfaces {
+    for (name, location) in &lowered.interfaces {
         if host.has_interface(name) == Some(false) {
-            let message = format!("there is no interface `{}`", name.escape_debug());
+            let message = format!("interface `{}` does not exist", name.escape_debug());
             sink.push(
-                Diagnostic::new(Code::NoInterface, place, message)
-                    .label("not on this machine, in this network namespace")
-                    .fix("`ip -brief link` lists the interfaces; add it before Weir starts, or name another one"),
+                Diagnostic::new(Code::NoInterface, location, message)
+                    .label("not found in this network namespace")
+                    .fix("`ip -brief link` lists the interfaces; create it before starting Weir, or use another one"),
             );
         }
     }
 }
 
-/// A service names a pool that does not exist.
-fn dangling(
+/// Reports a pool that does not exist.
+fn report_missing_pool(
     sink: &mut Sink<'_>,
     lowered: &Lowered,
     pools: &HashMap<&str, &LoweredPool>,
     name: &str,
-    place: &Range<usize>,
+    location: &Range<usize>,
     service: &Range<usize>,
 ) {
-    let message = format!("there is no pool `{name}`");
-    let diagnostic =
-        Diagnostic::new(Code::DanglingPool, place, message).also(service, "this service needs it");
+    let message = format!("pool `{name}` does not exist");
+    let diagnostic = Diagnostic::new(Code::DanglingPool, location, message)
+        .also(service, "used by this service");
     let near = nearest(
         name,
         lowered.pools.iter().map(|pool| pool.pool.name.as_str()),
     );
     sink.push(match near.and_then(|near| pools.get(near)) {
         Some(near) => diagnostic
-            .also(&near.name, "this one exists")
+            .also(&near.name, "similar name")
             .fix(format!("did you mean `{}`?", near.pool.name)),
         None => diagnostic.fix(format!("add {}", header(&["pool", name]))),
     });
@@ -194,7 +201,7 @@ fn limits(sink: &mut Sink<'_>, lowered: &Lowered) {
             { services.clone().nth(limit(lowered.node.max_services)) },
         ),
     ];
-    for (key, allowed, place, count, first_over) in over {
+    for (key, allowed, location, count, first_over) in over {
         let Some(first_over) = first_over else {
             continue;
         };
@@ -202,19 +209,19 @@ fn limits(sink: &mut Sink<'_>, lowered: &Lowered) {
         let mut diagnostic = Diagnostic::new(
             Code::OverLimit,
             first_over,
-            format!("{count} {what}, and `{key}` allows {allowed}"),
+            format!("{count} {what} exceed `{key}` = {allowed}"),
         )
-        .label("the first too many")
+        .label("the first one above the limit")
         .fix(format!("raise `{key}` in [node] to {count} or more"));
-        if let Some(place) = place {
-            diagnostic = diagnostic.also(place, "the limit");
+        if let Some(location) = location {
+            diagnostic = diagnostic.also(location, "the limit");
         }
         sink.push(diagnostic);
     }
 }
 
 fn snat(sink: &mut Sink<'_>, service: &LoweredService, host: &dyn Machine) {
-    let (Some(snat), Some(place)) = (&service.service.snat, &service.snat) else {
+    let (Some(snat), Some(location)) = (&service.service.snat, &service.snat) else {
         return;
     };
     if let Some((first, last)) = host.local_ports()
@@ -222,12 +229,13 @@ fn snat(sink: &mut Sink<'_>, service: &LoweredService, host: &dyn Machine) {
         && first <= snat.ports.1
     {
         let (from, to) = snat.ports;
-        let message =
-            format!("the source ports {from}-{to} meet the director's own, {first}-{last}");
+        let message = format!(
+            "the source ports {from}-{to} overlap the director's local ports, {first}-{last}"
+        );
         sink.push(
-            Diagnostic::new(Code::LocalPorts, place, message)
-                .cause("a connection of the director itself may already use such a port")
-                .fix("choose other ports, or change net.ipv4.ip_local_port_range"),
+            Diagnostic::new(Code::LocalPorts, location, message)
+                .cause("a local connection may already use such a port")
+                .fix("use other ports, or change net.ipv4.ip_local_port_range"),
         );
     }
     for (listener, listen) in service.service.listen.iter().zip(&service.listen) {
@@ -241,12 +249,12 @@ fn snat(sink: &mut Sink<'_>, service: &LoweredService, host: &dyn Machine) {
             sink.push(
                 Diagnostic::new(
                     Code::FamilyMismatch,
-                    place,
+                    location,
                     format!("`snat` has no {family} address"),
                 )
                 .also(listen, format!("this listener is {family}"))
                 .fix(format!(
-                    "add an {family} address, or leave `addresses` out to use the director's own"
+                    "add an {family} address, or remove `addresses` to use the director's own"
                 )),
             );
             return;
@@ -254,9 +262,9 @@ fn snat(sink: &mut Sink<'_>, service: &LoweredService, host: &dyn Machine) {
     }
 }
 
-/// Only UDP has packets that stand alone, and source rewriting needs a memory of flows.
+/// Reports `one_packet` without UDP listeners, or with `snat`, which needs flow entries.
 fn one_packet(sink: &mut Sink<'_>, service: &LoweredService) {
-    let Some(place) = &service.one_packet else {
+    let Some(location) = &service.one_packet else {
         return;
     };
     let listeners = service.service.listen.iter().zip(&service.listen);
@@ -268,23 +276,25 @@ fn one_packet(sink: &mut Sink<'_>, service: &LoweredService) {
         sink.push(
             Diagnostic::new(
                 Code::Contradiction,
-                place,
-                "`one_packet` is for UDP, and this service has TCP only",
+                location,
+                "`one_packet` requires UDP, but this service only listens on TCP",
             )
             .also(listen, "this listener is TCP")
-            .fix("leave `one_packet` out, or listen on udp/"),
+            .fix("remove `one_packet`, or listen on udp/"),
         );
     }
     if let Some(snat) = &service.snat {
         sink.push(
             Diagnostic::new(
                 Code::Contradiction,
-                place,
-                "`one_packet` and `snat` exclude each other",
+                location,
+                "`one_packet` and `snat` are mutually exclusive",
             )
-            .also(snat, "the source is rewritten here")
-            .cause("a rewritten source is found again by the flow, and no flow is remembered")
-            .fix("leave one of them out"),
+            .also(snat, "source address translation is enabled here")
+            .cause(
+                "source address translation needs flow entries, which `one_packet` does not create",
+            )
+            .fix("remove one of them"),
         );
     }
 }
@@ -312,7 +322,7 @@ fn unused(sink: &mut Sink<'_>, lowered: &Lowered) {
         .iter()
         .map(|pool| pool.pool.name.as_str())
         .collect();
-    // A service whose pool is unknown may well mean the one that seems unused.
+    // A service with an unknown pool probably refers to one that seems unused.
     if !used.is_subset(&exist) {
         return;
     }
@@ -327,7 +337,7 @@ fn unused(sink: &mut Sink<'_>, lowered: &Lowered) {
                 &pool.name,
                 format!("no service uses pool `{}`", pool.pool.name),
             )
-            .fix("name it as `pool` of a service, or take it out"),
+            .fix("use it as `pool` of a service, or remove it"),
         );
     }
 }
@@ -339,8 +349,8 @@ fn quiesced(sink: &mut Sink<'_>, lowered: &Lowered) {
             let message = format!("every server of pool `{}` has weight 0", pool.pool.name);
             sink.push(
                 Diagnostic::new(Code::AllQuiesced, &pool.name, message)
-                    .cause("weight 0 takes no new clients")
-                    .fix("give one of them a weight"),
+                    .cause("servers with weight 0 get no new clients")
+                    .fix("set a weight above 0"),
             );
         }
     }

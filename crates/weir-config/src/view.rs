@@ -1,7 +1,6 @@
-//! A table seen as a section: what is unknown, unbuilt, missing or of the wrong type is reported, the rest is handed
-//! out typed.
+//! Typed access to a table of a known section; reports unknown, unimplemented, missing and mistyped keys.
 //!
-//! Every finding goes to the [`Sink`] and reading goes on, so that one run reports all.
+//! All diagnostics go to the [`Sink`], and processing continues, so that one run reports all problems.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -12,30 +11,30 @@ use crate::catalog;
 use crate::code::{Code, Severity};
 use crate::diagnostic::{Diagnostic, Lines};
 use crate::duration;
-use crate::key::{Choices, Kind, Presence, Section, words};
+use crate::key::{Choices, Kind, Presence, Section, quoted_list};
 use crate::size;
 use crate::suggest::nearest;
 use crate::tree::{Entry, Item, Table, Value};
 use crate::verify::Machine;
 
-/// Collects findings, and knows the lines that spans are in. The same mistake at several places is one finding.
+/// Collects diagnostics and merges occurrences of the same problem.
 pub(crate) struct Sink<'t> {
     pub(crate) found: Vec<Diagnostic>,
     pub(crate) lines: Lines<'t>,
-    /// What secrets are read from.
+    /// Reads secrets.
     pub(crate) machine: Option<&'t dyn Machine>,
-    /// Where in `found` a mistake is, by [`Diagnostic::kind`].
+    /// Index in `found`, by [`Diagnostic::kind`].
     kinds: HashMap<String, usize>,
-    /// Different errors, and different warnings and notes.
+    /// Number of different errors, and of different warnings and notes.
     different: [usize; 2],
     errors: usize,
     pushed: usize,
 }
 
 impl<'t> Sink<'t> {
-    /// Findings of each severity that are kept: a text that is no configuration at all has millions.
+    /// Maximum number of different diagnostics of each severity: a wrong file may have millions.
     const MOST: usize = 1000;
-    /// Errors, the same ones included, after which no more are looked for: each costs time.
+    /// Number of errors, including repeated ones, after which the search stops, to limit the time.
     const MOST_ERRORS: usize = 100_000;
 
     pub(crate) fn new(text: &'t str) -> Self {
@@ -50,18 +49,18 @@ impl<'t> Sink<'t> {
         }
     }
 
-    /// Keeps it, unless there are [`Self::MOST`] of its severity; warnings never crowd out errors.
+    /// Adds a diagnostic, unless there are [`Self::MOST`] of its severity; warnings do not displace errors.
     pub(crate) fn push(&mut self, diagnostic: Diagnostic) {
         let error = diagnostic.severity() == Severity::Error;
         self.pushed += 1;
         self.errors += usize::from(error);
         if error && self.errors == Self::MOST_ERRORS + 1 {
             let most = Self::MOST_ERRORS;
-            let message = format!("there are more than {most} errors; the rest was not looked for");
+            let message = format!("more than {most} errors; further errors were not searched for");
             let note = Diagnostic::new(Code::TooMany, &diagnostic.span, message);
             self.found.push(note);
         }
-        // A mistake of syntax makes its line a guess, which is told line by line.
+        // Syntax errors are reported line by line.
         let kind = (diagnostic.code != Code::Syntax).then(|| diagnostic.kind());
         if let Some(same) = kind.as_ref().and_then(|kind| self.kinds.get(kind)) {
             self.found[*same].absorb(diagnostic);
@@ -76,10 +75,7 @@ impl<'t> Sink<'t> {
             }
             Ordering::Equal => {
                 let what = if error { "errors" } else { "warnings" };
-                let message = format!(
-                    "there are more than {} {what}; the rest is left out",
-                    Self::MOST
-                );
+                let message = format!("more than {} {what}; further ones are omitted", Self::MOST);
                 self.found
                     .push(Diagnostic::new(Code::TooMany, &diagnostic.span, message));
             }
@@ -87,17 +83,17 @@ impl<'t> Sink<'t> {
         }
     }
 
-    /// How many findings there were, those left out and the same ones included.
+    /// Number of diagnostics, including omitted and repeated ones.
     pub(crate) const fn pushed(&self) -> usize {
         self.pushed
     }
 
-    /// How many of them were errors.
+    /// Number of errors, including omitted and repeated ones.
     pub(crate) const fn errors(&self) -> usize {
         self.errors
     }
 
-    /// Whether another error would be left out, so that finding it is not worth the time.
+    /// Whether further errors would be omitted, so that the search can stop.
     pub(crate) const fn is_full(&self) -> bool {
         self.different[0] > Self::MOST || self.errors > Self::MOST_ERRORS
     }
@@ -110,12 +106,12 @@ pub(crate) struct View<'a, 't> {
 }
 
 impl<'a, 't> View<'a, 't> {
-    /// Reports the keys that do not belong here, and the required ones that are not; `place` is the table's name.
+    /// Reports unknown and missing keys; `location` is the span of the table's name.
     pub(crate) fn open(
         sink: &mut Sink<'_>,
         section: &'static Section,
         table: &'a Table<'t>,
-        place: &Range<usize>,
+        location: &Range<usize>,
     ) -> Self {
         for entry in &table.entries {
             if sink.is_full() {
@@ -127,10 +123,10 @@ impl<'a, 't> View<'a, 't> {
                     Diagnostic::new(
                         Code::NotBuilt,
                         &entry.key_span,
-                        format!("`{}` is not built yet", key.name),
+                        format!("`{}` is not implemented yet", key.name),
                     )
                     .cause(key.purpose)
-                    .fix("take it out; nothing that this build lacks is accepted and ignored"),
+                    .fix("remove it; settings that are not implemented are rejected, not ignored"),
                 ),
                 Some(_) => {}
             }
@@ -140,13 +136,14 @@ impl<'a, 't> View<'a, 't> {
             .filter(|key| matches!(key.presence, Presence::Required))
         {
             let is = |entry: &Entry<'_>| entry.key == key.name;
-            let meant = |entry: &Entry<'_>| meant(section, &entry.key) == Some(key.name);
-            // Guessing costs more than the rest of the reading, and nearly always the key is there.
-            if !table.entries.iter().any(is) && !table.entries.iter().any(meant) {
+            let intended_key =
+                |entry: &Entry<'_>| intended_key(section, &entry.key) == Some(key.name);
+            // Searching for similar keys is expensive and rarely needed.
+            if !table.entries.iter().any(is) && !table.entries.iter().any(intended_key) {
                 let message = format!("`{}` is missing in {}", key.name, section.heading());
                 let fix = format!("add it, for example `{}`", key.example);
                 sink.push(
-                    Diagnostic::new(Code::MissingKey, place, message)
+                    Diagnostic::new(Code::MissingKey, location, message)
                         .cause(key.first_sentence())
                         .fix(fix),
                 );
@@ -155,14 +152,14 @@ impl<'a, 't> View<'a, 't> {
         Self { section, table }
     }
 
-    /// The entry of that key and what it should be.
+    /// The entry of a key and its type.
     pub(crate) fn get(&self, name: &str) -> Option<(&'a Entry<'t>, &'static Kind)> {
         let key = self.section.key(name)?;
         let entry = self.table.entries.iter().find(|entry| entry.key == name)?;
         Some((entry, &key.kind))
     }
 
-    /// Text of any kind.
+    /// A string.
     pub(crate) fn text(
         &self,
         sink: &mut Sink<'_>,
@@ -183,7 +180,7 @@ impl<'a, 't> View<'a, 't> {
         }
     }
 
-    /// A number within the range of its key.
+    /// An integer in the range of its key.
     pub(crate) fn integer(&self, sink: &mut Sink<'_>, name: &str) -> Option<u32> {
         let (entry, kind) = self.get(name)?;
         let Kind::Integer { min, max } = *kind else {
@@ -197,19 +194,19 @@ impl<'a, 't> View<'a, 't> {
         in_range(sink, entry, kind, value, min..=max)
     }
 
-    /// Octets within the range of its key, with a unit or without.
+    /// A size in bytes in the range of its key, with or without a unit.
     pub(crate) fn size(&self, sink: &mut Sink<'_>, name: &str) -> Option<u32> {
         let (entry, kind) = self.get(name)?;
         let Kind::Size { min, max } = *kind else {
             return None;
         };
-        let octets = match &entry.item.value {
-            Value::Integer(octets) => octets.and_then(|octets| u64::try_from(octets).ok()),
+        let bytes = match &entry.item.value {
+            Value::Integer(bytes) => bytes.and_then(|bytes| u64::try_from(bytes).ok()),
             Value::Text(text) => match size::parse(text) {
-                Ok(octets) => Some(octets),
+                Ok(bytes) => Some(bytes),
                 Err(cause) => {
-                    let message = format!("`{}` is no size", text.escape_debug());
-                    let fix = "write a whole number and B, KiB, MiB or GiB, as in \"64KiB\"";
+                    let message = format!("`{}` is not a size", text.escape_debug());
+                    let fix = "write an integer and B, KiB, MiB or GiB, as in \"64KiB\"";
                     let diagnostic = Diagnostic::new(Code::WrongType, &entry.item.span, message);
                     sink.push(diagnostic.cause(cause).fix(fix));
                     return None;
@@ -220,11 +217,11 @@ impl<'a, 't> View<'a, 't> {
                 return None;
             }
         };
-        let octets = octets.and_then(|octets| u32::try_from(octets).ok());
-        in_range(sink, entry, kind, octets, min..=max)
+        let bytes = bytes.and_then(|bytes| u32::try_from(bytes).ok());
+        in_range(sink, entry, kind, bytes, min..=max)
     }
 
-    /// A number in hundredths.
+    /// A decimal number in hundredths.
     pub(crate) fn factor(&self, sink: &mut Sink<'_>, name: &str) -> Option<u32> {
         let (entry, kind) = self.get(name)?;
         let Kind::Factor { min, max } = *kind else {
@@ -250,7 +247,7 @@ impl<'a, 't> View<'a, 't> {
         Some(hundredths as u32)
     }
 
-    /// A duration within the range of its key.
+    /// A duration in the range of its key.
     pub(crate) fn duration(&self, sink: &mut Sink<'_>, name: &str) -> Option<Duration> {
         let (entry, kind) = self.get(name)?;
         let Kind::Duration { min, max } = *kind else {
@@ -268,8 +265,8 @@ impl<'a, 't> View<'a, 't> {
                 None
             }
             Err(cause) => {
-                let message = format!("`{text}` is no duration");
-                let fix = "write a whole number and ms, s, m, h or d, as in \"30s\"";
+                let message = format!("`{text}` is not a duration");
+                let fix = "write an integer and ms, s, m, h or d, as in \"30s\"";
                 sink.push(
                     Diagnostic::new(Code::BadDuration, span, message)
                         .cause(cause)
@@ -280,7 +277,7 @@ impl<'a, 't> View<'a, 't> {
         }
     }
 
-    /// A duration that is counted in seconds; a part of one is reported.
+    /// A duration in whole seconds; reports fractions of a second.
     pub(crate) fn whole_seconds(
         &self,
         sink: &mut Sink<'_>,
@@ -292,7 +289,7 @@ impl<'a, 't> View<'a, 't> {
             let span = self
                 .get(name)
                 .map_or(0..0, |(entry, _)| entry.item.span.clone());
-            let message = format!("`{name}` is no whole number of seconds");
+            let message = format!("`{name}` must be a whole number of seconds");
             sink.push(
                 Diagnostic::new(Code::OutOfRange, &span, message)
                     .fix(format!("write \"{}s\"", value.as_secs() + 1)),
@@ -301,7 +298,7 @@ impl<'a, 't> View<'a, 't> {
         value
     }
 
-    /// The items of a list; a single value in its place is reported.
+    /// The items of a list; reports a single value.
     pub(crate) fn list(&self, sink: &mut Sink<'_>, name: &str) -> Option<&'a [Item<'t>]> {
         let (entry, kind) = self.get(name)?;
         match &entry.item.value {
@@ -313,7 +310,7 @@ impl<'a, 't> View<'a, 't> {
         }
     }
 
-    /// One of the words of its key.
+    /// One of the values of its key.
     pub(crate) fn choice<T: Copy>(
         &self,
         sink: &mut Sink<'_>,
@@ -322,12 +319,12 @@ impl<'a, 't> View<'a, 't> {
         as_str: fn(T) -> &'static str,
     ) -> Option<T> {
         let (entry, kind) = self.get(name)?;
-        let word = word(sink, &entry.item, kind)?;
-        all.iter().copied().find(|value| as_str(*value) == word)
+        let keyword = keyword(sink, &entry.item, kind)?;
+        all.iter().copied().find(|value| as_str(*value) == keyword)
     }
 }
 
-/// The text of an item that should be `kind`.
+/// The string of an item of type `kind`.
 pub(crate) fn text<'a>(
     sink: &mut Sink<'_>,
     item: &'a Item<'_>,
@@ -342,9 +339,9 @@ pub(crate) fn text<'a>(
     }
 }
 
-/// The text of an item that should be one of the words of `kind`; unknown and unbuilt ones are reported.
-pub(crate) fn word<'a>(sink: &mut Sink<'_>, item: &'a Item<'_>, kind: &Kind) -> Option<&'a str> {
-    let (word, span) = text(sink, item, kind)?;
+/// The string of an item that must be one of the values of `kind`; reports unknown and unimplemented ones.
+pub(crate) fn keyword<'a>(sink: &mut Sink<'_>, item: &'a Item<'_>, kind: &Kind) -> Option<&'a str> {
+    let (keyword, span) = text(sink, item, kind)?;
     let choices = match kind {
         Kind::OneOf(choices)
         | Kind::Either(Kind::OneOf(choices), _)
@@ -355,19 +352,23 @@ pub(crate) fn word<'a>(sink: &mut Sink<'_>, item: &'a Item<'_>, kind: &Kind) -> 
         .now
         .iter()
         .chain(&choices.aliases)
-        .any(|known| *known == word)
+        .any(|known| *known == keyword)
     {
-        return Some(word);
+        return Some(keyword);
     }
-    sink.push(unknown_word(word, span, &choices));
+    sink.push(unknown_keyword(keyword, span, &choices));
     None
 }
 
-fn unknown_word(word: &str, span: &Range<usize>, choices: &Choices) -> Diagnostic {
-    let known = words(&choices.now);
-    if choices.later.contains(&word) {
-        return Diagnostic::new(Code::NotBuilt, span, format!("\"{word}\" is not built yet"))
-            .fix(format!("this build has {known}"));
+fn unknown_keyword(keyword: &str, span: &Range<usize>, choices: &Choices) -> Diagnostic {
+    let known = quoted_list(&choices.now);
+    if choices.later.contains(&keyword) {
+        return Diagnostic::new(
+            Code::NotBuilt,
+            span,
+            format!("\"{keyword}\" is not implemented yet"),
+        )
+        .fix(format!("use {known}"));
     }
     let all = choices
         .now
@@ -378,22 +379,22 @@ fn unknown_word(word: &str, span: &Range<usize>, choices: &Choices) -> Diagnosti
     let diagnostic = Diagnostic::new(
         Code::UnknownValue,
         span,
-        format!("\"{word}\" is not known here"),
+        format!("unknown value \"{keyword}\""),
     );
     let same = choices
         .known_as
         .iter()
-        .find(|(other, _)| *other == word)
+        .find(|(other, _)| *other == keyword)
         .map(|(_, ours)| *ours);
-    match same.or_else(|| nearest(word, all)) {
+    match same.or_else(|| nearest(keyword, all)) {
         Some(near) => diagnostic
             .fix(format!("did you mean \"{near}\"?"))
-            .cause(format!("it may be {known}")),
-        None => diagnostic.fix(format!("write {known}")),
+            .cause(format!("expected {known}")),
+        None => diagnostic.fix(format!("use {known}")),
     }
 }
 
-/// The number, if there is one and its key allows it.
+/// The number, if it is in range.
 fn in_range(
     sink: &mut Sink<'_>,
     entry: &Entry<'_>,
@@ -410,7 +411,7 @@ fn in_range(
     value
 }
 
-/// The finding that an item is of another type than its key has.
+/// Diagnostic for an item of the wrong type.
 pub(crate) fn wrong_type(item: &Item<'_>, kind: &Kind) -> Diagnostic {
     let found = item.value.describe();
     let message = format!("expected {}, found {found}", kind.syntax());
@@ -418,13 +419,13 @@ pub(crate) fn wrong_type(item: &Item<'_>, kind: &Kind) -> Diagnostic {
         Diagnostic::new(Code::WrongType, &item.span, message).label(format!("this is {found}"));
     match (kind, &item.value) {
         (Kind::Duration { .. }, Value::Integer(Some(number))) => diagnostic
-            .cause("a number alone does not say its unit")
+            .cause("a number without a unit is ambiguous")
             .fix(format!("write \"{number}s\" for seconds")),
         (Kind::Integer { .. }, Value::Text(text)) if text.parse::<u32>().is_ok() => {
-            diagnostic.fix(format!("leave the quotes out: {text}"))
+            diagnostic.fix(format!("remove the quotes: {text}"))
         }
         (Kind::Flag, Value::Text(text)) if matches!(text.as_ref(), "true" | "false") => {
-            diagnostic.fix(format!("leave the quotes out: {text}"))
+            diagnostic.fix(format!("remove the quotes: {text}"))
         }
         (Kind::List(_), Value::Text(text)) => {
             diagnostic.fix(format!("put it in brackets: [\"{text}\"]"))
@@ -435,10 +436,10 @@ pub(crate) fn wrong_type(item: &Item<'_>, kind: &Kind) -> Diagnostic {
 
 fn unknown_key(section: &'static Section, entry: &Entry<'_>) -> Diagnostic {
     let key = entry.key.as_ref();
-    let message = format!("`{key}` is no key of {}", section.heading());
+    let message = format!("unknown key `{key}` in {}", section.heading());
     let diagnostic = Diagnostic::new(Code::UnknownKey, &entry.key_span, message);
-    if let Some(meant) = meant(section, key) {
-        return diagnostic.fix(format!("did you mean `{meant}`?"));
+    if let Some(intended_key) = intended_key(section, key) {
+        return diagnostic.fix(format!("did you mean `{intended_key}`?"));
     }
     let home = std::iter::once(&catalog::ROOT)
         .chain(catalog::PAGES)
@@ -447,13 +448,13 @@ fn unknown_key(section: &'static Section, entry: &Entry<'_>) -> Diagnostic {
         Some(home) => diagnostic.fix(format!("`{key}` belongs in {}", home.heading())),
         None => {
             let known: Vec<&str> = section.built().map(|key| key.name).collect();
-            diagnostic.fix(format!("it may hold {}", known.join(", ")))
+            diagnostic.fix(format!("valid keys are {}", known.join(", ")))
         }
     }
 }
 
-/// The key that the writer of an unknown one plausibly meant: another program's name for it, or a slip of the pen.
-fn meant(section: &Section, key: &str) -> Option<&'static str> {
+/// The key that was probably intended: another program's name for it, or a similar key.
+fn intended_key(section: &Section, key: &str) -> Option<&'static str> {
     let same = section
         .keys
         .iter()

@@ -1,5 +1,5 @@
-//! What a configuration becomes, that JSON says the same, what the schema and the manual hold, and that no text at all
-//! makes the parser panic.
+//! The model of a configuration, equivalence of JSON and TOML, schema, manual pages, and robustness against arbitrary
+//! text.
 
 use std::path::Path;
 use std::time::Duration;
@@ -78,7 +78,7 @@ servers = ["10.0.0.5"]
 "#;
 
 #[test]
-fn every_value_arrives() {
+fn every_setting_reaches_the_model() {
     let parsed = parse(FULL, &HOST).unwrap();
     let mut others = parsed
         .findings
@@ -109,7 +109,7 @@ fn every_value_arrives() {
         ..Ipvs::default()
     };
     assert_eq!(desired.ipvs, ipvs);
-    // In the order of the file, which is not that of the names.
+    // In file order, which differs from the order of names.
     let pools: Vec<&str> = desired
         .pools
         .iter()
@@ -193,7 +193,7 @@ fn every_value_arrives() {
 }
 
 #[test]
-fn empty_files_and_files_with_a_node_alone_are_valid() {
+fn empty_and_node_only_files_are_valid() {
     assert_eq!(parse("", &HOST).unwrap().desired, Desired::default());
     assert_eq!(
         parse("# nothing\n", &HOST).unwrap().desired,
@@ -212,7 +212,7 @@ fn empty_files_and_files_with_a_node_alone_are_valid() {
 }
 
 #[test]
-fn json_says_the_same_as_toml() {
+fn json_and_toml_parse_to_same_model() {
     let table: toml::Table = FULL.parse().unwrap();
     let json = serde_json::to_string_pretty(&table).unwrap();
     let mut pair = [
@@ -220,7 +220,7 @@ fn json_says_the_same_as_toml() {
         parse_json(&json, &HOST).unwrap().desired,
     ];
     for desired in &mut pair {
-        // The conversion sorts by name and moves every line.
+        // The conversion sorts by name and changes positions.
         desired.pools.sort_by(|a, b| a.name.cmp(&b.name));
         desired.services.sort_by(|a, b| a.name.cmp(&b.name));
         if let Some(admin) = &mut desired.node.admin {
@@ -242,14 +242,15 @@ fn json_says_the_same_as_toml() {
 }
 
 #[test]
-fn a_more_precise_listener_may_lie_in_a_wider_one() {
-    let text = "[pool.a]\nservers = [\"10.0.0.5\"]\ncheck = { kind = \"ping\" }\n[service.a]\nforward = \"nat\"\npool = \"a\"\nlisten = [\"192.0.2.1:80\", \
-                \"192.0.2.1:1-100\", \"192.0.2.1:*\", \"udp/192.0.2.1:80\", \"192.0.2.2:80\", \"192.0.2.1:101-200\"]\n";
+fn specific_listener_may_overlap_wider_one() {
+    let text = "[pool.a]\nservers = [\"10.0.0.5\"]\ncheck = { kind = \"ping\" }\n[service.a]\nforward = \
+        \"nat\"\npool = \"a\"\nlisten = [\"192.0.2.1:80\", \"192.0.2.1:1-100\", \"192.0.2.1:*\", \
+        \"udp/192.0.2.1:80\", \"192.0.2.2:80\", \"192.0.2.1:101-200\"]\n";
     assert_eq!(parse(text, &HOST).unwrap().findings, vec![]);
 }
 
 #[test]
-fn the_schema_describes_what_is_built() {
+fn json_schema_matches_snapshot() {
     let schema = schema();
     let service = &schema["properties"]["service"]["additionalProperties"];
     assert_eq!(
@@ -258,7 +259,11 @@ fn the_schema_describes_what_is_built() {
     );
     assert_eq!(service["additionalProperties"], false);
     let ipvs = &schema["properties"]["ipvs"]["properties"];
-    assert_eq!(ipvs["drop_packet"], serde_json::Value::Null, "not built");
+    assert_eq!(
+        ipvs["drop_packet"],
+        serde_json::Value::Null,
+        "not implemented"
+    );
     assert_eq!(
         schema["properties"]["node"]["properties"]["max_flows"]["default"],
         1_048_576
@@ -269,7 +274,7 @@ fn the_schema_describes_what_is_built() {
 /// `WEIR_UPDATE_DOCS=1` writes the pages instead of comparing them.
 #[test]
 #[allow(clippy::disallowed_methods, reason = "the manual's pages are files")]
-fn the_manual_is_what_the_catalog_says() {
+fn manual_pages_match_catalog() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/manual/configuration");
     let update = std::env::var_os("WEIR_UPDATE_DOCS").is_some();
     let cards = cards();
@@ -286,13 +291,13 @@ fn the_manual_is_what_the_catalog_says() {
         );
     }
     let pages = std::fs::read_dir(&folder).unwrap().count();
-    assert_eq!(pages, cards.len(), "a page that no section has");
+    assert_eq!(pages, cards.len(), "a page without a section");
 }
 
 /// `WEIR_UPDATE_DOCS=1` writes the page instead of comparing it.
 #[test]
 #[allow(clippy::disallowed_methods, reason = "the manual's pages are files")]
-fn the_manual_lists_every_code() {
+fn codes_page_lists_every_code() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/manual/codes.md");
     if std::env::var_os("WEIR_UPDATE_DOCS").is_some() {
         std::fs::write(&path, codes()).unwrap();
@@ -309,7 +314,7 @@ fn the_manual_lists_every_code() {
 }
 
 #[test]
-fn ten_thousand_services_are_read_in_one_go() {
+fn ten_thousand_services_parse() {
     let mut text = "[check.up]\nkind = \"tcp\"\n".to_owned();
     for n in 0..10_000u32 {
         let vip = std::net::Ipv4Addr::from(0xc000_0000 + n);
@@ -337,7 +342,7 @@ fn ten_thousand_services_are_read_in_one_go() {
     assert_eq!(parse(&text, &HOST).unwrap().desired.services.len(), 10_000);
 }
 
-/// A valid file with some of its bytes cut out, doubled, or replaced.
+/// A valid file with some bytes removed, duplicated or replaced.
 fn mutated(edits: &[(usize, u8, u8)]) -> Vec<u8> {
     let mut bytes = FULL.as_bytes().to_vec();
     for (at, what, with) in edits {
@@ -368,19 +373,19 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn a_damaged_file_makes_no_panic(
+    fn damaged_files_do_not_panic(
         edits in prop::collection::vec((any::<usize>(), any::<u8>(), any::<u8>()), 1..8),
     ) {
         read(&mutated(&edits));
     }
 
     #[test]
-    fn random_bytes_make_no_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn random_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         read(&bytes);
     }
 
     #[test]
-    fn random_toml_makes_no_panic(text in "([a-z\\[\\]{}=\",.0-9\n# éü_-]|pool|service|node|listen|= \\[\")*") {
+    fn random_toml_does_not_panic(text in "([a-z\\[\\]{}=\",.0-9\n# éü_-]|pool|service|node|listen|= \\[\")*") {
         read(text.as_bytes());
     }
 }

@@ -1,5 +1,5 @@
-//! The examples of the manual and of the README are configurations: each `toml` block passes the parser, or says that it is part of
-//! a file, and then lacks only what the rest of that file has.
+//! Examples in the manual and in the README are valid: each `toml` block parses, or is marked as part of a file and
+//! only lacks what the rest of the file would contain.
 
 #![allow(
     clippy::disallowed_methods,
@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 
 use weir_config::{Diagnostic, Host, Severity, parse};
 
-/// The first line of a block that does not stand alone, for readers and for this test.
+/// First line of a block that is not a complete file.
 const PART: &str = "# part of a file";
 
-/// What the rest of the file would have: a pool, a check, a key of a table that is continued.
+/// Errors that the rest of the file would fix: a missing pool, check or key of a continued table.
 const ELSEWHERE: &[&str] = &["E008", "E015", "E040"];
 
 const HOST: Host = Host {
@@ -22,7 +22,7 @@ const HOST: Host = Host {
     forwards: None,
 };
 
-/// Where a block begins, and its text.
+/// Start line and text of each block.
 fn blocks(page: &str) -> Vec<(usize, String)> {
     let mut blocks = Vec::new();
     let mut open: Option<(usize, String)> = None;
@@ -46,19 +46,19 @@ fn errors(text: &str) -> Vec<Diagnostic> {
     found
 }
 
-/// What is wrong with a block.
+/// Errors of a block.
 fn wrong(text: &str) -> Vec<String> {
     let mut found = errors(text);
     if text.starts_with(PART) {
         assert!(!found.is_empty(), "a whole file is marked as part of one");
         found.retain(|one| !ELSEWHERE.contains(&one.code.as_str()));
     }
-    let told = |one: &Diagnostic| format!("{}: {}: {}", one.at.line, one.code, one.message);
-    found.iter().map(told).collect()
+    let rendered = |one: &Diagnostic| format!("{}: {}: {}", one.at.line, one.code, one.message);
+    found.iter().map(rendered).collect()
 }
 
 #[test]
-fn every_example_of_the_manual_is_a_configuration() {
+fn manual_examples_are_valid_configurations() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut pages: Vec<PathBuf> = vec![root.join("README.md")];
     for folder in ["docs/manual", "docs/manual/configuration"] {
@@ -80,7 +80,7 @@ fn every_example_of_the_manual_is_a_configuration() {
 }
 
 #[test]
-fn a_block_is_judged_by_what_it_says() {
+fn partial_examples_allow_only_missing_parts() {
     let whole = "[service.web]\nlisten = [\"192.0.2.10:80\"]\nforward = \"nat\"\npool = \"web\"\n";
     assert_eq!(wrong(whole).len(), 1);
     assert!(wrong(&format!("{PART}\n{whole}")).is_empty());

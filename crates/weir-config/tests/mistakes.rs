@@ -1,4 +1,4 @@
-//! Every mistake in `mistakes/` with what the operator reads about it: one snapshot each.
+//! Every mistake in `mistakes/` with its rendered diagnostics: one snapshot each.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ const HOST: Host = Host {
     forwards: Some((false, true)),
 };
 
-fn told(text: &str, name: &str) -> String {
+fn rendered(text: &str, name: &str) -> String {
     match parse(text, &HOST) {
         Ok(parsed) => render(&parsed.findings, text, name, false),
         Err(found) => render(&found, text, name, false),
@@ -20,7 +20,7 @@ fn told(text: &str, name: &str) -> String {
 
 #[test]
 #[allow(clippy::disallowed_methods, reason = "the mistakes are files")]
-fn every_mistake_is_told() {
+fn every_mistake_is_reported() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mistakes");
     let mut names: Vec<String> = fs::read_dir(folder.as_path())
         .unwrap()
@@ -30,14 +30,14 @@ fn every_mistake_is_told() {
     assert!(names.len() >= 45, "{} mistakes", names.len());
     for name in names {
         let text = fs::read_to_string(folder.join(&name)).unwrap();
-        let said = told(&text, "weir.toml");
-        assert!(!said.is_empty(), "{name} is no mistake");
-        insta::assert_snapshot!(name.trim_end_matches(".toml"), said);
+        let output = rendered(&text, "weir.toml");
+        assert!(!output.is_empty(), "{name} is valid");
+        insta::assert_snapshot!(name.trim_end_matches(".toml"), output);
     }
 }
 
 #[test]
-fn files_that_are_no_configuration() {
+fn invalid_files_are_reported() {
     let big = vec![b'#'; (16 << 20) + 1];
     let errors = [
         load(b"[node]\n# caf\xe9\n").unwrap_err(),
@@ -51,21 +51,21 @@ fn files_that_are_no_configuration() {
             reason: "Permission denied (os error 13)".to_owned(),
         },
     ];
-    let said: Vec<String> = errors
+    let output: Vec<String> = errors
         .iter()
         .map(|error| render_file_error(error, "weir.toml", false))
         .collect();
-    insta::assert_snapshot!(said.join("\n"));
+    insta::assert_snapshot!(output.join("\n"));
 }
 
 #[test]
-fn mistakes_in_json_have_their_places_too() {
+fn json_mistakes_have_positions() {
     let texts = [
         "{\n  \"node\": {\"max_flow\": 4096},\n  \"timeouts\": {\"tcp\": 900, \"tcp\": null}\n}\n",
         "{\n  \"node\": {\n    \"max_flows\": 4096,\n  }\n}\n",
         "[]\n",
     ];
-    let said: Vec<String> = texts
+    let output: Vec<String> = texts
         .iter()
         .map(|text| {
             render(
@@ -76,11 +76,11 @@ fn mistakes_in_json_have_their_places_too() {
             )
         })
         .collect();
-    insta::assert_snapshot!(said.join("\n"));
+    insta::assert_snapshot!(output.join("\n"));
 }
 
 #[test]
-fn colours_are_only_colours() {
+fn colors_do_not_change_text() {
     let text = "[node]\nmax_flow = 1\n";
     let found = parse(text, &HOST).unwrap_err();
     let coloured = render(&found, text, "weir.toml", true);
@@ -96,20 +96,20 @@ fn colours_are_only_colours() {
 }
 
 #[test]
-fn a_line_too_long_to_show_is_named() {
+fn overlong_lines_are_not_quoted() {
     let text = format!("{{\"node\": {{\"max_flow\": 1}}{}}}", " ".repeat(5000));
-    let said = render(
+    let output = render(
         &parse_json(&text, &HOST).unwrap_err(),
         &text,
         "weir.json",
         false,
     );
-    assert!(said.contains("weir.json:1:11"), "{said}");
-    assert!(said.len() < 500, "{said}");
+    assert!(output.contains("weir.json:1:11"), "{output}");
+    assert!(output.len() < 500, "{output}");
 }
 
 #[test]
-fn a_flood_of_mistakes_is_cut_and_warnings_hide_no_error() {
+fn diagnostics_are_limited_per_severity() {
     let mut text = String::from("[node]\n");
     for n in 0..5000 {
         text.push_str(&format!("x{n} = 1\n"));
@@ -147,13 +147,13 @@ impl Machine for OneInterface {
 }
 
 #[test]
-fn an_interface_that_is_not_there_is_an_error_at_its_name() {
+fn missing_interface_is_reported_at_its_name() {
     let text = "[node]\ninterfaces = [\"eth0\", \"enp3s0\", \"a/b\"]\nvip_interface = \"eth9\"\n";
     let found = parse(text, &OneInterface).unwrap_err();
     insta::assert_snapshot!(render(&found, text, "weir.toml", false));
 }
 
-/// Two thousand servers, one a line from the third line on.
+/// Two thousand servers, one per line, starting at the third line.
 fn servers(of: impl Fn(usize) -> String) -> String {
     let servers: Vec<String> = (0..2000).map(|n| format!("  {},\n", of(n))).collect();
     format!("[pool.web]\nservers = [\n{}]\n", servers.concat())
@@ -164,7 +164,7 @@ fn address(n: usize) -> String {
 }
 
 #[test]
-fn one_mistake_over_two_thousand_servers_is_one_finding() {
+fn repeated_mistakes_are_merged() {
     let service = |listen: &str, forward: &str| {
         format!("[service.web]\nlisten = [\"{listen}\"]\nforward = \"{forward}\"\npool = \"web\"\n")
     };
@@ -216,8 +216,9 @@ fn one_mistake_over_two_thousand_servers_is_one_finding() {
 }
 
 #[test]
-fn the_same_mistake_is_counted_where_it_comes_first_and_others_stay_alone() {
-    let text = "[timeouts]\ntcp = 5\n[pool.b]\nwieght = 1\nservers = [\"10.0.0.1\"]\n[pool.a]\nwieght = 1\nservers = [\"10.0.0.1\"]\n";
+fn merged_mistakes_are_reported_at_first_occurrence() {
+    let text = "[timeouts]\ntcp = 5\n[pool.b]\nwieght = 1\nservers = [\"10.0.0.1\"]\n[pool.a]\nwieght = 1\nservers \
+        = [\"10.0.0.1\"]\n";
     let found = parse(text, &HOST).unwrap_err();
     insta::assert_snapshot!(render(&found, text, "weir.toml", false));
 }

@@ -1,4 +1,4 @@
-//! Every key's change is a line of `weir plan` that says something.
+//! Every changed key appears in `weir plan` with meaningful values.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -9,7 +9,7 @@ use crate::catalog;
 use crate::key::{Key, Kind, Section};
 use crate::{Host, parse};
 
-/// Keys of edits whose values, or parts of them, are never shown, as they may be credentials or many lines long.
+/// Keys whose values are never shown, because they may be credentials or very long.
 const HIDDEN: &[&str] = &[
     "body",
     "bytes",
@@ -21,13 +21,13 @@ const HIDDEN: &[&str] = &[
     "set_response_header",
 ];
 
-/// In place of an example that the one server around it cannot serve.
+/// Replaces an example that the frame's only server cannot serve.
 const LISTEN: &str = "listen = [\"192.0.2.10:80\", \"udp/192.0.2.10:53\"]";
 
-/// Keys that name another part of the file, of which the frame has one.
+/// Keys that refer to another object, of which the frame has only one.
 const ALONE: &[(&str, &str)] = &[("route", "pool"), ("route", "service"), ("service", "pool")];
 
-/// A hash takes no part in where things are written.
+/// A hash of the content; source positions are ignored.
 fn content(desired: &Desired) -> u64 {
     let mut hasher = DefaultHasher::new();
     desired.hash(&mut hasher);
@@ -41,7 +41,7 @@ fn example(key: &Key) -> &'static str {
     }
 }
 
-/// Other values of a key, some of which it takes: with another digit, another word, a flag, a letter more.
+/// Variations of a key's value, some of them valid: another digit, choice or flag, or an additional letter.
 fn others(key: &Key) -> Vec<String> {
     let mut lines = Vec::new();
     let (name, value) = example(key).split_once(" = ").expect("a key and a value");
@@ -74,7 +74,7 @@ fn words(kind: &Kind) -> Vec<&'static str> {
     }
 }
 
-/// The key in each kind of service that may have it, and next to a key that it needs.
+/// Parses the key in each kind of service that supports it, and together with keys that it requires.
 fn parsed(section: &Section, line: &str) -> [Option<Desired>; 3] {
     let plain = around(section, line);
     let protocol = if line.starts_with("protocol") {
@@ -102,7 +102,7 @@ fn edits(change: &Change) -> &[Edit] {
     }
 }
 
-/// What is wrong with the change between two configurations.
+/// Reports edits without meaningful values between two configurations.
 fn faults(before: &Desired, after: &Desired) -> Vec<String> {
     let changes = diff(before, after);
     if changes.is_empty() {
@@ -119,10 +119,10 @@ fn faults(before: &Desired, after: &Desired) -> Vec<String> {
 }
 
 #[test]
-fn every_changed_key_is_a_line_that_shows_what_changed() {
+fn every_changed_key_appears_in_diff_with_values() {
     let mut found: Vec<String> = Vec::new();
     for section in catalog::PAGES {
-        // Kept for a later build, which no plan shows yet.
+        // Not implemented, so plans do not show it.
         if section.page.starts_with("vrrp") {
             continue;
         }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::{Host, parse};
 
-/// A whole file around one line of a section's key.
+/// Builds a complete file around one line of a section's key.
 pub(crate) fn around(section: &Section, line: &str) -> String {
     let key = line.split(' ').next().unwrap_or("");
     let frame = Frame { key, line };
@@ -35,14 +35,14 @@ fn service(forward: &str, extra: &str) -> String {
     )
 }
 
-/// A line, and what a table needs beside it.
+/// A line, and the required keys of its table.
 struct Frame<'a> {
     key: &'a str,
     line: &'a str,
 }
 
 impl Frame<'_> {
-    /// Those of the lines that are of other keys.
+    /// The lines of other keys.
     fn others<'b>(&self, base: &[&'b str]) -> Vec<&'b str> {
         base.iter()
             .copied()
@@ -50,7 +50,7 @@ impl Frame<'_> {
             .collect()
     }
 
-    /// The inside of an inline table.
+    /// Content of an inline table.
     fn inline(&self, base: &[&str]) -> String {
         let mut parts = self.others(base);
         parts.extend((!self.line.is_empty()).then_some(self.line));
@@ -138,10 +138,10 @@ impl Frame<'_> {
 
     fn route(&self) -> String {
         let base = ["service = \"images\"", "pool = \"images\""];
-        // What it leads to is one of three.
+        // The actions are mutually exclusive.
         let alone = matches!(self.key, "redirect" | "status" | "body" | "split");
         let base = if alone { &base[..1] } else { &base[..] };
-        let beside = match self.key {
+        let required = match self.key {
             "body" => "status = 404\n",
             "status" => "redirect = \"/x\"\n",
             _ => "",
@@ -149,7 +149,7 @@ impl Frame<'_> {
         let service = service("proxy", "protocol = \"http\"");
         let others = self.others(base).join("\n");
         format!(
-            "{POOL}{service}[[route]]\n{others}\n{beside}{}\n",
+            "{POOL}{service}[[route]]\n{others}\n{required}{}\n",
             self.line
         )
     }
@@ -165,7 +165,7 @@ impl Frame<'_> {
     }
 }
 
-/// A check of the first kind that has the key, the key left out where `line` is empty.
+/// A check of the first kind that supports the key; the key is omitted if `line` is empty.
 fn checked(key: &str, line: &str) -> String {
     let of = catalog::OF_KINDS.iter().find(|(of, _)| *of == key);
     let kind = of.and_then(|(_, kinds)| kinds.first()).unwrap_or(&"tcp");
@@ -198,7 +198,7 @@ fn errors(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn every_example_is_taken() {
+fn every_catalog_example_is_valid() {
     for section in catalog::PAGES {
         assert_eq!(
             errors(section.example),
@@ -215,7 +215,7 @@ fn every_example_is_taken() {
 }
 
 #[test]
-fn every_default_written_out_changes_nothing() {
+fn explicit_defaults_equal_omitted_keys() {
     for section in catalog::PAGES {
         for key in section.built() {
             let Presence::Default(text) = key.presence else {
@@ -240,7 +240,7 @@ fn every_default_written_out_changes_nothing() {
             );
             let mut pair =
                 [&bare, &written].map(|text| parse(text, &Host::default()).unwrap().desired);
-            // Lines move when one is added; nothing else may.
+            // Adding a line changes positions, but nothing else.
             for desired in &mut pair {
                 desired.pools.iter_mut().for_each(|pool| {
                     pool.source = weir_model::Source::default();

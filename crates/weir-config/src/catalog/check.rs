@@ -1,4 +1,4 @@
-//! The keys of checks. Every kind of check has one table of keys; which of them belong to which kind is written beside them.
+//! Keys of health checks. All kinds share one table; `choice` lists which keys are valid for which kind.
 
 mod choice;
 
@@ -12,7 +12,7 @@ use crate::key::{Key, Kind, Presence, Section};
 
 use Presence::{Absent, Default};
 
-/// A program, alone or with its arguments.
+/// A program, or a program with arguments.
 pub(super) const COMMAND: Kind = Kind::Either(&Kind::List(&Kind::Text), &Kind::Text);
 
 /// `check` of a pool or a server.
@@ -40,8 +40,8 @@ const COUNT: Kind = integer(Timing::COUNT);
 pub(crate) static CHECK: Section = Section {
     path: "check.NAME",
     page: "check",
-    purpose: "How the health of servers is found out. The same keys stand in `[pool.NAME.check]`, in each \
-              `[[pool.NAME.check]]`, and in `check` of a server. NAME is what these may say instead.",
+    purpose: "A health check. The same keys are valid in `[pool.NAME.check]`, in each `[[pool.NAME.check]]`, and in \
+              `check` of a server. Pools and servers can refer to the check by NAME.",
     example: "[check.site]\nkind = \"http\"\npath = \"/hello\"\nexpect = { body = \"Up\" }\n\n[pool.images]\nservers = \
               [\"10.0.0.5\"]\ncheck = \"site\"\n\n[service.images]\nlisten = [\"192.0.2.10:80\"]\nforward = \
               \"direct\"\npool = \"images\"\n",
@@ -50,11 +50,11 @@ pub(crate) static CHECK: Section = Section {
             "kind",
             Kind::OneOf(kinds),
             Default("tcp"),
-            "What is asked. `tcp` connects; `tls` comes to terms with the server about a key; `http` and `https` send a request \
-             and look at the answer; `grpc` asks by gRPC's health checking protocol; `smtp`, `redis`, `mysql` and \
-             `postgres` say hello in their protocols; `dns` resolves a name; `udp` sends a datagram; `ping` an ICMP echo. \
-             `agent` lets the server say its weight or state, as HAProxy's agent-check does. `script` and `file` ask the \
-             director: a program's exit code, a file's number.",
+            "Type of check. `tcp` connects; `tls` completes a handshake; `http` and `https` send a request and \
+             evaluate the response; `grpc` uses the gRPC health checking protocol; `smtp`, `redis`, `mysql` and \
+             `postgres` exchange a greeting in their protocol; `dns` resolves a name; `udp` sends a datagram; `ping` \
+             sends an ICMP echo request. `agent` reads the weight or state that the server reports, like HAProxy's \
+             agent-check. `script` and `file` run on the director: the exit code of a program, the number in a file.",
             "kind = \"http\"",
         )
         .known_as(&["type", "checktype", "mode"]),
@@ -62,7 +62,7 @@ pub(crate) static CHECK: Section = Section {
             "interval",
             INTERVAL,
             Default("2s"),
-            "From one probe to the next, a twentieth more or less so that probes never align.",
+            "Time between probes, varied randomly by 5% to prevent synchronized probes.",
             "interval = \"5s\"",
         )
         .known_as(&["delay_loop", "inter", "checkinterval"]),
@@ -70,7 +70,7 @@ pub(crate) static CHECK: Section = Section {
             "interval_falling",
             INTERVAL,
             Absent("`interval`"),
-            "The same for a server that is up and failed its last probe: a small one finds out soon.",
+            "Interval for a server that is up and failed its last probe. A small value detects failures sooner.",
             "interval_falling = \"500ms\"",
         )
         .known_as(&["delay_before_retry"]),
@@ -78,7 +78,7 @@ pub(crate) static CHECK: Section = Section {
             "interval_down",
             INTERVAL,
             Absent("`interval`"),
-            "The same for a server that is down.",
+            "Interval for a server that is down.",
             "interval_down = \"10s\"",
         )
         .known_as(&["downinter"]),
@@ -86,7 +86,7 @@ pub(crate) static CHECK: Section = Section {
             "interval_rising",
             INTERVAL,
             Absent("`interval`"),
-            "The same for a server that is down and passed its last probe.",
+            "Interval for a server that is down and passed its last probe.",
             "interval_rising = \"500ms\"",
         )
         .known_as(&["fastinter"]),
@@ -94,7 +94,7 @@ pub(crate) static CHECK: Section = Section {
             "timeout",
             TIMEOUT,
             Default("1s"),
-            "One deadline for the whole probe: connecting, TLS, question and answer.",
+            "Deadline for the whole probe: connect, TLS handshake, request and response.",
             "timeout = \"3s\"",
         )
         .known_as(&["connect_timeout", "checktimeout", "negotiatetimeout"]),
@@ -102,14 +102,14 @@ pub(crate) static CHECK: Section = Section {
             "rise",
             COUNT,
             Default("2"),
-            "Probes in a row that must pass to bring a server up.",
+            "Consecutive successful probes required to mark a server up.",
             "rise = 1",
         ),
         Key::new(
             "fall",
             COUNT,
             Default("3"),
-            "Probes in a row that must fail to take a server down.",
+            "Consecutive failed probes required to mark a server down.",
             "fall = 2",
         )
         .known_as(&["retry", "failurecount", "max_fails"]),
@@ -117,8 +117,8 @@ pub(crate) static CHECK: Section = Section {
             "on_failure",
             Kind::OneOf(on_failures),
             Default("quiesce"),
-            "What becomes of a server that is down: it gets weight 0 and its flows live on, or the pool's `on_remove` \
-             applies to them.",
+            "What happens to a server that is down: `quiesce` sets its weight to 0 and keeps its flows; `remove` \
+             applies the pool's `on_remove` to its flows.",
             "on_failure = \"remove\"",
         )
         .known_as(&["inhibit_on_failure", "quiescent", "on-marked-down"]),
@@ -126,24 +126,24 @@ pub(crate) static CHECK: Section = Section {
             "start",
             Kind::OneOf(starts),
             Default("checking"),
-            "Before the first result: used only while no other server is up, and the first result decides at once; or \
-             taken for up; or taken for down.",
+            "State before the first result. `checking`: used only while no other server is up, and the first result \
+             decides immediately. `up` and `down`: assumed to be in that state.",
             "start = \"down\"",
         )
         .known_as(&["init-state", "alpha"]),
         Key::new(
             "address",
             Kind::Address,
-            Absent("the server's"),
-            "Where probes go in place of the server.",
+            Absent("the server's address"),
+            "Target address of probes, instead of the server's.",
             "address = \"10.9.0.5\"",
         )
         .known_as(&["connect_ip", "addr"]),
         Key::new(
             "port",
             integer((1, 65_535)),
-            Absent("the server's, or else the first exact port that a service of the pool listens on"),
-            "Which port probes go to.",
+            Absent("the server's, otherwise the first exact port that a service of the pool listens on"),
+            "Target port of probes.",
             "port = 8081",
         )
         .known_as(&["connect_port", "checkport"]),
@@ -151,7 +151,7 @@ pub(crate) static CHECK: Section = Section {
             "source",
             Kind::Address,
             Absent("the kernel's choice"),
-            "Source address of probes. It must be one of the director's.",
+            "Source address of probes. It must be an address of the director.",
             "source = \"10.0.0.1\"",
         )
         .known_as(&["bindto"]),
@@ -159,7 +159,7 @@ pub(crate) static CHECK: Section = Section {
             "interface",
             Kind::Interface,
             Absent("the kernel's choice"),
-            "Interface that probes leave by.",
+            "Outgoing interface of probes.",
             "interface = \"eth1\"",
         )
         .known_as(&["bind_if"]),
@@ -167,7 +167,7 @@ pub(crate) static CHECK: Section = Section {
             "proxy_protocol",
             Kind::OneOf(proxy_protocols),
             Absent("no header"),
-            "Puts a PROXY protocol header in front, for servers that expect one.",
+            "Sends a PROXY protocol header first, for servers that expect one.",
             "proxy_protocol = \"v2\"",
         )
         .known_as(&["check-send-proxy", "send-proxy"]),
@@ -207,7 +207,7 @@ pub(crate) static CHECK: Section = Section {
             "headers",
             Kind::List(&Kind::Text),
             Default("[]"),
-            "Further fields of the request, each `NAME: VALUE`.",
+            "Additional header fields of the request, each `NAME: VALUE`.",
             "headers = [\"X-Probe: weir\"]",
         )
         .known_as(&["header"]),
@@ -222,7 +222,7 @@ pub(crate) static CHECK: Section = Section {
             "expect",
             Kind::Table(&EXPECT),
             Absent("status 200-399, any body"),
-            "What the answer must be like.",
+            "Conditions that the response must meet.",
             "expect = { status = \"200-299\", body = \"Up\" }",
         )
         .known_as(&["status_code", "receive", "http-check"]),
@@ -230,23 +230,23 @@ pub(crate) static CHECK: Section = Section {
             "verify",
             Kind::Flag,
             Default("true"),
-            "`https`, `tls`, `grpc`: whether the certificate must be from a known authority and for the server's name.",
+            "`https`, `tls`, `grpc`: whether to verify the server's certificate: trusted CA and matching name.",
             "verify = false",
         )
         .known_as(&["tls_verify"]),
         Key::new(
             "ca",
             Kind::Text,
-            Absent("the system's, `/etc/ssl/certs/ca-certificates.crt`"),
-            "`https`, `tls`, `grpc`: a file with the certificates of authorities, as PEM, absolute.",
+            Absent("the system's CA bundle, `/etc/ssl/certs/ca-certificates.crt`"),
+            "`https`, `tls`, `grpc`: absolute path of a PEM file with the trusted CA certificates.",
             "ca = \"/etc/weir/internal-ca.pem\"",
         )
         .known_as(&["ca_file"]),
         Key::new(
             "server_name",
             Kind::Text,
-            Absent("`host`, else the server's address, and no name is sent"),
-            "`https`, `tls`, `grpc`: the name that is sent (SNI) and that the certificate must be for.",
+            Absent("`host`, otherwise the server's address without SNI"),
+            "`https`, `tls`, `grpc`: name sent as SNI; the certificate must be valid for it.",
             "server_name = \"web.internal\"",
         )
         .known_as(&["sni", "check-sni", "enable_sni"]),
@@ -254,21 +254,21 @@ pub(crate) static CHECK: Section = Section {
             "tls",
             Kind::Flag,
             Default("false"),
-            "`grpc`: by TLS.",
+            "`grpc`: use TLS.",
             "tls = true",
         ),
         Key::new(
             "service",
             Kind::Text,
-            Absent("the server as a whole"),
-            "`grpc`: which service of the server is asked about.",
+            Absent("the overall health of the server"),
+            "`grpc`: name of the service to query.",
             "service = \"shop.Cart\"",
         ),
         Key::new(
             "helo",
             Kind::Text,
             Default("localhost"),
-            "`smtp`: what the director calls itself.",
+            "`smtp`: name sent with HELO.",
             "helo = \"director.example\"",
         )
         .known_as(&["helo_name"]),
@@ -276,15 +276,15 @@ pub(crate) static CHECK: Section = Section {
             "user",
             Kind::Text,
             Absent("`nobody` for `script`, `weir` for `mysql`, `postgres` for `postgres`"),
-            "`script`: the account that the program runs as. `mysql` and `postgres`: the account that is named to the server, \
-             without a password; being refused passes.",
+            "`script`: account that the program runs as. `mysql` and `postgres`: user name sent to the server, \
+             without a password; a rejected login counts as success.",
             "user = \"weir\"",
         )
         .known_as(&["login", "script_user"]),
         Key::new(
             "query",
             Kind::Text,
-            Absent("none; `dns` needs it"),
+            Absent("none; required for `dns`"),
             "`dns`: the name to resolve.",
             "query = \"www.example\"",
         )
@@ -293,30 +293,31 @@ pub(crate) static CHECK: Section = Section {
             "record",
             Kind::OneOf(records),
             Default("A"),
-            "`dns`: the kind of record. One at least must be in the answer.",
+            "`dns`: record type. The response must contain at least one such record.",
             "record = \"AAAA\"",
         ),
         Key::new(
             "payload",
             Kind::Text,
-            Absent("none; `udp` needs it"),
-            "`udp`: what is sent, as octets in hexadecimal.",
+            Absent("none; required for `udp`"),
+            "`udp`: datagram to send, as hexadecimal bytes.",
             "payload = \"00 ff 10\"",
         ),
         Key::new(
             "send",
             Kind::Text,
             Absent("nothing"),
-            "`agent`: what is sent before the server speaks.",
+            "`agent`: text to send after connecting.",
             "send = \"status\"",
         )
         .known_as(&["agent-send"]),
         Key::new(
             "command",
             COMMAND,
-            Absent("none; `script` needs it"),
-            "`script`: the program, absolute, and its arguments; no shell sees them. 0 passes and all else fails. It finds \
-             the server in `WEIR_ADDRESS` and `WEIR_PORT`, and is killed at the timeout.",
+            Absent("none; required for `script`"),
+            "`script`: absolute path of a program, and its arguments; no shell is involved. Exit code 0 passes, any \
+             other fails. The environment contains the server in `WEIR_ADDRESS` and `WEIR_PORT`. The program is \
+             killed when the timeout expires.",
             "command = [\"/usr/local/bin/check\", \"--fast\"]",
         )
         .known_as(&["script", "misc_path", "checkcommand"]),
@@ -324,16 +325,16 @@ pub(crate) static CHECK: Section = Section {
             "dynamic",
             Kind::Flag,
             Default("false"),
-            "`script`: exit codes from 2 to 255 pass too, with a weight of two less.",
+            "`script`: exit codes 2 to 255 pass too and set the weight to the exit code minus 2.",
             "dynamic = true",
         )
         .known_as(&["misc_dynamic"]),
         Key::new(
             "file",
             Kind::Text,
-            Absent("none; `file` needs it"),
-            "`file`: the file, absolute, whose number is the weight. It is read when it changes, and at each interval; a \
-             file that is missing or holds no number fails.",
+            Absent("none; required for `file`"),
+            "`file`: absolute path of a file that contains the weight as a number. The file is read when it changes \
+             and at each interval. A missing file, or one without a number, fails the check.",
             "file = \"/run/weight\"",
         )
         .known_as(&["track_file"]),
@@ -341,9 +342,10 @@ pub(crate) static CHECK: Section = Section {
             "via",
             Kind::OneOf(vias),
             Default("server"),
-            "Which way probes take: to the server's own address; or through the forward of each layer 4 service that uses \
-             the pool, with the VIP as destination, so that a VIP missing on the server, a missing decapsulation or an \
-             answer to ARP for the VIP is found; or both, and the reason tells which of them failed.",
+            "Path of probes. `server`: directly to the server's address. `path`: through the forwarding method of \
+             each layer 4 service that uses the pool, with the VIP as destination; this detects a VIP missing on the \
+             server, missing decapsulation, and a server that answers ARP for the VIP. `both`: both ways; the reason \
+             states which one failed.",
             "via = \"both\"",
         ),
     ],
@@ -353,10 +355,10 @@ pub(crate) static CHECK: Section = Section {
 pub(crate) static EXPECT: Section = Section {
     path: "check.NAME.expect",
     page: "expect",
-    purpose: "What the answer to a probe must be like. Everything that is written must hold.",
-    example: "[check.site]\nkind = \"http\"\nexpect = { status = \"200-299\", body = \"Up\" }\n\n[pool.images]\nservers = \
-              [\"10.0.0.5\"]\ncheck = \"site\"\n\n[service.images]\nlisten = [\"192.0.2.10:80\"]\nforward = \
-              \"direct\"\npool = \"images\"\n",
+    purpose: "Conditions on the response to a probe. All conditions must hold.",
+    example: "[check.site]\nkind = \"http\"\nexpect = { status = \"200-299\", body = \"Up\" \
+              }\n\n[pool.images]\nservers = [\"10.0.0.5\"]\ncheck = \"site\"\n\n[service.images]\nlisten = \
+              [\"192.0.2.10:80\"]\nforward = \"direct\"\npool = \"images\"\n",
     keys: &[
         Key::new(
             "status",
@@ -370,7 +372,7 @@ pub(crate) static EXPECT: Section = Section {
             "body",
             Kind::Text,
             Absent("any body"),
-            "Text that the body must hold, within its first MiB.",
+            "Text that must occur in the first MiB of the body.",
             "body = \"Up\"",
         )
         .known_as(&["receive", "string", "content"]),
@@ -378,8 +380,8 @@ pub(crate) static EXPECT: Section = Section {
             "regex",
             Kind::Text,
             Absent("any body"),
-            "Regular expression that the body must match somewhere, within its first MiB; `(?s)`, `(?i)` and the like at its \
-             beginning set options. It knows neither backreferences nor look-around, and takes linear time.",
+            "Regular expression that must match somewhere in the first MiB of the body. Options such as `(?s)` and \
+             `(?i)` go at the beginning. Backreferences and look-around are not supported; matching takes linear time.",
             "regex = \"^(Up|OK)$\"",
         )
         .known_as(&["rstring", "match"]),
@@ -387,7 +389,7 @@ pub(crate) static EXPECT: Section = Section {
             "without",
             Kind::Text,
             Absent("any body"),
-            "Regular expression that must not match anywhere in the body, within its first MiB.",
+            "Regular expression that must not match in the first MiB of the body.",
             "without = \"(?i)maintenance\"",
         )
         .known_as(&["regex_no_match"]),
@@ -395,7 +397,7 @@ pub(crate) static EXPECT: Section = Section {
             "digest",
             Kind::Text,
             Absent("any body"),
-            "Digest of the whole body, in hexadecimal: 32 digits are MD5, 64 are SHA-256. A body above 1 MiB fails.",
+            "Hexadecimal digest of the whole body: 32 digits are MD5, 64 are SHA-256. A body above 1 MiB fails.",
             "digest = \"9a0364b9e99bb480dd25e1f0284c8555\"",
         )
         .known_as(&["md5", "sha256"]),
@@ -403,14 +405,14 @@ pub(crate) static EXPECT: Section = Section {
             "answer",
             Kind::Address,
             Absent("any record"),
-            "`dns`: an address that must be in the answer.",
+            "`dns`: address that the response must contain.",
             "answer = \"10.0.0.5\"",
         ),
         Key::new(
             "bytes",
             Kind::Text,
-            Absent("any answer"),
-            "`udp`: what the answer must begin with, as octets in hexadecimal; `xx` is any octet.",
+            Absent("any response"),
+            "`udp`: required beginning of the response, as hexadecimal bytes; `xx` matches any byte.",
             "bytes = \"00 xx 10\"",
         )
         .known_as(&["require_reply"]),

@@ -1,4 +1,4 @@
-//! In which form paths of requests are compared: `normalize_path`.
+//! Path normalization: `normalize_path`.
 
 use super::*;
 use weir_model::{EncodedSlash, ForwardedPath};
@@ -7,10 +7,11 @@ use weir_model::{EncodedSlash, ForwardedPath};
 pub(crate) static NORMALIZE_PATH: Section = Section {
     path: "service.NAME.normalize_path",
     page: "normalize-path",
-    purpose: "How the paths of an `http` service's requests are brought into one form before routes, `hash` and `limits` look \
-              at them. Always: escapes of unreserved characters (letters, digits, `-._~`) are decoded, the digits of other escapes \
-              are in upper case, characters that a URI may not contain are escaped, and dot segments are removed, `%2e` too, \
-              never above the root. Path parameters and the query stay. An escape that is none (`%zz`) and `%00` are answered 400.",
+    purpose: "How request paths of an `http` service are normalized before they are compared by routes, `hash` and \
+              `limits`. Always: percent-encoded unreserved characters (letters, digits, `-._~`) are decoded, other \
+              percent-encodings are converted to upper case, characters not allowed in a URI are encoded, and dot \
+              segments (also `%2e`) are removed, never above the root. Path parameters and the query are kept. \
+              Requests with an invalid percent-encoding (`%zz`) or `%00` are rejected with 400.",
     example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \
               \"proxy\"\nprotocol = \"http\"\npool = \"web\"\nnormalize_path = { encoded_slash = \"reject\", forward = \
               \"normalized\" }\n",
@@ -19,15 +20,15 @@ pub(crate) static NORMALIZE_PATH: Section = Section {
             "merge_slashes",
             Kind::Flag,
             Default("true"),
-            "Whether `//` is `/`. Slashes are merged before dot segments are removed, as nginx does.",
+            "Whether `//` is merged into `/`. Slashes are merged before dot segments are removed, as in nginx.",
             "merge_slashes = false",
         ),
         Key::new(
             "encoded_slash",
             Kind::OneOf(encoded_slashes),
             Default("keep"),
-            "What `%2F`, `%5C` and `\\` are: characters of their segment (`keep`), slashes (`decode`), or a reason to answer 400 \
-             (`reject`). Servers differ here: choose what yours do, or `reject`.",
+            "How `%2F`, `%5C` and `\\` are treated: as ordinary characters of a segment (`keep`), as slashes \
+             (`decode`), or rejected with 400 (`reject`). Servers differ here: choose what yours do, or `reject`.",
             "encoded_slash = \"reject\"",
         )
         .known_as(&["path_with_escaped_slashes_action"]),
@@ -35,8 +36,8 @@ pub(crate) static NORMALIZE_PATH: Section = Section {
             "forward",
             Kind::OneOf(forwarded_paths),
             Default("received"),
-            "The path that a server is asked for where no route has a `rewrite`: the client's, byte for byte, or the normalized one. \
-             With `normalized` a server sees just what the routes saw.",
+            "Path sent to the server if the route has no `rewrite`: the client's, byte for byte (`received`), or the \
+             normalized one (`normalized`). With `normalized`, servers see exactly the path that the routes matched.",
             "forward = \"normalized\"",
         ),
     ],

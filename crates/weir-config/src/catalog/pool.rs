@@ -6,15 +6,15 @@ use super::*;
 pub(crate) static POOL: Section = Section {
     path: "pool.NAME",
     page: "pool",
-    purpose: "Servers that stand in for each other. NAME is what services refer to: letters, digits, `-`, `_`, `.`.",
+    purpose: "A group of interchangeable servers. Services refer to it by NAME: letters, digits, `-`, `_`, `.`.",
     example: "[pool.images]\nscheduler = \"wlc\"\nservers = [\"10.0.0.5\", { address = \"10.0.0.6\", weight = 2 }]\n",
     keys: &[
         Key::new(
             "scheduler",
             Kind::Either(&Kind::OneOf(schedulers), &Kind::Table(&SCHEDULER)),
             Absent("`wlc` for layer 4 services"),
-            "Which server gets a new flow. HAProxy's and nginx's names are understood, and `weir check` tells what \
-             they became.",
+            "How a server is selected for a new flow. Names used by HAProxy and nginx are accepted; `weir check` \
+             reports the equivalent.",
             "scheduler = \"rr\"",
         )
         .known_as(&["balance", "lb_algo", "lvs_sched", "algorithm", "method"]),
@@ -22,28 +22,29 @@ pub(crate) static POOL: Section = Section {
             "servers",
             Kind::List(&Kind::Either(&Kind::ServerAddress, &Kind::Table(&SERVER))),
             Absent("no servers"),
-            "The servers, in the order that schedulers count in. A port may be left out: then it is the port that the \
-             client used.",
+            "The servers; schedulers use this order. Without a port, the port that the client used applies.",
             "servers = [\"10.0.0.5\", \"10.0.0.6:8080\", { address = \"2001:db8::5\", weight = 2 }]",
         )
         .known_as(&["server", "real", "real_server", "backends"]),
         Key::new(
             "servers_file",
             Kind::Text,
-            Absent("no others"),
-            "A file, absolute, with more servers, which another program writes: JSON, as the value of `servers` or an object that \
-             has it, or lines, `ADDRESS[:PORT] [KEY=VALUE]…`, with `#` before a comment. An entry has an address, `weight`, \
-             `max_connections`, `min_connections`, and as `check` the name of a `[check.NAME]`; every other key is an error. The \
-             file must belong to root, to the account that runs Weir, or to the owner of its directory; if it is a link, it must lead to \
-             a file in its directory or below. It is watched, and a change takes effect at once, without a reload. A file that is gone, is wrong, or has lost more than half of its servers at once is not \
-             believed: the servers of before stay, and `weir status` says so; `weir reload` takes it as it is.",
+            Absent("no additional servers"),
+            "Absolute path of a file with additional servers, maintained by another program. Either JSON, as the \
+             value of `servers` or an object with a `servers` key, or lines of the form `ADDRESS[:PORT] \
+             [KEY=VALUE]…`, with `#` starting a comment. Allowed keys: `weight`, `max_connections`, \
+             `min_connections`, and `check` with the name of a `[check.NAME]`; any other key is an error. The file \
+             must belong to root, to the user of the daemon, or to the owner of its directory; a symbolic link must \
+             point into the same directory or below. The file is watched, and changes apply immediately, without a \
+             reload. If the file is missing or invalid, or has lost more than half of its servers at once, the \
+             previous servers are kept and `weir status` reports it; `weir reload` applies the file as it is.",
             "servers_file = \"/run/discovery/images.json\"",
         ),
         Key::new(
             "servers_dns",
             Kind::Table(&SERVERS_DNS),
-            Absent("no others"),
-            "More servers, that the domain name system knows: addresses, or SRV records with ports and weights.",
+            Absent("no additional servers"),
+            "Additional servers from DNS: addresses, or SRV records with ports and weights.",
             "servers_dns = { name = \"_http._tcp.web.internal\", record = \"SRV\" }",
         )
         .known_as(&["server-template", "resolve", "resolvers"]),
@@ -51,33 +52,34 @@ pub(crate) static POOL: Section = Section {
             "no_server",
             Kind::OneOf(no_servers),
             Default("reject"),
-            "What a new client gets when no server is usable: ICMP port unreachable, rate-limited and counted, or \
-             silence.",
+            "Response to new clients when no server is available: an ICMP port unreachable (rate-limited and \
+             counted), or a silent drop.",
             "no_server = \"drop\"",
         ),
         Key::new(
             "on_remove",
             Kind::OneOf(on_removes),
             Default("keep"),
-            "What becomes of the flows of a server that a reload removes: they live on, are reset, or choose a server anew. \
-             `reset` answers each later packet from the client, in the VIP's name, with a TCP reset, datagrams with ICMP port \
-             unreachable; it is rate-limited, and the removed server is told nothing.",
+            "What happens to the flows of a server that a reload removes: they continue (`keep`), are reset \
+             (`reset`), or are assigned to another server (`reschedule`). `reset` answers each further packet from \
+             the client with a TCP reset, or ICMP port unreachable for UDP, with the VIP as source; this is \
+             rate-limited, and nothing is sent to the removed server.",
             "on_remove = \"reschedule\"",
         ),
         Key::new(
             "sorry",
             Kind::Either(&Kind::ServerAddress, &Kind::Table(&SERVER)),
-            Absent("clients meet `no_server`"),
-            "A server that is used when no other is usable, and only then. As a table it may have a `check` of its own, and is not \
-             used while that fails; the pool's does not apply to it.",
+            Absent("`no_server` applies"),
+            "Server that is used only while no other is available. In table form it may have its own `check` and is \
+             not used while that check fails; the pool's checks do not apply to it.",
             "sorry = \"10.0.0.9\"",
         )
         .known_as(&["sorry_server", "backup", "fallback"]),
         Key::new(
             "check",
             CHECKS,
-            Absent("no checks: every server counts as usable"),
-            "How the servers' health is found out: a table, several of them, or names of `[check.NAME]`.",
+            Absent("no checks: every server is considered up"),
+            "Health checks of the servers: a table, several tables, or names of `[check.NAME]`.",
             "check = { kind = \"http\", path = \"/hello\" }",
         )
         .known_as(&["checks", "health_check", "option httpchk"]),
@@ -85,7 +87,7 @@ pub(crate) static POOL: Section = Section {
             "tls",
             Kind::Either(&Kind::Flag, &Kind::Table(&SERVER_TLS)),
             Default("false"),
-            "`proxy` services connect to the servers by TLS, and verify who they are.",
+            "`proxy` services connect to the servers with TLS and verify their certificates.",
             "tls = { server_name = \"web.internal\" }",
         )
         .known_as(&["ssl", "proxy_ssl"]),
@@ -93,18 +95,20 @@ pub(crate) static POOL: Section = Section {
             "http2",
             Kind::Flag,
             Default("false"),
-            "`http` services speak HTTP/2 with the servers: with `tls` as agreed on (ALPN), without it unasked. gRPC needs it.",
+            "`http` services use HTTP/2 to the servers: negotiated with ALPN if `tls` is set, otherwise with prior \
+             knowledge. Required for gRPC.",
             "http2 = true",
         ),
         Key::new(
             "notify",
             COMMAND,
-            Absent("nobody is told"),
-            "A program, absolute, and its arguments, called when a check changes the state of a server, when the pool goes over \
-             between `up`, `panic`, `below quorum` and `down`, and for each service whose clients then get an answer no more, \
-             or again. It runs as the daemon does, without a shell, finds what happened in `WEIR_POOL`, `WEIR_SERVER` (empty: \
-             the pool's or a service's change), `WEIR_SERVICE` (empty: none), `WEIR_FROM`, `WEIR_TO` and `WEIR_REASON`, and is \
-             killed after half a minute.",
+            Absent("no notification"),
+            "Absolute path of a program, and its arguments. It is called when a check changes the state of a server, \
+             when the pool changes between `up`, `panic`, `below quorum` and `down`, and for each service that \
+             becomes unavailable or available again. It runs with the rights of the daemon, without a shell, with \
+             these environment variables: `WEIR_POOL`, `WEIR_SERVER` (empty for changes of a pool or service), \
+             `WEIR_SERVICE` (empty if not a service), `WEIR_FROM`, `WEIR_TO` and `WEIR_REASON`. It is killed after 30 \
+             seconds.",
             "notify = \"/usr/local/bin/tell\"",
         )
         .known_as(&["notify_up", "notify_down", "callback", "emailalert"]),
@@ -112,15 +116,15 @@ pub(crate) static POOL: Section = Section {
             "require",
             Kind::OneOf(requires),
             Default("all"),
-            "Of several checks, whether all must pass or any one of them is enough.",
+            "With several checks, whether all must pass or any one is sufficient.",
             "require = \"any\"",
         ),
         Key::new(
             "slow_start",
             Kind::Duration { min: Duration::ZERO, max: Duration::from_secs(86_400) },
             Default("0s"),
-            "How long the weight of a server that comes back takes to grow from 1 to its own. Weights are whole numbers, so \
-             that a server of weight 1 has nothing to grow: give weights of 10 or 100.",
+            "Time over which the weight of a recovered server grows from 1 to its configured value. Weights are \
+             integers, so a server of weight 1 cannot grow: use weights of 10 or 100.",
             "slow_start = \"30s\"",
         )
         .known_as(&["slowstart", "slow-start"]),
@@ -128,25 +132,26 @@ pub(crate) static POOL: Section = Section {
             "queue_timeout",
             WAIT,
             Default("5s"),
-            "How long a request, or a TCP client, of a `proxy` service waits while every usable server of the pool is at its \
-             `max_connections`: in the order of arrival over all workers, then it is answered 503.",
+            "How long a request (or a TCP client) of a `proxy` service waits while every available server of the pool \
+             is at its `max_connections`. Waiting requests are served in order of arrival over all workers; on \
+             timeout the response is 503.",
             "queue_timeout = \"30s\"",
         )
         .known_as(&["queue", "timeout_queue"]),
         Key::new(
             "sticky",
             Kind::Table(&STICKY),
-            Absent("each request goes where the scheduler says"),
-            "Clients of `http` services stay with a server by a cookie.",
+            Absent("the scheduler selects a server for each request"),
+            "Session affinity for `http` services, with a cookie.",
             "sticky = { cookie = \"SRV\" }",
         )
         .known_as(&["cookie", "stick", "appsession"]),
         Key::new(
             "proxy_protocol",
             Kind::OneOf(check::proxy_protocols),
-            Absent("servers are told nothing in front"),
-            "`proxy` services tell the servers of the client in front of the first octet, by the PROXY protocol. Connections \
-             are not shared by clients then.",
+            Absent("no PROXY protocol header"),
+            "`proxy` services send a PROXY protocol header with the client's address to the servers. Server \
+             connections are then not shared between clients.",
             "proxy_protocol = \"v2\"",
         )
         .known_as(&["send-proxy", "send-proxy-v2", "send_proxy"]),
@@ -154,33 +159,35 @@ pub(crate) static POOL: Section = Section {
             "quorum",
             integer((0, 1_000_000)),
             Default("0"),
-            "The sum of the weights of usable servers below which the sorry server is used in place of all. 0 = no quorum.",
+            "Minimum total weight of available servers. Below it, the sorry server replaces all servers. 0 = no \
+             quorum.",
             "quorum = 3",
         ),
         Key::new(
             "quorum_hysteresis",
             integer((0, 1_000_000)),
             Default("0"),
-            "How far the sum must fall below the quorum to lose it, and rise above it to regain it.",
+            "How far the total weight must fall below the quorum to lose it, and rise above it to regain it.",
             "quorum_hysteresis = 1",
         )
         .known_as(&["hysteresis"]),
         Key::new(
             "panic_threshold",
             integer((0, 99)),
-            Absent("servers that are down are never used"),
-            "Percent of servers that are down, above which all are used as if they were up: when most seem dead at once, \
-             the checks are as likely to be wrong, and the rest would not carry the load.",
+            Absent("servers that are down are not used"),
+            "Percentage of servers that are down, above which all servers are used as if they were up: when most \
+             servers fail at once, the checks may be wrong, and the remaining servers could not carry the load.",
             "panic_threshold = 50",
         ),
         Key::new(
             "max_ejected",
             integer((0, 100)),
             Default("50"),
-            "Percent of servers that may be ejected because clients' packets show that they take no connections, or their \
-             answers to a proxy that nothing good comes from them (not reached, broken off, 5xx), while others of the pool \
-             do well: without any check, and shown apart from them. An ejected server is tried again after 10 seconds, and \
-             if that fails after twice as long. 0 = none is ever ejected. With `strict_ipvs` none.",
+            "Maximum percentage of servers that may be ejected. A server is ejected when client traffic shows that it \
+             does not accept connections, or when a proxy only gets failures from it (connect failure, connection \
+             closed early, 5xx), while other servers of the pool work. This needs no check and is reported \
+             separately. An ejected server is retried after 10 seconds, then after twice as long. 0 = no ejection. No \
+             effect with `strict_ipvs`.",
             "max_ejected = 30",
         ),
     ],
@@ -190,15 +197,16 @@ pub(crate) static POOL: Section = Section {
 pub(crate) static SERVER: Section = Section {
     path: "pool.NAME.servers",
     page: "server",
-    purpose: "One server with more than an address.",
+    purpose: "A server with additional settings.",
     example: "[pool.images]\nservers = [{ address = \"10.0.0.5:8080\", weight = 2, forward = \"nat\" }]\n",
     keys: &[
         Key::new(
             "address",
             Kind::ServerAddress,
             Required,
-            "Address, and the port if it differs from the client's. `weir server POOL/ADDRESS` takes it as it is \
-             written here. `nat` rewrites to the port; where the client's port stays it is for checks only.",
+            "Address, and the port if it differs from the client's. `weir server POOL/ADDRESS` uses it exactly as \
+             written here. `nat` rewrites to this port; with forwarding methods that keep the client's port it is \
+             used for checks only.",
             "address = \"10.0.0.5:8080\"",
         )
         .known_as(&["ip", "host", "name"]),
@@ -206,14 +214,14 @@ pub(crate) static SERVER: Section = Section {
             "weight",
             integer((0, MAX_WEIGHT)),
             Default("1"),
-            "Share of new flows. 0 quiesces the server: its flows live on, and it gets no new ones.",
+            "Relative share of new flows. 0 quiesces the server: existing flows continue, and it gets no new ones.",
             "weight = 3",
         ),
         Key::new(
             "forward",
             Kind::OneOf(server_forwards),
             Absent("the service's"),
-            "Forwarding method of this server, in place of the service's. A `proxy` service connects to every server in the same way.",
+            "Forwarding method of this server, overriding the service's. `proxy` services ignore it.",
             "forward = \"tunnel\"",
         )
         .known_as(&["lb_kind", "lvs_method"]),
@@ -221,15 +229,15 @@ pub(crate) static SERVER: Section = Section {
             "tunnel",
             Kind::Either(&Kind::OneOf(tunnels), &Kind::Table(&TUNNEL)),
             Absent("the service's"),
-            "Encapsulation of this server, in place of the service's.",
+            "Encapsulation for this server, overriding the service's.",
             "tunnel = \"gue\"",
         ),
         Key::new(
             "max_connections",
             integer((0, u32::MAX)),
             Default("0"),
-            "At this many flows, active and inactive, over all services of the pool, the server gets no new ones: IPVS's \
-             upper threshold. 0 = no limit. Persistent clients still come.",
+            "Maximum number of flows, active and inactive, over all services of the pool; at the limit the server \
+             gets no new flows (IPVS's upper threshold). 0 = no limit. Persistent clients are still accepted.",
             "max_connections = 500",
         )
         .known_as(&["maxconn", "uthreshold", "max_conns"]),
@@ -237,8 +245,8 @@ pub(crate) static SERVER: Section = Section {
             "min_connections",
             integer((0, u32::MAX)),
             Default("0"),
-            "A server that was at `max_connections` gets new flows again below this many: IPVS's lower threshold. 0 = \
-             below three quarters of `max_connections`.",
+            "A server that reached `max_connections` gets new flows again below this number (IPVS's lower threshold). \
+             0 = three quarters of `max_connections`.",
             "min_connections = 0",
         )
         .known_as(&["lthreshold"]),
@@ -246,14 +254,14 @@ pub(crate) static SERVER: Section = Section {
             "backup",
             Kind::Flag,
             Default("false"),
-            "Of `proxy` services: used only while no other server of the pool is usable.",
+            "With `proxy` services: used only while no other server of the pool is available.",
             "backup = true",
         ),
         Key::new(
             "check",
             CHECKS,
-            Absent("the pool's"),
-            "Checks of its own, in place of the pool's.",
+            Absent("the pool's checks"),
+            "Checks of this server, overriding the pool's.",
             "check = { kind = \"tcp\", port = 8081 }",
         ),
     ],
@@ -274,16 +282,16 @@ fn servers_records() -> Choices {
 pub(crate) static SERVERS_DNS: Section = Section {
     path: "pool.NAME.servers_dns",
     page: "servers-dns",
-    purpose: "Servers that the domain name system knows, asked again when the answer's time to live is over. A name that is gone, \
-              an answer that does not come, and one that has lost more than half of its servers at once are not believed: the \
-              servers of before stay, and `weir status` says so; `weir reload` takes the last answer as it is.",
+    purpose: "Servers from DNS, resolved again when the TTL expires. If the name no longer exists, a query fails, or \
+              a response has lost more than half of the servers at once, the previous servers are kept and `weir \
+              status` reports it; `weir reload` applies the last response as it is.",
     example: "[pool.web]\nservers_dns = { name = \"web.internal\", port = 8080, resolvers = [\"10.0.0.53\"] }\n",
     keys: &[
         Key::new(
             "name",
-            Kind::Words("a complete name"),
+            Kind::DescribedText("a fully qualified name"),
             Required,
-            "The name, complete: search domains are not tried.",
+            "Fully qualified name; search domains are not used.",
             "name = \"web.internal\"",
         )
         .known_as(&["host", "hostname"]),
@@ -291,8 +299,8 @@ pub(crate) static SERVERS_DNS: Section = Section {
             "record",
             Kind::OneOf(servers_records),
             Default("address"),
-            "Which records are servers: `address` = those of A and AAAA together. Of SRV records those of the lowest priority, with \
-             their ports, and their weights as servers' weights (0 counts as 1).",
+            "Record type: `address` = A and AAAA. For SRV, the records with the lowest priority are used, with their \
+             ports, and their weights as server weights (0 counts as 1).",
             "record = \"SRV\"",
         )
         .known_as(&["type"]),
@@ -307,7 +315,7 @@ pub(crate) static SERVERS_DNS: Section = Section {
             "resolvers",
             Kind::List(&Kind::ServerAddress),
             Absent("those of `/etc/resolv.conf`"),
-            "Whom to ask, the first one first; the port is 53 unless it is said.",
+            "DNS servers, tried in order; the default port is 53.",
             "resolvers = [\"127.0.0.1:8600\", \"10.0.0.53\"]",
         )
         .known_as(&["nameservers", "nameserver"]),
@@ -325,15 +333,16 @@ pub(crate) static SCHEDULER: Section = Section {
             "name",
             Kind::OneOf(schedulers),
             Required,
-            "Which scheduler.",
+            "Name of the scheduler.",
             "name = \"mh\"",
         ),
         Key::new(
             "flags",
             Kind::List(&Kind::OneOf(scheduler_flags)),
             Default("[]"),
-            "`sh-port`, `mh-port`: the client's port is hashed too. `sh-fallback`, `mh-fallback`: clients of an \
-             unusable server go to the next of the hash instead of being refused. Each for its own scheduler.",
+            "`sh-port`, `mh-port`: include the client's port in the hash. `sh-fallback`, `mh-fallback`: send clients \
+             of an unavailable server to the next server of the hash instead of rejecting them. Each flag applies to \
+             the scheduler it is named after.",
             "flags = [\"mh-port\", \"mh-fallback\"]",
         ),
         Key::new(
@@ -342,17 +351,18 @@ pub(crate) static SCHEDULER: Section = Section {
                 min: 100,
                 max: 10_000,
             },
-            Absent("a hash decides alone"),
-            "Bounded load, for `dh`, `sh`, `mh`, `maglev`, and `hash` of proxy services: a server that has this many times its share by weight of the \
-             service's active flows gives new ones to the next of the hash.",
+            Absent("the hash alone decides"),
+            "Bounded load, for `dh`, `sh`, `mh`, `maglev`, and `hash` in proxy services: a server that has reached \
+             this multiple of its weighted share of the service's active flows passes new ones to the next server of \
+             the hash.",
             "max_load = 1.25",
         ),
         Key::new(
             "key",
-            Kind::Words("`source`, `uri`, `path`, `header:NAME`, `cookie:NAME` or `query:NAME`"),
+            Kind::DescribedText("`source`, `uri`, `path`, `header:NAME`, `cookie:NAME` or `query:NAME`"),
             Default("source"),
-            "What `hash` hashes: the client's address, path and query, the path alone, or the value of a header field, a \
-             cookie, a parameter of the query. A request that has none goes by its client's address.",
+            "Key of `hash`: the client's address, path and query, the path alone, or the value of a header field, a \
+             cookie or a query parameter. Requests without such a value use the client's address.",
             "key = \"header:X-User\"",
         )
         .known_as(&["on", "hash", "uri"]),

@@ -1,4 +1,4 @@
-//! Sections that only `forward = "proxy"` reads: timeouts, limits, logs, cookies.
+//! Sections for proxy services: timeouts, limits, logs, cookies.
 
 use weir_model::{RetryCondition, StickyMode};
 
@@ -8,7 +8,7 @@ use super::*;
 pub(crate) static PROXY_TIMEOUTS: Section = Section {
     path: "service.NAME.timeouts",
     page: "proxy-timeouts",
-    purpose: "How long a `proxy` service waits for what. Timers are coarse: a tenth of a second.",
+    purpose: "Timeouts of a `proxy` service, with a resolution of 100 ms.",
     example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \
               \"proxy\"\nprotocol = \"http\"\npool = \"web\"\ntimeouts = { connect = \"2s\", server = \"30s\" }\n",
     keys: &[
@@ -16,8 +16,8 @@ pub(crate) static PROXY_TIMEOUTS: Section = Section {
             "request",
             WAIT,
             Default("10s"),
-            "For a whole request head, from its first octet; of a new connection, from its start. A head that began is \
-             answered 408.",
+            "Time to receive a complete request head, from its first byte; on a new connection, from the accept. An \
+             incomplete head is answered with 408.",
             "request = \"5s\"",
         )
         .known_as(&["http_request", "client_header_timeout"]),
@@ -25,7 +25,7 @@ pub(crate) static PROXY_TIMEOUTS: Section = Section {
             "idle",
             WAIT,
             Default("1m"),
-            "For the next request of a client, and for the next use of a connection to a server.",
+            "Idle time of a client connection before the next request, and of an unused server connection.",
             "idle = \"15s\"",
         )
         .known_as(&["http_keep_alive", "keepalive_timeout"]),
@@ -33,7 +33,7 @@ pub(crate) static PROXY_TIMEOUTS: Section = Section {
             "client",
             WAIT,
             Default("1m"),
-            "For a client that is to send a body, or to take a response, and does not.",
+            "Inactivity of a client while it sends a body or receives a response.",
             "client = \"30s\"",
         )
         .known_as(&["client_body_timeout", "send_timeout"]),
@@ -41,7 +41,7 @@ pub(crate) static PROXY_TIMEOUTS: Section = Section {
             "connect",
             WAIT,
             Default("5s"),
-            "For a server to accept a connection. Then another is tried, and the last is answered 504.",
+            "Time to connect to a server. On timeout another server is tried; after the last one the response is 504.",
             "connect = \"1s\"",
         )
         .known_as(&["proxy_connect_timeout"]),
@@ -49,15 +49,16 @@ pub(crate) static PROXY_TIMEOUTS: Section = Section {
             "server",
             WAIT,
             Default("1m"),
-            "For a server that is to take a body or to begin its response, and does not, which is answered 504; and for a response to go on.",
+            "Inactivity of a server while it receives a request body or sends a response. If it expires before the \
+             response starts, the client gets 504.",
             "server = \"5m\"",
         )
         .known_as(&["proxy_read_timeout"]),
         Key::new(
             "response",
             WAIT,
-            Absent("what `server` says"),
-            "For a response to begin, from the moment that the server was asked: its first octet. What does not is answered 504.",
+            Absent("the value of `server`"),
+            "Time from sending the request to the first byte of the response. On timeout the response is 504.",
             "response = \"10s\"",
         )
         .known_as(&["first_byte", "time_to_first_byte"]),
@@ -65,15 +66,15 @@ pub(crate) static PROXY_TIMEOUTS: Section = Section {
             "tunnel",
             WAIT,
             Default("1h"),
-            "For either side of a `tcp` service, or of WebSocket and whatever else a client upgraded to.",
+            "Inactivity of either side of a `tcp` service, of WebSocket, and of other upgraded connections.",
             "tunnel = \"10m\"",
         ),
         Key::new(
             "total",
             WAIT,
-            Absent("as long as it takes"),
-            "For a whole request, from the end of its head to the end of its response, all attempts, queues and bodies \
-             included. What has no answer then is answered 504; a response that has begun is cut off.",
+            Absent("no limit"),
+            "Total time of a request, from the end of its head to the end of its response, including all attempts, \
+             queueing and bodies. On timeout the response is 504; a response that has started is aborted.",
             "total = \"2m\"",
         )
         .known_as(&["timeout", "request_total"]),
@@ -84,7 +85,7 @@ pub(crate) static PROXY_TIMEOUTS: Section = Section {
 pub(crate) static PROXY_LIMITS: Section = Section {
     path: "service.NAME.limits",
     page: "proxy-limits",
-    purpose: "How much a `proxy` service takes.",
+    purpose: "Limits of a `proxy` service.",
     example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \
               \"proxy\"\nprotocol = \"http\"\npool = \"web\"\nlimits = { connections = 20000 }\n",
     keys: &[
@@ -92,8 +93,8 @@ pub(crate) static PROXY_LIMITS: Section = Section {
             "head",
             size(ProxyLimits::HEAD),
             Default("16384"),
-            "Octets of a request's head, which is else answered 431, and of a response's, else 502. A target may take \
-             half of it.",
+            "Maximum size of a request head (otherwise 431) and of a response head (otherwise 502), in bytes. The \
+             request target may use half of it.",
             "head = 32768",
         )
         .known_as(&["bufsize", "large_client_header_buffers"]),
@@ -101,7 +102,7 @@ pub(crate) static PROXY_LIMITS: Section = Section {
             "fields",
             integer(ProxyLimits::FIELDS),
             Default("100"),
-            "Header fields of a head.",
+            "Maximum number of header fields.",
             "fields = 50",
         )
         .known_as(&["maxhdr"]),
@@ -109,8 +110,8 @@ pub(crate) static PROXY_LIMITS: Section = Section {
             "connections",
             integer(ProxyLimits::CONNECTIONS),
             Default("100000"),
-            "Clients connected at once. Further ones wait in the kernel until one leaves. What the limit of open files allows is never \
-             exceeded: each client needs a descriptor, and another for its server.",
+            "Maximum number of connected clients. Further clients wait in the kernel's accept queue. The open file \
+             limit also applies: each client needs one descriptor, and another one for its server connection.",
             "connections = 20000",
         )
         .known_as(&["maxconn", "worker_connections"]),
@@ -118,24 +119,25 @@ pub(crate) static PROXY_LIMITS: Section = Section {
             "retries",
             integer(ProxyLimits::RETRIES),
             Default("3"),
-            "Other servers that are tried when one cannot be reached, or ends without a word and the request may be \
-             repeated.",
+            "Number of other servers to try when a connection fails, or when a server closes the connection without a \
+             response and the request can be repeated.",
             "retries = 1",
         ),
         Key::new(
             "retry_budget",
             integer(ProxyLimits::RETRY_BUDGET),
             Default("100"),
-            "Requests that may be sent to a second server, in percent of all of a worker's; ten in a second always may. So failing \
-             servers never get a multiple of the load. Attempts at a server that could not be reached cost nothing of it.",
+            "Retries allowed, as a percentage of a worker's requests; ten per second are always allowed. This \
+             prevents retries from multiplying the load when servers fail. Failed connection attempts do not count.",
             "retry_budget = 20",
         ),
         Key::new(
             "idle_servers",
             integer(ProxyLimits::IDLE_SERVERS),
             Default("128"),
-            "Connections to a server that each worker keeps for later requests; those beyond it are kept for a second. What a worker \
-             did not need for a second its neighbours may take. 0 = a new one for each request.",
+            "Idle server connections that each worker keeps for later requests; additional ones are kept for one \
+             second. Other workers may take connections that a worker has not needed for a second. 0 = a new \
+             connection for each request.",
             "idle_servers = 16",
         )
         .known_as(&["keepalive", "pool_max_conn"]),
@@ -143,7 +145,7 @@ pub(crate) static PROXY_LIMITS: Section = Section {
             "server_requests",
             integer(ProxyLimits::SERVER_REQUESTS),
             Default("0"),
-            "Requests that one connection to a server serves; then it is closed. 0 = any number.",
+            "Number of requests after which a server connection is closed. 0 = no limit.",
             "server_requests = 1000",
         )
         .known_as(&["keepalive_requests", "max_reuse"]),
@@ -151,8 +153,8 @@ pub(crate) static PROXY_LIMITS: Section = Section {
             "streams",
             integer(ProxyLimits::STREAMS),
             Default("128"),
-            "Requests that one connection of an HTTP/2 client may have under way; it may reset twice as many, and 20 more in \
-             each second.",
+            "Maximum concurrent streams of an HTTP/2 client connection. A client may reset twice as many streams at \
+             once, plus 20 per second.",
             "streams = 64",
         )
         .known_as(&["http2_max_concurrent_streams", "max_concurrent_streams"]),
@@ -160,11 +162,11 @@ pub(crate) static PROXY_LIMITS: Section = Section {
             "resets",
             integer(ProxyLimits::RESETS),
             Default("100"),
-            "HTTP/2 streams a second that one client network (an IPv4 address, an IPv6 /64) may reset before they \
-             are answered, or make Weir reset by an error, over all its connections; ten times as many at once. A \
-             network above that gets ENHANCE_YOUR_CALM, and no new streams for ten seconds. All clients of the \
-             service together may reset a hundred times as many; above that, networks that reset some recently \
-             have new streams refused (REFUSED_STREAM). Networks in `trusted` count for the service only. 0 = no \
+            "HTTP/2 streams per second that one client network (an IPv4 address, an IPv6 /64) may reset before they \
+             are answered, or cause Weir to reset by an error, over all its connections; with a burst of ten times as \
+             many. A network above the limit gets ENHANCE_YOUR_CALM and no new streams for ten seconds. All clients \
+             of the service together may reset a hundred times as many; above that, new streams from networks with \
+             recent resets are refused (REFUSED_STREAM). Networks in `trusted` only count for the service. 0 = no \
              limit.",
             "resets = 1000",
         )
@@ -173,7 +175,7 @@ pub(crate) static PROXY_LIMITS: Section = Section {
             "body",
             size((0, u32::MAX)),
             Default("0"),
-            "Octets of a request's body, which is else answered 413. 0 = any number.",
+            "Maximum size of a request body in bytes, otherwise 413. 0 = no limit.",
             "body = \"10MiB\"",
         )
         .known_as(&["client_max_body_size"]),
@@ -181,32 +183,32 @@ pub(crate) static PROXY_LIMITS: Section = Section {
             "rate",
             integer(ProxyLimits::RATE),
             Default("0"),
-            "Requests a second of one client of an `http` service, counted for all workers together; further ones are answered \
-             429. 0 = any number.",
+            "Maximum requests per second of one client of an `http` service, counted over all workers; further \
+             requests are answered with 429. 0 = no limit.",
             "rate = 100",
         )
         .known_as(&["limit_req", "requests_per_second"]),
         Key::new(
             "burst",
             integer(ProxyLimits::RATE),
-            Absent("as many as `rate`"),
-            "Requests that a client may make at once after a silence.",
+            Absent("the value of `rate`"),
+            "Number of requests that a client may send at once after an idle period.",
             "burst = 200",
         ),
         Key::new(
             "concurrent",
             integer((0, u32::MAX)),
             Default("0"),
-            "Requests of one client under way at once; further ones are answered 429. 0 = any number.",
+            "Maximum concurrent requests of one client; further requests are answered with 429. 0 = no limit.",
             "concurrent = 20",
         )
         .known_as(&["limit_conn"]),
         Key::new(
             "key",
-            Kind::Words("`source`, `header:NAME`, `cookie:NAME` or another part of the request"),
+            Kind::DescribedText("`source`, `header:NAME`, `cookie:NAME` or another part of the request"),
             Default("source"),
-            "By what `rate` and `concurrent` tell clients apart: what the scheduler `hash` may hash. A request that has none goes by \
-             its client's address.",
+            "How `rate` and `concurrent` identify clients; same syntax as the `key` of the scheduler `hash`. Requests \
+             without such a value are identified by the client's address.",
             "key = \"header:X-Api-Key\"",
         ),
     ],
@@ -237,30 +239,30 @@ fn sticky_modes() -> Choices {
 pub(crate) static ACCESS_LOG: Section = Section {
     path: "service.NAME.access_log",
     page: "access-log",
-    purpose: "An access log in a format of your choice.",
+    purpose: "Access log settings.",
     example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \
-              \"proxy\"\nprotocol = \"http\"\npool = \"web\"\naccess_log = { path = \"/var/log/weir/web.json\", format = \
-              \"json\" }\n",
+              \"proxy\"\nprotocol = \"http\"\npool = \"web\"\naccess_log = { path = \"/var/log/weir/web.json\", \
+              format = \"json\" }\n",
     keys: &[
         Key::new(
             "path",
-            Kind::Words("a file, or `-`"),
+            Kind::DescribedText("a file, or `-`"),
             Required,
-            "The file; `-` is standard output.",
+            "Log file; `-` is standard output.",
             "path = \"/var/log/weir/access.log\"",
         )
         .known_as(&["file"]),
         Key::new(
             "format",
-            Kind::Words("`combined`, `json`, or text with `{names}`"),
+            Kind::DescribedText("`combined`, `json`, or text with `{names}`"),
             Default("combined"),
-            "Apache's combined format, a JSON object a line, or text of your own in which `{name}` stands for a value: `time` \
-             `date` `client` `port` `service` `pool` `server` `method` `target` `version` `host` `referer` `agent` `status` \
-             `bytes_in` `bytes_out` `request_ms` `queue_ms` `connect_ms` `response_ms` `total_ms` `retries` `end` `end_reason`. \
-             `end` is who ended the exchange and in which phase, in HAProxy's two letters, `--` where it was completed; \
-             `end_reason` is the same in words. In a `tcp` service `combined` writes a format of its own: client, port, date, \
-             service, pool and server, milliseconds in the queue, of connecting and in all, bytes from and to the client, \
-             `end` and `end_reason`.",
+            "`combined` (Apache), `json` (one object per line), or a template in which `{name}` is replaced by a \
+             value: `time` `date` `client` `port` `service` `pool` `server` `method` `target` `version` `host` \
+             `referer` `agent` `status` `bytes_in` `bytes_out` `request_ms` `queue_ms` `connect_ms` `response_ms` \
+             `total_ms` `retries` `end` `end_reason`. `end` states which side ended the exchange and in which phase, \
+             in HAProxy's two-letter codes, `--` if it completed normally; `end_reason` is the same in words. In a \
+             `tcp` service, `combined` has its own format: client, port, date, service, pool and server, milliseconds \
+             queued, to connect and in total, bytes from and to the client, `end` and `end_reason`.",
             "format = \"{client} {method} {target} {status} {total_ms}\"",
         ),
     ],
@@ -270,14 +272,16 @@ pub(crate) static ACCESS_LOG: Section = Section {
 pub(crate) static STICKY: Section = Section {
     path: "pool.NAME.sticky",
     page: "sticky",
-    purpose: "A client of `http` services stays with the server that it got first, as long as that one is usable.",
-    example: "[pool.web]\nservers = [\"10.0.0.5\", \"10.0.0.6\"]\nsticky = { cookie = \"SRV\", secret = \"change me\" }\n",
+    purpose: "Session affinity for `http` services: a client stays with its first server as long as that server is \
+              available.",
+    example: "[pool.web]\nservers = [\"10.0.0.5\", \"10.0.0.6\"]\nsticky = { cookie = \"SRV\", secret = \"change \
+              me\" }\n",
     keys: &[
         Key::new(
             "cookie",
-            Kind::Words("a cookie's name"),
+            Kind::DescribedText("a cookie's name"),
             Required,
-            "The cookie's name.",
+            "Name of the cookie.",
             "cookie = \"SRV\"",
         )
         .known_as(&["name"]),
@@ -285,25 +289,27 @@ pub(crate) static STICKY: Section = Section {
             "mode",
             Kind::OneOf(sticky_modes),
             Default("insert"),
-            "`insert`: Weir sets a cookie of its own, which servers never see. `rewrite`: the server sets it, and Weir puts the \
-             server's sign in place of the value. `prefix`: in front of the value, and takes it off again for the server.",
+            "`insert`: Weir sets its own cookie and removes it from requests to servers. `rewrite`: Weir replaces the \
+             value of a cookie set by the server with the server's identifier. `prefix`: Weir prepends the identifier \
+             to the value, and removes it from requests.",
             "mode = \"prefix\"",
         ),
         Key::new(
             "secret",
             Kind::Secret,
-            Absent("a key that Weir generates and keeps in the runtime directory (`cookie.key`)"),
-            "What the server's sign is computed with. Directors with the same secret accept each other's cookies, so those that share \
-             a VIP need one; another secret makes all cookies invalid. A generated key survives restarts and upgrades, and with \
-             the default runtime directory ends with a reboot. It is never shown; see [security.md](../security.md#secrets).",
+            Absent("a key that Weir generates and stores in the runtime directory (`cookie.key`)"),
+            "Key for computing server identifiers. Directors with the same secret accept each other's cookies, so \
+             directors that share a VIP need the same one; changing it invalidates all cookies. A generated key \
+             survives restarts and upgrades; with the default runtime directory it is lost at reboot. The secret is \
+             never displayed; see [security.md](../security.md#secrets).",
             "secret = { file = \"/etc/weir/cookie.secret\" }",
         ),
         Key::new(
             "attributes",
             Kind::Text,
             Absent("`Path=/; HttpOnly; SameSite=Lax`, and `Secure` in a service with `tls`"),
-            "Attributes of a cookie that Weir sets, sent as they are written; `\"\"` sends none. Behind a proxy that ends TLS, write \
-             `Secure` here. Clients that come from other sites, by a form or in a frame, need `SameSite=None; Secure`.",
+            "Attributes of cookies set by Weir, sent verbatim; `\"\"` sends none. Add `Secure` here behind a proxy \
+             that terminates TLS. Cross-site clients (forms, frames) need `SameSite=None; Secure`.",
             "attributes = \"Path=/; HttpOnly; Secure; SameSite=None\"",
         ),
     ],

@@ -1,4 +1,4 @@
-//! `[vrrp.NAME]`: VIPs that move between directors. Read and kept; nothing acts on it yet, and every run says so.
+//! `[vrrp.NAME]`: VIPs that move between directors. Validated but not implemented; every run warns about it.
 
 use std::time::Duration;
 
@@ -23,44 +23,45 @@ const COMMAND: Kind = Kind::List(&Kind::Text);
 pub(crate) static VRRP: Section = Section {
     path: "vrrp.NAME",
     page: "vrrp",
-    purpose: "A virtual router (RFC 9568): addresses that the live one of several directors has. This build reads and keeps \
-              these tables and does not act on them; `weir check` warns. Until then keepalived moves the addresses.",
+    purpose: "A virtual router (RFC 9568): addresses held by the active one of several directors. This build accepts \
+              these tables but does not implement VRRP yet; `weir check` warns. Until then, use keepalived to move \
+              the addresses.",
     example: "[vrrp.outside]\ninterface = \"eth0\"\nvirtual_router_id = 51\npriority = 150\naddresses = \
               [\"192.0.2.10/24\"]\n",
     keys: &[
         Key::new(
             "interface",
             Kind::Interface,
-            Absent("the one that `source` is on"),
-            "Interface of advertisements and addresses.",
+            Absent("the interface that has the `source` address"),
+            "Interface for advertisements and addresses.",
             "interface = \"eth0\"",
         ),
         Key::new(
             "virtual_router_id",
             integer((1, 255)),
             Required,
-            "Number that all directors of the addresses share.",
+            "Virtual router ID, the same on all directors that share the addresses.",
             "virtual_router_id = 51",
         ),
         Key::new(
             "priority",
             integer((1, 255)),
             Default("100"),
-            "The highest one has the addresses; 255 owns them.",
+            "The director with the highest priority holds the addresses; 255 marks the address owner.",
             "priority = 150",
         ),
         Key::new(
             "version",
             integer((2, 3)),
             Default("2"),
-            "Of the protocol; IPv6 has 3 alone.",
+            "Protocol version; IPv6 requires 3.",
             "version = 3",
         ),
         Key::new(
             "advert_interval",
             PAUSE,
             Default("1s"),
-            "Between advertisements of the active one.",
+            "Interval between advertisements of the active director.",
             "advert_interval = \"100ms\"",
         )
         .known_as(&["advert_int"]),
@@ -68,7 +69,7 @@ pub(crate) static VRRP: Section = Section {
             "addresses",
             Kind::List(&Kind::Network),
             Default("[]"),
-            "Addresses that are advertised and move.",
+            "Virtual addresses, listed in advertisements.",
             "addresses = [\"192.0.2.10/24\"]",
         )
         .known_as(&["virtual_ipaddress"]),
@@ -76,7 +77,7 @@ pub(crate) static VRRP: Section = Section {
             "excluded_addresses",
             Kind::List(&Kind::Network),
             Default("[]"),
-            "Addresses that move along and are not advertised.",
+            "Virtual addresses that are not listed in advertisements.",
             "excluded_addresses = [\"2001:db8::10/64\"]",
         )
         .known_as(&["virtual_ipaddress_excluded"]),
@@ -84,27 +85,27 @@ pub(crate) static VRRP: Section = Section {
             "preempt",
             Kind::Flag,
             Default("true"),
-            "Whether a higher priority takes the addresses back.",
+            "Whether a director with a higher priority takes over from the active one.",
             "preempt = false",
         ),
         Key::new(
             "preempt_delay",
             LONG,
             Default("0s"),
-            "How long it waits before.",
+            "Delay before preemption.",
             "preempt_delay = \"30s\"",
         ),
         Key::new(
             "accept",
             Kind::Flag,
             Default("true"),
-            "Whether packets to the addresses are taken by one that does not own them.",
+            "Whether a director that is active but not the address owner accepts packets to the addresses.",
             "accept = false",
         ),
         Key::new(
             "source",
             Kind::Address,
-            Absent("the interface's first"),
+            Absent("the first address of the interface"),
             "Source address of advertisements.",
             "source = \"192.0.2.1\"",
         )
@@ -113,15 +114,15 @@ pub(crate) static VRRP: Section = Section {
             "unicast_peers",
             Kind::List(&Kind::Address),
             Absent("multicast"),
-            "Directors that advertisements go to in place of the group.",
+            "Directors to send advertisements to, instead of the multicast group.",
             "unicast_peers = [\"192.0.2.2\"]",
         )
         .known_as(&["unicast_peer"]),
         Key::new(
             "group",
             Kind::Text,
-            Absent("it moves alone"),
-            "Virtual routers of one name move together.",
+            Absent("no group"),
+            "Name of a group; virtual routers in the same group move together.",
             "group = \"pair\"",
         )
         .known_as(&["vrrp_sync_group"]),
@@ -129,124 +130,124 @@ pub(crate) static VRRP: Section = Section {
             "track",
             Kind::List(&Kind::Table(&VRRP_TRACK)),
             Default("[]"),
-            "What must be well for the addresses to stay.",
+            "Conditions for keeping the addresses.",
             "track = [{ interface = \"eth1\" }]",
         ),
         Key::new(
             "notify",
             COMMAND,
-            Absent("nobody is told"),
-            "Program and arguments, called on every change.",
+            Absent("no notification"),
+            "Program and arguments, called on every state change.",
             "notify = [\"/usr/local/bin/tell\"]",
         ),
         Key::new(
             "notify_master",
             COMMAND,
-            Absent("nobody is told"),
-            "The same, when the addresses come.",
+            Absent("no notification"),
+            "Called when the director becomes active.",
             "notify_master = [\"/usr/local/bin/tell\", \"up\"]",
         ),
         Key::new(
             "notify_backup",
             COMMAND,
-            Absent("nobody is told"),
-            "The same, when they go.",
+            Absent("no notification"),
+            "Called when the director becomes backup.",
             "notify_backup = [\"/usr/local/bin/tell\", \"down\"]",
         ),
         Key::new(
             "notify_fault",
             COMMAND,
-            Absent("nobody is told"),
-            "The same, when something tracked fails.",
+            Absent("no notification"),
+            "Called when a tracked object fails.",
             "notify_fault = [\"/usr/local/bin/tell\", \"fault\"]",
         ),
         Key::new(
             "notify_stop",
             COMMAND,
-            Absent("nobody is told"),
-            "The same, when the daemon ends.",
+            Absent("no notification"),
+            "Called when the daemon stops.",
             "notify_stop = [\"/usr/local/bin/tell\", \"stop\"]",
         ),
     ],
 };
 
-/// An entry of `track`: one of `interface`, `script`, `process` and `file`, and what follows from it.
+/// An entry of `track`: one of `interface`, `script`, `process` and `file`, and its effect.
 pub(crate) static VRRP_TRACK: Section = Section {
     path: "vrrp.NAME.track",
     page: "vrrp-track",
-    purpose: "Something that a virtual router depends on. Without `penalty` and `bonus` its failure gives the addresses up; \
-              with one of them it changes the priority.",
-    example: "[vrrp.outside]\ninterface = \"eth0\"\nvirtual_router_id = 51\ntrack = [{ script = [\"/usr/local/bin/alive\"], \
-              interval = \"2s\", penalty = 20 }]\n",
+    purpose: "An object that a virtual router tracks. Without `penalty` and `bonus`, its failure releases the \
+              addresses; with one of them, it changes the priority.",
+    example: "[vrrp.outside]\ninterface = \"eth0\"\nvirtual_router_id = 51\ntrack = [{ script = \
+              [\"/usr/local/bin/alive\"], interval = \"2s\", penalty = 20 }]\n",
     keys: &[
         Key::new(
             "interface",
             Kind::Interface,
-            Absent("no link"),
-            "A link that must be up.",
+            Absent("no interface"),
+            "Interface that must be up.",
             "interface = \"eth1\"",
         ),
         Key::new(
             "script",
             COMMAND,
             Absent("no program"),
-            "A program that must end with 0.",
+            "Program that must exit with 0.",
             "script = [\"/usr/local/bin/alive\"]",
         ),
         Key::new(
             "process",
             Kind::Text,
             Absent("no process"),
-            "A process that must run.",
+            "Name of a process that must be running.",
             "process = \"haproxy\"",
         ),
         Key::new(
             "file",
             Kind::Text,
             Absent("no file"),
-            "A file whose number is added to the priority.",
+            "File that contains a number to add to the priority.",
             "file = \"/run/weight\"",
         ),
         Key::new(
             "interval",
             PAUSE,
             Default("1s"),
-            "`script`: from one run to the next.",
+            "`script`: interval between runs.",
             "interval = \"2s\"",
         ),
         Key::new(
             "timeout",
             PAUSE,
             Absent("`interval`"),
-            "`script`: how long it may take.",
+            "`script`: maximum run time.",
             "timeout = \"1s\"",
         ),
         Key::new(
             "rise",
             integer((1, 100)),
             Default("1"),
-            "`script`: runs in a row that must pass.",
+            "`script`: consecutive successes required.",
             "rise = 2",
         ),
         Key::new(
             "fall",
             integer((1, 100)),
             Default("1"),
-            "`script`: runs in a row that must fail.",
+            "`script`: consecutive failures required.",
             "fall = 3",
         ),
         Key::new(
             "user",
             Kind::Text,
             Absent("`nobody`"),
-            "`script`: the account that it runs as.",
+            "`script`: account that the program runs as.",
             "user = \"weir\"",
         ),
         Key::new(
             "penalty",
             integer((1, 254)),
-            Absent("a failure gives the addresses up"),
-            "Taken from the priority on failure.",
+            Absent("a failure releases the addresses"),
+            "Subtracted from the priority on failure.",
             "penalty = 20",
         ),
         Key::new(

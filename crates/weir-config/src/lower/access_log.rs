@@ -41,8 +41,8 @@ fn path(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<String> 
         return Some(text.to_owned());
     }
     sink.push(
-        Diagnostic::new(Code::BadText, span, "the path of a log is absolute")
-            .cause("the daemon may run in any directory")
+        Diagnostic::new(Code::BadText, span, "the log path must be absolute")
+            .cause("the daemon's working directory is not defined")
             .fix("write \"/var/log/weir/access.log\", or \"-\" for standard output"),
     );
     None
@@ -57,25 +57,21 @@ fn format(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> LogFormat {
     let mut rest = text;
     if !text.contains('{') {
         sink.push(
-            Diagnostic::new(
-                Code::BadText,
-                span,
-                "every line of this log would be the same",
-            )
-            .fix("write \"combined\", \"json\", or text with {names} such as {client}"),
+            Diagnostic::new(Code::BadText, span, "the log format contains no variables")
+                .fix("write \"combined\", \"json\", or a template with {names} such as {client}"),
         );
     }
     while let Some((_, tail)) = rest.split_once('{') {
         let Some((name, after)) = tail.split_once('}') else {
             sink.push(
-                Diagnostic::new(Code::BadText, span, "a `{` without its `}`").fix("close it"),
+                Diagnostic::new(Code::BadText, span, "`{` without matching `}`").fix("add `}`"),
             );
             break;
         };
         if !LogFormat::NAMES.contains(&name) {
-            let message = format!("nothing of an exchange is called `{}`", name.escape_debug());
+            let message = format!("unknown log variable `{}`", name.escape_debug());
             let fix = nearest(name, LogFormat::NAMES).map_or_else(
-                || format!("write one of {}", LogFormat::NAMES.join(" ")),
+                || format!("use one of {}", LogFormat::NAMES.join(" ")),
                 |near| format!("did you mean `{near}`?"),
             );
             sink.push(Diagnostic::new(Code::UnknownValue, span, message).fix(fix));

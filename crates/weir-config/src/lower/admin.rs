@@ -42,17 +42,15 @@ pub(super) fn admin(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Admin> {
         tls.as_ref().filter(|tls| !tls.ticket_keys.is_empty()),
         view.get("tls"),
     ) {
-        let message = "`ticket_keys` has no place here: sessions of the API are not resumed";
-        sink.push(
-            Diagnostic::new(Code::Contradiction, &entry.key_span, message).fix("leave it out"),
-        );
+        let message = "`ticket_keys` is not allowed here: TLS sessions of the API are not resumed";
+        sink.push(Diagnostic::new(Code::Contradiction, &entry.key_span, message).fix("remove it"));
     }
     let tokens = tls::path(sink, &view, "tokens");
     let hosts = hosts(sink, &view);
     let read = view.flag(sink, "read_requires_token");
     let (listen, span) = listen?;
     let default = Admin::new(listen);
-    // A `tls` that is wrong has its own finding.
+    // An invalid `tls` is reported separately.
     if !encrypted(sink, listen, tls.as_ref(), has_tls, span) {
         return None;
     }
@@ -62,10 +60,12 @@ pub(super) fn admin(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Admin> {
             Diagnostic::new(
                 Code::NoEffect,
                 span,
-                "clients on other machines can do nothing here",
+                "clients on other machines have no access",
             )
-            .cause("reading takes a token beyond loopback, and the one of the runtime directory is for loopback")
-            .fix("add `tokens = \"/etc/weir/tokens\"`, or `read_requires_token = false` for metrics that all may read"),
+            .cause("reading requires a token except on loopback, and the token in the runtime directory is only valid \
+                on loopback")
+            .fix("add `tokens = \"/etc/weir/tokens\"`, or `read_requires_token = false` for unauthenticated read \
+                access"),
         );
     }
     Some(Admin {
@@ -78,7 +78,7 @@ pub(super) fn admin(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Admin> {
     })
 }
 
-/// Whether an address needs no TLS or has it: a token that crosses a network in the clear is a token that others have.
+/// Whether an address has TLS or needs none: without it, tokens could be read on the network.
 fn encrypted(
     sink: &mut Sink<'_>,
     listen: SocketAddr,
@@ -91,15 +91,15 @@ fn encrypted(
     }
     let fix = format!(
         "write admin = {{ listen = \"{listen}\", tls = {{ certificates = \"/etc/weir/admin.pem\" }}, tokens = \
-         \"/etc/weir/tokens\" }}, or a loopback address"
+         \"/etc/weir/tokens\" }}, or use a loopback address"
     );
     sink.push(
         Diagnostic::new(
             Code::AdminWithoutTls,
             span,
-            format!("`admin` at {listen} needs `tls`: other machines can connect to it"),
+            format!("`admin` at {listen} needs `tls`: it is reachable from other machines"),
         )
-        .cause("without TLS whoever is on the way can read the tokens and use them")
+        .cause("without TLS, anyone on the network path can read and use the tokens")
         .fix(fix),
     );
     false
@@ -111,7 +111,7 @@ fn address(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<Socke
     match text.parse::<SocketAddr>() {
         Ok(address) if address.port() == 0 => {
             sink.push(refuse(
-                "`admin` needs a port of its own".to_owned(),
+                "`admin` needs a port".to_owned(),
                 format!("write \"{}:9900\"", address.ip()),
             ));
             None
@@ -121,8 +121,10 @@ fn address(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<Socke
             let fix = match text.parse::<IpAddr>() {
                 Ok(IpAddr::V6(bare)) => format!("write \"[{bare}]:9900\""),
                 Ok(bare) => format!("write \"{bare}:9900\""),
-                Err(_) => "write ADDRESS:PORT, as in \"127.0.0.1:9900\"; names are not looked up"
-                    .to_owned(),
+                Err(_) => {
+                    "write ADDRESS:PORT, as in \"127.0.0.1:9900\"; host names are not resolved"
+                        .to_owned()
+                }
             };
             sink.push(refuse(format!("`{text}` is not ADDRESS:PORT"), fix));
             None
@@ -142,7 +144,7 @@ fn hosts(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<String> {
             let message = format!("`{}` is not NAME or NAME:PORT", name.escape_debug());
             sink.push(
                 Diagnostic::new(Code::BadName, span, message)
-                    .cause("it is compared with the `Host` field of requests; patterns are not allowed")
+                    .cause("it is compared with the `Host` field of requests; patterns are not supported")
                     .fix("write \"lb1.example\" or \"lb1.example:9900\""),
             );
         }

@@ -10,51 +10,51 @@ use std::cell::Cell;
 use std::net::IpAddr;
 use std::ops::Range;
 
-use weir_model::{Aim, Check, OnFailure, ProxyHeader, Start, Timing, Via};
+use weir_model::{Check, OnFailure, ProbeTarget, ProxyHeader, Start, Timing, Via};
 
 use super::{node, refuse};
 use crate::address;
 use crate::catalog::{CHECK, NEEDED, OF_KINDS};
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
-use crate::key::{Kind, words};
+use crate::key::{Kind, quoted_list};
 use crate::spelling::header;
 use crate::suggest::nearest;
 use crate::tree::{Entry, Item, Table, Value};
 use crate::view::{Sink, View, wrong_type};
 
-/// A `[check.NAME]`; `None` where it holds an error, which is reported.
-pub(crate) struct Shared {
+/// A `[check.NAME]`; `check` is `None` if it contains a reported error.
+pub(crate) struct SharedCheck {
     pub(crate) name: String,
-    pub(crate) place: Range<usize>,
+    pub(crate) location: Range<usize>,
     pub(crate) check: Option<Check>,
-    /// Whether a pool or a server names it.
+    /// Whether a pool or a server refers to it.
     pub(crate) used: Cell<bool>,
 }
 
-/// A check and where it is written.
-pub(crate) type Placed = (Check, Range<usize>);
+/// A check and its position.
+pub(crate) type LocatedCheck = (Check, Range<usize>);
 
 /// `[check.NAME]`.
-pub(super) fn shared(sink: &mut Sink<'_>, entry: &Entry<'_>, table: &Table<'_>) -> Shared {
-    Shared {
+pub(super) fn shared(sink: &mut Sink<'_>, entry: &Entry<'_>, table: &Table<'_>) -> SharedCheck {
+    SharedCheck {
         name: entry.key.as_ref().to_owned(),
-        place: entry.key_span.clone(),
+        location: entry.key_span.clone(),
         check: check(sink, table, &entry.key_span),
         used: Cell::new(false),
     }
 }
 
-/// `check` of a pool or a server; `None` = something in it is wrong, and reported.
+/// `check` of a pool or a server; `None` if it contains a reported error.
 pub(super) fn checks(
     sink: &mut Sink<'_>,
-    shared: &[Shared],
+    shared: &[SharedCheck],
     entry: &Entry<'_>,
     kind: &Kind,
-) -> Option<Vec<Placed>> {
-    let one = |sink: &mut Sink<'_>, item: &Item<'_>, place: &Range<usize>| match &item.value {
+) -> Option<Vec<LocatedCheck>> {
+    let one = |sink: &mut Sink<'_>, item: &Item<'_>, location: &Range<usize>| match &item.value {
         Value::Text(name) => Some((named(sink, shared, name, &item.span)?, item.span.clone())),
-        Value::Table(table) => Some((check(sink, table, place)?, place.clone())),
+        Value::Table(table) => Some((check(sink, table, location)?, location.clone())),
         _ => {
             sink.push(wrong_type(item, kind));
             None
@@ -62,7 +62,7 @@ pub(super) fn checks(
     };
     match &entry.item.value {
         Value::List(items) => {
-            let checks: Vec<Option<Placed>> = items
+            let checks: Vec<Option<LocatedCheck>> = items
                 .iter()
                 .map(|item| one(sink, item, &item.span))
                 .collect();
@@ -72,43 +72,48 @@ pub(super) fn checks(
     }
 }
 
-fn named(sink: &mut Sink<'_>, shared: &[Shared], name: &str, span: &Range<usize>) -> Option<Check> {
+fn named(
+    sink: &mut Sink<'_>,
+    shared: &[SharedCheck],
+    name: &str,
+    span: &Range<usize>,
+) -> Option<Check> {
     if let Some(found) = shared.iter().find(|check| check.name == name) {
         found.used.set(true);
         return found.check.clone();
     }
-    let message = format!("there is no check `{name}`");
+    let message = format!("check `{name}` does not exist");
     let diagnostic = Diagnostic::new(Code::DanglingCheck, span, message);
     let names = shared.iter().map(|check| check.name.as_str());
     let near = nearest(name, names);
     let near = near.and_then(|near| shared.iter().find(|check| check.name == near));
     sink.push(match near {
         Some(near) => diagnostic
-            .also(&near.place, "this one exists")
+            .also(&near.location, "similar name")
             .fix(format!("did you mean `{}`?", near.name)),
         None => {
             let header = header(&["check", name]);
-            diagnostic.fix(format!("add {header}, or write a table here"))
+            diagnostic.fix(format!("add {header}, or use a table here"))
         }
     });
     None
 }
 
-fn check(sink: &mut Sink<'_>, table: &Table<'_>, place: &Range<usize>) -> Option<Check> {
+fn check(sink: &mut Sink<'_>, table: &Table<'_>, location: &Range<usize>) -> Option<Check> {
     let before = sink.errors();
-    let view = View::open(sink, &CHECK, table, place);
+    let view = View::open(sink, &CHECK, table, location);
     let kind = match view.get("kind") {
-        Some((entry, of)) => crate::view::word(sink, &entry.item, of)?,
+        Some((entry, of)) => crate::view::keyword(sink, &entry.item, of)?,
         None => "tcp",
     };
     foreign_keys(sink, &view, kind);
-    missing_keys(sink, &view, kind, place);
+    missing_keys(sink, &view, kind, location);
     let probe = probe::probe(sink, &view, kind);
     let check = Check {
         probe,
-        aim: Aim {
+        target: ProbeTarget {
             tls: probe::tls(sink, &view, kind),
-            ..aim(sink, &view)
+            ..target(sink, &view)
         },
         timing: timing(sink, &view),
         start: view
@@ -121,31 +126,31 @@ fn check(sink: &mut Sink<'_>, table: &Table<'_>, place: &Range<usize>) -> Option
     (sink.errors() == before).then_some(check)
 }
 
-/// Keys of other kinds.
+/// Reports keys that are not valid for the kind.
 fn foreign_keys(sink: &mut Sink<'_>, view: &View<'_, '_>, kind: &str) {
     for (key, kinds) in OF_KINDS {
         if kinds.contains(&kind) {
             continue;
         }
         if let Some((entry, _)) = view.get(key) {
-            let message = format!("a `{kind}` check has no `{key}`");
+            let message = format!("`{key}` is not valid for `{kind}` checks");
             let mut diagnostic = Diagnostic::new(Code::Contradiction, &entry.key_span, message);
             if let Some((kind, _)) = view.get("kind") {
-                diagnostic = diagnostic.also(&kind.item.span, "the kind");
+                diagnostic = diagnostic.also(&kind.item.span, "the kind of check");
             }
-            sink.push(diagnostic.fix(format!("leave it out, or write kind = {}", words(kinds))));
+            sink.push(diagnostic.fix(format!("remove it, or write kind = {}", quoted_list(kinds))));
         }
     }
 }
 
-/// Keys that the kind needs.
-fn missing_keys(sink: &mut Sink<'_>, view: &View<'_, '_>, kind: &str, place: &Range<usize>) {
+/// Reports missing keys that the kind requires.
+fn missing_keys(sink: &mut Sink<'_>, view: &View<'_, '_>, kind: &str, location: &Range<usize>) {
     for (of, key) in NEEDED {
         if *of == kind && view.get(key).is_none() {
-            let message = format!("a `{kind}` check needs `{key}`");
+            let message = format!("a `{kind}` check requires `{key}`");
             let example = CHECK.key(key).map_or("", |key| key.example);
             sink.push(
-                Diagnostic::new(Code::MissingKey, place, message)
+                Diagnostic::new(Code::MissingKey, location, message)
                     .fix(format!("add it, for example `{example}`")),
             );
         }
@@ -165,8 +170,8 @@ fn timing(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Timing {
     }
 }
 
-fn aim(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Aim {
-    let aim = Aim {
+fn target(sink: &mut Sink<'_>, view: &View<'_, '_>) -> ProbeTarget {
+    let target = ProbeTarget {
         address: plain_address(sink, view, "address"),
         port: view
             .integer(sink, "port")
@@ -187,25 +192,26 @@ fn aim(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Aim {
             .unwrap_or_default(),
         tls: None,
     };
-    if let (Some((address, _)), true) = (view.get("address"), aim.via.through_path())
+    if let (Some((address, _)), true) = (view.get("address"), target.via.through_path())
         && let Some((via, _)) = view.get("via")
     {
-        let message = "a probe through the path goes to the VIP, not to `address`";
+        let message = "probes through the forwarding path go to the VIP, not to `address`";
         sink.push(
             Diagnostic::new(Code::Contradiction, &address.key_span, message)
-                .also(&via.item.span, "which way probes take")
-                .fix("leave one of them out, or write two checks"),
+                .also(&via.item.span, "the path of probes")
+                .fix("remove one of them, or define two checks"),
         );
     }
-    if let (Some(address), Some(source)) = (aim.address, aim.source)
+    if let (Some(address), Some(source)) = (target.address, target.source)
         && address.is_ipv4() != source.is_ipv4()
         && let Some((entry, _)) = view.get("source")
     {
-        let message = format!("{source} cannot send to {address}");
+        let message =
+            format!("source {source} and address {address} have different address families");
         let diagnostic = Diagnostic::new(Code::Contradiction, &entry.item.span, message);
-        sink.push(diagnostic.fix("write both of one family"));
+        sink.push(diagnostic.fix("use addresses of the same family"));
     }
-    aim
+    target
 }
 
 fn plain_address(sink: &mut Sink<'_>, view: &View<'_, '_>, name: &str) -> Option<IpAddr> {
@@ -213,9 +219,9 @@ fn plain_address(sink: &mut Sink<'_>, view: &View<'_, '_>, name: &str) -> Option
     match address::server(text) {
         Ok((address, None)) => Some(address),
         Ok((address, Some(port))) => {
-            let message = format!("`{text}` has a port");
+            let message = format!("a port is not allowed in `{text}`");
             let diagnostic = Diagnostic::new(Code::BadAddress, span, message);
-            sink.push(diagnostic.fix(format!("write \"{address}\" here, and port = {port}")));
+            sink.push(diagnostic.fix(format!("write \"{address}\" here and port = {port}")));
             None
         }
         Err(refusal) => {

@@ -14,9 +14,9 @@ use crate::view::{Sink, View, text, wrong_type};
 
 use super::refuse;
 
-/// Of DNS (RFC 1035 section 4.2).
+/// Default port of DNS (RFC 1035 section 4.2).
 const PORT: u16 = 53;
-/// Of a name and of a label, octets (RFC 1035 section 2.3.4).
+/// Maximum length of a name and of a label, in bytes (RFC 1035 section 2.3.4).
 const NAME_MAX: usize = 253;
 const LABEL_MAX: usize = 63;
 
@@ -38,23 +38,23 @@ pub(super) fn servers_dns(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Se
             Diagnostic::new(
                 Code::Contradiction,
                 &port.key_span,
-                "SRV records have ports of their own",
+                "`port` is not allowed with SRV records, which contain ports",
             )
-            .fix("take `port` out"),
+            .fix("remove `port`"),
         );
     }
     let resolvers = resolvers(sink, &view);
     let (name, span) = view.text(sink, "name")?;
     let bare = name.strip_suffix('.').unwrap_or(name);
     let label = |label: &str| {
-        let plain = |octet: u8| octet.is_ascii_alphanumeric() || octet == b'-' || octet == b'_';
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
         !label.is_empty() && label.len() <= LABEL_MAX && label.bytes().all(plain)
     };
     if bare.len() > NAME_MAX || !bare.split('.').all(label) {
-        let message = format!("`{}` is no name of the DNS", name.escape_debug());
+        let message = format!("`{}` is not a valid DNS name", name.escape_debug());
         sink.push(
             Diagnostic::new(Code::BadName, span, message)
-                .fix("write labels of letters, digits, `-` and `_`, with dots between them"),
+                .fix("use labels of letters, digits, `-` and `_`, separated by dots"),
         );
         return None;
     }

@@ -1,4 +1,4 @@
-//! `[ipvs]`: numbers, as the kernel has them.
+//! `[ipvs]`: numbers, as in the kernel.
 
 use std::time::Duration;
 

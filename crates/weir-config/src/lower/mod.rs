@@ -1,11 +1,10 @@
-//! From the tree to the model, section by section: values that stand alone are judged here.
+//! Converts the tree to the model, section by section, and validates single values.
 //!
-//! What two places say together is judged afterwards, by [`crate::verify`]; for that the spans go along. A thing with
-//! an error in it is left out or keeps its default, and the reading goes on.
+//! [`crate::verify`] then checks the combination of several settings; spans are kept for its messages. An object with
+//! an error is omitted or keeps its default, and lowering continues.
 
 mod access_log;
 mod admin;
-mod answer;
 mod check;
 mod discovery;
 mod ipvs;
@@ -13,6 +12,7 @@ mod node;
 mod path;
 mod pool;
 mod proxy;
+mod response;
 mod retry;
 mod route;
 mod scheduler;
@@ -23,7 +23,7 @@ mod tls;
 mod variable;
 mod vrrp;
 
-pub(crate) use check::Shared;
+pub(crate) use check::SharedCheck;
 pub(crate) use proxy::LoweredProxy;
 pub(crate) use route::LoweredRoute;
 pub(crate) use scheduler::ALIASES;
@@ -39,59 +39,59 @@ use crate::code::Code;
 use crate::diagnostic::Diagnostic;
 use crate::key::{Kind, Section};
 use crate::tree::{Entry, Item, Table, Value};
-use crate::view::{Sink, View, text, word, wrong_type};
+use crate::view::{Sink, View, keyword, text, wrong_type};
 
-/// The configuration with the places that verification speaks of.
+/// The configuration with the positions needed by verification.
 pub(crate) struct Lowered {
     pub(crate) node: Node,
     pub(crate) timeouts: Timeouts,
     pub(crate) ipvs: Ipvs,
     pub(crate) admin: Option<Range<usize>>,
     pub(crate) socket_group: Option<Range<usize>>,
-    /// Names of interfaces and where they are written.
+    /// Names of interfaces and their positions.
     pub(crate) interfaces: Vec<(String, Range<usize>)>,
     pub(crate) max_servers: Option<Range<usize>>,
     pub(crate) max_services: Option<Range<usize>>,
-    pub(crate) checks: Vec<Shared>,
+    pub(crate) checks: Vec<SharedCheck>,
     pub(crate) pools: Vec<LoweredPool>,
     pub(crate) services: Vec<LoweredService>,
     pub(crate) proxies: Vec<LoweredProxy>,
-    /// In file order; `verify` gives each to its service.
+    /// In file order; assigned to their services after verification.
     pub(crate) routes: Vec<LoweredRoute>,
 }
 
-/// A pool and where its parts are written.
+/// A pool and the positions of its parts.
 pub(crate) struct LoweredPool {
     pub(crate) pool: Pool,
     pub(crate) name: Range<usize>,
-    /// One for each of the pool's servers.
+    /// Positions of the servers.
     pub(crate) servers: Vec<Range<usize>>,
-    /// Of its sorry server.
+    /// Position of the sorry server.
     pub(crate) sorry: Option<Range<usize>>,
-    /// Whether every server that was written is there.
+    /// Whether all servers are known and valid.
     pub(crate) complete: bool,
-    /// Of its `tls`.
+    /// Position of `tls`.
     pub(crate) tls: Option<Range<usize>>,
-    /// Of its `http2`.
+    /// Position of `http2`.
     pub(crate) http2: Option<Range<usize>>,
-    /// One for each of the pool's checks.
+    /// Positions of the checks.
     pub(crate) checks: Vec<Range<usize>>,
-    /// Its `check` is there and wrong, which is reported: what it means nobody knows.
+    /// Whether `check` has a reported error, so that its meaning is unknown.
     pub(crate) check_is_wrong: bool,
     pub(crate) slow_start: Option<Range<usize>>,
 }
 
-/// A service and where its parts are written.
+/// A service and the positions of its parts.
 pub(crate) struct LoweredService {
     pub(crate) service: Service,
     pub(crate) name: Range<usize>,
-    /// One for each of the service's listeners.
+    /// Positions of the listeners.
     pub(crate) listen: Vec<Range<usize>>,
-    /// One for each of the service's marks.
+    /// Positions of the marks.
     pub(crate) marks: Vec<Range<usize>>,
-    /// `None` = missing or wrong, and reported.
+    /// `None` = missing or invalid, and reported.
     pub(crate) pool: Option<Range<usize>>,
-    /// `None` = missing or wrong, and reported; the service's own value means nothing then.
+    /// `None` = missing or invalid, and reported; the value in `service` is then meaningless.
     pub(crate) forward: Option<Range<usize>>,
     pub(crate) tunnel: Option<Range<usize>>,
     pub(crate) snat: Option<Range<usize>>,
@@ -99,7 +99,7 @@ pub(crate) struct LoweredService {
     pub(crate) one_packet: Option<Range<usize>>,
 }
 
-/// Reads the whole tree.
+/// Lowers the whole tree.
 pub(crate) fn lower(sink: &mut Sink<'_>, root: &Table<'_>) -> Lowered {
     let view = View::open(sink, &catalog::ROOT, root, &(0..0));
     let mut lowered = Lowered {
@@ -117,8 +117,8 @@ pub(crate) fn lower(sink: &mut Sink<'_>, root: &Table<'_>) -> Lowered {
         proxies: Vec::new(),
         routes: Vec::new(),
     };
-    if let Some((table, place)) = section(sink, &view, "node") {
-        let view = View::open(sink, &catalog::NODE, table, place);
+    if let Some((table, location)) = section(sink, &view, "node") {
+        let view = View::open(sink, &catalog::NODE, table, location);
         lowered.node = node::node(sink, &view);
         lowered.interfaces = node::named_interfaces(&view);
         let span = |name| view.get(name).map(|(entry, _)| entry.item.span.clone());
@@ -127,15 +127,15 @@ pub(crate) fn lower(sink: &mut Sink<'_>, root: &Table<'_>) -> Lowered {
         lowered.max_servers = span("max_servers");
         lowered.max_services = span("max_services");
     }
-    if let Some((table, place)) = section(sink, &view, "timeouts") {
-        let view = View::open(sink, &catalog::TIMEOUTS, table, place);
+    if let Some((table, location)) = section(sink, &view, "timeouts") {
+        let view = View::open(sink, &catalog::TIMEOUTS, table, location);
         lowered.timeouts = node::timeouts(sink, &view);
     }
     for (entry, table) in named(sink, &view, "check", &catalog::CHECK) {
         lowered.checks.push(check::shared(sink, entry, table));
     }
-    if let Some((table, place)) = section(sink, &view, "ipvs") {
-        let view = View::open(sink, &catalog::IPVS, table, place);
+    if let Some((table, location)) = section(sink, &view, "ipvs") {
+        let view = View::open(sink, &catalog::IPVS, table, location);
         lowered.ipvs = ipvs::ipvs(sink, &view);
     }
     for (entry, table) in named(sink, &view, "pool", &catalog::POOL) {
@@ -154,12 +154,12 @@ pub(crate) fn lower(sink: &mut Sink<'_>, root: &Table<'_>) -> Lowered {
     for (entry, table) in named(sink, &view, "vrrp", &catalog::VRRP) {
         vrrp::vrrp(sink, entry, table);
     }
-    make_room(&mut lowered);
+    raise_default_limits(&mut lowered);
     lowered
 }
 
-/// Limits that the file does not name are no less than twice what it needs: all servers may be replaced in one reload.
-fn make_room(lowered: &mut Lowered) {
+/// Default limits are at least twice what the file needs, because a reload may replace all servers.
+fn raise_default_limits(lowered: &mut Lowered) {
     let pools = lowered.pools.iter();
     let sizes: HashMap<&str, usize> = pools
         .map(|pool| (pool.pool.name.as_str(), pool.servers.len() + 1))
@@ -181,7 +181,7 @@ fn make_room(lowered: &mut Lowered) {
     }
 }
 
-/// The table of that key, and the span of the key.
+/// The table of a key, and the span of the key.
 fn section<'a, 't>(
     sink: &mut Sink<'_>,
     view: &View<'a, 't>,
@@ -191,7 +191,7 @@ fn section<'a, 't>(
     match &entry.item.value {
         Value::Table(table) => Some((table, &entry.key_span)),
         Value::List(_) => {
-            let message = format!("`{name}` is one table, not several");
+            let message = format!("`{name}` must be a single table");
             sink.push(
                 Diagnostic::new(Code::WrongType, &entry.key_span, message)
                     .fix(format!("write [{name}]")),
@@ -205,7 +205,7 @@ fn section<'a, 't>(
     }
 }
 
-/// The tables in a table whose names the operator chose.
+/// The named tables in a table.
 fn named<'a, 't>(
     sink: &mut Sink<'_>,
     view: &View<'a, 't>,
@@ -220,7 +220,7 @@ fn named<'a, 't>(
             Value::List(_) => Diagnostic::new(
                 Code::WrongType,
                 &outer.key_span,
-                format!("a {name} needs a name"),
+                format!("every {name} must have a name"),
             ),
             _ => wrong_type(&outer.item, kind),
         };
@@ -241,11 +241,11 @@ fn named<'a, 't>(
                 Diagnostic::new(
                     Code::WrongType,
                     &entry.key_span,
-                    format!("`{}` stands outside of any {name}", entry.key),
+                    format!("`{}` is outside of any {name}", entry.key),
                 )
-                .cause(format!("[{name}] holds the {name}s by their names"))
+                .cause(format!("[{name}] contains the {name} tables by name"))
                 .fix(format!(
-                    "write [{name}.NAME] with a name of your choice above it"
+                    "write [{name}.NAME] above it, with a name of your choice"
                 )),
             ),
             value => {
@@ -272,30 +272,30 @@ fn check_name(sink: &mut Sink<'_>, what: &str, entry: &Entry<'_>) {
         .chars()
         .find(|c| !c.is_ascii_alphanumeric() && !"-_.".contains(*c))
     {
-        format!("the name of this {what} holds `{}`", c.escape_debug())
+        format!("the name of this {what} contains `{}`", c.escape_debug())
     } else {
         return;
     };
     sink.push(
         Diagnostic::new(Code::BadName, &entry.key_span, message)
-            .cause("names stand in commands, metrics and `POOL/ADDRESS`")
+            .cause("names are used in commands, metrics and `POOL/ADDRESS`")
             .fix("use ASCII letters, digits, `-`, `_` and `.`"),
     );
 }
 
-/// Reports why a text was refused.
+/// Reports why a text is invalid.
 fn refuse(sink: &mut Sink<'_>, span: &Range<usize>, refusal: Refusal) {
     sink.push(refused(span, refusal));
 }
 
-/// Why a text was refused, as a finding.
+/// Creates a diagnostic from a parser error.
 fn refused(span: &Range<usize>, refusal: Refusal) -> Diagnostic {
     let mut diagnostic = Diagnostic::new(refusal.code, span, refusal.message);
     diagnostic.fix = refusal.fix;
     diagnostic
 }
 
-/// The texts of `listen`, which names at least one place, such as `example`.
+/// The texts of `listen`; reports an empty list, with `example` as the fix.
 fn listen<'a>(
     sink: &mut Sink<'_>,
     view: &View<'a, '_>,
@@ -308,8 +308,8 @@ fn listen<'a>(
         let span = view
             .get("listen")
             .map_or(0..0, |(entry, _)| entry.item.span.clone());
-        let fix = format!("add one, for example \"{example}\", or take the service out");
-        sink.push(Diagnostic::new(Code::EmptyList, &span, "`listen` names no address").fix(fix));
+        let fix = format!("add one, for example \"{example}\", or remove the service");
+        sink.push(Diagnostic::new(Code::EmptyList, &span, "`listen` is empty").fix(fix));
     }
     let texts = items.iter();
     texts
@@ -326,10 +326,10 @@ fn tunnel(sink: &mut Sink<'_>, entry: &Entry<'_>, kind: &Kind) -> Option<Tunnel>
         sink.push(wrong_type(&entry.item, kind));
         return None;
     }
-    let word = word(sink, &entry.item, kind)?;
+    let keyword = keyword(sink, &entry.item, kind)?;
     let kind = TunnelKind::ALL
         .into_iter()
-        .find(|kind| kind.as_str() == word)?;
+        .find(|kind| kind.as_str() == keyword)?;
     Some(Tunnel {
         kind,
         ..Tunnel::default()
@@ -340,9 +340,9 @@ fn tunnel_table(
     sink: &mut Sink<'_>,
     item: &Item<'_>,
     table: &Table<'_>,
-    place: &Range<usize>,
+    location: &Range<usize>,
 ) -> Option<Tunnel> {
-    let view = View::open(sink, &catalog::TUNNEL, table, place);
+    let view = View::open(sink, &catalog::TUNNEL, table, location);
     let kind = view.choice(sink, "type", &TunnelKind::ALL, TunnelKind::as_str);
     let port = view
         .integer(sink, "port")
@@ -361,11 +361,11 @@ fn tunnel_table(
             .map_or(&item.span, |(entry, _)| &entry.item.span)
     };
     if port.is_some() && kind != TunnelKind::Gue {
-        let message = format!("`{kind}` has no port");
+        let message = format!("`port` is not valid for `{kind}`");
         sink.push(
             Diagnostic::new(Code::Contradiction, span("port"), message)
                 .also(span("type"), "the encapsulation")
-                .fix("leave `port` out, or write type = \"gue\""),
+                .fix("remove `port`, or write type = \"gue\""),
         );
     }
     let possible = match kind {
@@ -374,11 +374,14 @@ fn tunnel_table(
         TunnelKind::Gue => true,
     };
     if !possible {
-        let message = format!("`{kind}` has no checksum \"{}\"", checksum.as_str());
+        let message = format!(
+            "`{kind}` does not support checksum \"{}\"",
+            checksum.as_str()
+        );
         sink.push(
             Diagnostic::new(Code::Contradiction, span("checksum"), message)
                 .also(span("type"), "the encapsulation")
-                .fix("\"full\" goes with gue and gre, \"remote\" with gue"),
+                .fix("gue and gre support \"full\", gue also \"remote\""),
         );
     }
     Some(Tunnel {

@@ -25,7 +25,7 @@ pub(super) fn node(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Node {
             .and_then(|(name, span)| interface(sink, name, span))
             .map(str::to_owned),
         admin: super::admin::admin(sink, view),
-        // A group is named for its members' sake.
+        // Naming a group implies access for its members.
         socket_mode: socket_mode.unwrap_or(match socket_group {
             Some(_) => SocketMode::Group,
             None => SocketMode::Owner,
@@ -64,8 +64,8 @@ fn interfaces(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Vec<String>> {
             .get("interfaces")
             .map_or(0..0, |(entry, _)| entry.item.span.clone());
         sink.push(
-            Diagnostic::new(Code::EmptyList, &span, "`interfaces` lists none")
-                .fix("name one, or leave the key out to have them found from the routes"),
+            Diagnostic::new(Code::EmptyList, &span, "`interfaces` is empty")
+                .fix("add an interface, or remove the key to derive them from the routes"),
         );
     }
     let mut first: HashMap<&str, &Range<usize>> = HashMap::new();
@@ -84,9 +84,9 @@ fn interfaces(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Vec<String>> {
                     span,
                     format!("interface `{name}` is listed twice"),
                 )
-                .label("again here")
+                .label("duplicate")
                 .also(before, "first here")
-                .fix("take one of them out"),
+                .fix("remove one of them"),
             ),
             None => {
                 first.insert(name, span);
@@ -97,7 +97,7 @@ fn interfaces(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Vec<String>> {
     Some(names)
 }
 
-/// Every interface that must be there, with its place. What is no text was reported before.
+/// Every interface that must exist, with its position. Values of the wrong type were already reported.
 pub(super) fn named_interfaces(view: &View<'_, '_>) -> Vec<(String, Range<usize>)> {
     let listed = view.get("interfaces").map(|(entry, _)| &entry.item);
     let listed = listed.into_iter().flat_map(|item| match &item.value {
@@ -114,7 +114,7 @@ pub(super) fn named_interfaces(view: &View<'_, '_>) -> Vec<(String, Range<usize>
     listed.chain(single).filter_map(named).collect()
 }
 
-/// Reports a name that the kernel would not give to an interface (net/core/dev.c, `dev_valid_name`).
+/// Reports a name that the kernel does not allow for an interface (net/core/dev.c, `dev_valid_name`).
 pub(super) fn interface<'a>(
     sink: &mut Sink<'_>,
     name: &'a str,
@@ -125,10 +125,10 @@ pub(super) fn interface<'a>(
             Diagnostic::new(
                 Code::BadName,
                 span,
-                format!("no interface can be called `{}`", name.escape_debug()),
+                format!("invalid interface name `{}`", name.escape_debug()),
             )
             .cause(format!(
-                "names have 1 to {LONGEST} bytes, without `/`, `:` and spaces"
+                "names have 1 to {LONGEST} bytes and no `/`, `:` or spaces"
             ))
             .fix("`ip link` lists the interfaces of this machine"),
         );

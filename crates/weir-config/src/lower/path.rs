@@ -1,4 +1,4 @@
-//! `normalize_path` of a proxy service, and what it makes of its routes' paths.
+//! `normalize_path` of a proxy service, and its effect on the paths of routes.
 
 use std::ops::Range;
 
@@ -38,8 +38,7 @@ pub(super) fn normalize_path(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option
     })
 }
 
-/// Brings the paths of routes into the form in which their service compares them, and reports those that were written for
-/// paths as they are received.
+/// Normalizes the paths of routes as their service does, and reports those that were written for paths as received.
 pub(super) fn adapt(sink: &mut Sink<'_>, proxies: &[LoweredProxy], routes: &mut [LoweredRoute]) {
     for route in routes {
         let of = |proxy: &&LoweredProxy| proxy.proxy.name == route.service.0;
@@ -50,18 +49,18 @@ pub(super) fn adapt(sink: &mut Sink<'_>, proxies: &[LoweredProxy], routes: &mut 
         let Some(rules) = proxy.proxy.normalize_path.filter(|_| http) else {
             continue;
         };
-        if let (Some(path), Some(place)) = (&mut route.route.path, &route.path) {
-            adapt_path(sink, &rules, path, place, proxy);
+        if let (Some(path), Some(location)) = (&mut route.route.path, &route.path) {
+            adapt_path(sink, &rules, path, location, proxy);
         }
-        if let (Some(regex), Some(place)) = (&route.route.path_regex, &route.path_regex)
+        if let (Some(regex), Some(location)) = (&route.route.path_regex, &route.path_regex)
             && let Some(why) = excluded_by(regex, &rules)
         {
-            let message = "this expression looks for what no normalized path contains";
+            let message = "this expression cannot match any normalized path";
             sink.push(
-                Diagnostic::new(Code::PathNotNormal, place, message)
+                Diagnostic::new(Code::PathNotNormal, location, message)
                     .also(&proxy.name, "this service compares normalized paths")
                     .cause(format!("in a normalized path {why}"))
-                    .fix("write it for normalized paths, or normalize_path = false in the service"),
+                    .fix("rewrite it for normalized paths, or set normalize_path = false in the service"),
             );
         }
     }
@@ -71,17 +70,17 @@ fn adapt_path(
     sink: &mut Sink<'_>,
     rules: &NormalizePath,
     path: &mut String,
-    place: &Range<usize>,
+    location: &Range<usize>,
     proxy: &LoweredProxy,
 ) {
     const LABEL: &str = "this service compares normalized paths";
     match pattern(path, rules) {
         Pattern::Normal => {}
-        Pattern::Respelled(normal) => {
+        Pattern::Normalized(normal) => {
             sink.push(
                 Diagnostic::new(
                     Code::PathSpelling,
-                    place,
+                    location,
                     format!("this path is compared as `{normal}`"),
                 )
                 .also(&proxy.name, LABEL)
@@ -91,40 +90,40 @@ fn adapt_path(
         }
         Pattern::Never(normal) => {
             let instead = normal.map_or_else(
-                || "leave the route out".to_owned(),
-                |normal| format!("write path = \"{normal}\", leave the route out"),
+                || "remove the route".to_owned(),
+                |normal| format!("write path = \"{normal}\", remove the route"),
             );
             sink.push(
                 Diagnostic::new(
                     Code::PathNotNormal,
-                    place,
-                    "no request has such a path after normalization",
+                    location,
+                    "no normalized request path matches this path",
                 )
                 .also(&proxy.name, LABEL)
                 .cause(
-                    "dot segments are removed, duplicate slashes merged and unreserved characters decoded before routes look at a \
-                     path; malformed escapes are answered 400",
+                    "before routes are evaluated, dot segments are removed, duplicate slashes merged and unreserved \
+                     characters decoded; requests with invalid percent-encoding are rejected with 400",
                 )
                 .fix(format!(
-                    "{instead}, or write normalize_path = false in the service"
+                    "{instead}, or set normalize_path = false in the service"
                 )),
             );
         }
     }
 }
 
-/// What the expression asks for, by its text, that no normalized path has.
+/// Returns why the text of an expression cannot match any normalized path.
 fn excluded_by(regex: &PathRegex, rules: &NormalizePath) -> Option<&'static str> {
     let text = regex.as_str();
     let has = |parts: &[&str]| parts.iter().any(|part| text.contains(part));
     if rules.merge_slashes && has(&["//"]) {
-        return Some("no slash follows another one");
+        return Some("duplicate slashes are merged");
     }
     if has(&[r"/\.\.", r"\.\./", r"/\./", r"/\.$"]) {
-        return Some("there are no dot segments");
+        return Some("dot segments are removed");
     }
     if has(&[r"\{", r"\}", r"\|", r"\^", r"\\", "`", "\""]) {
-        return Some("characters that a URI may not contain are escaped");
+        return Some("characters not allowed in a URI are percent-encoded");
     }
     let blind = text.starts_with("(?i");
     let odd = |escape: &[u8]| {
@@ -140,7 +139,7 @@ fn excluded_by(regex: &PathRegex, rules: &NormalizePath) -> Option<&'static str>
         })
     };
     let mut escapes = text.as_bytes().split(|byte| *byte == b'%').skip(1);
-    escapes
-        .any(odd)
-        .then_some("unreserved characters are not escaped, and escapes are in upper case")
+    escapes.any(odd).then_some(
+        "unreserved characters are not percent-encoded, and percent-encoding is in upper case",
+    )
 }

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use weir_model::{Forward, Health, NoServer, OnRemove, Pool, ProxyHeader, Require, Server};
 
-use super::check::{Placed, Shared, absolute, checks, command};
+use super::check::{LocatedCheck, SharedCheck, absolute, checks, command};
 use super::discovery::servers_dns;
 use super::{LoweredPool, refused, scheduler, sticky, tls, tunnel};
 use crate::address;
@@ -19,7 +19,7 @@ use crate::view::{Sink, View, wrong_type};
 
 pub(super) fn pool(
     sink: &mut Sink<'_>,
-    shared: &[Shared],
+    shared: &[SharedCheck],
     entry: &Entry<'_>,
     table: &Table<'_>,
 ) -> LoweredPool {
@@ -56,7 +56,7 @@ pub(super) fn pool(
         .get("check")
         .map(|(entry, kind)| checks(sink, shared, entry, kind));
     let check_is_wrong = matches!(written, Some(None));
-    let (checks, places) = written.flatten().unwrap_or_default().into_iter().unzip();
+    let (checks, locations) = written.flatten().unwrap_or_default().into_iter().unzip();
     pool.checks = checks;
     let mut lowered = LoweredPool {
         pool,
@@ -64,20 +64,20 @@ pub(super) fn pool(
         servers: Vec::new(),
         sorry: None,
         complete: true,
-        tls: tls.map(|(_, place)| place),
+        tls: tls.map(|(_, location)| location),
         http2: view.get("http2").map(|(entry, _)| entry.key_span.clone()),
-        checks: places,
+        checks: locations,
         check_is_wrong,
         slow_start: view
             .get("slow_start")
             .map(|(entry, _)| entry.item.span.clone()),
     };
     servers(sink, &view, shared, &mut lowered);
-    others_lists(sink, &view, &mut lowered);
+    external_lists(sink, &view, &mut lowered);
     if let Some((entry, kind)) = view.get("sorry") {
         match server(sink, shared, &entry.item, kind) {
             Some((server, span)) => {
-                also_listed(sink, &lowered, &server, &span);
+                report_listed_sorry_server(sink, &lowered, &server, &span);
                 (lowered.pool.sorry, lowered.sorry) = (Some(server), Some(span));
             }
             None => lowered.complete = false,
@@ -86,8 +86,8 @@ pub(super) fn pool(
     lowered
 }
 
-/// Lists of servers that somebody else keeps: what they say is not known here.
-fn others_lists(sink: &mut Sink<'_>, view: &View<'_, '_>, lowered: &mut LoweredPool) {
+/// External lists of servers; their content is not known here.
+fn external_lists(sink: &mut Sink<'_>, view: &View<'_, '_>, lowered: &mut LoweredPool) {
     if let Some((path, span)) = view.text(sink, "servers_file") {
         absolute(sink, path, span);
         lowered.pool.servers_file = Some(path.to_owned());
@@ -115,7 +115,12 @@ fn health(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Health {
     }
 }
 
-fn servers(sink: &mut Sink<'_>, view: &View<'_, '_>, shared: &[Shared], lowered: &mut LoweredPool) {
+fn servers(
+    sink: &mut Sink<'_>,
+    view: &View<'_, '_>,
+    shared: &[SharedCheck],
+    lowered: &mut LoweredPool,
+) {
     let Some((_, Kind::List(kind))) = view.get("servers") else {
         return;
     };
@@ -136,9 +141,9 @@ fn servers(sink: &mut Sink<'_>, view: &View<'_, '_>, shared: &[Shared], lowered:
                     &span,
                     format!("server {} is listed twice", server.name),
                 )
-                .label("again here")
+                .label("duplicate")
                 .also(&lowered.servers[*before], "first here")
-                .fix("take one of them out; a larger share is a larger weight")
+                .fix("remove one of them; for a larger share increase its weight")
                 .class(format!("listed twice in {}", lowered.pool.name)),
             ),
             None => {
@@ -150,8 +155,13 @@ fn servers(sink: &mut Sink<'_>, view: &View<'_, '_>, shared: &[Shared], lowered:
     }
 }
 
-/// A sorry server that is one of the others would stand in for itself.
-fn also_listed(sink: &mut Sink<'_>, lowered: &LoweredPool, sorry: &Server, span: &Range<usize>) {
+/// Reports a sorry server that is also a regular server.
+fn report_listed_sorry_server(
+    sink: &mut Sink<'_>,
+    lowered: &LoweredPool,
+    sorry: &Server,
+    span: &Range<usize>,
+) {
     let same = |server: &Server| (server.address, server.port) == (sorry.address, sorry.port);
     let Some(at) = lowered.pool.servers.iter().position(same) else {
         return;
@@ -162,27 +172,27 @@ fn also_listed(sink: &mut Sink<'_>, lowered: &LoweredPool, sorry: &Server, span:
     );
     sink.push(
         Diagnostic::new(Code::DuplicateEntry, span, message)
-            .label("again here")
+            .label("duplicate")
             .also(&lowered.servers[at], "first here")
-            .fix("name another machine, or take one of them out"),
+            .fix("use another server, or remove one of them"),
     );
 }
 
-/// A server and where its address is written.
+/// A server and the position of its address.
 fn server(
     sink: &mut Sink<'_>,
-    shared: &[Shared],
+    shared: &[SharedCheck],
     item: &Item<'_>,
     kind: &Kind,
 ) -> Option<(Server, Range<usize>)> {
     match &item.value {
-        Value::Text(text) => Some((addressed(sink, text, &item.span)?, item.span.clone())),
+        Value::Text(text) => Some((parse_server(sink, text, &item.span)?, item.span.clone())),
         Value::Table(table) => {
             let before = sink.pushed();
             let view = View::open(sink, &catalog::SERVER, table, &item.span);
             let address = view.text(sink, "address");
-            let server =
-                address.and_then(|(text, span)| Some((addressed(sink, text, span)?, span.clone())));
+            let server = address
+                .and_then(|(text, span)| Some((parse_server(sink, text, span)?, span.clone())));
             let weight = view.integer(sink, "weight");
             let backup = view.flag(sink, "backup").unwrap_or(false);
             let (most, least) = thresholds(sink, &view);
@@ -193,12 +203,12 @@ fn server(
             let own = view
                 .get("check")
                 .map(|(entry, kind)| checks(sink, shared, entry, kind));
-            let checks = own.flatten().map(|checks: Vec<Placed>| {
+            let checks = own.flatten().map(|checks: Vec<LocatedCheck>| {
                 let checks = checks.into_iter();
                 checks.map(|(check, _)| check).collect()
             });
             let (server, span) = server?;
-            // With a wrong value in it, what the other places say of this server would be guesswork.
+            // A server with an invalid value would cause misleading diagnostics elsewhere.
             (sink.pushed() == before && !sink.is_full()).then(|| {
                 (
                     Server {
@@ -222,7 +232,7 @@ fn server(
     }
 }
 
-/// Upper and lower threshold; the lower above the upper is refused, as by the kernel.
+/// Upper and lower threshold; like the kernel, rejects a lower one above the upper one.
 fn thresholds(sink: &mut Sink<'_>, view: &View<'_, '_>) -> (u32, u32) {
     let mut number = |name: &'static str| view.integer(sink, name).unwrap_or(0);
     let (most, least) = (number("max_connections"), number("min_connections"));
@@ -234,18 +244,18 @@ fn thresholds(sink: &mut Sink<'_>, view: &View<'_, '_>) -> (u32, u32) {
             &entry.item.span,
             "`min_connections` is above `max_connections`",
         )
-        .cause("a server that is full opens again below `min_connections`");
+        .cause("a server at its limit gets new flows again below `min_connections`");
         sink.push(match view.get("max_connections") {
             Some((upper, _)) => diagnostic
                 .also(&upper.item.span, "the upper threshold")
                 .fix(format!("write {most} or less")),
-            None => diagnostic.fix("add `max_connections`, or leave `min_connections` out"),
+            None => diagnostic.fix("add `max_connections`, or remove `min_connections`"),
         });
     }
     (most, least)
 }
 
-fn addressed(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<Server> {
+fn parse_server(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<Server> {
     match address::server(text) {
         Ok((address, port)) => {
             let source = sink.lines.source(span.start);
@@ -255,8 +265,8 @@ fn addressed(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<Ser
             })
         }
         Err(mut refusal) => {
-            refusal.fix = looked_up(text).or(refusal.fix);
-            // What it quotes is another server's each time.
+            refusal.fix = suggest_servers_dns(text).or(refusal.fix);
+            // The message quotes a different server each time.
             let fix = refusal.fix.as_deref().unwrap_or("");
             let class = unquoted(&refusal.message) + &unquoted(fix);
             sink.push(refused(span, refusal).class(class));
@@ -265,17 +275,17 @@ fn addressed(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<Ser
     }
 }
 
-/// For a server's name: the key that looks names up.
-fn looked_up(text: &str) -> Option<String> {
+/// Suggests `servers_dns` for a host name.
+fn suggest_servers_dns(text: &str) -> Option<String> {
     let (name, port) = address::server_name(text)?;
     let port = port.map_or_else(String::new, |port| format!(", port = {port}"));
     let key = format!("servers_dns = {{ name = \"{name}\"{port} }}");
     Some(format!(
-        "write the address, or in place of `servers` the name as `{key}`, which looks it up"
+        "write the IP address, or replace `servers` by `{key}` to resolve the name"
     ))
 }
 
-/// A text without what it has between backquotes.
+/// Removes the parts between backquotes.
 fn unquoted(text: &str) -> String {
     text.split('`').step_by(2).collect()
 }

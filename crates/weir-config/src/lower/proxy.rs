@@ -8,7 +8,7 @@ use weir_model::{
     Underscores,
 };
 
-use super::{access_log, answer, listen, path, refuse, retry, tls};
+use super::{access_log, listen, path, refuse, response, retry, tls};
 use crate::address;
 use crate::catalog;
 use crate::code::Code;
@@ -17,7 +17,7 @@ use crate::key::{Kind, Section};
 use crate::tree::{Entry, Table, Value};
 use crate::view::{Sink, View, text, wrong_type};
 
-/// Keys of a service that only packets can have.
+/// Keys for layer 4 services only.
 const LAYER_4: [&str; 6] = [
     "tunnel",
     "snat",
@@ -26,7 +26,7 @@ const LAYER_4: [&str; 6] = [
     "one_packet",
     "persistence",
 ];
-/// Keys of a service that only a proxy can have.
+/// Keys for proxy services only.
 const PROXY: [&str; 17] = [
     "tls",
     "http2",
@@ -47,7 +47,7 @@ const PROXY: [&str; 17] = [
     "access_log",
 ];
 
-/// Keys of a proxy service that speak of requests.
+/// Keys for `http` services only.
 const HTTP: [&str; 9] = [
     "http2",
     "forwarded",
@@ -59,7 +59,7 @@ const HTTP: [&str; 9] = [
     "error_pages",
     "compression",
 ];
-/// And of its `limits`.
+/// Keys of `limits` for `http` services only.
 const HTTP_LIMITS: [&str; 11] = [
     "head",
     "fields",
@@ -74,7 +74,7 @@ const HTTP_LIMITS: [&str; 11] = [
     "key",
 ];
 
-/// A proxy service and where its parts are written.
+/// A proxy service and the positions of its parts.
 pub(crate) struct LoweredProxy {
     pub(crate) proxy: Proxy,
     pub(crate) name: Range<usize>,
@@ -84,26 +84,26 @@ pub(crate) struct LoweredProxy {
     pub(crate) pool: Option<Range<usize>>,
 }
 
-/// Whether a service's table asks for a proxy.
+/// Whether a service's table has `forward = "proxy"`.
 pub(super) fn is_proxy(table: &Table<'_>) -> bool {
     let forward = table.entries.iter().find(|entry| entry.key == "forward");
     forward.is_some_and(
-        |entry| matches!(&entry.item.value, Value::Text(word) if word == catalog::PROXY),
+        |entry| matches!(&entry.item.value, Value::Text(keyword) if keyword == catalog::PROXY),
     )
 }
 
-/// Keys of the other kind of service do nothing: `proxy` says which kind this is.
+/// Reports keys that only apply to the other kind of service.
 pub(super) fn without_effect(sink: &mut Sink<'_>, view: &View<'_, '_>, proxy: bool) {
     let (keys, why): (&[&str], _) = if proxy {
-        (&LAYER_4, "a proxy service forwards no packets")
+        (&LAYER_4, "it does not apply to proxy services")
     } else {
-        (&PROXY, "only forward = \"proxy\" reads it")
+        (&PROXY, "it only applies to forward = \"proxy\"")
     };
-    idle(sink, view, keys, why);
+    report_without_effect(sink, view, keys, why);
 }
 
-/// Keys that nothing reads, and why.
-fn idle(sink: &mut Sink<'_>, view: &View<'_, '_>, keys: &[&str], why: &str) {
+/// Reports keys without effect.
+fn report_without_effect(sink: &mut Sink<'_>, view: &View<'_, '_>, keys: &[&str], why: &str) {
     for key in keys {
         if let Some((entry, _)) = view.get(key) {
             sink.push(
@@ -113,7 +113,7 @@ fn idle(sink: &mut Sink<'_>, view: &View<'_, '_>, keys: &[&str], why: &str) {
                     format!("`{key}` has no effect here"),
                 )
                 .cause(why)
-                .fix(format!("leave `{key}` out")),
+                .fix(format!("remove `{key}`")),
             );
         }
     }
@@ -133,10 +133,10 @@ pub(super) fn proxy(sink: &mut Sink<'_>, entry: &Entry<'_>, table: &Table<'_>) -
             .fix("add protocol = \"http\" or protocol = \"tcp\""),
         );
     }
-    const NO_REQUESTS: &str = "a service with protocol = \"tcp\" sees no requests";
+    const NO_REQUESTS: &str = "it does not apply to protocol = \"tcp\"";
     let tcp = protocol == Some(ProxyProtocol::Tcp);
     if tcp {
-        idle(sink, &view, &HTTP, NO_REQUESTS);
+        report_without_effect(sink, &view, &HTTP, NO_REQUESTS);
     }
     let pool = view.text(sink, "pool");
     let mut proxy = Proxy::new(
@@ -152,7 +152,7 @@ pub(super) fn proxy(sink: &mut Sink<'_>, entry: &Entry<'_>, table: &Table<'_>) -
     }
     if let Some(view) = table_of(sink, &view, "limits", &catalog::PROXY_LIMITS) {
         if tcp {
-            idle(sink, &view, &HTTP_LIMITS, NO_REQUESTS);
+            report_without_effect(sink, &view, &HTTP_LIMITS, NO_REQUESTS);
         }
         proxy.limits = limits(sink, &view);
         proxy.limit_key = limit_key(sink, &view);
@@ -160,7 +160,7 @@ pub(super) fn proxy(sink: &mut Sink<'_>, entry: &Entry<'_>, table: &Table<'_>) -
     proxy.retry_on = retry::retry_on(sink, &view);
     proxy.tls = tls::service(sink, &view);
     proxy.http2 = view.flag(sink, "http2").unwrap_or(true);
-    proxy.forwarded = answer::forwarded(sink, &view);
+    proxy.forwarded = response::forwarded(sink, &view);
     proxy.normalize_path = path::normalize_path(sink, &view);
     proxy.underscores = view
         .choice(sink, "underscores", &Underscores::ALL, Underscores::as_str)
@@ -168,8 +168,8 @@ pub(super) fn proxy(sink: &mut Sink<'_>, entry: &Entry<'_>, table: &Table<'_>) -
     proxy.connect = view.flag(sink, "connect").unwrap_or(false);
     proxy.abort_on_close = view.flag(sink, "abort_on_close").unwrap_or(true);
     proxy.request_buffering = view.flag(sink, "request_buffering").unwrap_or(true);
-    proxy.error_pages = answer::error_pages(sink, &view);
-    proxy.compression = answer::compression(sink, &view);
+    proxy.error_pages = response::error_pages(sink, &view);
+    proxy.compression = response::compression(sink, &view);
     proxy.trusted = trusted(sink, &view);
     proxy.proxy_protocol = view.flag(sink, "proxy_protocol").unwrap_or(false);
     proxy.access_log = access_log::access_log(sink, &view);
@@ -245,10 +245,10 @@ fn limit_key(sink: &mut Sink<'_>, view: &View<'_, '_>) -> HashKey {
         return HashKey::default();
     };
     HashKey::from_text(text).unwrap_or_else(|| {
-        let message = format!("nothing of a request is called `{}`", text.escape_debug());
+        let message = format!("unknown hash key `{}`", text.escape_debug());
         sink.push(
             Diagnostic::new(Code::UnknownValue, span, message)
-                .fix("write \"source\", \"header:NAME\" or \"cookie:NAME\""),
+                .fix("use \"source\", \"header:NAME\" or \"cookie:NAME\""),
         );
         HashKey::default()
     })
@@ -277,16 +277,16 @@ fn listeners(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<(SocketAddr, Range
                     listeners.push((SocketAddr::new(listener.address, port), span.clone()));
                 }
                 (Protocol::Udp, _) => sink.push(
-                    Diagnostic::new(Code::NotBuilt, span, "a proxy of UDP is not built yet")
-                        .fix("listen with TCP, or use a layer 4 forward"),
+                    Diagnostic::new(Code::NotBuilt, span, "proxying UDP is not implemented yet")
+                        .fix("use TCP, or a layer 4 forwarding method"),
                 ),
                 _ => sink.push(
                     Diagnostic::new(
                         Code::BadPort,
                         span,
-                        "a proxy service listens on single ports",
+                        "a proxy service cannot listen on port ranges",
                     )
-                    .fix("list each port, or use a layer 4 forward"),
+                    .fix("list each port, or use a layer 4 forwarding method"),
                 ),
             },
             Err(refusal) => refuse(sink, span, refusal),

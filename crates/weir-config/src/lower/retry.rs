@@ -7,7 +7,7 @@ use crate::code::Code;
 use crate::diagnostic::Diagnostic;
 use crate::key::Kind;
 use crate::tree::{Item, Value};
-use crate::view::{Sink, View, word};
+use crate::view::{Sink, View, keyword};
 
 pub(super) fn retry_on(sink: &mut Sink<'_>, view: &View<'_, '_>) -> RetryOn {
     let Some((_, Kind::List(kind))) = view.get("retry_on") else {
@@ -23,11 +23,11 @@ pub(super) fn retry_on(sink: &mut Sink<'_>, view: &View<'_, '_>) -> RetryOn {
     for item in items {
         if is_status(item) {
             retry.statuses.extend(statuses(sink, item, kind));
-        } else if let Some(word) = word(sink, item, kind) {
+        } else if let Some(keyword) = keyword(sink, item, kind) {
             let mut all = RetryCondition::ALL.into_iter();
             retry
                 .conditions
-                .extend(all.find(|one| one.as_str() == word));
+                .extend(all.find(|one| one.as_str() == keyword));
         }
     }
     retry.conditions.sort_unstable();
@@ -35,7 +35,7 @@ pub(super) fn retry_on(sink: &mut Sink<'_>, view: &View<'_, '_>) -> RetryOn {
     retry
 }
 
-/// No condition begins with a digit.
+/// Conditions do not start with a digit.
 fn is_status(item: &Item<'_>) -> bool {
     match &item.value {
         Value::Text(text) => text.starts_with(|first: char| first.is_ascii_digit()),
@@ -54,9 +54,9 @@ fn statuses(sink: &mut Sink<'_>, item: &Item<'_>, kind: &Kind) -> Vec<(u16, u16)
             Diagnostic::new(
                 Code::OutOfRange,
                 &item.span,
-                "not every one of these statuses is a failure",
+                "`retry_on` contains a status that is not an error",
             )
-            .cause("a response below 400 is what the client asked for")
+            .cause("responses below 400 are not failures")
             .fix(format!("list statuses from {least} to {most}")),
         );
     }

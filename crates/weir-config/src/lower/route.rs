@@ -16,17 +16,17 @@ use crate::key::Kind;
 use crate::tree::{Item, Table, Value};
 use crate::view::{Sink, View, text, wrong_type};
 
-/// A route and where its parts are written.
+/// A route and the positions of its parts.
 pub(crate) struct LoweredRoute {
     pub(crate) route: Route,
-    /// Its table.
-    pub(crate) place: Range<usize>,
-    /// Name of the service, and where it is written.
+    /// Position of its table.
+    pub(crate) location: Range<usize>,
+    /// Name of the service, and its position.
     pub(crate) service: (String, Range<usize>),
-    /// Where its path and its expression are written.
+    /// Positions of its path and its expression.
     pub(crate) path: Option<Range<usize>>,
     pub(crate) path_regex: Option<Range<usize>>,
-    /// Where its pool is written.
+    /// Position of its pool.
     pub(crate) pool: Option<Range<usize>>,
 }
 
@@ -43,12 +43,12 @@ pub(super) fn routes(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<LoweredRou
 }
 
 fn route(sink: &mut Sink<'_>, item: &Item<'_>, table: &Table<'_>) -> Option<LoweredRoute> {
-    // The first key stands for the table, whose own span is its header's or its braces'.
-    let place = table
+    // The first key represents the table, whose own span is its header or its braces.
+    let location = table
         .entries
         .first()
         .map_or(item.span.clone(), |entry| entry.key_span.clone());
-    let view = View::open(sink, &catalog::ROUTE, table, &place);
+    let view = View::open(sink, &catalog::ROUTE, table, &location);
     let host = view
         .text(sink, "host")
         .and_then(|(text, span)| host(sink, text, span));
@@ -64,7 +64,7 @@ fn route(sink: &mut Sink<'_>, item: &Item<'_>, table: &Table<'_>) -> Option<Lowe
     let cookies = edit::pairs(sink, &view, "cookie");
     let sources = edit::sources(sink, &view);
     let edits = edit::edits(sink, &view, path_regex.as_ref());
-    let action = action(sink, &view, &place);
+    let action = action(sink, &view, &location);
     let (service, span) = view.text(sink, "service")?;
     let written = |key: &str| view.get(key).map(|(entry, _)| entry.item.span.clone());
     Some(LoweredRoute {
@@ -79,9 +79,9 @@ fn route(sink: &mut Sink<'_>, item: &Item<'_>, table: &Table<'_>) -> Option<Lowe
             sources,
             edits,
             action: action?,
-            source: sink.lines.source(place.start),
+            source: sink.lines.source(location.start),
         },
-        place,
+        location,
         service: (service.to_owned(), span.clone()),
         path: written("path"),
         path_regex: written("path_regex"),
@@ -95,7 +95,7 @@ fn host(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<HostPatt
         !label.is_empty()
             && label
                 .bytes()
-                .all(|octet| octet.is_ascii_alphanumeric() || b"-_".contains(&octet))
+                .all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
     };
     let address = text.parse::<std::net::IpAddr>().is_ok()
         || (text.starts_with('[')
@@ -108,31 +108,31 @@ fn host(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<HostPatt
             Diagnostic::new(
                 Code::BadName,
                 span,
-                format!("no host is called `{}`", text.escape_debug()),
+                format!("invalid host `{}`", text.escape_debug()),
             )
-            .fix("write a name, \"*.\" and a name, or an address; without a port"),
+            .fix("use a host name, \"*.\" and a host name, or an address, without a port"),
         );
         return None;
     }
     let lower = name.to_ascii_lowercase();
     Some(if text.starts_with("*.") {
-        HostPattern::Below(format!(".{lower}"))
+        HostPattern::Suffix(format!(".{lower}"))
     } else {
         HostPattern::Exact(lower)
     })
 }
 
 fn path(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<String> {
-    let sent = |octet: u8| octet > b' ' && octet < 0x7f && !b"?#".contains(&octet);
+    let sent = |byte: u8| byte > b' ' && byte < 0x7f && !b"?#".contains(&byte);
     if !text.starts_with(['/', '*']) || !text.bytes().all(sent) {
         sink.push(
             Diagnostic::new(
                 Code::BadName,
                 span,
-                format!("no path is `{}`", text.escape_debug()),
+                format!("invalid path `{}`", text.escape_debug()),
             )
-            .cause("a path begins with `/`, and is compared with its escapes, without the query")
-            .fix("write \"/img/*\" or \"/exact\", with other characters percent-encoded"),
+            .cause("a path starts with `/`, contains no query, and is compared percent-encoded")
+            .fix("write \"/img/*\" or \"/exact\", and percent-encode other characters"),
         );
         return None;
     }
@@ -144,8 +144,12 @@ fn path_regex(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<Pa
         Ok(regex) => Some(regex),
         Err(error) => {
             sink.push(
-                Diagnostic::new(Code::BadText, span, format!("no expression: {error}"))
-                    .fix("write one of the crate `regex`, in single quotes: '^/img/[0-9]+$'"),
+                Diagnostic::new(
+                    Code::BadText,
+                    span,
+                    format!("invalid regular expression: {error}"),
+                )
+                .fix("use the syntax of the Rust crate `regex`, in single quotes: '^/img/[0-9]+$'"),
             );
             None
         }
@@ -155,22 +159,22 @@ fn path_regex(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<Pa
 fn methods(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<String> {
     let mut methods = Vec::new();
     for item in view.list(sink, "method").unwrap_or_default() {
-        let Some((text, span)) = text(sink, item, &Kind::Words("a method")) else {
+        let Some((text, span)) = text(sink, item, &Kind::DescribedText("a method")) else {
             continue;
         };
         if text.is_empty()
             || !text
                 .bytes()
-                .all(|octet| octet.is_ascii_uppercase() || octet == b'-')
+                .all(|byte| byte.is_ascii_uppercase() || byte == b'-')
         {
             sink.push(
                 Diagnostic::new(
                     Code::BadName,
                     span,
-                    format!("no method is called `{}`", text.escape_debug()),
+                    format!("invalid method `{}`", text.escape_debug()),
                 )
-                .cause("methods are compared letter by letter")
-                .fix("write it as it is sent, in upper case: \"GET\""),
+                .cause("methods are case-sensitive")
+                .fix("write it in upper case: \"GET\""),
             );
             continue;
         }
@@ -183,20 +187,19 @@ fn methods(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<String> {
 fn headers(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<(String, Option<String>)> {
     let mut headers = Vec::new();
     for item in view.list(sink, "header").unwrap_or_default() {
-        let Some((text, span)) = text(sink, item, &Kind::Words("a header field")) else {
+        let Some((text, span)) = text(sink, item, &Kind::DescribedText("a header field")) else {
             continue;
         };
         let (name, value) = text.split_once(':').map_or((text, None), |(name, value)| {
             (name, Some(value.trim().to_owned()))
         });
-        let token =
-            |octet: u8| octet.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&octet);
+        let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
         if name.is_empty() || !name.bytes().all(token) {
             sink.push(
                 Diagnostic::new(
                     Code::BadName,
                     span,
-                    format!("no header field is called `{}`", name.escape_debug()),
+                    format!("invalid header field name `{}`", name.escape_debug()),
                 )
                 .fix("write \"Name\", or \"Name: value\""),
             );

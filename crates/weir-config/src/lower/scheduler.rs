@@ -7,7 +7,7 @@ use crate::code::Code;
 use crate::diagnostic::Diagnostic;
 use crate::key::Kind;
 use crate::tree::{Entry, Item, Value};
-use crate::view::{Sink, View, word, wrong_type};
+use crate::view::{Sink, View, keyword, wrong_type};
 
 /// Another program's name for a scheduler.
 pub(crate) struct Alias {
@@ -16,7 +16,7 @@ pub(crate) struct Alias {
     fallback: bool,
     /// Whether it hashes networks instead of addresses.
     networks: bool,
-    /// Whether the first of equal servers in the file is chosen, not the last.
+    /// Whether the first of equal servers is chosen, not the last.
     file_order: bool,
 }
 
@@ -82,7 +82,7 @@ pub(super) fn scheduler(sink: &mut Sink<'_>, entry: &Entry<'_>, kind: &Kind) -> 
     }
 }
 
-/// What `hash` hashes.
+/// Key of the scheduler `hash`.
 pub(super) fn key(sink: &mut Sink<'_>, entry: &Entry<'_>) -> HashKey {
     let Value::Table(table) = &entry.item.value else {
         return HashKey::default();
@@ -102,27 +102,30 @@ pub(super) fn key(sink: &mut Sink<'_>, entry: &Entry<'_>) -> HashKey {
             Diagnostic::new(
                 Code::Contradiction,
                 &key.key_span,
-                "`key` is for `hash` alone",
+                "`key` is only valid with `hash`",
             )
-            .fix("leave it out, or write name = \"hash\""),
+            .fix("remove it, or write name = \"hash\""),
         );
     }
     HashKey::from_text(text).unwrap_or_else(|| {
-        let message = format!("nothing of a request is called `{}`", text.escape_debug());
+        let message = format!("unknown hash key `{}`", text.escape_debug());
         sink.push(Diagnostic::new(Code::UnknownValue, &key.item.span, message).fix(
-            "write \"source\", \"uri\", \"path\", \"header:NAME\", \"cookie:NAME\" or \"query:NAME\"",
+            "use \"source\", \"uri\", \"path\", \"header:NAME\", \"cookie:NAME\" or \"query:NAME\"",
         ));
         HashKey::default()
     })
 }
 
 fn named(sink: &mut Sink<'_>, item: &Item<'_>, kind: &Kind) -> Option<Scheduler> {
-    let word = word(sink, item, kind)?;
-    if let Ok(kind) = word.parse::<SchedulerKind>() {
+    let keyword = keyword(sink, item, kind)?;
+    if let Ok(kind) = keyword.parse::<SchedulerKind>() {
         return Some(Scheduler::new(kind));
     }
-    let scheduler = ALIASES.iter().find(|alias| alias.name == word)?.scheduler();
-    let message = format!("\"{word}\" is taken as \"{scheduler}\"");
+    let scheduler = ALIASES
+        .iter()
+        .find(|alias| alias.name == keyword)?
+        .scheduler();
+    let message = format!("\"{keyword}\" is an alias of \"{scheduler}\"");
     sink.push(Diagnostic::new(Code::Alias, &item.span, message));
     Some(scheduler)
 }
@@ -139,7 +142,7 @@ fn with_flags(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Scheduler> {
         _ => return scheduler,
     };
     for item in view.list(sink, "flags")? {
-        let Some(flag) = word(sink, item, item_kind) else {
+        let Some(flag) = keyword(sink, item, item_kind) else {
             continue;
         };
         let Some((of, what)) = flag.split_once('-') else {
@@ -150,10 +153,10 @@ fn with_flags(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Scheduler> {
                 Diagnostic::new(
                     Code::Contradiction,
                     &item.span,
-                    format!("`{flag}` is no flag of `{}`", scheduler.kind),
+                    format!("`{flag}` is not valid for scheduler `{}`", scheduler.kind),
                 )
                 .also(&name.item.span, "the scheduler")
-                .fix(format!("leave it out, or write name = \"{of}\"")),
+                .fix(format!("remove it, or write name = \"{of}\"")),
             );
         }
         match what {
@@ -164,7 +167,7 @@ fn with_flags(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Scheduler> {
     scheduler.map(|scheduler| Scheduler { flags, ..scheduler })
 }
 
-/// With its `max_load`, which only a hash can have: the others look at the load anyway.
+/// Applies `max_load`, which only hash schedulers support: the others consider the load anyway.
 fn bounded(
     sink: &mut Sink<'_>,
     view: &View<'_, '_>,
@@ -180,9 +183,9 @@ fn bounded(
                 Diagnostic::new(
                     Code::Contradiction,
                     &entry.item.span,
-                    format!("`{}` cannot be bounded by load", scheduler.kind),
+                    format!("scheduler `{}` does not support `max_load`", scheduler.kind),
                 )
-                .fix("leave it out, or name one of \"dh\", \"sh\", \"mh\" and \"maglev\""),
+                .fix("remove it, or use one of \"dh\", \"sh\", \"mh\", \"maglev\" and \"hash\""),
             );
         }
         return Some(scheduler);
@@ -198,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_alias_is_a_name_of_its_own() {
+    fn aliases_differ_from_scheduler_names() {
         for alias in &ALIASES {
             assert!(
                 alias.name.parse::<SchedulerKind>().is_err(),

@@ -1,4 +1,4 @@
-//! Secrets: text, or where they are kept.
+//! Secrets: text, or a source to read from.
 
 use weir_model::{Secret, SecretSource};
 
@@ -9,13 +9,13 @@ use crate::key::Kind;
 use crate::tree::{Item, Value};
 use crate::view::{Sink, View, wrong_type};
 
-/// The secret of that key, read from where it is kept.
+/// The secret of a key, read from its source.
 pub(super) fn of_key(sink: &mut Sink<'_>, view: &View<'_, '_>, name: &str) -> Option<Secret> {
     let (entry, _) = view.get(name)?;
     secret(sink, &entry.item)
 }
 
-/// The secrets of a list.
+/// The secrets of a list, read from their sources.
 pub(super) fn list(sink: &mut Sink<'_>, view: &View<'_, '_>, name: &str) -> Vec<Secret> {
     let items = view.list(sink, name).unwrap_or_default();
     items.iter().filter_map(|item| secret(sink, item)).collect()
@@ -41,20 +41,22 @@ fn secret(sink: &mut Sink<'_>, item: &Item<'_>) -> Option<Secret> {
         }
         Some(Err(why)) => {
             let advice = match &source {
-                SecretSource::Text => "write it",
-                SecretSource::File(_) => "make the file, with mode 0600",
+                SecretSource::Text => "write the secret",
+                SecretSource::File(_) => "create the file with mode 0600",
                 SecretSource::Env(_) => {
-                    "set it in the environment of `weir run`, in systemd's unit by `EnvironmentFile=`"
+                    "set it in the environment of `weir run`, or with `EnvironmentFile=` in the systemd unit"
                 }
-                SecretSource::Credential(_) => "add `LoadCredential=NAME:PATH` to systemd's unit",
+                SecretSource::Credential(_) => "add `LoadCredential=NAME:PATH` to the systemd unit",
             };
-            sink.push(refuse(format!("no secret: {source}: {why}")).fix(advice));
+            sink.push(refuse(format!("cannot read the secret: {source}: {why}")).fix(advice));
             return None;
         }
     };
     let secret = Secret::new(source, value);
     if secret.expose().is_empty() && text.is_some() {
-        sink.push(refuse("the secret is empty".to_owned()).fix("write it, or leave the key out"));
+        sink.push(
+            refuse("the secret is empty".to_owned()).fix("write the secret, or remove the key"),
+        );
         return None;
     }
     Some(secret)
@@ -73,8 +75,8 @@ fn source(sink: &mut Sink<'_>, item: &Item<'_>) -> Option<SecretSource> {
         (Some((path, span)), None, None) => {
             if !path.starts_with('/') {
                 sink.push(
-                    bad(span, "`file` is no absolute path")
-                        .fix("write it from the root, as in \"/etc/weir/key\""),
+                    bad(span, "`file` must be an absolute path")
+                        .fix("write an absolute path, as in \"/etc/weir/key\""),
                 );
                 return None;
             }
@@ -82,14 +84,14 @@ fn source(sink: &mut Sink<'_>, item: &Item<'_>) -> Option<SecretSource> {
         }
         (None, Some((name, span)), None) => {
             if name.is_empty() || name.contains(['=', '\0']) {
-                sink.push(bad(span, "no variable of the environment has this name"));
+                sink.push(bad(span, "invalid environment variable name"));
                 return None;
             }
             SecretSource::Env(name.to_owned())
         }
         (None, None, Some((name, span))) => {
             if matches!(name, "" | "." | "..") || name.contains(['/', '\0']) {
-                sink.push(bad(span, "no credential has this name"));
+                sink.push(bad(span, "invalid credential name"));
                 return None;
             }
             SecretSource::Credential(name.to_owned())
@@ -99,9 +101,9 @@ fn source(sink: &mut Sink<'_>, item: &Item<'_>) -> Option<SecretSource> {
                 Diagnostic::new(
                     Code::Contradiction,
                     &item.span,
-                    "a secret is kept in one place",
+                    "a secret must have exactly one source",
                 )
-                .fix("write one of `file`, `env` and `credential`"),
+                .fix("use one of `file`, `env` and `credential`"),
             );
             return None;
         }
@@ -112,11 +114,11 @@ fn source(sink: &mut Sink<'_>, item: &Item<'_>) -> Option<SecretSource> {
 fn exposed(item: &Item<'_>, source: &SecretSource, mode: u32) -> Diagnostic {
     let (what, fix) = match source {
         SecretSource::Text => (
-            "this file holds a secret".to_owned(),
-            "give it mode 0600, or keep the secret elsewhere: { file = … }, { env = … }, { credential = … }".to_owned(),
+            "this file contains a secret".to_owned(),
+            "set its mode to 0600, or store the secret elsewhere: { file = … }, { env = … }, { credential = … }".to_owned(),
         ),
         SecretSource::File(path) => (source.to_string(), format!("chmod 600 {path}")),
-        other => (other.to_string(), "give its file mode 0600".to_owned()),
+        other => (other.to_string(), "set the mode of its file to 0600".to_owned()),
     };
     let message = format!("{what}, and every user of this machine can read it (mode {mode:04o})");
     Diagnostic::new(Code::ExposedSecret, &item.span, message).fix(fix)

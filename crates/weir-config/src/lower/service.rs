@@ -143,8 +143,12 @@ fn addresses(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<IpAddr> {
             ),
             Ok((address, None)) => addresses.push(address),
             Ok((address, Some(_))) => sink.push(
-                Diagnostic::new(Code::BadAddress, span, format!("`{text}` has a port"))
-                    .fix(format!("write \"{address}\"; the ports are in `ports`")),
+                Diagnostic::new(
+                    Code::BadAddress,
+                    span,
+                    format!("a port is not allowed in `{text}`"),
+                )
+                .fix(format!("write \"{address}\"; `ports` sets the ports")),
             ),
             Err(refusal) => refuse(sink, span, refusal),
         }

@@ -9,9 +9,9 @@ use crate::diagnostic::Diagnostic;
 use crate::tree::Value;
 use crate::view::{Sink, View, wrong_type};
 
-/// What a cookie's name, or its attributes, may hold (RFC 6265 section 4.1.1).
-fn is_plain(octet: u8) -> bool {
-    octet.is_ascii_graphic() && !b"()<>@,;:\\\"/[]?={}".contains(&octet)
+/// Characters allowed in a cookie name (RFC 6265 section 4.1.1).
+fn is_plain(byte: u8) -> bool {
+    byte.is_ascii_graphic() && !b"()<>@,;:\\\"/[]?={}".contains(&byte)
 }
 
 pub(super) fn sticky(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Sticky> {
@@ -27,18 +27,22 @@ pub(super) fn sticky(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Sticky>
     if let Some((text, span)) = attributes
         && !text
             .bytes()
-            .all(|octet| octet == b' ' || octet.is_ascii_graphic())
+            .all(|byte| byte == b' ' || byte.is_ascii_graphic())
     {
         sink.push(
-            Diagnostic::new(Code::BadText, span, "this cannot stand in a header field")
-                .fix("write visible ASCII, for example \"Path=/; Secure\""),
+            Diagnostic::new(
+                Code::BadText,
+                span,
+                "the value contains characters that are not allowed in a header field",
+            )
+            .fix("use printable ASCII characters, for example \"Path=/; Secure\""),
         );
     }
     let (cookie, span) = view.text(sink, "cookie")?;
     if cookie.is_empty() || !cookie.bytes().all(is_plain) {
-        let message = format!("no cookie is called `{}`", cookie.escape_debug());
+        let message = format!("invalid cookie name `{}`", cookie.escape_debug());
         sink.push(
-            Diagnostic::new(Code::BadName, span, message).fix("write letters, digits, `-` and `_`"),
+            Diagnostic::new(Code::BadName, span, message).fix("use letters, digits, `-` and `_`"),
         );
         return None;
     }

@@ -15,9 +15,13 @@ pub(super) fn path(sink: &mut Sink<'_>, view: &View<'_, '_>, name: &str) -> Opti
     let (text, span) = view.text(sink, name)?;
     if !text.starts_with('/') {
         sink.push(
-            Diagnostic::new(Code::BadText, span, format!("`{name}` is no absolute path"))
-                .cause("the daemon's own directory is nobody's choice")
-                .fix("write it from the root, as in \"/etc/weir/certs\""),
+            Diagnostic::new(
+                Code::BadText,
+                span,
+                format!("`{name}` must be an absolute path"),
+            )
+            .cause("the daemon's working directory is not defined")
+            .fix("write an absolute path, as in \"/etc/weir/certs\""),
         );
         return None;
     }
@@ -29,7 +33,7 @@ fn minimum(sink: &mut Sink<'_>, view: &View<'_, '_>) -> TlsVersion {
         .unwrap_or_default()
 }
 
-/// `tls` of a proxy service, from its own view.
+/// `tls` of a proxy service or of `admin`.
 pub(super) fn service(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<ServiceTls> {
     let (entry, kind) = view.get("tls")?;
     let Value::Table(table) = &entry.item.value else {
@@ -44,10 +48,10 @@ pub(super) fn service(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Servic
             Diagnostic::new(
                 Code::MissingKey,
                 &entry.key_span,
-                "`client_auth` without `client_ca`",
+                "`client_auth` requires `client_ca`",
             )
-            .cause("nobody says whose certificates are good")
-            .fix("add `client_ca`, or leave `client_auth` out"),
+            .cause("without a CA, client certificates cannot be verified")
+            .fix("add `client_ca`, or remove `client_auth`"),
         );
     }
     let ticket_keys = secret::list(sink, &view, "ticket_keys");
@@ -61,9 +65,9 @@ pub(super) fn service(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Servic
             Diagnostic::new(
                 Code::OutOfRange,
                 &entry.item.span,
-                format!("a ticket key has fewer than {least} bytes"),
+                format!("a ticket key is shorter than {least} bytes"),
             )
-            .fix("make one with `openssl rand -base64 48`"),
+            .fix("create one with `openssl rand -base64 48`"),
         );
     }
     Some(ServiceTls {
@@ -80,7 +84,7 @@ pub(super) fn service(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Servic
     })
 }
 
-/// `tls` of a pool, and where it is written.
+/// `tls` of a pool, and its position.
 pub(super) fn pool(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<(ServerTls, Range<usize>)> {
     let (entry, kind) = view.get("tls")?;
     let source = sink.lines.source(entry.key_span.start);
@@ -98,12 +102,12 @@ pub(super) fn pool(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<(ServerTl
                     !label.is_empty()
                         && label
                             .bytes()
-                            .all(|octet| octet.is_ascii_alphanumeric() || b"-_".contains(&octet))
+                            .all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
                 };
                 if text.len() <= 253 && text.split('.').all(label) {
                     return Some(text.to_ascii_lowercase());
                 }
-                let message = format!("no host is called `{}`", text.escape_debug());
+                let message = format!("invalid host `{}`", text.escape_debug());
                 sink.push(Diagnostic::new(Code::BadName, span, message));
                 None
             });

@@ -1,5 +1,5 @@
-//! `{name}` and `*` in texts of a route. What this build would send or compare as it is written, although the language gives it
-//! a meaning, is rejected: a field with the value `{client}` reaches no server.
+//! `{name}` and `*` in texts of a route. Variables and wildcards that are not implemented are rejected, so that a field
+//! with the value `{client}` is never sent to a server.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use crate::diagnostic::Diagnostic;
 use crate::suggest::nearest;
 use crate::view::Sink;
 
-/// Variables of the language, without those that end in a name of their own.
+/// Reserved variables, except those with a name as suffix.
 const NAMES: [&str; 14] = [
     "client",
     "client_port",
@@ -26,12 +26,12 @@ const NAMES: [&str; 14] = [
     "client_cert_subject",
 ];
 
-/// What stands between braces, as far as it could be a variable; braces around anything else are text, as in JSON.
+/// Names between braces that could be variables; other text in braces is kept, as in JSON.
 fn variables(text: &str) -> impl Iterator<Item = &str> {
     text.split('{').skip(1).filter_map(|tail| {
         let (name, _) = tail.split_once('}')?;
-        let word = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
-        (!name.is_empty() && name.bytes().all(word)).then_some(name)
+        let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
+        (!name.is_empty() && name.bytes().all(is_name)).then_some(name)
     })
 }
 
@@ -41,7 +41,7 @@ fn is_known(name: &str) -> bool {
     NAMES.contains(&name) || group || named("header.") || named("cookie.")
 }
 
-/// Whether `text` names no variable but `built`; the first other one is reported.
+/// Whether `text` uses only variables in `built`; reports the first other one.
 pub(super) fn are_built(
     sink: &mut Sink<'_>,
     text: &str,
@@ -52,7 +52,7 @@ pub(super) fn are_built(
         return true;
     };
     let has = match built {
-        [] => "write the value itself: this build has no variables here".to_owned(),
+        [] => "write a literal value: variables are not implemented here yet".to_owned(),
         built => {
             let named = built.iter().filter(|name| name.len() > 1);
             let named: Vec<String> = named.map(|name| format!("{{{name}}}")).collect();
@@ -61,16 +61,19 @@ pub(super) fn are_built(
             } else {
                 ""
             };
-            format!("this build has {}{groups} here", named.join(", "))
+            format!(
+                "the variables {}{groups} are supported here",
+                named.join(", ")
+            )
         }
     };
     let diagnostic = if is_known(name) {
-        let message = format!("`{{{name}}}` is not built yet here");
+        let message = format!("`{{{name}}}` is not implemented here yet");
         Diagnostic::new(Code::NotBuilt, span, message)
-            .cause("it would be sent as it is written")
+            .cause("it would be sent verbatim")
             .fix(has)
     } else {
-        let message = format!("no variable is called `{{{name}}}`");
+        let message = format!("unknown variable `{{{name}}}`");
         let known = NAMES.into_iter().chain(built.iter().copied());
         let fix = nearest(name, known).map_or(has, |near| format!("did you mean `{{{near}}}`?"));
         Diagnostic::new(Code::UnknownValue, span, message).fix(fix)
@@ -79,7 +82,7 @@ pub(super) fn are_built(
     false
 }
 
-/// Whether a condition other than `path` and `host` is without `*`, which is reported.
+/// Whether a condition other than `path` and `host` contains no `*`; reports it otherwise.
 pub(super) fn is_exact(
     sink: &mut Sink<'_>,
     key: &'static str,
@@ -89,11 +92,11 @@ pub(super) fn is_exact(
     if !text.contains('*') {
         return true;
     }
-    let message = format!("`*` in `{key}` is not built yet");
+    let message = format!("`*` in `{key}` is not implemented yet");
     sink.push(
         Diagnostic::new(Code::NotBuilt, span, message)
-            .cause("it would be compared as it is written, and stand for nothing else")
-            .fix("write the whole value, or the name alone: any value fits it"),
+            .cause("it would be compared literally")
+            .fix("write the whole value, or only the name to match any value"),
     );
     false
 }
@@ -103,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_names_between_braces_are_variables() {
+    fn only_names_in_braces_are_variables() {
         let found = |text| variables(text).collect::<Vec<&str>>();
         assert_eq!(
             found("a {client}{header.X-A} {1}"),
@@ -115,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_with_names_of_their_own_are_known() {
+    fn named_variables_are_known() {
         for name in ["client", "header.X-A", "cookie.a", "9"] {
             assert!(is_known(name), "{name}");
         }

@@ -1,4 +1,4 @@
-//! `[vrrp.NAME]`: judged by type and range, and kept in the file alone.
+//! `[vrrp.NAME]`: validated by type and range; not part of the model.
 
 use std::ops::Range;
 
@@ -10,21 +10,21 @@ use crate::key::{Kind, Section};
 use crate::tree::{Entry, Item, Table, Value};
 use crate::view::{Sink, View, text, wrong_type};
 
-/// Every mistake in the table, and that nothing acts on it.
+/// Reports errors in the table, or a warning that it has no effect.
 pub(super) fn vrrp(sink: &mut Sink<'_>, entry: &Entry<'_>, table: &Table<'_>) {
     let before = sink.errors();
-    judge(sink, &VRRP, table, entry);
+    validate(sink, &VRRP, table, entry);
     if sink.errors() == before {
-        let message = format!("virtual router `{}` is kept and not acted on", entry.key);
+        let message = format!("virtual router `{}` has no effect", entry.key);
         sink.push(
             Diagnostic::new(Code::Kept, &entry.key_span, message)
-                .cause("this build moves no addresses between directors")
-                .fix("let keepalived go on with it"),
+                .cause("VRRP is not implemented yet")
+                .fix("use keepalived to move the addresses"),
         );
     }
 }
 
-fn judge(sink: &mut Sink<'_>, section: &'static Section, table: &Table<'_>, entry: &Entry<'_>) {
+fn validate(sink: &mut Sink<'_>, section: &'static Section, table: &Table<'_>, entry: &Entry<'_>) {
     let view = View::open(sink, section, table, &entry.key_span);
     for key in section.built() {
         match key.kind {
@@ -51,7 +51,7 @@ fn judge(sink: &mut Sink<'_>, section: &'static Section, table: &Table<'_>, entr
     }
 }
 
-/// One value, or one of a list.
+/// Validates a value, or an element of a list.
 fn value(sink: &mut Sink<'_>, item: &Item<'_>, kind: &'static Kind, entry: &Entry<'_>) {
     if let (Kind::Table(_), Value::Table(table)) = (kind, &item.value) {
         return tracked(sink, item, table, entry);
@@ -74,7 +74,7 @@ fn value(sink: &mut Sink<'_>, item: &Item<'_>, kind: &'static Kind, entry: &Entr
         Kind::Address => match address::server(text) {
             Ok((_, None)) => {}
             Ok((address, Some(_))) => {
-                let message = format!("`{text}` has a port");
+                let message = format!("a port is not allowed in `{text}`");
                 let fix = format!("write \"{address}\"");
                 sink.push(Diagnostic::new(Code::BadAddress, span, message).fix(fix));
             }
@@ -86,13 +86,13 @@ fn value(sink: &mut Sink<'_>, item: &Item<'_>, kind: &'static Kind, entry: &Entr
 
 fn line(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) {
     if text.is_empty() || text.chars().any(char::is_control) {
-        let message = "this text is empty, or holds a control character";
+        let message = "this string is empty or contains a control character";
         sink.push(Diagnostic::new(Code::BadText, span, message).fix("write it on one line"));
     }
 }
 
 fn tracked(sink: &mut Sink<'_>, item: &Item<'_>, table: &Table<'_>, entry: &Entry<'_>) {
-    judge(sink, &VRRP_TRACK, table, entry);
+    validate(sink, &VRRP_TRACK, table, entry);
     let named = ["interface", "script", "process", "file"];
     let count = table
         .entries
@@ -100,8 +100,8 @@ fn tracked(sink: &mut Sink<'_>, item: &Item<'_>, table: &Table<'_>, entry: &Entr
         .filter(|entry| named.contains(&entry.key.as_ref()))
         .count();
     if count != 1 {
-        let message = "each entry of `track` names one thing";
-        let fix = "write one of `interface`, `script`, `process` and `file`";
+        let message = "each entry of `track` must have exactly one object";
+        let fix = "use one of `interface`, `script`, `process` and `file`";
         sink.push(Diagnostic::new(Code::Contradiction, &item.span, message).fix(fix));
     }
 }

@@ -8,7 +8,7 @@ fn named(text: &str) -> Vec<(String, u32)> {
 }
 
 #[test]
-fn every_form_gives_the_same_servers() {
+fn all_formats_parse_to_same_servers() {
     let wanted = [("10.0.0.5:80".to_owned(), 1), ("10.0.0.6".to_owned(), 3)];
     for text in [
         "# written by a program\n10.0.0.5:80\n\n10.0.0.6 weight=3 # big\n",
@@ -22,7 +22,7 @@ fn every_form_gives_the_same_servers() {
 }
 
 #[test]
-fn limits_and_names_of_checks_are_read() {
+fn limits_and_check_names_are_parsed() {
     for text in [
         "10.0.0.5 max_connections=9 min_connections=5 check=site",
         r#"[{"address": "10.0.0.5", "max_connections": 9, "min_connections": 5, "check": "site"}]"#,
@@ -40,7 +40,7 @@ fn limits_and_names_of_checks_are_read() {
 }
 
 #[test]
-fn what_is_no_list_is_refused() {
+fn invalid_lists_are_rejected() {
     for text in [
         "10.0.0.300",
         "10.0.0.5 weight=many",
@@ -66,9 +66,9 @@ fn what_is_no_list_is_refused() {
     }
 }
 
-/// Every key of a server is either allowed, or refused by its name: a new one has to be decided on.
+/// Every key of a server is either allowed or rejected by name, so that new keys must be classified.
 #[test]
-fn every_other_key_of_a_server_is_refused_by_name() {
+fn disallowed_server_keys_are_rejected() {
     for key in catalog::SERVER.keys {
         if MEMBER_KEYS.contains(&key.name) {
             continue;
@@ -89,7 +89,7 @@ fn every_other_key_of_a_server_is_refused_by_name() {
 }
 
 #[test]
-fn a_check_in_a_list_is_refused() {
+fn inline_check_is_rejected() {
     for check in [
         r#"{"kind": "script", "command": ["/bin/sh", "-c", "id"], "user": "root"}"#,
         r#"[{"kind": "script", "command": "/bin/true"}]"#,
@@ -100,7 +100,7 @@ fn a_check_in_a_list_is_refused() {
     ] {
         let text = format!("[{{\"address\": \"10.0.0.5\", \"check\": {check}}}]");
         let why = members(&text).unwrap_err();
-        assert_eq!(why.reason, MemberReason::CheckBody, "{check}");
+        assert_eq!(why.reason, MemberReason::InlineCheck, "{check}");
     }
     for line in [
         "user=root",
@@ -114,9 +114,9 @@ fn a_check_in_a_list_is_refused() {
 }
 
 #[test]
-fn errors_have_a_place_and_no_part_of_the_text() {
+fn errors_have_position_and_do_not_quote_text() {
     let secret = "root:*:20228:0:99999:7:::";
-    for (text, place) in [
+    for (text, location) in [
         (format!("{secret}\ndaemon:*:1::\n"), "line 1, column 1: "),
         (
             format!("10.0.0.5\n10.0.0.6 {secret}\n"),
@@ -134,7 +134,7 @@ fn errors_have_a_place_and_no_part_of_the_text() {
         (format!("{{\"{secret}\": []}}"), "line 1, column 1: "),
     ] {
         let why = members(&text).unwrap_err().to_string();
-        assert!(why.starts_with(place), "{text}: {why}");
+        assert!(why.starts_with(location), "{text}: {why}");
         for part in ["root", "*", "20228", "99999"] {
             assert!(!why.contains(part), "{text}: {why}");
         }

@@ -2,7 +2,7 @@ use super::*;
 use crate::card::tests::around;
 use crate::{Host, parse};
 
-/// Keys that hold a text of the operator's choice and gain nothing for whoever sets them: names, patterns, and what is sent.
+/// Keys with free text that grant no privilege: names, patterns, and data to send.
 const ORDINARY: &[(&str, &str)] = &[
     ("access-log", "format"),
     ("check", "body"),
@@ -47,14 +47,14 @@ const ORDINARY: &[(&str, &str)] = &[
     ("vrrp-track", "process"),
 ];
 
-/// Whether a key of this kind could name a program, an account, a file or an address that controls the daemon. Without a wildcard:
-/// a new kind has to be decided on.
+/// Whether a key of this kind could contain a program, an account, a file or an access control address. The match has
+/// no wildcard, so that new kinds must be classified.
 fn could_be_privileged(kind: &Kind) -> bool {
     match kind {
-        Kind::Text | Kind::Words(_) | Kind::SocketAddress => true,
+        Kind::Text | Kind::DescribedText(_) | Kind::SocketAddress => true,
         Kind::List(of) => could_be_privileged(of),
         Kind::Either(first, second) => could_be_privileged(first) || could_be_privileged(second),
-        // Their keys are looked at each, and where a secret is kept is always privileged.
+        // Their keys are classified one by one; sources of secrets are always privileged.
         Kind::Table(_) | Kind::Named(_) | Kind::Secret => false,
         Kind::Later
         | Kind::PoolName
@@ -83,19 +83,19 @@ fn sections() -> Vec<&'static Section> {
 }
 
 #[test]
-fn every_key_that_could_gain_something_is_classified() {
+fn every_potentially_privileged_key_is_classified() {
     for section in sections() {
         for key in section
             .keys
             .iter()
             .filter(|key| could_be_privileged(&key.kind))
         {
-            let is_privileged = gain(section, key.name).is_some();
+            let is_privileged = privilege(section, key.name).is_some();
             let is_ordinary = ORDINARY.contains(&(section.page, key.name));
             assert!(
                 is_privileged != is_ordinary,
-                "`{}` of [{}]: decide whether it runs a program, names a file or an account, or changes who controls the daemon, and \
-                 add it to PRIVILEGED or to ORDINARY",
+                "`{}` of [{}]: decide whether it runs a program, names a file or an account, or changes who \
+                 controls the daemon, and add it to PRIVILEGED or to ORDINARY",
                 key.name,
                 section.path
             );
@@ -127,7 +127,7 @@ fn messages(active: &str, proposed: &str) -> Vec<String> {
     found.iter().map(message).collect()
 }
 
-/// The whole file of a key's example, with another value where `other`.
+/// Complete file with the example of a key, or with another value if `other`.
 fn example(page: &str, name: &str, other: bool) -> String {
     let section = catalog::PAGES
         .into_iter()
@@ -148,7 +148,7 @@ fn example(page: &str, name: &str, other: bool) -> String {
     };
     assert_eq!(other, line != example, "{example}");
     let line = match (page, name) {
-        // They are of a check that has a program.
+        // These keys belong to a check with a program.
         ("vrrp-track", "user") => format!("script = [\"/usr/local/bin/alive\"], {line}"),
         _ => line,
     };
@@ -156,20 +156,20 @@ fn example(page: &str, name: &str, other: bool) -> String {
 }
 
 #[test]
-fn every_privileged_key_is_refused_where_it_is_new_or_changed() {
-    for (page, name, gain) in PRIVILEGED {
+fn new_or_changed_privileged_keys_are_rejected() {
+    for (page, name, privilege) in PRIVILEGED {
         let text = example(page, name, false);
         assert_eq!(
             messages(&text, &text),
             Vec::<String>::new(),
             "{page} {name}"
         );
-        // Removing one is allowed where that gives no further user access.
-        let out = usize::from(*gain == Gain::Control);
+        // Removing a key is allowed if it grants no additional access.
+        let out = usize::from(*privilege == Privilege::Control);
         assert_eq!(messages(&text, "").len(), out, "{page} {name}");
         for (active, proposed) in [("", &text), (text.as_str(), &example(page, name, true))] {
             let found = messages(active, proposed);
-            let key = if *page == "check" && *gain == Gain::Program {
+            let key = if *page == "check" && *privilege == Privilege::Program {
                 "command"
             } else if *page == "node-admin" {
                 "admin"
@@ -177,7 +177,7 @@ fn every_privileged_key_is_refused_where_it_is_new_or_changed() {
                 name
             };
             let is_named = |one: &String| one.contains(&format!("`{key}` of ["));
-            // A new one, with what its section needs.
+            // A new key, with the required keys of its section.
             let count = if active.is_empty() {
                 found.len().max(1)
             } else {
@@ -191,16 +191,16 @@ fn every_privileged_key_is_refused_where_it_is_new_or_changed() {
     }
 }
 
-const ACTIVE: &str = "[check.probe]\nkind = \"script\"\ncommand = [\"/usr/local/bin/probe\"]\nuser = \"weir\"\n\n[pool.a]\nservers = \
-                      [\"10.0.0.1\", { address = \"10.0.0.2\", check = { kind = \"script\", command = \"/bin/two\" } }]\ncheck = \
-                      \"probe\"\n\n[pool.b]\nservers = [\"10.0.0.3\"]\n\n[[pool.b.check]]\nkind = \"script\"\ncommand = \
-                      \"/bin/b\"\n\n[[pool.b.check]]\nkind = \"tcp\"\n\n[service.a]\nlisten = [\"127.0.0.1:80\"]\nforward = \
-                      \"proxy\"\nprotocol = \"http\"\npool = \"a\"\naccess_log = \"/var/log/weir/a.log\"\ntls = { certificates = \
-                      \"/etc/weir/certs\" }\n\n[service.b]\nlisten = [\"127.0.0.1:81\"]\nforward = \"proxy\"\nprotocol = \
-                      \"http\"\npool = \"b\"\n";
+const ACTIVE: &str = "[check.probe]\nkind = \"script\"\ncommand = [\"/usr/local/bin/probe\"]\nuser = \
+    \"weir\"\n\n[pool.a]\nservers = [\"10.0.0.1\", { address = \"10.0.0.2\", check = { kind = \"script\", command = \
+    \"/bin/two\" } }]\ncheck = \"probe\"\n\n[pool.b]\nservers = [\"10.0.0.3\"]\n\n[[pool.b.check]]\nkind = \
+    \"script\"\ncommand = \"/bin/b\"\n\n[[pool.b.check]]\nkind = \"tcp\"\n\n[service.a]\nlisten = \
+    [\"127.0.0.1:80\"]\nforward = \"proxy\"\nprotocol = \"http\"\npool = \"a\"\naccess_log = \
+    \"/var/log/weir/a.log\"\ntls = { certificates = \"/etc/weir/certs\" }\n\n[service.b]\nlisten = \
+    [\"127.0.0.1:81\"]\nforward = \"proxy\"\nprotocol = \"http\"\npool = \"b\"\n";
 
 #[test]
-fn servers_services_and_limits_are_free_to_change() {
+fn unprivileged_settings_may_change() {
     for (from, to) in [
         ("[\"10.0.0.3\"]", "[\"10.0.0.3\", \"10.0.0.4\"]"),
         (
@@ -209,16 +209,17 @@ fn servers_services_and_limits_are_free_to_change() {
         ),
         ("[pool.b]\n", "[pool.b]\nscheduler = \"rr\"\n"),
         ("kind = \"tcp\"", "kind = \"http\"\npath = \"/health\""),
-        // The files are read and written as it is.
+        // The same files are already read and written.
         (
             "127.0.0.1:81\"]\n",
-            "127.0.0.1:81\"]\naccess_log = { path = \"/var/log/weir/a.log\" }\ntls = { certificates = \"/etc/weir/certs\" }\n",
+            "127.0.0.1:81\"]\naccess_log = { path = \"/var/log/weir/a.log\" }\ntls = { certificates = \
+             \"/etc/weir/certs\" }\n",
         ),
         (
             "access_log = \"/var/log/weir/a.log\"\n",
             "access_log = \"-\"\n",
         ),
-        // Less is no gain.
+        // Removing settings grants no privilege.
         ("access_log = \"/var/log/weir/a.log\"\n", ""),
         (
             "[[pool.b.check]]\nkind = \"script\"\ncommand = \"/bin/b\"\n",
@@ -240,7 +241,7 @@ fn servers_services_and_limits_are_free_to_change() {
 }
 
 #[test]
-fn no_part_of_the_admin_listener_can_be_taken_away() {
+fn removing_admin_settings_is_rejected() {
     let admin = |tls: &str| {
         format!(
             "[node.admin]\nlisten = \"192.0.2.1:9000\"\ntokens = \"/etc/weir/tokens\"\ntls = {{ {tls} }}\n"
@@ -257,9 +258,9 @@ fn no_part_of_the_admin_listener_can_be_taken_away() {
 }
 
 #[test]
-fn a_program_stays_where_it_is_and_as_it_is() {
+fn moved_or_changed_programs_are_rejected() {
     let script = "[[pool.b.check]]\nkind = \"script\"\ncommand = \"/bin/b\"\n";
-    for (from, to, place) in [
+    for (from, to, location) in [
         ("user = \"weir\"", "user = \"root\"", "[check.probe]"),
         ("user = \"weir\"\n", "", "[check.probe]"),
         (
@@ -305,12 +306,12 @@ fn a_program_stays_where_it_is_and_as_it_is() {
         let [one] = found.as_slice() else {
             panic!("{found:?}\n{proposed}")
         };
-        assert!(one.contains(&format!("`command` of {place} ")), "{one}");
+        assert!(one.contains(&format!("`command` of {location} ")), "{one}");
     }
 }
 
 #[test]
-fn another_file_is_refused_with_its_place() {
+fn changed_file_is_rejected_with_position() {
     let proposed = ACTIVE.replace("/etc/weir/certs", "/root/certs");
     let found = messages(ACTIVE, &proposed);
     let line = 1 + ACTIVE
@@ -318,10 +319,11 @@ fn another_file_is_refused_with_its_place() {
         .position(|line| line.contains("certs"))
         .unwrap();
     let wanted = format!(
-        "{line}:9: `certificates` of [service.a.tls] names a file that the active configuration does not read by this key"
+        "{line}:9: `certificates` of [service.a.tls] specifies a file that the active configuration does not read \
+         with this key"
     );
     assert_eq!(found, [wanted]);
-    // The same path by another key is another thing: a client would get the file.
+    // The same path with another key is rejected: a client would get the file.
     let proposed = ACTIVE.replace(
         "pool = \"b\"\n",
         "pool = \"b\"\nerror_pages = [{ status = 404, file = \"/etc/weir/certs\" }]\n",
@@ -330,7 +332,7 @@ fn another_file_is_refused_with_its_place() {
 }
 
 #[test]
-fn secrets_are_read_only_from_where_the_active_configuration_reads_them() {
+fn new_secret_sources_are_rejected() {
     let with = |secret: &str| {
         format!(
             "[pool.p]\nservers = [\"10.0.0.1\"]\nsticky = {{ cookie = \"c\", secret = {secret} }}\n"
@@ -357,8 +359,9 @@ fn secrets_are_read_only_from_where_the_active_configuration_reads_them() {
 }
 
 #[test]
-fn toml_and_json_are_compared_by_their_meaning() {
-    let toml = "[pool.p]\nservers = [\"10.0.0.1\"]\nnotify = [\"/bin/tell\", \"x\"]\ncheck = { kind = \"script\", command = \"/bin/c\" }\n";
+fn toml_and_json_compare_equal() {
+    let toml = "[pool.p]\nservers = [\"10.0.0.1\"]\nnotify = [\"/bin/tell\", \"x\"]\ncheck = { kind = \"script\", \
+        command = \"/bin/c\" }\n";
     let json = r#"{"pool": {"p": {"check": {"command": "/bin/c", "kind": "script"}, "servers": ["10.0.0.1"], "notify": ["/bin/tell", "x"]}}}"#;
     assert_eq!(messages(toml, json), Vec::<String>::new());
     assert_eq!(messages(json, toml), Vec::<String>::new());

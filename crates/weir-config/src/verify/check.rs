@@ -1,11 +1,11 @@
-//! What checks, servers and listeners say together.
+//! Checks that involve health checks, servers and listeners.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
 use weir_model::{Check, Ports, Server, Service};
 
-use super::proxy::reached;
+use super::proxy::reachable_pools;
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
 use crate::lower::{Lowered, LoweredPool};
@@ -16,27 +16,27 @@ pub(super) fn checks(sink: &mut Sink<'_>, lowered: &Lowered) {
     let listening = listening(lowered);
     for pool in &lowered.pools {
         if let Some(ports) = listening.get(pool.pool.name.as_str()) {
-            goes_to(sink, ports, pool);
-            no_way(sink, lowered, pool);
+            check_target_ports(sink, ports, pool);
+            check_forwarding_paths(sink, lowered, pool);
             unchecked(sink, pool);
         }
-        nothing_to_grow(sink, pool);
+        slow_start_without_effect(sink, pool);
     }
-    // A list, which is not read here, may name any of them.
+    // An external list may refer to any of them.
     let lists = |pool: &LoweredPool| pool.pool.servers_file.is_some();
     if lowered.pools.iter().any(lists) {
         return;
     }
     for check in lowered.checks.iter().filter(|check| !check.used.get()) {
-        let message = format!("nothing uses check `{}`", check.name);
+        let message = format!("check `{}` is not used", check.name);
         sink.push(
-            Diagnostic::new(Code::UnusedCheck, &check.place, message)
-                .fix("name it as `check` of a pool or a server, or take it out"),
+            Diagnostic::new(Code::UnusedCheck, &check.location, message)
+                .fix("use it as `check` of a pool or a server, or remove it"),
         );
     }
 }
 
-/// Exact ports that services listen on, by pool: each once, in file order.
+/// Exact ports that services listen on, by pool, without duplicates, in file order.
 fn listening(lowered: &Lowered) -> HashMap<&str, Vec<u16>> {
     let mut listening: HashMap<&str, Vec<u16>> = HashMap::new();
     for service in lowered.services.iter().map(|service| &service.service) {
@@ -50,7 +50,7 @@ fn listening(lowered: &Lowered) -> HashMap<&str, Vec<u16>> {
         }
     }
     for proxy in &lowered.proxies {
-        for pool in reached(lowered, proxy) {
+        for pool in reachable_pools(lowered, proxy) {
             let ports = listening.entry(pool).or_default();
             for listen in &proxy.proxy.listen {
                 if !ports.contains(&listen.port()) {
@@ -62,26 +62,26 @@ fn listening(lowered: &Lowered) -> HashMap<&str, Vec<u16>> {
     listening
 }
 
-/// Once a check: the port that it goes to follows from other places for all servers without one of their own.
-fn goes_to(sink: &mut Sink<'_>, listening: &[u16], pool: &LoweredPool) {
+/// Verifies the target port of each check; once for all servers without a port.
+fn check_target_ports(sink: &mut Sink<'_>, listening: &[u16], pool: &LoweredPool) {
     for (at, check) in pool.pool.checks.iter().enumerate() {
         let server = pool.pool.servers.iter().find(|server| {
-            server.checks.is_none() && server.port.is_none() && check.aim.port.is_none()
+            server.checks.is_none() && server.port.is_none() && check.target.port.is_none()
         });
-        if let (Some(server), Some(place)) = (server, pool.checks.get(at)) {
-            port(sink, check, server, place, listening);
+        if let (Some(server), Some(location)) = (server, pool.checks.get(at)) {
+            port(sink, check, server, location, listening);
         }
     }
-    for (server, place) in with_sorry(pool) {
+    for (server, location) in with_sorry(pool) {
         for check in server.checks.iter().flatten() {
-            if server.port.is_none() && check.aim.port.is_none() {
-                port(sink, check, server, place, listening);
+            if server.port.is_none() && check.target.port.is_none() {
+                port(sink, check, server, location, listening);
             }
         }
     }
 }
 
-/// All servers of a pool and where they are written, the sorry server among them.
+/// All servers of a pool with their positions, including the sorry server.
 fn with_sorry(pool: &LoweredPool) -> impl Iterator<Item = (&Server, &Range<usize>)> {
     let sorry = pool.pool.sorry.iter().zip(&pool.sorry);
     pool.pool.servers.iter().zip(&pool.servers).chain(sorry)
@@ -91,7 +91,7 @@ fn port(
     sink: &mut Sink<'_>,
     check: &Check,
     server: &Server,
-    place: &Range<usize>,
+    location: &Range<usize>,
     listening: &[u16],
 ) {
     if !check.probe.needs_port() {
@@ -103,29 +103,29 @@ fn port(
         [] => sink.push(
             Diagnostic::new(
                 Code::NoCheckPort,
-                place,
-                format!("this check has no port to go to on server {name}"),
+                location,
+                format!("this check has no port for server {name}"),
             )
-            .cause("neither the check nor the server has a port, and no service listens on a single one")
+            .cause("neither the check nor the server has a port, and no service listens on a single port")
             .fix("add `port` to the check"),
         ),
         [first, ..] => {
             let ports: Vec<String> = listening.iter().map(u16::to_string).collect();
-            let message = format!("this check goes to port {first} alone");
+            let message = format!("this check only probes port {first}");
             sink.push(
-                Diagnostic::new(Code::CheckPort, place, message)
+                Diagnostic::new(Code::CheckPort, location, message)
                     .cause(format!("services of the pool listen on {}", ports.join(", ")))
-                    .fix("add `port` to the check to say that it is meant"),
+                    .fix("add `port` to the check to confirm the port"),
             );
         }
     }
 }
 
-/// Checks that go through a service's forward where there is none that they fit.
-fn no_way(sink: &mut Sink<'_>, lowered: &Lowered, pool: &LoweredPool) {
+/// Reports checks through a forwarding path that does not exist.
+fn check_forwarding_paths(sink: &mut Sink<'_>, lowered: &Lowered, pool: &LoweredPool) {
     let own = pool.pool.servers.iter().flat_map(|it| &it.checks).flatten();
     let mut all = pool.pool.checks.iter().chain(own);
-    if !all.any(|check| check.aim.via.through_path()) {
+    if !all.any(|check| check.target.via.through_path()) {
         return;
     }
     let services = lowered.services.iter().map(|service| &service.service);
@@ -134,37 +134,39 @@ fn no_way(sink: &mut Sink<'_>, lowered: &Lowered, pool: &LoweredPool) {
         .collect();
     let lost = |check: &Check, server: &Server| {
         let mut services = services.iter();
-        check.aim.via.through_path() && !services.any(|it| check.way(it, server).is_some())
+        check.target.via.through_path()
+            && !services.any(|it| check.probe_path(it, server).is_some())
     };
-    let mut report = |place: &Range<usize>, check: &Check, server: &Server| {
+    let mut report = |location: &Range<usize>, check: &Check, server: &Server| {
         let kind = check.probe.as_str();
         let message = format!(
-            "this `{kind}` check has no way to server {} through a service",
+            "this `{kind}` check cannot reach server {} through a service",
             server.name
         );
         sink.push(
-            Diagnostic::new(Code::NoCheckPort, place, message)
-                .cause("no layer 4 service of the pool listens on a single port with the check's protocol and the server's family")
-                .fix("leave `via` out, or add `port` to the check where services listen on ranges"),
+            Diagnostic::new(Code::NoCheckPort, location, message)
+                .cause("no layer 4 service of the pool listens on a single port with the check's protocol and the \
+                    server's family")
+                .fix("remove `via`, or add `port` to the check if services listen on ranges"),
         );
     };
     for (at, check) in pool.pool.checks.iter().enumerate() {
         let mut servers = pool.pool.servers.iter().filter(|it| it.checks.is_none());
-        if let (Some(server), Some(place)) = (
+        if let (Some(server), Some(location)) = (
             servers.find(|server| lost(check, server)),
             pool.checks.get(at),
         ) {
-            report(place, check, server);
+            report(location, check, server);
         }
     }
-    for (server, place) in with_sorry(pool) {
+    for (server, location) in with_sorry(pool) {
         for check in server.checks.iter().flatten().filter(|it| lost(it, server)) {
-            report(place, check, server);
+            report(location, check, server);
         }
     }
 }
 
-/// Servers that keep their share when they die, until their clients' packets show it.
+/// Reports servers without a check.
 fn unchecked(sink: &mut Sink<'_>, pool: &LoweredPool) {
     let has_none = |server: &Server| server.checks.as_deref().is_none_or(<[Check]>::is_empty);
     let none = pool.pool.checks.is_empty() && !pool.check_is_wrong;
@@ -176,15 +178,15 @@ fn unchecked(sink: &mut Sink<'_>, pool: &LoweredPool) {
                 &pool.name,
                 format!("pool `{name}` has no check"),
             )
-            .cause("a server that is down is still chosen")
+            .cause("a server that is down is still selected")
             .fix(format!("add {}", header(&["pool", name, "check"]))),
         );
     }
 }
 
-/// Slow start of servers whose weight is the smallest there is.
-fn nothing_to_grow(sink: &mut Sink<'_>, pool: &LoweredPool) {
-    let Some(place) = &pool.slow_start else {
+/// Reports `slow_start` for servers with weight 1.
+fn slow_start_without_effect(sink: &mut Sink<'_>, pool: &LoweredPool) {
+    let Some(location) = &pool.slow_start else {
         return;
     };
     let servers = &pool.pool.servers;
@@ -192,11 +194,11 @@ fn nothing_to_grow(sink: &mut Sink<'_>, pool: &LoweredPool) {
         sink.push(
             Diagnostic::new(
                 Code::NoEffect,
-                place,
+                location,
                 "`slow_start` has no effect: no weight is above 1",
             )
-            .cause("a weight grows in whole steps from 1")
-            .fix("give the servers weights of 10 or 100"),
+            .cause("weights are integers and grow from 1")
+            .fix("use weights of 10 or 100"),
         );
     }
 }

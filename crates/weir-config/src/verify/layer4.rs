@@ -1,4 +1,4 @@
-//! What only a proxy can do, asked of a layer 4 service.
+//! Reports proxy features used by layer 4 services.
 
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
@@ -9,25 +9,23 @@ pub(super) fn verify(sink: &mut Sink<'_>, service: &LoweredService, pool: &Lower
     if let Some(scheduler) = pool.pool.scheduler
         && !scheduler.kind.is_built()
     {
-        let message = format!("scheduler \"{scheduler}\" is not built yet at layer 4");
+        let message = format!("scheduler \"{scheduler}\" is not implemented yet at layer 4");
         sink.push(
             Diagnostic::new(Code::NotBuilt, &pool.name, message)
-                .also(&service.name, "this one uses the pool")
-                .fix(
-                    "choose \"wlc\", \"sh\" or \"maglev\", or give this service a pool of its own",
-                ),
+                .also(&service.name, "used by this service")
+                .fix("use \"wlc\", \"sh\" or \"maglev\", or a separate pool for this service"),
         );
     }
-    for (server, place) in pool.pool.servers.iter().zip(&pool.servers) {
+    for (server, location) in pool.pool.servers.iter().zip(&pool.servers) {
         if server.backup {
             sink.push(
                 Diagnostic::new(
                     Code::NotBuilt,
-                    place,
-                    "backup servers are not built yet at layer 4",
+                    location,
+                    "backup servers are not implemented yet at layer 4",
                 )
-                .also(&service.name, "this one uses the pool")
-                .fix("write it as `sorry`, or give this service a pool of its own"),
+                .also(&service.name, "used by this service")
+                .fix("use `sorry` instead, or a separate pool for this service"),
             );
         }
     }

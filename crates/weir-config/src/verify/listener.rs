@@ -1,4 +1,4 @@
-//! Listeners that claim the same packets.
+//! Conflicting listeners.
 
 use weir_model::{Listener, Protocol};
 
@@ -7,7 +7,7 @@ use crate::diagnostic::Diagnostic;
 use crate::lower::{Lowered, LoweredService};
 use crate::view::Sink;
 
-/// The same address and port twice with the same precision; a more precise listener may lie in a wider one.
+/// Reports listeners with the same address, port and precedence; a more specific listener may lie within another one.
 pub(super) fn listeners(sink: &mut Sink<'_>, lowered: &Lowered) {
     let mut all: Vec<(&LoweredService, usize, Listener)> = lowered
         .services
@@ -22,13 +22,13 @@ pub(super) fn listeners(sink: &mut Sink<'_>, lowered: &Lowered) {
         })
         .collect();
     all.sort_by_key(|(service, at, listener)| {
-        let place = service.listen[*at].start;
+        let location = service.listen[*at].start;
         (
             listener.protocol,
             listener.address,
             listener.ports.specificity(),
             listener.ports.bounds(),
-            place,
+            location,
         )
     });
     let class = |listener: &Listener| {
@@ -58,55 +58,56 @@ fn collision(
     a: &(&LoweredService, usize, Listener),
     b: &(&LoweredService, usize, Listener),
 ) {
-    let place = |of: &(&LoweredService, usize, Listener)| of.0.listen[of.1].clone();
-    let (first, again) = if place(a).start <= place(b).start {
+    let location = |of: &(&LoweredService, usize, Listener)| of.0.listen[of.1].clone();
+    let (first, again) = if location(a).start <= location(b).start {
         (a, b)
     } else {
         (b, a)
     };
     let message = if first.2 == again.2 {
-        format!("{} is claimed twice", again.2)
+        format!("{} is used twice", again.2)
     } else {
         format!("{} overlaps {}", again.2, first.2)
     };
     let owner =
         |of: &(&LoweredService, usize, Listener)| format!("service `{}`", of.0.service.name);
     sink.push(
-        Diagnostic::new(Code::DuplicateListener, &place(again), message)
+        Diagnostic::new(Code::DuplicateListener, &location(again), message)
             .label(owner(again))
-            .also(&place(first), owner(first))
-            .cause("an exact port comes before a range and a range before `*`; between equals nothing decides")
-            .fix("take one of them out, or change its address or ports"),
+            .also(&location(first), owner(first))
+            .cause("an exact port precedes a range and a range precedes `*`; between listeners of the same precedence \
+                the choice is ambiguous")
+            .fix("remove one of them, or change its address or ports"),
     );
 }
 
-/// XDP takes a service's packets before any socket of this machine sees them.
+/// Reports services that hide the API: the data plane processes packets before local sockets.
 pub(super) fn admin(sink: &mut Sink<'_>, lowered: &Lowered) {
-    let (Some(admin), Some(place)) = (&lowered.node.admin, &lowered.admin) else {
+    let (Some(admin), Some(location)) = (&lowered.node.admin, &lowered.admin) else {
         return;
     };
     let admin = admin.listen;
-    let meets = |listener: &Listener| {
+    let covers_admin = |listener: &Listener| {
         let same = admin.ip().is_unspecified() || admin.ip() == listener.address;
         same && listener.protocol == Protocol::Tcp && listener.ports.contains(admin.port())
     };
     for service in &lowered.services {
-        let met = service.service.listen.iter().position(meets);
-        let Some(listen) = met.and_then(|at| service.listen.get(at)) else {
+        let shadowing = service.service.listen.iter().position(covers_admin);
+        let Some(listen) = shadowing.and_then(|at| service.listen.get(at)) else {
             continue;
         };
         let name = &service.service.name;
         sink.push(
             Diagnostic::new(
                 Code::AdminShadowed,
-                place,
-                format!("service `{name}` takes the packets of `admin`"),
+                location,
+                format!("service `{name}` receives the packets for `admin`"),
             )
             .also(
                 listen,
-                "this listener is balanced before any socket is asked",
+                "packets to this listener are balanced before they reach a local socket",
             )
-            .fix("choose another port or address for `admin`"),
+            .fix("use another port or address for `admin`"),
         );
     }
 }

@@ -1,5 +1,5 @@
-//! Services that listen on firewall marks: marks claimed twice, servers of the other family, what the way through the
-//! kernel's stack needs and costs.
+//! Services that listen on firewall marks: duplicate marks, and requirements and costs of the path through the kernel's
+//! stack.
 
 use std::collections::HashMap;
 
@@ -16,18 +16,18 @@ pub(super) fn marks(sink: &mut Sink<'_>, lowered: &Lowered, host: &dyn Machine) 
     for service in &lowered.services {
         for (at, mark) in service.service.marks.iter().enumerate() {
             match claimed.get(mark) {
-                Some((first, place)) => sink.push(
+                Some((first, location)) => sink.push(
                     Diagnostic::new(
                         Code::DuplicateListener,
                         &service.marks[at],
-                        format!("{mark} is claimed twice"),
+                        format!("{mark} is used twice"),
                     )
                     .label(format!("service `{}`", service.service.name))
                     .also(
-                        &first.marks[*place],
+                        &first.marks[*location],
                         format!("service `{}`", first.service.name),
                     )
-                    .fix("take one of them out, or set another mark"),
+                    .fix("remove one of them, or use another mark"),
                 ),
                 None => drop(claimed.insert(*mark, (service, at))),
             }
@@ -36,7 +36,7 @@ pub(super) fn marks(sink: &mut Sink<'_>, lowered: &Lowered, host: &dyn Machine) 
     }
 }
 
-/// What the kernel does with the packets before Weir gets them.
+/// Reports costs and missing forwarding of firewall mark services.
 fn costs(sink: &mut Sink<'_>, service: &LoweredService, host: &dyn Machine) {
     let Some(first) = service.marks.first() else {
         return;
@@ -46,10 +46,10 @@ fn costs(sink: &mut Sink<'_>, service: &LoweredService, host: &dyn Machine) {
         Diagnostic::new(
             Code::MarkCost,
             first,
-            format!("packets of service `{name}` go through the kernel's stack"),
+            format!("packets of service `{name}` pass through the kernel's network stack"),
         )
         .cause(
-            "a firewall rule sets the mark there; listeners with an address are balanced before it",
+            "a firewall rule sets the mark there; listeners with an address are balanced earlier",
         ),
     );
     for family in [Family::V4, Family::V6] {
@@ -66,9 +66,11 @@ fn costs(sink: &mut Sink<'_>, service: &LoweredService, host: &dyn Machine) {
                 Diagnostic::new(
                     Code::NoForwarding,
                     &service.marks[at],
-                    format!("this machine forwards no {family} packets"),
+                    format!("{family} forwarding is disabled on this machine"),
                 )
-                .cause("packets that carry a mark are routed to a device of Weir's, which the kernel does only then")
+                .cause(
+                    "packets with a mark are routed to a device of Weir, which requires forwarding",
+                )
                 .fix(format!("set {key} = 1")),
             );
         }

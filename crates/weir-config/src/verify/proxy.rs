@@ -1,4 +1,4 @@
-//! What proxy services say together with pools, with each other and with the node.
+//! Checks that involve proxy services, pools, and the node.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
@@ -12,18 +12,20 @@ use crate::spelling::header;
 use crate::suggest::nearest;
 use crate::view::Sink;
 
-use super::dangling;
+use super::report_missing_pool;
 
 pub(super) fn verify(sink: &mut Sink<'_>, lowered: &Lowered, pools: &HashMap<&str, &LoweredPool>) {
     listeners(sink, lowered);
     routes(sink, lowered, pools);
     for proxy in &lowered.proxies {
-        let Some(place) = &proxy.pool else { continue };
+        let Some(location) = &proxy.pool else {
+            continue;
+        };
         let own = proxy.proxy.pool.as_str();
         if !pools.contains_key(own) {
-            dangling(sink, lowered, pools, own, place, &proxy.name);
+            report_missing_pool(sink, lowered, pools, own, location, &proxy.name);
         }
-        for name in reached(lowered, proxy) {
+        for name in reachable_pools(lowered, proxy) {
             if let Some(pool) = pools.get(name) {
                 servers(sink, proxy, pool);
                 no_servers(sink, lowered, proxy, pool);
@@ -33,12 +35,12 @@ pub(super) fn verify(sink: &mut Sink<'_>, lowered: &Lowered, pools: &HashMap<&st
     unused_tls(sink, lowered);
 }
 
-/// `tls` and `http2` of a pool that packets alone go to.
+/// Reports `tls` and `http2` of pools that only layer 4 services use.
 fn unused_tls(sink: &mut Sink<'_>, lowered: &Lowered) {
     let used: BTreeSet<&str> = lowered
         .proxies
         .iter()
-        .flat_map(|proxy| reached(lowered, proxy))
+        .flat_map(|proxy| reachable_pools(lowered, proxy))
         .collect();
     let layer_4: BTreeSet<&str> = lowered
         .services
@@ -46,24 +48,27 @@ fn unused_tls(sink: &mut Sink<'_>, lowered: &Lowered) {
         .map(|service| service.service.pool.as_str())
         .collect();
     for pool in &lowered.pools {
-        // One that nothing uses is reported as such.
+        // Unused pools are reported separately.
         let name = pool.pool.name.as_str();
         if used.contains(name) || !layer_4.contains(name) {
             continue;
         }
-        for (key, place) in [("tls", &pool.tls), ("http2", &pool.http2)] {
-            let Some(place) = place else { continue };
+        for (key, location) in [("tls", &pool.tls), ("http2", &pool.http2)] {
+            let Some(location) = location else { continue };
             sink.push(
-                Diagnostic::new(Code::NoEffect, place, format!("`{key}` has no effect here"))
-                    .cause("no proxy service uses this pool, and packets stay as they are")
-                    .fix(format!("leave `{key}` out")),
+                Diagnostic::new(Code::NoEffect, location, format!("`{key}` has no effect here"))
+                    .cause("no proxy service uses this pool, and layer 4 services do not change the payload")
+                    .fix(format!("remove `{key}`")),
             );
         }
     }
 }
 
-/// Pools that a service's requests can come to, each once.
-pub(super) fn reached<'a>(lowered: &'a Lowered, proxy: &'a LoweredProxy) -> BTreeSet<&'a str> {
+/// Pools that requests of a service may use, without duplicates.
+pub(super) fn reachable_pools<'a>(
+    lowered: &'a Lowered,
+    proxy: &'a LoweredProxy,
+) -> BTreeSet<&'a str> {
     let routes = lowered.routes.iter();
     let by_route = routes
         .filter(|route| route.service.0 == proxy.proxy.name)
@@ -71,7 +76,7 @@ pub(super) fn reached<'a>(lowered: &'a Lowered, proxy: &'a LoweredProxy) -> BTre
     by_route.chain([proxy.proxy.pool.as_str()]).collect()
 }
 
-/// Conditions on fields that the service drops before its routes look.
+/// Reports conditions on fields that the service removes before routing.
 fn unseen_headers(sink: &mut Sink<'_>, proxy: &LoweredProxy, route: &LoweredRoute) {
     let mut names = route.route.headers.iter().map(|(name, _)| name);
     if proxy.proxy.underscores == Underscores::Keep {
@@ -81,39 +86,39 @@ fn unseen_headers(sink: &mut Sink<'_>, proxy: &LoweredProxy, route: &LoweredRout
         sink.push(
             Diagnostic::new(
                 Code::UnreachableRoute,
-                &route.place,
-                "no request comes to this route",
+                &route.location,
+                "no request can reach this route",
             )
             .also(
                 &proxy.name,
-                format!("the service drops fields like `{name}`"),
+                format!("the service drops header fields like `{name}`"),
             )
-            .cause("many servers cannot tell `_` from `-` in the names of fields")
-            .fix("write `-` in the name, or underscores = \"keep\" in the service"),
+            .cause("many servers cannot distinguish `_` from `-` in field names")
+            .fix("use `-` in the name, or set underscores = \"keep\" in the service"),
         );
     }
 }
 
-/// Routes: whose they are, where they lead, and whether a request can come to them.
+/// Verifies the service, pools and reachability of each route.
 fn routes(sink: &mut Sink<'_>, lowered: &Lowered, pools: &HashMap<&str, &LoweredPool>) {
     for (at, route) in lowered.routes.iter().enumerate() {
-        let (name, place) = &route.service;
+        let (name, location) = &route.service;
         let proxies = || lowered.proxies.iter();
         match proxies().find(|proxy| proxy.proxy.name == *name) {
             Some(proxy) if proxy.proxy.protocol == ProxyProtocol::Http => {
                 unseen_headers(sink, proxy, route);
             }
-            // The name that a client of TLS asks for is all that is seen there.
+            // Only the SNI is known there.
             Some(_) if route.route.is_by_name() => {}
             Some(proxy) => sink.push(
                 Diagnostic::new(
                     Code::Contradiction,
-                    place,
-                    format!("service `{name}` sees no requests"),
+                    location,
+                    format!("service `{name}` does not process HTTP requests"),
                 )
                 .also(&proxy.name, "its protocol is \"tcp\"")
-                .cause("of a TLS client's first message `host` is compared, and the connection goes to a `pool`")
-                .fix("leave other conditions and answers out, or write protocol = \"http\" there"),
+                .cause("in a tcp service, a route can only compare `host` with the SNI and select a `pool`")
+                .fix("remove other conditions and actions, or set protocol = \"http\" there"),
             ),
             None => {
                 let near = nearest(name, proxies().map(|proxy| proxy.proxy.name.as_str()));
@@ -124,14 +129,14 @@ fn routes(sink: &mut Sink<'_>, lowered: &Lowered, pools: &HashMap<&str, &Lowered
                     },
                     |near| format!("did you mean `{near}`?"),
                 );
-                let message = format!("there is no proxy service `{name}`");
-                sink.push(Diagnostic::new(Code::DanglingPool, place, message).fix(fix));
+                let message = format!("proxy service `{name}` does not exist");
+                sink.push(Diagnostic::new(Code::DanglingPool, location, message).fix(fix));
             }
         }
-        if let Some(place) = &route.pool {
+        if let Some(location) = &route.pool {
             for pool in route.route.action.pools() {
                 if !pools.contains_key(pool) {
-                    dangling(sink, lowered, pools, pool, place, &route.place);
+                    report_missing_pool(sink, lowered, pools, pool, location, &route.location);
                 }
             }
         }
@@ -142,61 +147,62 @@ fn routes(sink: &mut Sink<'_>, lowered: &Lowered, pools: &HashMap<&str, &Lowered
             sink.push(
                 Diagnostic::new(
                     Code::UnreachableRoute,
-                    &route.place,
-                    "no request comes to this route",
+                    &route.location,
+                    "no request can reach this route",
                 )
-                .also(&earlier.place, "this one takes them all before")
-                .fix("take it out, or put it first"),
+                .also(&earlier.location, "this route matches all of them first")
+                .fix("remove it, or move it up"),
             );
         }
     }
 }
 
-/// One socket address twice, among proxies, with a layer 4 service of the same precision, or with `admin`.
+/// Reports duplicate listen addresses, among proxies, with layer 4 services, and with `admin`.
 fn listeners(sink: &mut Sink<'_>, lowered: &Lowered) {
     let mut first: HashMap<SocketAddr, (std::ops::Range<usize>, String)> = HashMap::new();
     for service in &lowered.services {
         let entries = service.service.listen.iter().zip(&service.listen);
-        for (listener, place) in entries.filter(|(listener, _)| listener.protocol == Protocol::Tcp)
+        for (listener, location) in
+            entries.filter(|(listener, _)| listener.protocol == Protocol::Tcp)
         {
             if let Ports::One(port) = listener.ports {
                 let owner = format!("service `{}`", service.service.name);
                 first.insert(
                     SocketAddr::new(listener.address, port),
-                    (place.clone(), owner),
+                    (location.clone(), owner),
                 );
             }
         }
     }
-    if let (Some(admin), Some(place)) = (&lowered.node.admin, &lowered.admin) {
+    if let (Some(admin), Some(location)) = (&lowered.node.admin, &lowered.admin) {
         first.insert(
             admin.listen,
-            (place.clone(), "the admin address".to_owned()),
+            (location.clone(), "the admin address".to_owned()),
         );
     }
     for proxy in &lowered.proxies {
-        for (address, place) in proxy.proxy.listen.iter().zip(&proxy.listen) {
+        for (address, location) in proxy.proxy.listen.iter().zip(&proxy.listen) {
             let owner = format!("service `{}`", proxy.proxy.name);
             match first.get(address) {
                 Some((before, other)) => sink.push(
                     Diagnostic::new(
                         Code::DuplicateListener,
-                        place,
-                        format!("tcp/{address} is claimed twice"),
+                        location,
+                        format!("tcp/{address} is used twice"),
                     )
                     .label(owner)
                     .also(before, other.clone())
-                    .fix("take one of them out, or change its address or port"),
+                    .fix("remove one of them, or change its address or port"),
                 ),
                 None => {
-                    first.insert(*address, (place.clone(), owner));
+                    first.insert(*address, (location.clone(), owner));
                 }
             }
         }
     }
 }
 
-/// A pool without servers that requests can come to. A service whose routes answer and redirect every request needs none.
+/// Reports a pool without servers. A service whose routes answer or redirect every request needs none.
 fn no_servers(sink: &mut Sink<'_>, lowered: &Lowered, proxy: &LoweredProxy, pool: &LoweredPool) {
     if !pool.pool.servers.is_empty() || !pool.complete {
         return;
@@ -214,15 +220,15 @@ fn no_servers(sink: &mut Sink<'_>, lowered: &Lowered, proxy: &LoweredProxy, pool
     let takes_the_rest = proxy.proxy.pool == name && !routes().any(Route::is_for_all);
     let what = match (takes_the_rest, by_route) {
         (false, false) => return,
-        (true, _) if routes().next().is_none() => "this service refuses all clients",
-        (true, _) => "this service refuses requests that no route answers",
-        (false, true) => "routes of this service lead to it, and their requests are refused",
+        (true, _) if routes().next().is_none() => "this service rejects all clients",
+        (true, _) => "this service rejects requests that match no route",
+        (false, true) => "requests routed to it by this service are rejected",
     };
     let message = format!("pool `{name}` has no servers");
     sink.push(
         Diagnostic::new(Code::NoServers, &pool.name, message)
             .also(&proxy.name, what)
-            .fix("add `servers`, or answer these requests by a route"),
+            .fix("add `servers`, or answer these requests with a route"),
     );
 }
 
@@ -235,24 +241,25 @@ fn servers(sink: &mut Sink<'_>, proxy: &LoweredProxy, pool: &LoweredPool) {
             Diagnostic::new(
                 Code::NotBuilt,
                 &pool.name,
-                format!("scheduler \"{scheduler}\" is not built yet for proxy services"),
+                format!("scheduler \"{scheduler}\" is not implemented yet for proxy services"),
             )
-            .also(&proxy.name, "this one uses the pool")
-            .fix("choose \"p2c\", \"wlc\" or \"rr\", or give this service a pool of its own"),
+            .also(&proxy.name, "used by this service")
+            .fix("use \"p2c\", \"wlc\" or \"rr\", or a separate pool for this service"),
         );
     }
-    if let Some(place) = &pool.http2
+    if let Some(location) = &pool.http2
         && pool.pool.http2
         && pool.pool.proxy_protocol.is_some()
     {
-        let message = "`proxy_protocol` speaks of one client, and an HTTP/2 connection serves many";
+        let message =
+            "`proxy_protocol` describes one client, but an HTTP/2 connection is shared by several";
         sink.push(
-            Diagnostic::new(Code::Contradiction, place, message)
-                .also(&proxy.name, "this one uses the pool")
-                .fix("leave one of them out"),
+            Diagnostic::new(Code::Contradiction, location, message)
+                .also(&proxy.name, "used by this service")
+                .fix("remove one of them"),
         );
     }
-    for (server, place) in pool.pool.servers.iter().zip(&pool.servers) {
+    for (server, location) in pool.pool.servers.iter().zip(&pool.servers) {
         let own = |address: &SocketAddr| {
             address.ip() == server.address && server.port.is_none_or(|port| port == address.port())
         };
@@ -262,12 +269,12 @@ fn servers(sink: &mut Sink<'_>, proxy: &LoweredProxy, pool: &LoweredPool) {
             sink.push(
                 Diagnostic::new(
                     Code::ServerIsVip,
-                    place,
+                    location,
                     format!("server {} is the service's own listener", server.name),
                 )
                 .also(listen, "the listener")
                 .cause("the proxy would connect to itself")
-                .fix("name the server's own address"),
+                .fix("use the server's own address"),
             );
         }
     }

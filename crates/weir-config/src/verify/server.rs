@@ -1,4 +1,4 @@
-//! What a service asks of its pool's servers, and they cannot do.
+//! Requirements of a service on its pool's servers.
 
 use std::collections::HashSet;
 
@@ -9,13 +9,13 @@ use crate::diagnostic::Diagnostic;
 use crate::lower::{LoweredPool, LoweredService};
 use crate::view::Sink;
 
-/// Servers that cannot serve a listener's clients.
+/// Reports servers that cannot serve a listener's clients.
 pub(super) fn servers_of(sink: &mut Sink<'_>, service: &LoweredService, pool: &LoweredPool) {
     if pool.pool.servers.is_empty() && pool.complete {
         let message = format!("pool `{}` has no servers", pool.pool.name);
         sink.push(
             Diagnostic::new(Code::NoServers, &pool.name, message)
-                .also(&service.name, "this service refuses all clients")
+                .also(&service.name, "this service rejects all clients")
                 .fix("add `servers`"),
         );
     }
@@ -23,20 +23,22 @@ pub(super) fn servers_of(sink: &mut Sink<'_>, service: &LoweredService, pool: &L
         return;
     };
     let sorry = pool.pool.sorry.iter().zip(&pool.sorry);
-    for (server, place) in pool.pool.servers.iter().zip(&pool.servers).chain(sorry) {
+    for (server, location) in pool.pool.servers.iter().zip(&pool.servers).chain(sorry) {
         if sink.is_full() {
             return;
         }
         let forward = server.forward_in(&service.service);
         let listeners = service.service.listen.iter().zip(&service.listen);
-        let mut listeners = listeners
-            .filter_map(|(listener, place)| Some((meeting(forward, server, listener)?, place)));
+        let mut listeners = listeners.filter_map(|(listener, location)| {
+            Some((listener_problem(forward, server, listener)?, location))
+        });
         let marks = service.service.marks.iter().zip(&service.marks);
-        let mut marks = marks
-            .filter_map(|(mark, place)| Some((families(forward, server, mark.family)?, place)));
+        let mut marks = marks.filter_map(|(mark, location)| {
+            Some((family_problem(forward, server, mark.family)?, location))
+        });
         let findings = listeners.next().into_iter().chain(marks.next());
         for ((code, message, cause, fix), listen) in findings {
-            let mut diagnostic = Diagnostic::new(code, place, message)
+            let mut diagnostic = Diagnostic::new(code, location, message)
                 .label(format!("server of pool `{}`", pool.pool.name))
                 .also(
                     listen,
@@ -53,22 +55,22 @@ pub(super) fn servers_of(sink: &mut Sink<'_>, service: &LoweredService, pool: &L
 /// Code, message, cause and fix.
 type Finding = (Code, String, String, String);
 
-/// What is wrong when this server gets clients of that family.
-fn families(forward: Forward, server: &Server, clients: Family) -> Option<Finding> {
+/// Problem of this server with clients of a family.
+fn family_problem(forward: Forward, server: &Server, clients: Family) -> Option<Finding> {
     let family = Family::of(server.address);
     (forward.needs_same_family() && family != clients).then(|| {
         (
             Code::FamilyMismatch,
-            format!("`{forward}` cannot take {clients} clients to an {family} server"),
-            "only `tunnel` and `proxy` take servers of another family".to_owned(),
+            format!("`{forward}` cannot forward {clients} clients to an {family} server"),
+            "only `tunnel` and `proxy` support servers of another address family".to_owned(),
             format!("use a pool of {clients} servers, or forward = \"tunnel\" or \"proxy\""),
         )
     })
 }
 
-/// What is wrong when this server gets that listener's clients.
-fn meeting(forward: Forward, server: &Server, listener: &Listener) -> Option<Finding> {
-    if let Some(finding) = families(forward, server, listener.family()) {
+/// Problem of this server with a listener.
+fn listener_problem(forward: Forward, server: &Server, listener: &Listener) -> Option<Finding> {
+    if let Some(finding) = family_problem(forward, server, listener.family()) {
         return Some(finding);
     }
     let reaches = server.port.is_none_or(|port| listener.ports.contains(port));
@@ -76,8 +78,8 @@ fn meeting(forward: Forward, server: &Server, listener: &Listener) -> Option<Fin
         return Some((
             Code::ServerIsVip,
             format!("server {} is the service's own VIP", server.name),
-            "its packets would come back to the director as a client's".to_owned(),
-            "name the server's own address".to_owned(),
+            "forwarded packets would return to the director as client packets".to_owned(),
+            "use the server's own address".to_owned(),
         ));
     }
     if let Some(port) = server.port
@@ -87,17 +89,17 @@ fn meeting(forward: Forward, server: &Server, listener: &Listener) -> Option<Fin
         return Some((
             Code::PortStays,
             format!(
-                "under `{forward}` clients reach port {} of this server, not {port}",
+                "with `{forward}`, clients reach port {} of this server, not {port}",
                 listener.ports
             ),
-            "only `nat` rewrites the port; elsewhere a server's port is for checks".to_owned(),
-            "leave the port out, or let the service listen on it".to_owned(),
+            "only `nat` rewrites the port; otherwise a server's port is for checks".to_owned(),
+            "remove the port, or add it to the service's listeners".to_owned(),
         ));
     }
     None
 }
 
-/// Keys of the service that belong to a forwarding method which none of its servers has.
+/// Reports keys of the service for a forwarding method that none of its servers uses.
 pub(super) fn without_effect(sink: &mut Sink<'_>, service: &LoweredService, pool: &LoweredPool) {
     if !pool.complete || service.forward.is_none() {
         return;
@@ -120,18 +122,18 @@ pub(super) fn without_effect(sink: &mut Sink<'_>, service: &LoweredService, pool
         ("tunnel", Forward::Tunnel, &service.tunnel),
         ("dscp", Forward::L3dsr, &service.dscp),
     ];
-    for (key, needs, place) in keys {
-        if let Some(place) = place
+    for (key, needs, location) in keys {
+        if let Some(location) = location
             && !forwards.contains(&needs)
         {
             let message = format!(
                 "`{key}` has no effect: no server of this service has forward = \"{needs}\""
             );
-            let mut diagnostic = Diagnostic::new(Code::NoEffect, place, message);
+            let mut diagnostic = Diagnostic::new(Code::NoEffect, location, message);
             if let Some(forward) = &service.forward {
                 diagnostic = diagnostic.also(forward, "the forwarding method");
             }
-            sink.push(diagnostic.fix(format!("leave `{key}` out")));
+            sink.push(diagnostic.fix(format!("remove `{key}`")));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What the words of checks may be, and which keys a kind of check has.
+//! Values of check settings, and the keys of each kind of check.
 
 use weir_model::{DnsRecord, OnFailure, ProxyHeader, Require, Start, Via};
 
@@ -46,7 +46,7 @@ const WITH_ADDRESS: &[&str] = &[
     "udp", "ping",
 ];
 
-/// Keys that a kind cannot do without.
+/// Keys required by a kind.
 pub(crate) const NEEDED: &[(&str, &str)] = &[
     ("dns", "query"),
     ("udp", "payload"),
@@ -54,7 +54,7 @@ pub(crate) const NEEDED: &[(&str, &str)] = &[
     ("file", "file"),
 ];
 
-/// Keys that only some kinds have, and which.
+/// Keys that are only valid for some kinds, and these kinds.
 pub(crate) const OF_KINDS: &[(&str, &[&str])] = &[
     ("path", HTTP),
     ("method", HTTP),
@@ -120,7 +120,7 @@ pub(super) fn on_failures() -> Choices {
 
 pub(super) fn vias() -> Choices {
     Choices {
-        now: Via::ALL.iter().map(|way| way.as_str()).collect(),
+        now: Via::ALL.iter().map(|via| via.as_str()).collect(),
         ..Choices::default()
     }
 }

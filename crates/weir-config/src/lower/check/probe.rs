@@ -1,4 +1,4 @@
-//! What a check asks, by its kind.
+//! Probes of checks, by kind.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use super::plain_address;
 use crate::catalog::EXPECT;
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
-use crate::key::{Kind, words};
+use crate::key::{Kind, quoted_list};
 use crate::tree::{Item, Value};
 use crate::view::{Sink, View, text, wrong_type};
 
@@ -16,17 +16,17 @@ pub(super) fn probe(sink: &mut Sink<'_>, view: &View<'_, '_>, kind: &str) -> Pro
     match kind {
         "http" | "https" => Probe::Http(Box::new(http(sink, view))),
         "grpc" => Probe::Grpc {
-            service: word(sink, view, "service", ""),
+            service: line_or(sink, view, "service", ""),
         },
         "smtp" => Probe::Smtp {
-            helo: word(sink, view, "helo", "localhost"),
+            helo: line_or(sink, view, "helo", "localhost"),
         },
         "redis" => Probe::Redis,
         "mysql" => Probe::Mysql {
-            user: word(sink, view, "user", "weir"),
+            user: line_or(sink, view, "user", "weir"),
         },
         "postgres" => Probe::Postgres {
-            user: word(sink, view, "user", "postgres"),
+            user: line_or(sink, view, "user", "postgres"),
         },
         "agent" => Probe::Agent {
             send: view.text(sink, "send").map(|(text, _)| text.to_owned()),
@@ -42,7 +42,7 @@ pub(super) fn probe(sink: &mut Sink<'_>, view: &View<'_, '_>, kind: &str) -> Pro
     }
 }
 
-fn word(sink: &mut Sink<'_>, view: &View<'_, '_>, name: &str, default: &str) -> String {
+fn line_or(sink: &mut Sink<'_>, view: &View<'_, '_>, name: &str, default: &str) -> String {
     let text = line(sink, view, name).map(|(text, _)| text);
     text.unwrap_or(default).to_owned()
 }
@@ -52,9 +52,9 @@ fn dns(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Probe {
     if let Some((name, span)) = query
         && (name.len() > 253 || name.split('.').any(|label| label.len() > 63))
     {
-        let message = format!("`{name}` is no name of DNS");
+        let message = format!("`{name}` is not a valid DNS name");
         let diagnostic = Diagnostic::new(Code::BadText, span, message);
-        sink.push(diagnostic.fix("names have up to 253 octets, and 63 between dots"));
+        sink.push(diagnostic.fix("names have at most 253 bytes, and labels at most 63"));
     }
     let record = view.choice(sink, "record", &DnsRecord::ALL, DnsRecord::as_str);
     let expect = expect(sink, view, &["answer"]);
@@ -67,52 +67,55 @@ fn dns(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Probe {
 }
 
 fn udp(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Probe {
-    let payload = octets(sink, view, "payload").unwrap_or_default();
+    let payload = hex_bytes(sink, view, "payload").unwrap_or_default();
     let payload: Option<Vec<u8>> = payload.into_iter().collect();
     if payload.is_none()
         && let Some((entry, _)) = view.get("payload")
     {
-        let message = "what is sent has no wildcards";
+        let message = "wildcards are not allowed in `payload`";
         let diagnostic = Diagnostic::new(Code::BadText, &entry.item.span, message);
-        sink.push(diagnostic.fix("write every octet, as in \"00 ff 10\""));
+        sink.push(diagnostic.fix("write every byte, as in \"00 ff 10\""));
     }
     let expect = expect(sink, view, &["bytes"]);
     Probe::Udp {
         payload: payload.unwrap_or_default(),
-        bytes: expect.and_then(|expect| octets(sink, &expect, "bytes")),
+        bytes: expect.and_then(|expect| hex_bytes(sink, &expect, "bytes")),
     }
 }
 
-/// `"00 ff xx"`; `None` in place of an octet = any.
-fn octets(sink: &mut Sink<'_>, view: &View<'_, '_>, name: &str) -> Option<Vec<Option<u8>>> {
+/// Parses `"00 ff xx"`; `xx` becomes `None`, which matches any byte.
+fn hex_bytes(sink: &mut Sink<'_>, view: &View<'_, '_>, name: &str) -> Option<Vec<Option<u8>>> {
     let (text, span) = view.text(sink, name)?;
     let digits: Vec<char> = text.chars().filter(|c| !c.is_whitespace()).collect();
-    let octet = |pair: &[char]| match pair {
+    let byte = |pair: &[char]| match pair {
         ['x' | 'X', 'x' | 'X'] => Some(None),
         [high, low] => {
-            let octet = high.to_digit(16)? * 16 + low.to_digit(16)?;
-            Some(u8::try_from(octet).ok())
+            let byte = high.to_digit(16)? * 16 + low.to_digit(16)?;
+            Some(u8::try_from(byte).ok())
         }
         _ => None,
     };
-    let octets: Option<Vec<Option<u8>>> = digits.chunks(2).map(octet).collect();
-    if octets.is_none() {
-        let message = format!("`{}` holds no octets", text.escape_debug());
+    let bytes: Option<Vec<Option<u8>>> = digits.chunks(2).map(byte).collect();
+    if bytes.is_none() {
+        let message = format!(
+            "expected hexadecimal bytes, found `{}`",
+            text.escape_debug()
+        );
         let diagnostic = Diagnostic::new(Code::BadText, span, message);
         sink.push(diagnostic.fix("write pairs of hexadecimal digits, as in \"00 ff 10\""));
     }
-    octets
+    bytes
 }
 
 fn script(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Script {
     Script {
         command: command(sink, view, "command"),
-        user: word(sink, view, "user", "nobody"),
+        user: line_or(sink, view, "user", "nobody"),
         dynamic: view.flag(sink, "dynamic").unwrap_or(false),
     }
 }
 
-/// A program, absolute, and its arguments.
+/// A program with an absolute path, and its arguments.
 pub(crate) fn command(sink: &mut Sink<'_>, view: &View<'_, '_>, name: &str) -> Vec<String> {
     if let Some((entry, _)) = view.get(name)
         && matches!(entry.item.value, Value::Text(_))
@@ -121,20 +124,20 @@ pub(crate) fn command(sink: &mut Sink<'_>, view: &View<'_, '_>, name: &str) -> V
     }
     let mut command = Vec::new();
     for item in view.list(sink, name).unwrap_or_default() {
-        let Some((word, span)) = text(sink, item, &Kind::Text) else {
+        let Some((argument, span)) = text(sink, item, &Kind::Text) else {
             continue;
         };
         if command.is_empty() {
-            absolute(sink, word, span);
+            absolute(sink, argument, span);
         }
-        command.push(word.to_owned());
+        command.push(argument.to_owned());
     }
     if let Some((entry, _)) = view.get(name)
         && matches!(&entry.item.value, Value::List(items) if items.is_empty())
     {
         let message = format!("`{name}` is empty");
         let diagnostic = Diagnostic::new(Code::EmptyList, &entry.item.span, message);
-        sink.push(diagnostic.fix("name a program, as in [\"/usr/local/bin/check\"]"));
+        sink.push(diagnostic.fix("add a program, as in [\"/usr/local/bin/check\"]"));
     }
     command
 }
@@ -149,7 +152,7 @@ fn program(sink: &mut Sink<'_>, item: &Item<'_>) -> Vec<String> {
             .split_whitespace()
             .map(|it| format!("{it:?}"))
             .collect();
-        let message = "a program's arguments are words of their own";
+        let message = "arguments must be separate list elements";
         let diagnostic = Diagnostic::new(Code::WrongType, span, message);
         sink.push(diagnostic.fix(format!("write [{}]", words.join(", "))));
     } else {
@@ -166,29 +169,29 @@ fn file(sink: &mut Sink<'_>, view: &View<'_, '_>) -> String {
     path.to_owned()
 }
 
-/// How a kind that goes by TLS knows the server; `None` = it goes in the clear.
+/// TLS settings of a kind that uses TLS; `None` = no TLS.
 pub(super) fn tls(sink: &mut Sink<'_>, view: &View<'_, '_>, kind: &str) -> Option<CheckTls> {
-    let asked = view.flag(sink, "tls").unwrap_or(false);
+    let uses_tls = view.flag(sink, "tls").unwrap_or(false);
     let verify = view.flag(sink, "verify");
     let ca = line(sink, view, "ca").map(|(path, span)| {
         absolute(sink, path, span);
         path.to_owned()
     });
     let name = line(sink, view, "server_name").map(|(name, _)| name.to_owned());
-    if kind == "grpc" && !asked {
+    if kind == "grpc" && !uses_tls {
         for key in ["verify", "ca", "server_name"] {
             if let Some((entry, _)) = view.get(key) {
-                let message = format!("`{key}` has no effect: this check does not go by TLS");
+                let message = format!("`{key}` has no effect: this check does not use TLS");
                 let diagnostic = Diagnostic::new(Code::NoEffect, &entry.key_span, message);
-                sink.push(diagnostic.fix("leave it out, or add tls = true"));
+                sink.push(diagnostic.fix("remove it, or add tls = true"));
             }
         }
         return None;
     }
-    if !asked && !matches!(kind, "https" | "tls") {
+    if !uses_tls && !matches!(kind, "https" | "tls") {
         return None;
     }
-    // Of the request's `Host` the port is no part of a certificate's name.
+    // The port of `Host` is not part of the certificate's name.
     let host = view
         .get("host")
         .and_then(|(entry, _)| match &entry.item.value {
@@ -202,11 +205,11 @@ pub(super) fn tls(sink: &mut Sink<'_>, view: &View<'_, '_>, kind: &str) -> Optio
     })
 }
 
-/// Whether a path is one that does not depend on where the daemon was started.
+/// Reports a path that is not absolute.
 pub(crate) fn absolute(sink: &mut Sink<'_>, path: &str, span: &Range<usize>) {
     if !path.starts_with('/') || path.contains('\0') {
-        let message = format!("`{}` is no absolute path", path.escape_debug());
-        sink.push(Diagnostic::new(Code::BadText, span, message).fix("begin it with `/`"));
+        let message = format!("`{}` is not an absolute path", path.escape_debug());
+        sink.push(Diagnostic::new(Code::BadText, span, message).fix("start it with `/`"));
     }
 }
 
@@ -214,17 +217,18 @@ fn http(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Http {
     let default = Http::default();
     let path = line(sink, view, "path").map(|(path, span)| {
         if !path.starts_with('/') || path.contains(' ') {
-            let message = format!("`{path}` is no path");
+            let message = format!("`{path}` is not a valid path");
             let diagnostic = Diagnostic::new(Code::BadText, span, message);
-            sink.push(diagnostic.fix("begin it with `/`, and write a space as `%20`"));
+            sink.push(diagnostic.fix("start it with `/`, and encode spaces as `%20`"));
         }
         path.to_owned()
     });
     let method = line(sink, view, "method").map(|(method, span)| {
         if method.is_empty() || !method.bytes().all(is_token) {
-            let message = format!("`{method}` is no method");
+            let message = format!("`{method}` is not a valid method");
             sink.push(
-                Diagnostic::new(Code::BadText, span, message).fix("write GET, HEAD or the like"),
+                Diagnostic::new(Code::BadText, span, message)
+                    .fix("use a method such as GET or HEAD"),
             );
         }
         method.to_owned()
@@ -233,7 +237,7 @@ fn http(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Http {
         .text(sink, "version")
         .is_some_and(|(version, _)| version == "1.0");
     if let Some((entry, kind)) = view.get("version") {
-        crate::view::word(sink, &entry.item, kind);
+        crate::view::keyword(sink, &entry.item, kind);
     }
     let mut http = Http {
         method: method.unwrap_or(default.method),
@@ -265,45 +269,50 @@ fn pattern(sink: &mut Sink<'_>, expect: &View<'_, '_>, name: &str) -> Option<Pat
     match Pattern::new(text) {
         Ok(pattern) => Some(pattern),
         Err(why) => {
-            let message = format!("`{}` is no regular expression", text.escape_debug());
+            let message = format!(
+                "`{}` is not a valid regular expression",
+                text.escape_debug()
+            );
             let diagnostic = Diagnostic::new(Code::BadText, span, message).cause(why);
             sink.push(
-                diagnostic.fix("in TOML, write it within '…', so that `\\` stays what it is"),
+                diagnostic
+                    .fix("in TOML, use single quotes '…' so that `\\` is not an escape character"),
             );
             None
         }
     }
 }
 
-/// Of 32 or 64 hexadecimal digits.
+/// Parses 32 or 64 hexadecimal digits.
 fn digest(sink: &mut Sink<'_>, expect: &View<'_, '_>) -> Option<Digest> {
     let (text, span) = expect.text(sink, "digest")?;
     let digits: Option<Vec<u8>> = text
         .chars()
         .map(|digit| u8::try_from(digit.to_digit(16)?).ok())
         .collect();
-    let octets = digits.unwrap_or_default();
-    let octets: Vec<u8> = octets
+    let bytes = digits.unwrap_or_default();
+    let bytes: Vec<u8> = bytes
         .chunks(2)
         .map(|pair| pair.iter().fold(0, |sum, digit| sum << 4 | digit))
         .collect();
     let found = match text.len() {
-        32 => octets.try_into().ok().map(Digest::Md5),
-        64 => octets.try_into().ok().map(Digest::Sha256),
+        32 => bytes.try_into().ok().map(Digest::Md5),
+        64 => bytes.try_into().ok().map(Digest::Sha256),
         _ => None,
     };
     if found.is_none() {
-        let message = format!("`{}` is no digest", text.escape_debug());
+        let message = format!("`{}` is not a valid digest", text.escape_debug());
         let diagnostic = Diagnostic::new(Code::BadText, span, message);
         sink.push(
-            diagnostic
-                .fix("write 32 hexadecimal digits of MD5, as md5sum prints them, or 64 of SHA-256"),
+            diagnostic.fix(
+                "write 32 hexadecimal digits for MD5, as printed by md5sum, or 64 for SHA-256",
+            ),
         );
     }
     found
 }
 
-/// `expect` of a check whose kind has these keys.
+/// `expect` of a check whose kind supports `keys`.
 fn expect<'a, 't>(sink: &mut Sink<'_>, view: &View<'a, 't>, keys: &[&str]) -> Option<View<'a, 't>> {
     let (entry, kind) = view.get("expect")?;
     let Value::Table(table) = &entry.item.value else {
@@ -313,9 +322,12 @@ fn expect<'a, 't>(sink: &mut Sink<'_>, view: &View<'a, 't>, keys: &[&str]) -> Op
     let opened = View::open(sink, &EXPECT, table, &entry.key_span);
     for entry in &table.entries {
         if EXPECT.key(&entry.key).is_some() && !keys.contains(&entry.key.as_ref()) {
-            let message = format!("this kind of check expects no `{}`", entry.key);
+            let message = format!(
+                "`{}` is not a valid condition for this kind of check",
+                entry.key
+            );
             let diagnostic = Diagnostic::new(Code::Contradiction, &entry.key_span, message);
-            sink.push(diagnostic.fix(format!("it may expect {}", words(keys))));
+            sink.push(diagnostic.fix(format!("valid conditions are {}", quoted_list(keys))));
         }
     }
     Some(opened)
@@ -346,7 +358,7 @@ pub(in crate::lower) fn status(
     };
     let ranges: Option<Vec<(u16, u16)>> = text.split(',').map(range).collect();
     if ranges.is_none() {
-        let message = format!("`{text}` holds no status codes");
+        let message = format!("`{text}` is not a list of status codes");
         let diagnostic = Diagnostic::new(Code::BadText, &item.span, message);
         sink.push(diagnostic.fix("write codes and ranges from 100 to 599, as in \"200-299,304\""));
     }
@@ -366,7 +378,7 @@ fn headers(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<(String, String)> {
                 headers.push((name.to_owned(), value.trim().to_owned()));
             }
             _ => {
-                let message = format!("`{}` is no field", field.escape_debug());
+                let message = format!("`{}` is not a valid header field", field.escape_debug());
                 let diagnostic = Diagnostic::new(Code::BadText, span, message);
                 sink.push(diagnostic.fix("write NAME: VALUE on one line"));
             }
@@ -375,7 +387,7 @@ fn headers(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<(String, String)> {
     headers
 }
 
-/// A text without control characters: it stands in a request.
+/// A text without control characters, because it becomes part of a request.
 fn line<'a>(
     sink: &mut Sink<'_>,
     view: &View<'a, '_>,
@@ -385,7 +397,7 @@ fn line<'a>(
     if is_line(text) {
         return Some((text, span));
     }
-    let message = format!("`{name}` holds a control character");
+    let message = format!("`{name}` contains a control character");
     sink.push(Diagnostic::new(Code::BadText, span, message).fix("write it on one line"));
     None
 }

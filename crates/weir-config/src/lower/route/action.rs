@@ -1,4 +1,4 @@
-//! What a route leads to: one pool, a split among several, a place elsewhere, or an answer.
+//! Actions of routes: a pool, a split, a redirect, or a response.
 
 use std::ops::Range;
 
@@ -10,26 +10,26 @@ use crate::diagnostic::Diagnostic;
 use crate::lower::variable;
 use crate::view::{Sink, View};
 
-/// Statuses that send a client elsewhere.
+/// Status codes of redirects.
 const REDIRECTS: [u32; 5] = [301, 302, 303, 307, 308];
 
 type Text<'a> = (&'a str, &'a Range<usize>);
 
-/// The keys that say what a route leads to.
+/// The keys of an action.
 struct Written<'a, 'v, 't> {
     view: &'a View<'v, 't>,
     pool: Option<Text<'v>>,
     redirect: Option<Text<'v>>,
     status: Option<u32>,
     body: Option<Text<'v>>,
-    /// Of the route.
-    place: &'a Range<usize>,
+    /// Position of the route.
+    location: &'a Range<usize>,
 }
 
 pub(super) fn action(
     sink: &mut Sink<'_>,
     view: &View<'_, '_>,
-    place: &Range<usize>,
+    location: &Range<usize>,
 ) -> Option<RouteAction> {
     let written = Written {
         view,
@@ -37,7 +37,7 @@ pub(super) fn action(
         redirect: view.text(sink, "redirect"),
         status: view.integer(sink, "status"),
         body: view.text(sink, "body"),
-        place,
+        location,
     };
     if view.get("split").is_some() {
         return written.split(sink);
@@ -57,7 +57,7 @@ pub(super) fn action(
         }
         (None, None, None) => {
             sink.push(
-                Diagnostic::new(Code::MissingKey, place, "this route leads nowhere")
+                Diagnostic::new(Code::MissingKey, location, "this route has no action")
                     .fix("add `pool`, `split`, `redirect` or `status`"),
             );
             None
@@ -68,33 +68,33 @@ pub(super) fn action(
 impl Written<'_, '_, '_> {
     fn contradiction(&self, sink: &mut Sink<'_>, key: &str, message: &str, fix: &str) {
         let entry = self.view.get(key);
-        let span = entry.map_or(self.place, |(entry, _)| &entry.key_span);
+        let span = entry.map_or(self.location, |(entry, _)| &entry.key_span);
         sink.push(Diagnostic::new(Code::Contradiction, span, message).fix(fix));
     }
 
     fn split(&self, sink: &mut Sink<'_>) -> Option<RouteAction> {
         let text = [self.pool, self.redirect, self.body];
         if self.status.is_some() || text.iter().any(Option::is_some) {
-            let message = "a route splits, leads to one pool, or answers";
-            self.contradiction(sink, "split", message, "leave the others out");
+            let message = "`split` cannot be combined with `pool`, `redirect`, `status` or `body`";
+            self.contradiction(sink, "split", message, "remove the others");
         }
         edit::split(sink, self.view).map(RouteAction::Split)
     }
 
     fn pool(&self, sink: &mut Sink<'_>, pool: &str) -> Option<RouteAction> {
-        let fix = "leave one of them out";
+        let fix = "remove one of them";
         if self.redirect.is_some() {
-            let message = "a route leads to a pool or elsewhere, not both";
+            let message = "`redirect` and `pool` are mutually exclusive";
             self.contradiction(sink, "redirect", message, fix);
             return None;
         }
         if self.status.is_some() {
-            let message = "`status` is for answers, and this route has a pool";
+            let message = "`status` is only valid without a pool";
             self.contradiction(sink, "status", message, fix);
             return None;
         }
         if self.body.is_some() {
-            let message = "`body` is for answers, and this route has a pool";
+            let message = "`body` is only valid without a pool";
             self.contradiction(sink, "body", message, fix);
         }
         Some(RouteAction::Pool(pool.to_owned()))
@@ -103,20 +103,25 @@ impl Written<'_, '_, '_> {
     fn redirect(&self, sink: &mut Sink<'_>, (to, span): Text<'_>) -> RouteAction {
         let status = self.status.unwrap_or(302);
         if !REDIRECTS.contains(&status) {
-            let message = format!("{status} sends nobody anywhere");
-            let fix = "a redirect is 301, 302, 303, 307 or 308";
+            let message = format!("{status} is not a redirect status");
+            let fix = "use 301, 302, 303, 307 or 308";
             self.contradiction(sink, "status", &message, fix);
         }
-        if to.is_empty() || !to.bytes().all(|octet| octet > b' ' && octet < 0x7f) {
+        if to.is_empty() || !to.bytes().all(|byte| byte > b' ' && byte < 0x7f) {
             sink.push(
-                Diagnostic::new(Code::BadName, span, "this is no place to be sent to")
+                Diagnostic::new(Code::BadName, span, "invalid redirect target")
                     .fix("write a URL such as \"https://{host}{path}\""),
             );
         } else {
             variable::are_built(sink, to, span, &["host", "path"]);
         }
         if self.body.is_some() {
-            self.contradiction(sink, "body", "a redirect has no `body`", "leave it out");
+            self.contradiction(
+                sink,
+                "body",
+                "`body` is not valid with `redirect`",
+                "remove it",
+            );
         }
         RouteAction::Redirect {
             to: to.to_owned(),

@@ -1,4 +1,4 @@
-//! Conditions beyond host, path, method and header, and what a route changes on the way.
+//! Conditions on query, cookies and source, splits, and modifications of requests and responses.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use crate::key::Kind;
 use crate::lower::{refuse, variable};
 use crate::view::{Sink, View, text};
 
-const WORDS: Kind = Kind::Words("text");
+const TEXT: Kind = Kind::DescribedText("text");
 
 fn texts<'a>(
     sink: &mut Sink<'_>,
@@ -21,7 +21,7 @@ fn texts<'a>(
     let items = view.list(sink, key).unwrap_or_default();
     items
         .iter()
-        .filter_map(|item| text(sink, item, &WORDS))
+        .filter_map(|item| text(sink, item, &TEXT))
         .collect()
 }
 
@@ -36,10 +36,10 @@ pub(super) fn pairs(
         let (name, value) = text
             .split_once('=')
             .map_or((text, None), |(name, value)| (name, Some(value.to_owned())));
-        if name.is_empty() || !text.bytes().all(|octet| octet.is_ascii_graphic()) {
+        if name.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
             sink.push(
-                Diagnostic::new(Code::BadName, span, format!("no {key} is called so"))
-                    .cause("values are compared as they are sent, without decoding anything")
+                Diagnostic::new(Code::BadName, span, format!("invalid {key} condition"))
+                    .cause("values are compared without decoding")
                     .fix("write \"name\" or \"name=value\""),
             );
             continue;
@@ -74,7 +74,7 @@ pub(super) fn split(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Vec<(Str
             Some(part) => parts.push(part),
             None => sink.push(
                 Diagnostic::new(Code::WrongType, span, "expected \"POOL:WEIGHT\"")
-                    .fix("write a pool and a whole number up to 65535, for example \"blue:90\""),
+                    .fix("write a pool and an integer up to 65535, for example \"blue:90\""),
             ),
         }
     }
@@ -85,9 +85,9 @@ pub(super) fn split(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Vec<(Str
             Diagnostic::new(
                 Code::EmptyList,
                 &entry.item.span,
-                "this split leads nowhere",
+                "all weights of this split are 0",
             )
-            .fix("give one pool a weight above 0"),
+            .fix("set at least one weight above 0"),
         );
         return None;
     }
@@ -119,10 +119,10 @@ pub(super) fn edits(
             && view.get("pool").is_none()
             && view.get("split").is_none()
         {
-            let message = format!("`{key}` has no effect: no server sees this request");
+            let message = format!("`{key}` has no effect: the request is not sent to a server");
             sink.push(
                 Diagnostic::new(Code::NoEffect, &entry.key_span, message)
-                    .fix(format!("leave `{key}` out, or name a `pool`")),
+                    .fix(format!("remove `{key}`, or add a `pool`")),
             );
         }
     }
@@ -141,7 +141,7 @@ fn path(
         plain = plain.replace(&format!("{{{group}}}"), "");
     }
     let begins = text.starts_with('/') || text.starts_with("{path}");
-    let sent = |octet: u8| octet.is_ascii_graphic() && !b"{}?#".contains(&octet);
+    let sent = |byte: u8| byte.is_ascii_graphic() && !b"{}?#".contains(&byte);
     if begins && plain.bytes().all(sent) {
         return Some(text.to_owned());
     }
@@ -153,18 +153,18 @@ fn path(
         Diagnostic::new(
             Code::BadName,
             span,
-            format!("no path is `{}`", text.escape_debug()),
+            format!("invalid path `{}`", text.escape_debug()),
         )
         .cause(
-            "`{path}` is the request's, `{rest}` what stood behind the fixed beginning of `path`, `{1}` what the first group of \
-             `path_regex` found",
+            "`{path}` is the path of the request, `{rest}` the part after the fixed prefix of `path`, `{1}` the first \
+             group of `path_regex`",
         )
-        .fix("write a path such as \"/v2/{rest}\"; the query stays as it is"),
+        .fix("write a path such as \"/v2/{rest}\"; the query is kept"),
     );
     None
 }
 
-/// What belongs to a message's framing, or to the hop, is nobody's to change.
+/// Fields for message framing and hop-by-hop fields cannot be changed.
 const KEPT: [&str; 11] = [
     "connection",
     "content-length",
@@ -180,16 +180,16 @@ const KEPT: [&str; 11] = [
 ];
 
 fn name(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<String> {
-    let token = |octet: u8| octet.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&octet);
+    let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     let lower = text.to_ascii_lowercase();
     let own = KEPT.contains(&lower.as_str());
     if text.is_empty() || !text.bytes().all(token) || own {
         let message = if own {
-            format!("`{text}` is not to be changed here")
+            format!("`{text}` cannot be changed here")
         } else {
-            format!("no header field is called `{}`", text.escape_debug())
+            format!("invalid header field name `{}`", text.escape_debug())
         };
-        sink.push(Diagnostic::new(Code::BadName, span, message).fix("name another field"));
+        sink.push(Diagnostic::new(Code::BadName, span, message).fix("use another field"));
         return None;
     }
     Some(lower)
@@ -203,25 +203,30 @@ fn names(sink: &mut Sink<'_>, view: &View<'_, '_>, key: &'static str) -> Vec<Str
         .collect()
 }
 
-/// `"Name: value"`; the name as it is to be sent.
+/// Parses `"Name: value"`; the name keeps its case.
 fn fields(sink: &mut Sink<'_>, view: &View<'_, '_>, key: &'static str) -> Vec<(String, String)> {
     let mut fields = Vec::new();
     for (text, span) in texts(sink, view, key) {
         let Some((field, value)) = text.split_once(':') else {
             sink.push(
                 Diagnostic::new(Code::WrongType, span, "expected \"Name: value\"")
-                    .fix("write a colon behind the name"),
+                    .fix("add a colon after the name"),
             );
             continue;
         };
         let value = value.trim();
         if !value
             .bytes()
-            .all(|octet| octet == b' ' || octet.is_ascii_graphic())
+            .all(|byte| byte == b' ' || byte.is_ascii_graphic())
         {
             sink.push(
-                Diagnostic::new(Code::BadText, span, "this cannot stand in a header field")
-                    .fix("write visible ASCII"),
+                Diagnostic::new(
+                    Code::BadText,
+                    span,
+                    "the value contains characters that are not allowed in a header \
+                    field",
+                )
+                .fix("use printable ASCII characters"),
             );
             continue;
         }

@@ -1,13 +1,14 @@
-//! What a proxy service makes of answers: pages of one's own, and compression.
+//! Response settings of proxy services: error pages and compression.
 
 use super::*;
 use weir_model::Coding;
 
-/// A member of `error_pages`.
+/// An entry of `error_pages`.
 pub(crate) static ERROR_PAGE: Section = Section {
     path: "service.NAME.error_pages",
     page: "error-pages",
-    purpose: "A page for answers that Weir gives in a server's place. Files are read at start and at each `weir reload`.",
+    purpose: "Response bodies for errors that Weir generates itself. Files are read at start and at each `weir \
+              reload`.",
     example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \
               \"proxy\"\nprotocol = \"http\"\npool = \"web\"\nerror_pages = [{ status = \"502-504\", file = \
               \"/etc/weir/later.html\" }]\n",
@@ -16,17 +17,18 @@ pub(crate) static ERROR_PAGE: Section = Section {
             "status",
             Kind::Either(&Kind::StatusCodes, &Kind::Integer { min: 100, max: 599 }),
             Required,
-            "Statuses that it is for.",
+            "Status codes that the page applies to.",
             "status = \"502-504\"",
         )
         .known_as(&["code", "codes"]),
         Key::new(
             "file",
-            Kind::Words("the path of a file"),
+            Kind::DescribedText("the path of a file"),
             Required,
-            "The body, 64 KiB at most. Its name tells what it is: `.html`, `.json`, `.svg`, or else plain text; all in UTF-8. A \
-             file that begins with `HTTP/1.` is a whole response, as HAProxy's are: its content and `Content-Type` count. The content is \
-             sent as it is: no variables are replaced.",
+            "File with the response body, at most 64 KiB. The media type follows from the extension: `.html`, `.json` \
+             or `.svg`, otherwise plain text; always UTF-8. A file that begins with `HTTP/1.` is a complete response, \
+             as in HAProxy: its body and `Content-Type` are used. The body is sent unchanged; variables are not \
+             expanded.",
             "file = \"/etc/weir/later.html\"",
         )
         .known_as(&["path", "page"]),
@@ -45,23 +47,24 @@ fn codings() -> Choices {
 pub(crate) static COMPRESSION: Section = Section {
     path: "service.NAME.compression",
     page: "compression",
-    purpose: "Compression with a choice of your own.",
+    purpose: "Compression settings.",
     example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \
-              \"proxy\"\nprotocol = \"http\"\npool = \"web\"\ncompression = { codings = [\"gzip\"], types = [\"text/*\"] }\n",
+              \"proxy\"\nprotocol = \"http\"\npool = \"web\"\ncompression = { codings = [\"gzip\"], types = \
+              [\"text/*\"] }\n",
     keys: &[
         Key::new(
             "codings",
             Kind::List(&Kind::OneOf(codings)),
             Default("[\"zstd\", \"br\", \"gzip\"]"),
-            "What is made, in the order that decides where a client likes several as much.",
+            "Content codings to offer, in order of preference when a client accepts several equally.",
             "codings = [\"br\", \"gzip\"]",
         )
         .known_as(&["algo", "algorithms"]),
         Key::new(
             "types",
-            Kind::List(&Kind::Words("a media type, `*` at its end for any rest")),
+            Kind::List(&Kind::DescribedText("a media type, optionally ending in `*`")),
             Absent("text, JSON, JavaScript, XML, SVG, WebAssembly"),
-            "Media types that are compressed.",
+            "Media types to compress.",
             "types = [\"text/*\", \"application/json\"]",
         )
         .known_as(&["type", "gzip_types"]),
@@ -69,7 +72,7 @@ pub(crate) static COMPRESSION: Section = Section {
             "minimum",
             size((0, u32::MAX)),
             Default("1024"),
-            "Bodies of a known length below so many octets stay as they are.",
+            "Minimum body size in bytes. Smaller bodies of known length are not compressed.",
             "minimum = 256",
         )
         .known_as(&["gzip_min_length", "min_length", "minsize"]),

@@ -1,35 +1,35 @@
-//! Lists that an earlier build remembered, when an entry could hold everything that a server of the configuration may.
+//! Converts lists stored by earlier versions, in which an entry could have any key of a server.
 
 use serde_json::{Map, Value};
 
 use super::{MEMBER_KEYS, members};
 
-/// A remembered list as this build takes it.
+/// A converted list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Former {
-    /// The list, which [`members`] accepts; empty where nothing of it could be used.
+pub struct MigratedMembers {
+    /// The list in a form that [`members`] accepts; empty if nothing is usable.
     pub text: String,
-    /// Addresses of servers that lost their own check. They stay, with the pool's.
+    /// Addresses of servers whose own check was removed; the pool's check applies to them.
     pub unchecked: Vec<String>,
-    /// Addresses of servers that are left out, because they had another key that is not allowed.
+    /// Addresses of servers that were removed because they had a key that is no longer allowed.
     pub removed: Vec<String>,
-    /// Nothing of it could be used.
+    /// Nothing of the list is usable.
     pub unusable: bool,
 }
 
-/// The list without what a list may not hold any more.
+/// Removes keys that are no longer allowed from a list.
 ///
-/// A server with a check of its own stays without it, so that an upgrade takes no server from a pool; what the check was to run
-/// or to read is forgotten. A server with `forward`, `tunnel` or `backup` is left out: without that key it would get packets that
-/// it cannot take.
-pub fn former_members(text: &str) -> Former {
+/// A server with its own check is kept without it, so that an upgrade removes no server from a pool; the program or
+/// file of the check is dropped. A server with `forward`, `tunnel` or `backup` is removed: without that key it would
+/// get packets that it cannot process.
+pub fn migrate_members(text: &str) -> MigratedMembers {
     if members(text).is_ok() {
-        return Former {
+        return MigratedMembers {
             text: text.to_owned(),
-            ..Former::default()
+            ..MigratedMembers::default()
         };
     }
-    let mut former = Former::default();
+    let mut migrated = MigratedMembers::default();
     let list = match serde_json::from_str(text) {
         Ok(Value::Array(list)) => list,
         Ok(Value::Object(mut table)) => match table.remove("servers") {
@@ -41,21 +41,21 @@ pub fn former_members(text: &str) -> Former {
     let had = !list.is_empty();
     let kept: Vec<Value> = list
         .into_iter()
-        .filter_map(|entry| former.entry(entry))
+        .filter_map(|entry| migrated.entry(entry))
         .collect();
     let kept = Value::from(kept).to_string();
     if had && members(&kept).is_ok() {
-        former.text = kept;
-        return former;
+        migrated.text = kept;
+        return migrated;
     }
-    Former {
+    MigratedMembers {
         unusable: true,
-        ..Former::default()
+        ..MigratedMembers::default()
     }
 }
 
-impl Former {
-    /// `None` = it is left out.
+impl MigratedMembers {
+    /// `None` = the entry is removed.
     fn entry(&mut self, entry: Value) -> Option<Value> {
         let Value::Object(mut table) = entry else {
             return Some(entry);
@@ -77,7 +77,7 @@ impl Former {
     }
 }
 
-/// The address, if it is one: it is shown to the operator, and a text that is none is not.
+/// The address, if valid: it is shown to the operator, unlike invalid text.
 fn address(table: &Map<String, Value>) -> Option<String> {
     let text = table.get("address")?.as_str()?;
     crate::address::server(text).ok()?;
@@ -89,56 +89,57 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_remembered_check_is_forgotten_and_its_server_stays() {
+    fn migration_removes_inline_check_and_keeps_server() {
         let script = r#"{"kind": "script", "command": ["/bin/sh", "-c", "id"], "user": "root"}"#;
         for list in [
             format!(
                 "[\"10.0.0.1\", {{\"address\": \"10.0.0.2:80\", \"weight\": 3, \"check\": {script}}}]"
             ),
             format!(
-                "{{\"servers\": [\"10.0.0.1\", {{\"address\": \"10.0.0.2:80\", \"weight\": 3, \"check\": [{script}]}}]}}"
+                "{{\"servers\": [\"10.0.0.1\", {{\"address\": \"10.0.0.2:80\", \"weight\": 3, \"check\": \
+                 [{script}]}}]}}"
             ),
         ] {
-            let former = former_members(&list);
-            assert_eq!(former.unchecked, ["10.0.0.2:80"], "{list}");
-            assert!(former.removed.is_empty() && !former.unusable);
-            assert!(!former.text.contains("script"), "{}", former.text);
-            let members = members(&former.text).unwrap();
+            let migrated = migrate_members(&list);
+            assert_eq!(migrated.unchecked, ["10.0.0.2:80"], "{list}");
+            assert!(migrated.removed.is_empty() && !migrated.unusable);
+            assert!(!migrated.text.contains("script"), "{}", migrated.text);
+            let members = members(&migrated.text).unwrap();
             assert_eq!((members.len(), members[1].server.weight), (2, 3));
             assert!(members.iter().all(|member| member.checks.is_none()));
         }
     }
 
     #[test]
-    fn a_server_that_needs_another_key_is_left_out() {
+    fn migration_removes_server_with_disallowed_key() {
         let list = r#"["10.0.0.1", {"address": "10.0.0.2", "forward": "tunnel"}]"#;
-        let former = former_members(list);
-        assert_eq!(former.removed, ["10.0.0.2"]);
-        assert_eq!(members(&former.text).unwrap().len(), 1);
+        let migrated = migrate_members(list);
+        assert_eq!(migrated.removed, ["10.0.0.2"]);
+        assert_eq!(members(&migrated.text).unwrap().len(), 1);
     }
 
     #[test]
-    fn an_allowed_list_stays_as_it_is() {
+    fn migration_keeps_valid_list() {
         for list in [
             "",
             "10.0.0.1 weight=3\n",
             r#"[{"address": "10.0.0.1", "check": "site"}]"#,
         ] {
-            let former = former_members(list);
-            assert_eq!((former.text.as_str(), former.unusable), (list, false));
+            let migrated = migrate_members(list);
+            assert_eq!((migrated.text.as_str(), migrated.unusable), (list, false));
         }
     }
 
     #[test]
-    fn nothing_of_what_is_no_list_is_used() {
+    fn migration_rejects_invalid_list() {
         for list in [
             "root:*:1::",
             "[1]",
             "{}",
             r#"[{"address": "x", "check": {}}, 1]"#,
         ] {
-            let former = former_members(list);
-            assert!(former.unusable && former.text.is_empty(), "{list}");
+            let migrated = migrate_members(list);
+            assert!(migrated.unusable && migrated.text.is_empty(), "{list}");
         }
     }
 }

@@ -42,9 +42,9 @@ fn error_page(sink: &mut Sink<'_>, item: &Item<'_>, table: &Table<'_>) -> Option
     let (file, span) = view.text(sink, "file")?;
     if !file.starts_with('/') || file.contains('\0') {
         sink.push(
-            Diagnostic::new(Code::BadText, span, "`file` is no absolute path")
-                .cause("the daemon's own directory is nobody's choice")
-                .fix("write it from the root, as in \"/etc/weir/sorry.html\""),
+            Diagnostic::new(Code::BadText, span, "`file` must be an absolute path")
+                .cause("the daemon's working directory is not defined")
+                .fix("write an absolute path, as in \"/etc/weir/sorry.html\""),
         );
         return None;
     }
@@ -76,16 +76,16 @@ fn codings(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Vec<Coding>> {
     let Kind::List(kind) = kind else { return None };
     let mut codings = Vec::new();
     for item in items {
-        let Some(word) = crate::view::word(sink, item, kind) else {
+        let Some(keyword) = crate::view::keyword(sink, item, kind) else {
             continue;
         };
         let coding = Coding::ALL
             .into_iter()
-            .find(|coding| coding.as_str() == word);
+            .find(|coding| coding.as_str() == keyword);
         codings.extend(coding.filter(|coding| !codings.contains(coding)));
     }
     if items.is_empty() {
-        nothing(sink, view, "codings");
+        report_empty_list(sink, view, "codings");
     }
     Some(codings)
 }
@@ -94,13 +94,13 @@ fn types(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Vec<String>> {
     let items = view.list(sink, "types")?;
     let mut types = Vec::new();
     for item in items {
-        let Some((kind, span)) = text(sink, item, &Kind::Words("a media type")) else {
+        let Some((kind, span)) = text(sink, item, &Kind::DescribedText("a media type")) else {
             continue;
         };
-        let octets = kind.strip_suffix('*').unwrap_or(kind);
-        let token = |octet: u8| octet.is_ascii_alphanumeric() || b"!#$&-^_.+/".contains(&octet);
-        if !kind.contains('/') || !octets.bytes().all(token) {
-            let message = format!("no media type is called `{}`", kind.escape_debug());
+        let bytes = kind.strip_suffix('*').unwrap_or(kind);
+        let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$&-^_.+/".contains(&byte);
+        if !kind.contains('/') || !bytes.bytes().all(token) {
+            let message = format!("invalid media type `{}`", kind.escape_debug());
             sink.push(
                 Diagnostic::new(Code::BadText, span, message)
                     .fix("write \"text/html\", or \"text/*\""),
@@ -110,20 +110,20 @@ fn types(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Vec<String>> {
         types.push(kind.to_ascii_lowercase());
     }
     if items.is_empty() {
-        nothing(sink, view, "types");
+        report_empty_list(sink, view, "types");
     }
     Some(types)
 }
 
-fn nothing(sink: &mut Sink<'_>, view: &View<'_, '_>, key: &str) {
+fn report_empty_list(sink: &mut Sink<'_>, view: &View<'_, '_>, key: &str) {
     if let Some((entry, _)) = view.get(key) {
         sink.push(
             Diagnostic::new(
                 Code::EmptyList,
                 &entry.item.span,
-                "nothing would be compressed",
+                "the list is empty, so nothing would be compressed",
             )
-            .fix("name one, or write compression = false"),
+            .fix("add an entry, or write compression = false"),
         );
     }
 }
