@@ -1,4 +1,4 @@
-//! `-L -c`: one line a connection.
+//! `-L -c`: one line per connection.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ use crate::{Columns, Names, Protocol};
 /// A connection, or a persistence template.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Connection {
-    /// Transport protocol; `None` = a template of a mark.
+    /// Transport protocol; `None` = a template of a firewall mark.
     pub protocol: Option<Protocol>,
     /// Seconds until it expires.
     pub expires_s: u64,
@@ -25,7 +25,7 @@ pub struct Connection {
     pub server: (IpAddr, u16),
 }
 
-/// The list with its titles; engines have no columns of their own, as there is none.
+/// Formats the list with its titles. Engines have no columns, because there are none.
 pub fn connections(rows: &[Connection], columns: Columns, names: &dyn Names) -> String {
     let names = (!columns.numeric).then_some(names);
     let mut text = "IPVS connection entries\npro expire ".to_owned();

@@ -1,9 +1,9 @@
-//! Rates as the kernel estimates them (ip_vs_est.c): every two seconds a quarter of the way to the rate of these two
-//! seconds, in fixed point.
+//! Rate estimation as in the kernel (ip_vs_est.c): every two seconds the average moves a quarter of the way to the
+//! rate of the last two seconds, in fixed point.
 
 use crate::{Counters, Rates};
 
-/// One estimated number.
+/// One estimated rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Estimate {
     last: u64,
@@ -13,7 +13,7 @@ pub struct Estimate {
 
 impl Estimate {
     fn step(&mut self, now: u64, scale: u32) {
-        // Over two seconds, hence one bit less.
+        // Counted over two seconds, hence one bit less.
         let rate = now.saturating_sub(self.last) << (scale - 1);
         self.last = now;
         let change = (rate.cast_signed() - self.average.cast_signed()) >> 2;
@@ -25,7 +25,7 @@ impl Estimate {
     }
 }
 
-/// Bits behind the point of connections and packets, and of bytes.
+/// Fractional bits for connections and packets, and for bytes.
 const FINE: u32 = 10;
 const COARSE: u32 = 5;
 
@@ -38,13 +38,13 @@ pub struct Estimator {
 const SCALES: [u32; 5] = [FINE, FINE, FINE, COARSE, COARSE];
 
 impl Estimator {
-    /// Begins with totals that were counted before.
+    /// Starts from existing totals.
     pub fn new(totals: Counters) -> Self {
         let numbers = columns(totals).map(|last| Estimate { last, average: 0 });
         Self { numbers }
     }
 
-    /// Two seconds have passed.
+    /// Updates the estimate; call every two seconds.
     pub fn step(&mut self, totals: Counters) {
         let steps = self.numbers.iter_mut().zip(columns(totals)).zip(SCALES);
         for ((number, total), scale) in steps {
@@ -52,7 +52,7 @@ impl Estimator {
         }
     }
 
-    /// The rates now.
+    /// Returns the current rates.
     pub fn rates(&self) -> Rates {
         let [connections, packets_in, packets_out, bytes_in, bytes_out] =
             std::array::from_fn(|at| self.numbers[at].per_second(SCALES[at]));
@@ -65,7 +65,7 @@ impl Estimator {
         }
     }
 
-    /// Forgets the average, as `-Z` does.
+    /// Resets the average, as `-Z` does.
     pub fn zero(&mut self) {
         for number in &mut self.numbers {
             number.average = 0;
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_steady_rate_is_reached_from_below_and_forgotten_from_above() {
+    fn estimate_converges_to_steady_rate_and_decays() {
         let mut totals = Counters::default();
         let mut estimator = Estimator::new(totals);
         let mut seen = Vec::new();
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn totals_from_before_are_no_rate() {
+    fn existing_totals_are_not_a_rate() {
         let totals = Counters {
             packets_in: 1 << 60,
             ..Counters::default()

@@ -1,4 +1,4 @@
-//! Lines of listings, column by column.
+//! Formats the lines of listings, column by column.
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
@@ -8,13 +8,13 @@ use crate::{
     ServiceKey, Tunnel, TunnelKind,
 };
 
-/// Bytes of an address with its port that the tool keeps.
+/// Maximum bytes of an address with its port.
 const ENDPOINT_BYTES: usize = 59;
-/// Bytes of a service and of a server, IPv4 only.
+/// Width of a service and of a server, IPv4 only.
 const SERVICE_BYTES: usize = 33;
 const SERVER_BYTES: usize = 28;
 
-/// How cells are written.
+/// How cells are formatted.
 pub(crate) struct Cells<'a> {
     columns: Columns,
     protocol: Option<Protocol>,
@@ -30,7 +30,7 @@ impl<'a> Cells<'a> {
         }
     }
 
-    /// Address and port, by name unless numbers are asked for.
+    /// Address and port, by name unless numbers were requested.
     pub(crate) fn endpoint(&self, address: IpAddr, port: u16) -> String {
         let names = (!self.columns.numeric).then_some(self.names);
         endpoint(address, port, self.protocol, names)
@@ -69,20 +69,20 @@ const fn in_columns(values: Counters) -> [u64; 5] {
     ]
 }
 
-/// Address and port as a listing has them; `names` = `None` for numbers.
+/// Address and port in a listing; `names` = `None` for numbers.
 pub(crate) fn endpoint(
     address: IpAddr,
     port: u16,
     protocol: Option<Protocol>,
     names: Option<&dyn Names>,
 ) -> String {
-    let mut text = whole_endpoint(address, port, protocol, names);
-    cut(&mut text, ENDPOINT_BYTES);
+    let mut text = full_endpoint(address, port, protocol, names);
+    truncate(&mut text, ENDPOINT_BYTES);
     text
 }
 
-/// Address and port of any length, so that they can be read again.
-pub(crate) fn whole_endpoint(
+/// Address and port at full length, so that they can be parsed again.
+pub(crate) fn full_endpoint(
     address: IpAddr,
     port: u16,
     protocol: Option<Protocol>,
@@ -100,11 +100,11 @@ pub(crate) fn whole_endpoint(
     }
 }
 
-fn cut(text: &mut String, bytes: usize) {
+fn truncate(text: &mut String, bytes: usize) {
     text.truncate(text.floor_char_boundary(bytes));
 }
 
-/// The lines above a listing.
+/// The header lines of a listing.
 pub(crate) fn titles(columns: Columns) -> String {
     const FIRST: &str = "Prot LocalAddress:Port";
     const SECOND: &str = "  -> RemoteAddress:Port";
@@ -182,14 +182,14 @@ fn title(listed: &ListedService, cells: &Cells<'_>) -> String {
             }
             let mut title = format!("{:<4} {endpoint}", protocol.title());
             if address.is_ipv4() {
-                cut(&mut title, SERVICE_BYTES);
+                truncate(&mut title, SERVICE_BYTES);
             }
             title
         }
     }
 }
 
-/// Scheduler flags by the names that they have under the service's scheduler.
+/// Scheduler flags, by their names for the service's scheduler.
 pub(crate) fn flags(service: &Service) -> String {
     let names: [&str; 3] = match service.scheduler.as_str() {
         "sh" => ["sh-fallback", "sh-port", ""],
@@ -204,7 +204,7 @@ pub(crate) fn flags(service: &Service) -> String {
     set.map(|(name, _)| name).collect::<Vec<_>>().join(",")
 }
 
-/// The mask of persistence, unless it is that of single clients.
+/// The persistence mask, unless it covers single clients.
 pub(crate) fn mask(mask: Mask) -> Option<String> {
     match mask {
         Mask::V4(u32::MAX) | Mask::V6(128) => None,
@@ -218,7 +218,7 @@ pub(crate) fn server_line(text: &mut String, listed: &ListedServer, cells: &Cell
     let server = &listed.server;
     let mut name = cells.endpoint(server.key.address, server.key.port);
     if server.key.address.is_ipv4() {
-        cut(&mut name, SERVER_BYTES);
+        truncate(&mut name, SERVER_BYTES);
     }
     let _ = write!(text, "  -> {name:<28}");
     let columns = cells.columns;

@@ -1,4 +1,4 @@
-//! From a saved table to weir.toml.
+//! Converts a saved table to weir.toml.
 
 use std::fmt::Write as _;
 
@@ -9,25 +9,25 @@ use crate::{
     Command, Edit, Names, Protocol, Refusal, ServiceKey, Table, Timeouts, lower, parse, words,
 };
 
-/// A configuration, and what has no place in it.
+/// An imported configuration, and notes about what was not imported.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Imported {
     /// The text of weir.toml.
     pub toml: String,
-    /// One line for each line that was not carried over, or not wholly.
+    /// One note per line that was not imported, or only partly.
     pub notes: Vec<String>,
-    /// Those of the notes whose lines clients or servers see something of.
+    /// The notes about lines with an effect on clients or servers.
     pub losses: Vec<String>,
 }
 
 impl Imported {
-    fn lose(&mut self, note: String) {
+    fn add_loss(&mut self, note: String) {
         self.losses.push(note.clone());
         self.notes.push(note);
     }
 }
 
-/// Reads lines as `ipvsadm -S` prints them. Lines that begin with `#` are skipped.
+/// Imports the output of `ipvsadm -S`. Lines that begin with `#` are skipped.
 pub fn import(text: &str, names: &dyn Names) -> Imported {
     let mut imported = Imported::default();
     let mut table = Table::default();
@@ -40,32 +40,32 @@ pub fn import(text: &str, names: &dyn Names) -> Imported {
         if arguments.is_empty() {
             continue;
         }
-        let said = |why: &str| format!("line {}: {}: {why}", at + 1, line.trim());
+        let note_of = |why: &str| format!("line {}: {}: {why}", at + 1, line.trim());
         match parse("ipvsadm", &arguments, names) {
             Ok(Command::Edit(Edit::Zero(_))) => {
-                let note = said("counters are no part of a file");
+                let note = note_of("weir.toml holds no counters");
                 imported.notes.push(note);
             }
             Ok(Command::Edit(edit)) => {
-                if let Err(why) = carry(&mut table, &mut timeouts, &edit) {
-                    imported.lose(said(&why));
+                if let Err(why) = apply_edit(&mut table, &mut timeouts, &edit) {
+                    imported.add_loss(note_of(&why));
                 }
             }
-            Ok(_) => imported.notes.push(said("changes nothing")),
-            Err(exit) => imported.lose(said(exit.stderr.trim_end())),
+            Ok(_) => imported.notes.push(note_of("no effect on weir.toml")),
+            Err(exit) => imported.add_loss(note_of(exit.stderr.trim_end())),
         }
     }
     write_timeouts(&mut imported.toml, timeouts);
-    // The oldest first: file order is the order of adding.
+    // The oldest first: the order of the file is the order of adding.
     for entry in table.services().iter().rev() {
         let Some((service, mut pool)) = lower(entry) else {
             continue;
         };
-        let name = plain(&service.name);
+        let name = config_name(&service.name);
         if let Some(divisor) = scale(&mut pool) {
-            let most = weir_model::MAX_WEIGHT;
+            let max = weir_model::MAX_WEIGHT;
             let note =
-                format!("weights are divided by {divisor}: those of a file are at most {most}");
+                format!("weights were divided by {divisor}: the maximum in weir.toml is {max}");
             imported.notes.push(format!("{name}: {note}"));
         }
         if entry.service.scheduler == NO_SCHEDULER {
@@ -81,7 +81,8 @@ pub fn import(text: &str, names: &dyn Names) -> Imported {
     imported
 }
 
-/// Brings the kernel's weights into a file's range, in proportion; what they are divided by, where they have to be.
+/// Scales the kernel's weights to the range of weir.toml, in proportion; returns the divisor if scaling was
+/// necessary.
 fn scale(pool: &mut Pool) -> Option<u32> {
     let greatest = pool.servers.iter().map(|server| server.weight).max()?;
     let divisor = greatest.div_ceil(weir_model::MAX_WEIGHT);
@@ -89,24 +90,16 @@ fn scale(pool: &mut Pool) -> Option<u32> {
         return None;
     }
     for server in &mut pool.servers {
-        // A small share stays one: 0 would quiesce the server.
+        // A small share is rounded up: 0 would quiesce the server.
         server.weight = server.weight.div_ceil(divisor);
     }
     Some(divisor)
 }
 
-/// Takes an edit into the table, or says why it has no place in a file.
-fn carry(table: &mut Table, timeouts: &mut Timeouts, edit: &Edit) -> Result<(), String> {
+/// Applies an edit to the table, or returns why weir.toml has no equivalent.
+fn apply_edit(table: &mut Table, timeouts: &mut Timeouts, edit: &Edit) -> Result<(), String> {
     if let Edit::Timeouts(new) = edit {
-        for (timeout, seconds) in [
-            (&mut timeouts.tcp_s, new.tcp_s),
-            (&mut timeouts.tcp_fin_s, new.tcp_fin_s),
-            (&mut timeouts.udp_s, new.udp_s),
-        ] {
-            if seconds != 0 {
-                *timeout = seconds;
-            }
-        }
+        timeouts.update(new);
         return Ok(());
     }
     if let Some(ServiceKey::Address {
@@ -114,25 +107,25 @@ fn carry(table: &mut Table, timeouts: &mut Timeouts, edit: &Edit) -> Result<(), 
         ..
     }) = edit.key()
     {
-        return Err("SCTP is not balanced".to_owned());
+        return Err("Weir does not balance SCTP".to_owned());
     }
     let applied = table.apply(edit);
     applied.map_err(|errno| Refusal::from(errno).message(edit).to_owned())
 }
 
-/// A name that a file may have: `tcp-192.0.2.10-80`.
-fn plain(name: &str) -> String {
+/// Converts to a name that is valid in weir.toml: `tcp-192.0.2.10-80`.
+fn config_name(name: &str) -> String {
     let name = name.strip_prefix("ipvsadm:").unwrap_or(name);
     let kept = |c: char| c.is_ascii_alphanumeric() || c == '.';
-    let mut plain = String::new();
+    let mut config_name = String::new();
     for c in name.replace('*', "any").chars() {
         match c {
-            c if kept(c) => plain.push(c),
+            c if kept(c) => config_name.push(c),
             '[' | ']' => {}
-            _ => plain.push('-'),
+            _ => config_name.push('-'),
         }
     }
-    plain
+    config_name
 }
 
 fn write_timeouts(text: &mut String, timeouts: Timeouts) {
@@ -242,15 +235,15 @@ fn write_service(text: &mut String, name: &str, service: &Service) {
     }
 }
 
-/// The method of most servers, the first of equals; without servers the tool's own default.
+/// The most common method, or the first of several; ipvsadm's default without servers.
 pub(crate) fn common_forward(pool: &Pool) -> Forward {
     let count = |forward: Forward| {
         let same = |server: &&Server| server.forward == Some(forward);
         pool.servers.iter().filter(same).count()
     };
     let order = [Forward::Direct, Forward::Nat, Forward::Tunnel];
-    let most = order.into_iter().map(count).max().unwrap_or(0);
-    let found = order.into_iter().find(|forward| count(*forward) == most);
+    let max = order.into_iter().map(count).max().unwrap_or(0);
+    let found = order.into_iter().find(|forward| count(*forward) == max);
     found.unwrap_or(Forward::Direct)
 }
 
@@ -260,7 +253,7 @@ mod tests {
     use crate::Numeric;
 
     #[test]
-    fn weights_above_a_files_keep_their_proportion() {
+    fn large_weights_are_scaled_proportionally() {
         let line = |last: u8, weight: u32| {
             format!("-a -t 192.0.2.10:80 -r 10.0.0.{last}:80 -g -w {weight}\n")
         };
@@ -272,7 +265,7 @@ mod tests {
         let imported = import(&text, &Numeric);
         assert_eq!(
             imported.notes,
-            ["tcp-192.0.2.10-80: weights are divided by 2: those of a file are at most 65535"]
+            ["tcp-192.0.2.10-80: weights were divided by 2: the maximum in weir.toml is 65535"]
         );
         for (last, weight) in [(1, 65_535), (2, 32_768), (3, 1), (4, 0)] {
             let server = format!("address = \"10.0.0.{last}\", weight = {weight} ");

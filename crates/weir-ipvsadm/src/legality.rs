@@ -1,9 +1,9 @@
-//! Which options a command and a tunnel type may, must and must not have.
+//! Options that a command or a tunnel type allows, requires and forbids.
 
 use crate::TunnelKind;
 use crate::parse::Exit;
 
-/// An option as messages name it; the order decides which of several mistakes is told.
+/// An option, as named in messages; the order decides which of several errors is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Opt {
     Numeric,
@@ -94,12 +94,12 @@ impl Opt {
     }
 }
 
-/// The options of a command line.
+/// The options given on a command line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Given(u64);
 
 impl Given {
-    /// Enters one.
+    /// Adds an option; an option may be given only once.
     pub(crate) fn set(&mut self, option: Opt) -> Result<(), Exit> {
         if self.has(option) {
             let name = option.name();
@@ -109,33 +109,33 @@ impl Given {
         Ok(())
     }
 
-    /// Whether it is among them.
+    /// Returns whether the option was given.
     pub(crate) const fn has(self, option: Opt) -> bool {
         self.0 >> option as u64 & 1 == 1
     }
 
-    /// Whether one of several is.
+    /// Returns whether one of the options was given.
     pub(crate) fn any(self, options: &[Opt]) -> bool {
         options.iter().any(|option| self.has(*option))
     }
 }
 
-/// What a command, or a tunnel type, makes of options; what is in none of the lists is illegal.
+/// The option rules of a command or a tunnel type; options in none of the lists are illegal.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rule {
     /// Its name in messages.
     name: &'static str,
     /// `command` or `tunnel type`.
     what: &'static str,
-    needed: &'static [Opt],
+    required: &'static [Opt],
     /// At most one of these.
     one_of: &'static [Opt],
     optional: &'static [Opt],
-    /// What it has a word about; `None` = everything.
-    about: Option<&'static [Opt]>,
+    /// The options that it restricts; `None` = all.
+    restricts: Option<&'static [Opt]>,
 }
 
-/// The commands, as the tables of legal options tell them apart.
+/// Commands, as distinguished by the option rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verb {
     Add,
@@ -154,14 +154,14 @@ pub(crate) enum Verb {
     Zero,
 }
 
-const fn command(name: &'static str, needed: &'static [Opt], optional: &'static [Opt]) -> Rule {
+const fn command(name: &'static str, required: &'static [Opt], optional: &'static [Opt]) -> Rule {
     Rule {
         name,
         what: "command",
-        needed,
+        required,
         one_of: &[],
         optional,
-        about: None,
+        restricts: None,
     }
 }
 
@@ -186,7 +186,7 @@ const SERVER_OPTIONS: &[Opt] = &[
 ];
 
 impl Verb {
-    /// Its word about options.
+    /// Returns its option rules.
     pub(crate) const fn rule(self) -> Rule {
         match self {
             Self::Add => command("add-service", &[Service], SERVICE_OPTIONS),
@@ -229,10 +229,10 @@ impl Verb {
 }
 
 impl Rule {
-    /// What a kind of tunnel says of the options of tunnels.
+    /// Returns the tunnel options allowed by a tunnel type.
     pub(crate) const fn of_tunnel(kind: TunnelKind) -> Self {
-        const ABOUT: &[Opt] = &[TunnelPort, TunnelNoChecksum, TunnelChecksum, TunnelRemote];
-        let (needed, one_of): (&'static [Opt], &'static [Opt]) = match kind {
+        const RESTRICTED: &[Opt] = &[TunnelPort, TunnelNoChecksum, TunnelChecksum, TunnelRemote];
+        let (required, one_of): (&'static [Opt], &'static [Opt]) = match kind {
             TunnelKind::Ipip => (&[], &[]),
             TunnelKind::Gue => (
                 &[TunnelPort],
@@ -243,30 +243,33 @@ impl Rule {
         Self {
             name: kind.as_str(),
             what: "tunnel type",
-            needed,
+            required,
             one_of,
             optional: &[],
-            about: Some(ABOUT),
+            restricts: Some(RESTRICTED),
         }
     }
 }
 
 impl Rule {
-    /// Holds a command line against it.
+    /// Checks a command line against the rules.
     pub(crate) fn check(&self, given: Given) -> Result<(), Exit> {
         let Self { name, what, .. } = self;
         let mut first: Option<Opt> = None;
-        let concerned = |option: &Opt| self.about.is_none_or(|about| about.contains(option));
+        let is_restricted = |option: &Opt| {
+            self.restricts
+                .is_none_or(|restricts| restricts.contains(option))
+        };
         for option in Opt::NAMES
             .map(|(option, _)| option)
             .iter()
-            .filter(|o| concerned(o))
+            .filter(|o| is_restricted(o))
         {
-            let said = option.name();
-            if self.needed.contains(option) {
+            let option_name = option.name();
+            if self.required.contains(option) {
                 if !given.has(*option) {
                     return Err(Exit::fail(format!(
-                        "You need to supply the '{said}' option for the '{name}' {what}"
+                        "You need to supply the '{option_name}' option for the '{name}' {what}"
                     )));
                 }
             } else if !given.has(*option) {
@@ -274,13 +277,13 @@ impl Rule {
                 if let Some(first) = first {
                     let first = first.name();
                     return Err(Exit::fail(format!(
-                        "The option '{said}' conflicts with the '{first}' option in the '{name}' {what}"
+                        "The option '{option_name}' conflicts with the '{first}' option in the '{name}' {what}"
                     )));
                 }
                 first = Some(*option);
             } else if !self.optional.contains(option) {
                 return Err(Exit::fail(format!(
-                    "Illegal '{said}' option with the '{name}' {what}"
+                    "Illegal '{option_name}' option with the '{name}' {what}"
                 )));
             }
         }
@@ -293,7 +296,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_stand_in_the_order_of_their_options() {
+    fn names_are_in_option_order() {
         for (at, (option, _)) in Opt::NAMES.iter().enumerate() {
             assert_eq!(*option as usize, at);
         }

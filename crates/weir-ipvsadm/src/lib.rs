@@ -1,12 +1,12 @@
-//! ipvsadm's language, as values: command lines, their checks and messages, the table that they edit, its listings.
+//! ipvsadm's language as values: command lines, their checks and messages, the table that they edit, and listings.
 //!
-//! What ipvsadm 1.31 does between its arguments and the kernel is [`parse()`]; what the kernel's control plane does with the
-//! answer is [`Table`]; what comes back to the terminal is [`Listing`] and [`Connection`]. Names of hosts and ports are
-//! asked of a [`Names`], so that nothing here reads a file or the network. The crate refuses to know where a table is kept,
-//! how it comes into force, and who counts.
+//! [`parse()`] is what ipvsadm 1.31 does between its arguments and the kernel; [`Table`] is what the kernel's control
+//! plane does with the result; [`Listing`] and [`Connection`] are the output. Host and port names are looked up
+//! through [`Names`], so that nothing here reads a file or the network. The crate does not store the table, apply it
+//! to the data plane, or count packets.
 //!
-//! Every message and format is the tool's, to the byte (ipvsadm.c, libipvs.c of ipvsadm 1.31, popt 1.19). Where Weir
-//! differs on purpose, `docs/manual/ipvsadm.md` says so.
+//! Every message and format matches the tool byte for byte (ipvsadm.c, libipvs.c of ipvsadm 1.31, popt 1.19).
+//! `docs/manual/ipvsadm.md` lists intentional differences.
 
 mod connection;
 mod estimate;

@@ -1,11 +1,11 @@
-//! What a listing shows, and how its lines are put together.
+//! The content of a listing, and how its lines are assembled.
 
 use serde::{Deserialize, Serialize};
 
 use crate::format::{Cells, server_line, service_line, titles};
 use crate::{Names, Protocol, Server, Service, ServiceKey, TableService, Timeouts, sort};
 
-/// Which columns, and how numbers and names are written.
+/// Columns, and the format of numbers and names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Columns {
     /// `-n`.
@@ -14,7 +14,7 @@ pub struct Columns {
     pub exact: bool,
     /// `--nosort`.
     pub nosort: bool,
-    /// `--stats`; of several the first in this order counts.
+    /// `--stats`; if several of these are given, the first in this order applies.
     pub stats: bool,
     /// `--rate`.
     pub rate: bool,
@@ -26,22 +26,22 @@ pub struct Columns {
     pub tunnel: bool,
 }
 
-/// Totals, of 64 bits throughout.
+/// Totals, 64 bits each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counters {
     /// Connections.
     pub connections: u64,
     /// Packets from clients.
     pub packets_in: u64,
-    /// Packets to clients, where they pass here.
+    /// Packets to clients, if they pass through here.
     pub packets_out: u64,
     /// Bytes from clients.
     pub bytes_in: u64,
-    /// Bytes to clients, where they pass here.
+    /// Bytes to clients, if they pass through here.
     pub bytes_out: u64,
 }
 
-/// Per second.
+/// Rates per second.
 pub type Rates = Counters;
 
 /// One server in a listing.
@@ -66,7 +66,7 @@ pub struct ListedServer {
 pub struct ListedService {
     /// The service.
     pub service: Service,
-    /// The last port of a range, which only the file can have.
+    /// The last port of a range, which only services of weir.toml have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_port: Option<u16>,
     /// Totals.
@@ -77,10 +77,10 @@ pub struct ListedService {
     pub servers: Vec<ListedServer>,
 }
 
-/// All services of both origins.
+/// All services, of ipvsadm and of weir.toml.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listing {
-    /// Places for connections.
+    /// Maximum number of connections.
     pub size: u64,
     /// The services, the newest first.
     pub services: Vec<ListedService>,
@@ -97,7 +97,7 @@ impl Listing {
         text
     }
 
-    /// `-L` of one service; `None` when there is none of that key.
+    /// `-L` of one service; `None` = no such service.
     pub fn one(&self, key: &ServiceKey, columns: Columns, names: &dyn Names) -> Option<String> {
         let is =
             |service: &&ListedService| service.service.key == *key && service.last_port.is_none();
@@ -107,15 +107,15 @@ impl Listing {
         Some(text)
     }
 
-    /// Whether `-L` of that service, or of all, shows one whose packets are not balanced.
+    /// Returns whether `-L` of that service, or of all, lists a service that Weir does not balance.
     pub fn has_sctp(&self, key: Option<&ServiceKey>) -> bool {
         let mut services = self.services.iter().map(|listed| &listed.service.key);
         services
             .any(|one| key.is_none_or(|key| key == one) && one.protocol() == Some(Protocol::Sctp))
     }
 
-    /// `-S`: the command lines that make the table again. Port ranges and methods that ipvsadm has no words for are left
-    /// out.
+    /// `-S`: the command lines that recreate the table. Port ranges and methods that ipvsadm does not support are
+    /// left out.
     pub fn save(&self, numeric: bool, names: &dyn Names) -> String {
         let mut text = String::new();
         for listed in self.in_order(false) {

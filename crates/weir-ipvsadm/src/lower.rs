@@ -1,7 +1,7 @@
-//! From ipvsadm's table to what the data plane shall do.
+//! Converts ipvsadm's table to the desired state of the data plane.
 //!
-//! Each service becomes one of the same key with a pool of its own, which behaves as the kernel does. SCTP services stay in
-//! the table: packets of theirs are not balanced.
+//! Each service becomes a service with the same key and a separate pool, and behaves as in the kernel. SCTP services
+//! stay in the table, but their packets are not balanced.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -47,7 +47,7 @@ pub fn server_name(key: &crate::ServerKey) -> String {
     }
 }
 
-/// The service and its pool; `None` for what the data plane does not carry.
+/// Returns the service and its pool; `None` if the data plane does not support it.
 pub fn lower(entry: &TableService) -> Option<(Service, Pool)> {
     let name = name_of(&entry.service.key);
     let mut service = Service::new(&name, weir_model::Forward::Direct, &name);
@@ -75,7 +75,7 @@ pub fn lower(entry: &TableService) -> Option<(Service, Pool)> {
     });
     let mut pool = Pool::new(&name);
     pool.scheduler = Some(scheduler_of(entry));
-    // The newest stands first here, last in the order of adding.
+    // The newest is first here, last in the order of adding.
     pool.servers = entry
         .servers
         .iter()
@@ -129,7 +129,7 @@ fn lower_server(entry: &TableService, server: &Server) -> weir_model::Server {
     let key = server.key;
     let mut lowered = weir_model::Server::new(server_name(&key), key.address, port(entry, server));
     lowered.weight = match entry.service.scheduler.as_str() {
-        // Without a scheduler no server takes new connections; those that are there live on.
+        // Without a scheduler, servers take no new connections; existing connections continue.
         NO_SCHEDULER => 0,
         _ => server.weight,
     };
@@ -155,8 +155,8 @@ fn lower_server(entry: &TableService, server: &Server) -> weir_model::Server {
     lowered
 }
 
-/// The port that packets are rewritten to; `None` = they keep the client's. A server of a service without a port of its
-/// own, persistent ones above all, keeps it too, unless it stands there twice.
+/// The destination port after rewriting; `None` = the client's port. A server of a service without a port, mainly
+/// with persistence, keeps the client's port too, unless the server is listed twice.
 fn port(entry: &TableService, server: &Server) -> Option<u16> {
     let same_address = |other: &&Server| other.key.address == server.key.address;
     let alone = entry.servers.iter().filter(same_address).count() == 1;

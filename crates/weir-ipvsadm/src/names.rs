@@ -1,10 +1,10 @@
-//! Names of hosts and ports, asked of whoever can look them up.
+//! Host and port names, looked up by the caller.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::Protocol;
 
-/// The host's name service.
+/// Name lookups on the host.
 pub trait Names {
     /// The first IPv4 address of a host name.
     fn address(&self, host: &str) -> Option<Ipv4Addr>;

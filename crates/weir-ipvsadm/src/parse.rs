@@ -1,19 +1,19 @@
-//! From a command line to a [`Command`], or to what the tool says instead.
+//! Parses a command line to a [`Command`], or to what the tool prints instead.
 //!
-//! Order is meaning: the first option is the command, `-r` takes the family and port of the service named before it, `-M`
-//! is a dotted mask or a prefix length by the family seen so far.
+//! Order matters: the first option is the command, `-r` uses the family and port of the service named before it, `-M`
+//! is a dotted mask or a prefix length depending on the family so far.
 
+mod argument;
 mod draft;
 mod finish;
-mod known;
-mod word;
+mod option_table;
 
 use self::draft::Draft;
-use self::known::KNOWN;
+use self::option_table::OPTION_TABLE;
 use crate::popt::Options;
 use crate::{Columns, Edit, Names, ServiceKey};
 
-/// What a command line asks for.
+/// The request of a command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     /// A change of the table.
@@ -26,7 +26,7 @@ pub enum Command {
     Restore,
 }
 
-/// What is to be listed.
+/// What to list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum List {
     /// Every service.
@@ -41,21 +41,21 @@ pub enum List {
     Daemons,
 }
 
-/// The end of a command line that asks for nothing else.
+/// The exit of a command line without a command to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exit {
     /// Exit code.
     pub code: u8,
-    /// To standard output.
+    /// Printed to standard output.
     pub stdout: String,
-    /// To standard error.
+    /// Printed to standard error.
     pub stderr: String,
-    /// `-R` goes on with the next line; other ends are the program's.
+    /// `-R` continues with the next line; otherwise the program exits.
     pub goes_on: bool,
 }
 
 impl Exit {
-    /// A mistake in the arguments: code 2.
+    /// An error in the arguments: code 2.
     pub(crate) fn fail(message: impl Into<String>) -> Self {
         Self {
             code: 2,
@@ -65,7 +65,7 @@ impl Exit {
         }
     }
 
-    /// Points to the help: code 255.
+    /// Refers to the help: code 255.
     pub fn try_help(program: &str) -> Self {
         Self {
             code: 255,
@@ -85,15 +85,15 @@ impl Exit {
     }
 }
 
-/// Reads a command line: `program` as it was called, `arguments` after it. No arguments ask for the list.
+/// Parses a command line: `program` is its name, `arguments` follow it. No arguments mean `-L`.
 ///
 /// # Errors
-/// What the tool prints and exits with when there is nothing to do, mistakes above all.
+/// What the tool prints and its exit code if there is nothing to run, mainly after errors.
 pub fn parse(program: &str, arguments: &[String], names: &dyn Names) -> Result<Command, Exit> {
     if arguments.is_empty() {
         return Ok(Command::List(List::All, Columns::default()));
     }
-    let mut options = Options::new(KNOWN, arguments);
+    let mut options = Options::new(OPTION_TABLE, arguments);
     let mut draft = match options.next_option() {
         Some(Ok((tag, argument))) => Draft::new(program, tag, argument)?,
         _ => return Err(Exit::try_help(program)),
@@ -101,7 +101,7 @@ pub fn parse(program: &str, arguments: &[String], names: &dyn Names) -> Result<C
     while let Some(option) = options.next_option() {
         let word = options.last_word();
         match option {
-            Ok((tag, argument)) => draft.enter(tag, argument, word, names)?,
+            Ok((tag, argument)) => draft.apply_option(tag, argument, word, names)?,
             Err(problem) => {
                 return Err(Exit {
                     code: 255,

@@ -1,32 +1,32 @@
-//! Options as popt 1.19 takes them from a command line.
+//! Option parsing as in popt 1.19.
 //!
-//! Long names are whole (`--numeric`, `--weight=3`), short ones cluster (`-Ln`, `-w3`, `-w=3`), options and other arguments
-//! may be mixed, `--` ends options. Aliases of `/etc/popt` are not read.
+//! Long names are not abbreviated (`--numeric`, `--weight=3`), short ones can be combined (`-Ln`, `-w3`, `-w=3`),
+//! options and other arguments may be mixed, `--` ends options. Aliases of `/etc/popt` are not read.
 
 /// Whether an option has an argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Argument {
     None,
-    Needed,
-    /// Taken when one is there that does not begin with a dash.
+    Required,
+    /// Takes the next word unless it begins with a dash.
     Optional,
 }
 
-/// One option that is known.
+/// A known option.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Known<T: 'static> {
+pub(crate) struct OptionSpec<T: 'static> {
     pub(crate) long: &'static str,
     pub(crate) short: Option<char>,
     pub(crate) argument: Argument,
     pub(crate) tag: T,
 }
 
-/// What popt says of a command line that it cannot take.
+/// popt's error for an invalid command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Problem {
     Unknown,
     Missing,
-    Unwanted,
+    Unexpected,
 }
 
 impl Problem {
@@ -35,28 +35,28 @@ impl Problem {
         match self {
             Self::Unknown => "unknown option",
             Self::Missing => "missing argument",
-            Self::Unwanted => "option does not take an argument",
+            Self::Unexpected => "option does not take an argument",
         }
     }
 }
 
-/// A walk over a command line.
+/// An iterator over a command line.
 #[derive(Debug)]
 pub(crate) struct Options<'a, T: 'static> {
-    known: &'static [Known<T>],
+    options: &'static [OptionSpec<T>],
     arguments: &'a [String],
     next: usize,
-    /// What is left of a cluster of short options.
+    /// The remaining short options of a combined word.
     cluster: &'a str,
     only_arguments: bool,
     others: Vec<&'a str>,
 }
 
 impl<'a, T: Copy> Options<'a, T> {
-    /// Over what follows the program's name.
-    pub(crate) fn new(known: &'static [Known<T>], arguments: &'a [String]) -> Self {
+    /// Parses everything after the program's name.
+    pub(crate) fn new(options: &'static [OptionSpec<T>], arguments: &'a [String]) -> Self {
         Self {
-            known,
+            options,
             arguments,
             next: 0,
             cluster: "",
@@ -65,7 +65,7 @@ impl<'a, T: Copy> Options<'a, T> {
         }
     }
 
-    /// The next option and its argument.
+    /// Returns the next option and its argument.
     pub(crate) fn next_option(&mut self) -> Option<Result<(T, Option<&'a str>), Problem>> {
         if self.cluster.is_empty()
             && let Some(long) = self.advance()?
@@ -75,7 +75,7 @@ impl<'a, T: Copy> Options<'a, T> {
         Some(self.short())
     }
 
-    /// Goes to the next option word: a long one's name, or `None` with `cluster` set.
+    /// Advances to the next option word: returns a long option's name, or `None` with `cluster` set.
     fn advance(&mut self) -> Option<Option<&'a str>> {
         loop {
             let word = self.arguments.get(self.next)?.as_str();
@@ -99,66 +99,66 @@ impl<'a, T: Copy> Options<'a, T> {
             Some((name, attached)) => (name, Some(attached)),
             None => (text, None),
         };
-        let known = self.known.iter().find(|known| known.long == name);
-        self.with_argument(*known.ok_or(Problem::Unknown)?, attached)
+        let spec = self.options.iter().find(|spec| spec.long == name);
+        self.with_argument(*spec.ok_or(Problem::Unknown)?, attached)
     }
 
     fn short(&mut self) -> Result<(T, Option<&'a str>), Problem> {
         let mut letters = self.cluster.chars();
         let letter = letters.next();
         let rest = letters.as_str();
-        let known = self.known.iter().find(|known| known.short == letter);
-        let Some(known) = known.copied() else {
+        let spec = self.options.iter().find(|spec| spec.short == letter);
+        let Some(spec) = spec.copied() else {
             self.cluster = "";
             return Err(Problem::Unknown);
         };
-        if known.argument == Argument::None {
+        if spec.argument == Argument::None {
             self.cluster = rest;
             if rest.starts_with('=') {
                 self.cluster = "";
-                return Err(Problem::Unwanted);
+                return Err(Problem::Unexpected);
             }
-            return Ok((known.tag, None));
+            return Ok((spec.tag, None));
         }
         self.cluster = "";
         let attached = (!rest.is_empty()).then(|| rest.strip_prefix('=').unwrap_or(rest));
-        self.with_argument(known, attached)
+        self.with_argument(spec, attached)
     }
 
     fn with_argument(
         &mut self,
-        known: Known<T>,
+        spec: OptionSpec<T>,
         attached: Option<&'a str>,
     ) -> Result<(T, Option<&'a str>), Problem> {
-        if known.argument == Argument::None {
+        if spec.argument == Argument::None {
             return match attached {
-                Some(_) => Err(Problem::Unwanted),
-                None => Ok((known.tag, None)),
+                Some(_) => Err(Problem::Unexpected),
+                None => Ok((spec.tag, None)),
             };
         }
         if attached.is_some() {
-            return Ok((known.tag, attached));
+            return Ok((spec.tag, attached));
         }
         let following = self.arguments.get(self.next).map(String::as_str);
-        match (known.argument, following) {
-            (Argument::Optional, None) => Ok((known.tag, None)),
-            (Argument::Optional, Some(word)) if word.starts_with('-') => Ok((known.tag, None)),
+        match (spec.argument, following) {
+            (Argument::Optional, None) => Ok((spec.tag, None)),
+            (Argument::Optional, Some(word)) if word.starts_with('-') => Ok((spec.tag, None)),
             (_, Some(word)) => {
                 self.next += 1;
-                Ok((known.tag, Some(word)))
+                Ok((spec.tag, Some(word)))
             }
             (_, None) => Err(Problem::Missing),
         }
     }
 
-    /// The word that was looked at last, which messages name.
+    /// The last parsed word, as named in messages.
     pub(crate) fn last_word(&self) -> &'a str {
         let last = self.next.checked_sub(1);
         last.and_then(|last| self.arguments.get(last))
             .map_or("", String::as_str)
     }
 
-    /// What is no option, once there is no further one.
+    /// Returns the arguments that are not options; call at the end.
     pub(crate) fn others(self) -> Vec<&'a str> {
         self.others
     }

@@ -1,6 +1,6 @@
 //! `-R`: lines of a saved table.
 
-/// Splits a line at blanks and drops every word `ipvsadm`; no words = nothing to do. `#` means nothing here.
+/// Splits a line at blanks and drops every word `ipvsadm`; no words = nothing to do. `#` has no special meaning here.
 pub fn words(line: &str) -> Vec<String> {
     line.split([' ', '\t', '\r', '\n'])
         .filter(|word| !word.is_empty() && *word != "ipvsadm")
@@ -8,7 +8,7 @@ pub fn words(line: &str) -> Vec<String> {
         .collect()
 }
 
-/// What is said of input that cannot be read.
+/// The message for input that cannot be read.
 pub fn read_error(error: &dyn std::fmt::Display) -> String {
     format!("ipvsadm: standard input: {error}\n")
 }
@@ -18,7 +18,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_its_words_without_the_tools_name() {
+    fn program_name_is_dropped_from_lines() {
         assert_eq!(
             words("ipvsadm -A\t-t 1.2.3.4:80 \r\n"),
             ["-A", "-t", "1.2.3.4:80"]

@@ -1,8 +1,8 @@
-//! `-S`: command lines that make a table again.
+//! `-S`: command lines that recreate a table.
 
 use std::fmt::Write as _;
 
-use crate::format::{flags, mask, whole_endpoint};
+use crate::format::{flags, full_endpoint, mask};
 use crate::{Forward, Names, Server, ServiceKey, TableService, TunnelKind};
 
 impl TableService {
@@ -19,7 +19,7 @@ impl TableService {
             } => format!(
                 "{} {}",
                 protocol.option(),
-                whole_endpoint(address, port, Some(protocol), names)
+                full_endpoint(address, port, Some(protocol), names)
             ),
         };
         let _ = write!(text, "-A {key} -s {}", service.scheduler);
@@ -44,7 +44,7 @@ impl TableService {
                 continue;
             };
             let protocol = service.key.protocol();
-            let name = whole_endpoint(server.key.address, server.key.port, protocol, names);
+            let name = full_endpoint(server.key.address, server.key.port, protocol, names);
             let _ = write!(text, "-a {key} -r {name} {forward} -w {}", server.weight);
             if server.forward == Forward::Tunnel {
                 tunnel(text, server);

@@ -1,13 +1,13 @@
 //! The order of listings, by the tool's comparisons.
 //!
-//! Differences are taken as signed 32-bit numbers, so that 192.168.1.1 stands before 10.0.0.2; such an order is not
-//! transitive, and what comes out depends on how it is sorted: by merging, as glibc's qsort(3) does it.
+//! Differences are signed 32-bit numbers, so that 192.168.1.1 comes before 10.0.0.2. This order is not transitive, so
+//! the result depends on the algorithm: a merge sort, as in glibc's qsort(3).
 
 use std::net::IpAddr;
 
 use crate::{ServerKey, ServiceKey};
 
-/// Sorts as glibc does.
+/// Sorts like glibc.
 pub(crate) fn sorted<T: Clone>(items: &[T], compare: &dyn Fn(&T, &T) -> i32) -> Vec<T> {
     if items.len() <= 1 {
         return items.to_vec();
@@ -63,7 +63,7 @@ pub(crate) fn servers(one: &ServerKey, other: &ServerKey) -> i32 {
     }
 }
 
-/// The first decides over the family; what an IPv4 address lacks is zero.
+/// The first address decides the family; missing bytes of an IPv4 address are zero.
 fn addresses(one: IpAddr, other: IpAddr) -> i32 {
     let words = |address: IpAddr| match address {
         IpAddr::V4(v4) => [u32::from(v4), 0, 0, 0],
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn far_addresses_stand_the_other_way_round() {
+    fn distant_addresses_sort_in_reverse() {
         let key = |address: &str| ServerKey {
             address: address.parse().unwrap(),
             port: 80,

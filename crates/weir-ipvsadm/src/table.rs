@@ -1,7 +1,7 @@
-//! The table of services and servers, with the kernel's rules for changing it.
+//! The table of services and servers, with the kernel's rules for changes.
 //!
-//! What the kernel's control plane would refuse is refused here, in its order and with its error (ip_vs_ctl.c, Linux 6.12);
-//! a refused edit changes nothing. New entries stand first, as in the kernel's lists.
+//! Edits that the kernel's control plane would reject are rejected here, in the same order and with the same error
+//! (ip_vs_ctl.c, Linux 6.12). A rejected edit changes nothing. New entries come first, as in the kernel's lists.
 
 use std::net::IpAddr;
 
@@ -39,7 +39,7 @@ pub enum Edit {
 }
 
 impl Edit {
-    /// The service that it is about.
+    /// Returns the service that it changes.
     pub const fn key(&self) -> Option<ServiceKey> {
         match self {
             Self::AddService(service) | Self::EditService(service) => Some(service.key),
@@ -57,7 +57,7 @@ impl Edit {
     }
 }
 
-/// The kernel's errors that an edit can meet.
+/// Errors of the kernel for an edit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Errno {
@@ -81,17 +81,19 @@ pub enum Errno {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Refusal {
-    /// As the kernel would.
+    /// An error of the kernel.
     Errno(Errno),
-    /// It is about what a file says; whoever knows the file's name puts it before these words.
+    /// The edit conflicts with weir.toml; the caller prepends the file's name.
     File {
         /// Line of the file.
         line: u32,
-        /// What is so there.
-        words: String,
+        /// What the file defines there.
+        #[serde(rename = "words")]
+        definition: String,
     },
-    /// Weir's own word, a limit for instance.
-    Words(String),
+    /// An error of Weir itself, for example a limit.
+    #[serde(rename = "words")]
+    Message(String),
 }
 
 impl From<Errno> for Refusal {
@@ -101,10 +103,14 @@ impl From<Errno> for Refusal {
 }
 
 impl Refusal {
-    /// What the tool prints for it (libipvs.c: ipvs_strerror).
+    /// Returns the tool's message (libipvs.c: ipvs_strerror).
     pub fn message(&self, edit: &Edit) -> &str {
         let errno = match self {
-            Self::Words(words) | Self::File { words, .. } => return words,
+            Self::Message(message)
+            | Self::File {
+                definition: message,
+                ..
+            } => return message,
             Self::Errno(errno) => *errno,
         };
         let of_service = matches!(
@@ -138,7 +144,7 @@ pub struct TableService {
     pub servers: Vec<Server>,
 }
 
-/// Services made by ipvsadm, the newest first.
+/// Services added by ipvsadm, the newest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Table {
@@ -151,26 +157,26 @@ impl Table {
         &self.services
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no services.
     pub fn is_empty(&self) -> bool {
         self.services.is_empty()
     }
 
-    /// The service of that key.
+    /// Returns the service of that key.
     pub fn get(&self, key: &ServiceKey) -> Option<&TableService> {
         self.services.iter().find(|entry| entry.service.key == *key)
     }
 
-    /// Carries an edit out; timeouts, zeroing and daemons leave the table as it is.
+    /// Applies an edit; timeouts, zeroing and daemons do not change the table.
     ///
     /// # Errors
-    /// What the kernel would say; nothing is changed then.
+    /// The kernel's error; nothing is changed then.
     pub fn apply(&mut self, edit: &Edit) -> Result<(), Errno> {
         match edit {
             Edit::AddService(service) => self.add_service(service),
             Edit::EditService(service) => self.edit_service(service),
             Edit::DeleteService(key) => {
-                let at = self.place(key)?;
+                let at = self.position(key)?;
                 self.services.remove(at);
                 Ok(())
             }
@@ -181,28 +187,28 @@ impl Table {
             Edit::AddServer(key, server) => self.add_server(key, server),
             Edit::EditServer(key, edit) => self.edit_server(key, &edit.server),
             Edit::DeleteServer(key, server) => {
-                let entry = self.place(key).map(|at| &mut self.services[at])?;
-                let at = entry.place(server)?;
+                let entry = self.position(key).map(|at| &mut self.services[at])?;
+                let at = entry.position(server)?;
                 entry.servers.remove(at);
                 Ok(())
             }
-            Edit::Zero(Some(key)) => self.place(key).map(drop),
+            Edit::Zero(Some(key)) => self.position(key).map(drop),
             Edit::Zero(None) | Edit::Timeouts(_) => Ok(()),
             Edit::StartDaemon(_) => Err(Errno::NotSupported),
             Edit::StopDaemon(_) => Err(Errno::NoService),
         }
     }
 
-    fn place(&self, key: &ServiceKey) -> Result<usize, Errno> {
-        let place = self
+    fn position(&self, key: &ServiceKey) -> Result<usize, Errno> {
+        let position = self
             .services
             .iter()
             .position(|entry| entry.service.key == *key);
-        place.ok_or(Errno::NoService)
+        position.ok_or(Errno::NoService)
     }
 
     fn add_service(&mut self, service: &Service) -> Result<(), Errno> {
-        if self.place(&service.key).is_ok() {
+        if self.position(&service.key).is_ok() {
             return Err(Errno::Exists);
         }
         check_service(service)?;
@@ -215,17 +221,17 @@ impl Table {
     }
 
     fn edit_service(&mut self, service: &Service) -> Result<(), Errno> {
-        let at = self.place(&service.key)?;
+        let at = self.position(&service.key)?;
         check_service(service)?;
         self.services[at].service = service.clone();
         Ok(())
     }
 
     fn add_server(&mut self, key: &ServiceKey, server: &Server) -> Result<(), Errno> {
-        let at = self.place(key)?;
+        let at = self.position(key)?;
         let entry = &mut self.services[at];
         check_server(server)?;
-        if entry.place(&server.key).is_ok() {
+        if entry.position(&server.key).is_ok() {
             return Err(Errno::Exists);
         }
         if !is_unicast(server.key.address) {
@@ -236,25 +242,25 @@ impl Table {
     }
 
     fn edit_server(&mut self, key: &ServiceKey, server: &Server) -> Result<(), Errno> {
-        let entry = self.place(key).map(|at| &mut self.services[at])?;
+        let entry = self.position(key).map(|at| &mut self.services[at])?;
         check_server(server)?;
-        let at = entry.place(&server.key)?;
+        let at = entry.position(&server.key)?;
         entry.servers[at] = *server;
         Ok(())
     }
 }
 
 impl TableService {
-    fn place(&self, key: &ServerKey) -> Result<usize, Errno> {
-        let place = self.servers.iter().position(|server| server.key == *key);
-        place.ok_or(Errno::NoEntry)
+    fn position(&self, key: &ServerKey) -> Result<usize, Errno> {
+        let position = self.servers.iter().position(|server| server.key == *key);
+        position.ok_or(Errno::NoEntry)
     }
 }
 
-/// The name of a service without scheduler: it refuses new connections.
+/// The scheduler name of a service without a scheduler: it rejects new connections.
 pub(crate) const NO_SCHEDULER: &str = "none";
 
-/// IPVS's scheduler of that name, where this build has it.
+/// Returns IPVS's scheduler of that name, if this build has it.
 pub(crate) fn scheduler(name: &str) -> Option<SchedulerKind> {
     let kind: SchedulerKind = name.parse().ok()?;
     let own = matches!(
@@ -265,12 +271,12 @@ pub(crate) fn scheduler(name: &str) -> Option<SchedulerKind> {
 }
 
 fn check_service(service: &Service) -> Result<(), Errno> {
-    let known = service.scheduler == NO_SCHEDULER || scheduler(&service.scheduler).is_some();
-    if !known || !service.engine.is_empty() {
+    let is_valid = service.scheduler == NO_SCHEDULER || scheduler(&service.scheduler).is_some();
+    if !is_valid || !service.engine.is_empty() {
         return Err(Errno::NoEntry);
     }
     match service.persistence.map(|persistence| persistence.mask) {
-        // The kernel takes masks with holes; Weir's templates know prefixes only.
+        // The kernel accepts non-contiguous masks; Weir's templates only support prefixes.
         Some(Mask::V4(mask)) if mask == 0 || mask.leading_ones() != mask.count_ones() => {
             Err(Errno::Invalid)
         }
@@ -287,7 +293,7 @@ fn check_server(server: &Server) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Whether packets can be sent to it; broadcast addresses of the host's networks are not known here.
+/// Returns whether packets can be sent to it; broadcast addresses of the host's networks are not known here.
 fn is_unicast(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => v4.octets()[0] != 0 && v4.octets()[0] < 224,

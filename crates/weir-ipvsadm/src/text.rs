@@ -1,19 +1,20 @@
-//! Numbers and addresses as C's library reads them: strtol(3), inet_aton(3).
+//! Parses numbers and addresses like the C library: strtol(3), inet_aton(3).
 
 use std::net::Ipv4Addr;
 
-/// A decimal number with optional blanks and sign before it and nothing after it, within the bounds.
-pub(crate) fn number(text: &str, least: i64, most: i64) -> Option<i64> {
+/// A decimal number within bounds, with optional leading blanks and sign, and nothing after it.
+pub(crate) fn number(text: &str, min: i64, max: i64) -> Option<i64> {
     let text = text.trim_start_matches([' ', '\t', '\n', '\u{b}', '\u{c}', '\r']);
     let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
     let value: i64 = text.parse().ok()?;
-    (least..=most).contains(&value).then_some(value)
+    (min..=max).contains(&value).then_some(value)
 }
 
-/// One to four parts, each decimal, octal (`0…`) or hexadecimal (`0x…`); the last fills what is left; blanks may follow.
+/// One to four parts, each decimal, octal (`0…`) or hexadecimal (`0x…`); the last one fills the remaining bytes;
+/// trailing blanks are allowed.
 pub(crate) fn inet_aton(text: &str) -> Option<Ipv4Addr> {
     let text = text
         .find([' ', '\t', '\n', '\u{b}', '\u{c}', '\r'])
@@ -48,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_as_strtol_reads_them() {
+    fn numbers_are_parsed_like_strtol() {
         for (text, value) in [
             ("7", Some(7)),
             ("+7", Some(7)),
@@ -67,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_as_inet_aton_reads_them() {
+    fn addresses_are_parsed_like_inet_aton() {
         for (text, address) in [
             ("10.0.0.1", Some([10, 0, 0, 1])),
             ("10.1", Some([10, 0, 0, 1])),

@@ -1,9 +1,9 @@
 //! `-h` and `-v`.
 
-/// Every command and option, in Weir's words; `{program}` stands for the name it was called by.
+/// All commands and options, in Weir's wording; `{program}` is replaced by the program's name.
 const USAGE: &str = include_str!("usage.txt");
 
-/// `-v`: the version whose language this is.
+/// `-v`: the emulated version.
 const VERSION: &str = "ipvsadm v1.31 2019/12/24 (compiled with popt and IPVS v1.2.1)\n";
 
 /// `-h`.

@@ -1,4 +1,4 @@
-//! What ipvsadm speaks of: services, servers and their keys, as the kernel tells them apart.
+//! ipvsadm's objects: services, servers and their keys, as distinguished by the kernel.
 
 use std::net::IpAddr;
 
@@ -27,7 +27,7 @@ impl Protocol {
         }
     }
 
-    /// The column of a listing.
+    /// Its text in a listing.
     pub const fn title(self) -> &'static str {
         match self {
             Self::Tcp => "TCP",
@@ -45,7 +45,7 @@ impl Protocol {
         }
     }
 
-    /// The option that names a service of it.
+    /// The option that names such a service.
     pub const fn option(self) -> &'static str {
         match self {
             Self::Tcp => "-t",
@@ -55,7 +55,7 @@ impl Protocol {
     }
 }
 
-/// What tells one service from another.
+/// Identifies a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ServiceKey {
@@ -65,7 +65,7 @@ pub enum ServiceKey {
         protocol: Protocol,
         /// The VIP.
         address: IpAddr,
-        /// Port; 0 = every port that has no service of its own.
+        /// Port; 0 = every port without a service of its own.
         port: u16,
     },
     /// A firewall mark.
@@ -78,7 +78,7 @@ pub enum ServiceKey {
 }
 
 impl ServiceKey {
-    /// Whether its packets are IPv6.
+    /// Returns whether its packets are IPv6.
     pub const fn is_v6(&self) -> bool {
         match self {
             Self::Address { address, .. } => address.is_ipv6(),
@@ -86,7 +86,7 @@ impl ServiceKey {
         }
     }
 
-    /// The protocol whose port names a listing uses; the kernel tells none for a mark.
+    /// The protocol for port names in a listing; the kernel has none for a mark.
     pub const fn protocol(&self) -> Option<Protocol> {
         match self {
             Self::Address { protocol, .. } => Some(*protocol),
@@ -110,7 +110,7 @@ pub enum Mask {
 pub struct Persistence {
     /// Seconds, 1 to 31 days.
     pub timeout_s: u32,
-    /// Which clients count as one.
+    /// Which clients share a template.
     pub mask: Mask,
 }
 
@@ -140,7 +140,7 @@ impl Service {
     pub const FLAG_3: u8 = 4;
 }
 
-/// How packets get to a server.
+/// How packets are sent to a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Forward {
@@ -150,12 +150,12 @@ pub enum Forward {
     Route,
     /// `-i`.
     Tunnel,
-    /// Weir's own, which no option asks for.
+    /// Only in Weir; no option selects it.
     L3dsr,
 }
 
 impl Forward {
-    /// The column of a listing.
+    /// Its text in a listing.
     pub const fn title(self) -> &'static str {
         match self {
             Self::Masq => "Masq",
@@ -165,7 +165,7 @@ impl Forward {
         }
     }
 
-    /// The option that asks for it.
+    /// The option that selects it.
     pub const fn option(self) -> Option<&'static str> {
         match self {
             Self::Masq => Some("-m"),
@@ -176,7 +176,7 @@ impl Forward {
     }
 }
 
-/// `--tun-…`; kept for every server, in force under `-i` only.
+/// `--tun-…`; stored for every server, used with `-i` only.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -189,7 +189,7 @@ pub struct Tunnel {
     pub checksum: u8,
 }
 
-/// What tells one server of a service from another.
+/// Identifies a server of a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ServerKey {
     /// Address.
@@ -198,8 +198,8 @@ pub struct ServerKey {
     pub port: u16,
 }
 
-/// The kernel's greatest weight (ip_vs_ctl.c: a weight is an `int`, and one below 0 is refused). ipvsadm 1.31 as released takes
-/// up to 65535; since then, and in Debian's build, up to this.
+/// The kernel's maximum weight (ip_vs_ctl.c: a weight is an `int`, and negative ones are rejected). ipvsadm 1.31 as
+/// released accepts up to 65535; later versions and Debian's build accept up to this.
 pub const MAX_WEIGHT: u32 = i32::MAX as u32;
 
 /// A real server as `-a` and `-e` describe it.
@@ -219,10 +219,10 @@ pub struct Server {
     pub tunnel: Tunnel,
 }
 
-/// What `-e` asks for, and which of it was said: for a server of the file the rest stays as the file has it.
+/// The values of `-e`, and which of them were given: a server of weir.toml keeps its other values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ServerEdit {
-    /// The whole server, defaults filled in.
+    /// The whole server, with defaults.
     pub server: Server,
     /// `-g`, `-i` or `-m` was given.
     pub forward: bool,
@@ -232,7 +232,7 @@ pub struct ServerEdit {
     pub tunnel: bool,
 }
 
-/// `--set`; 0 = as it is.
+/// `--set`; 0 = unchanged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Timeouts {
     /// Established TCP, seconds.
@@ -243,7 +243,22 @@ pub struct Timeouts {
     pub udp_s: u32,
 }
 
-/// Which synchronization daemon is meant.
+impl Timeouts {
+    /// Takes over the timeouts that `new` sets; 0 leaves a timeout unchanged.
+    pub fn update(&mut self, new: &Self) {
+        for (timeout, seconds) in [
+            (&mut self.tcp_s, new.tcp_s),
+            (&mut self.tcp_fin_s, new.tcp_fin_s),
+            (&mut self.udp_s, new.udp_s),
+        ] {
+            if seconds != 0 {
+                *timeout = seconds;
+            }
+        }
+    }
+}
+
+/// Selects a synchronization daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SyncDaemon {

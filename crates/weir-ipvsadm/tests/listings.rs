@@ -1,4 +1,4 @@
-//! Every format of a listing, and the round trip of a saved table.
+//! Every listing format, and the round trip of a saved table.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -40,7 +40,7 @@ fn table(text: &str) -> Table {
     table
 }
 
-/// A listing with numbers that differ from cell to cell, from small ones to those that overflow their columns.
+/// A listing with a different number in each cell, from small ones to those that overflow their columns.
 fn listing() -> Listing {
     let mut number = 0u64;
     let mut next = || {
@@ -79,7 +79,7 @@ fn listing() -> Listing {
     }
 }
 
-/// What `ipvsadm LINE` prints.
+/// Returns the output of `ipvsadm LINE`.
 fn shown(line: &str, names: &dyn Names) -> String {
     match parse("ipvsadm", &words(line), &Numeric).unwrap() {
         Command::List(List::All, columns) => listing().all(columns, names),
@@ -92,7 +92,7 @@ fn shown(line: &str, names: &dyn Names) -> String {
 }
 
 #[test]
-fn every_mode_in_numbers() {
+fn every_mode_with_numbers() {
     let mut all = String::new();
     for mode in [
         "-L -n",
@@ -109,14 +109,14 @@ fn every_mode_in_numbers() {
         "-L -n -f 7 --stats",
         "-S -n",
     ] {
-        // Lines end in blanks: a bar shows where.
+        // Lines end in blanks: marks their end with a bar.
         let shown = shown(mode, &Numeric).replace('\n', "|\n");
         all += &format!("$ ipvsadm {mode}\n{shown}\n");
     }
     insta::assert_snapshot!(all);
 }
 
-/// Has a name for everything, some of them long.
+/// Has a name for everything, and some of them are long.
 struct Named;
 
 impl Names for Named {
@@ -142,7 +142,7 @@ impl Names for Named {
 }
 
 #[test]
-fn names_are_cut_where_the_tool_cuts_them() {
+fn names_are_truncated_like_ipvsadm() {
     let mut all = String::new();
     for mode in ["-L", "-L --stats", "-S"] {
         let shown = shown(mode, &Named).replace('\n', "|\n");
@@ -151,14 +151,14 @@ fn names_are_cut_where_the_tool_cuts_them() {
     insta::assert_snapshot!(all);
 }
 
-/// Names of twenty labels, which lead back to their addresses.
+/// Names of twenty labels, which resolve back to their addresses.
 struct Long;
 
 impl Long {
     const TAIL: &str =
         ".of.a.host.in.a.department.with.a.name.that.fills.more.than.sixty.bytes.example";
 
-    /// The number in front of the tail.
+    /// The number before the tail.
     fn number(host: &str) -> Option<u8> {
         host.strip_suffix(Self::TAIL)?
             .strip_prefix('n')?
@@ -195,8 +195,11 @@ impl Names for Long {
 }
 
 #[test]
-fn a_table_that_was_saved_with_names_makes_itself_again() {
-    let lines = "-A -t 192.0.2.10:80 -s rr\n-a -t 192.0.2.10:80 -r 192.0.2.11:80 -g -w 70000\n-A -t [2001:db8::10]:80 -s rr\n-a -t [2001:db8::10]:80 -r [2001:db8::11]:80 -g -w 1\n";
+fn table_saved_with_names_round_trips() {
+    let lines = "-A -t 192.0.2.10:80 -s rr\n\
+                 -a -t 192.0.2.10:80 -r 192.0.2.11:80 -g -w 70000\n\
+                 -A -t [2001:db8::10]:80 -s rr\n\
+                 -a -t [2001:db8::10]:80 -r [2001:db8::11]:80 -g -w 1\n";
     let of = |table: &Table| Listing {
         size: 0,
         services: table.services().iter().map(bare).collect(),
@@ -216,7 +219,7 @@ fn a_table_that_was_saved_with_names_makes_itself_again() {
     assert_eq!(of(&again).save(true, &Numeric), lines);
 }
 
-/// A service that nothing was counted of.
+/// A service without counters.
 fn bare(entry: &weir_ipvsadm::TableService) -> ListedService {
     let server = |server: &weir_ipvsadm::Server| ListedServer {
         server: *server,
@@ -236,7 +239,7 @@ fn bare(entry: &weir_ipvsadm::TableService) -> ListedService {
 }
 
 #[test]
-fn a_saved_table_makes_itself_again() {
+fn saved_table_round_trips() {
     let saved = shown("-S -n", &Numeric);
     let again = Listing {
         size: 0,
@@ -267,7 +270,7 @@ fn a_saved_table_makes_itself_again() {
 }
 
 #[test]
-fn a_service_that_is_not_there_has_no_list() {
+fn unknown_service_has_no_listing() {
     let Ok(Command::List(List::Service(key), columns)) =
         parse("ipvsadm", &words("-L -t 192.0.2.99:80"), &Numeric)
     else {
@@ -277,7 +280,7 @@ fn a_service_that_is_not_there_has_no_list() {
 }
 
 #[test]
-fn a_range_of_the_file_is_listed_and_not_saved() {
+fn port_range_is_listed_but_not_saved() {
     let mut listing = listing();
     listing.services.truncate(1);
     listing.services[0].last_port = Some(8999);
@@ -291,7 +294,7 @@ fn a_range_of_the_file_is_listed_and_not_saved() {
 }
 
 #[test]
-fn connections_have_their_columns() {
+fn connections_are_listed_in_columns() {
     let endpoint = |address: &str, port| (address.parse::<IpAddr>().unwrap(), port);
     let connection =
         |protocol, state: &str, expires_s, [client, vip, server]: [(&str, u16); 3]| Connection {
@@ -353,7 +356,7 @@ fn connections_have_their_columns() {
 }
 
 #[test]
-fn timeouts_stand_on_one_line() {
+fn timeouts_are_on_one_line() {
     let shown = timeouts(Timeouts {
         tcp_s: 900,
         tcp_fin_s: 120,

@@ -1,4 +1,4 @@
-//! Every message of the tool with its exit code, and what is taken without one.
+//! Every message of the tool with its exit code, and valid command lines.
 //!
 //! The expectations were compared with ipvsadm 1.31 on popt 1.19.
 
@@ -22,9 +22,9 @@ fn edit(line: &str) -> Edit {
     }
 }
 
-/// Lines that are mistakes, with what is said of them; the code is 2.
-const MISTAKES: &[(&str, &str)] = &[
-    // Needed, illegal and conflicting options, in the order of the table and not of the line.
+/// Invalid command lines and their messages; the code is 2.
+const USAGE_ERRORS: &[(&str, &str)] = &[
+    // Required, illegal and conflicting options, in the order of the table and not of the line.
     (
         "-A",
         "You need to supply the 'service-address' option for the 'add-service' command",
@@ -283,8 +283,8 @@ const MISTAKES: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn mistakes_end_with_2() {
-    for (line, message) in MISTAKES {
+fn usage_errors_exit_with_2() {
+    for (line, message) in USAGE_ERRORS {
         let exit = exit(line);
         assert_eq!(exit.stderr, format!("{message}\n"), "{line}");
         assert_eq!(
@@ -296,7 +296,7 @@ fn mistakes_end_with_2() {
 }
 
 #[test]
-fn what_popt_refuses_ends_with_255_and_a_restore_goes_on() {
+fn popt_errors_exit_with_255_and_restore_continues() {
     for (line, message) in [
         ("-L -q", "-q: unknown option"),
         ("-Lq", "-Lq: unknown option"),
@@ -316,7 +316,7 @@ fn what_popt_refuses_ends_with_255_and_a_restore_goes_on() {
 }
 
 #[test]
-fn a_first_option_that_is_no_command_points_to_the_help() {
+fn first_option_without_command_refers_to_help() {
     let help = "Try `ipvsadm -h' or 'ipvsadm --help' for more information.\n";
     for line in [
         "foo",
@@ -344,8 +344,8 @@ fn help_and_version_go_to_standard_output() {
     assert_eq!(exit("-v").stdout, version);
 }
 
-/// Lines that the table of one service and one server refuses, with what the tool says of it; the code is 255.
-const REFUSALS: &[(&str, &str)] = &[
+/// Command lines that a table with one service and one server rejects, with the tool's message; the code is 255.
+const TABLE_ERRORS: &[(&str, &str)] = &[
     ("-A -t 10.0.0.1:80", "Service already exists"),
     (
         "-E -t 10.0.0.1:80 -s nope",
@@ -392,13 +392,13 @@ const REFUSALS: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn the_kernels_refusals_have_the_tools_words() {
+fn kernel_errors_have_the_tools_messages() {
     let mut table = Table::default();
     for line in ["-A -t 10.0.0.1:80", "-a -t 10.0.0.1:80 -r 10.1.0.1"] {
         table.apply(&edit(line)).unwrap();
     }
     let before = table.clone();
-    for (line, message) in REFUSALS {
+    for (line, message) in TABLE_ERRORS {
         let edit = edit(line);
         let errno = table.apply(&edit).expect_err(line);
         assert_eq!(Refusal::from(errno).message(&edit), *message, "{line}");
@@ -410,7 +410,7 @@ fn the_kernels_refusals_have_the_tools_words() {
 
 const PERMISSION: &str = "Permission denied (you must be root)";
 
-/// Every message of the tool by its exit code, `%s` for what differs.
+/// Every message of the tool by exit code, with `%s` for variable parts.
 const REFERENCE: &[(i32, &str)] = &[
     (2, "You need to supply the '%s' option for the '%s' command"),
     (2, "Illegal '%s' option with the '%s' command"),
@@ -464,8 +464,8 @@ const REFERENCE: &[(i32, &str)] = &[
 ];
 
 #[test]
-fn every_message_of_the_tool_is_among_these() {
-    let says = |message: &str, pattern: &str| {
+fn every_tool_message_is_tested() {
+    let fits = |message: &str, pattern: &str| {
         let mut rest = message;
         pattern.split("%s").all(|part| match rest.find(part) {
             Some(at) => {
@@ -477,14 +477,18 @@ fn every_message_of_the_tool_is_among_these() {
     };
     for (code, pattern) in REFERENCE {
         let among = match code {
-            2 => MISTAKES.iter().any(|(_, message)| says(message, pattern)),
-            _ => *pattern == PERMISSION || REFUSALS.iter().any(|(_, message)| message == pattern),
+            2 => USAGE_ERRORS
+                .iter()
+                .any(|(_, message)| fits(message, pattern)),
+            _ => {
+                *pattern == PERMISSION || TABLE_ERRORS.iter().any(|(_, message)| message == pattern)
+            }
         };
         assert!(among, "{pattern} ({code})");
     }
 }
 
-/// Options by the name that messages have for them, each once with a command that takes it.
+/// Every option name in messages, with a command that accepts it.
 const OPTIONS: &[(&str, &str, &str)] = &[
     ("numeric", "-L", "-n"),
     ("connection", "-L", "-c"),
@@ -547,7 +551,7 @@ const OPTIONS: &[(&str, &str, &str)] = &[
 ];
 
 #[test]
-fn an_option_that_stands_twice_is_called_by_its_name() {
+fn duplicate_option_is_named() {
     for (name, command, option) in OPTIONS {
         let exit = exit(&format!("{command} {option} {option}"));
         assert_eq!(
@@ -558,8 +562,8 @@ fn an_option_that_stands_twice_is_called_by_its_name() {
 }
 
 #[test]
-fn order_on_the_line_is_meaning() {
-    // Without a service before it, `-r` has no port to take over, and its port cannot be a name.
+fn option_order_matters() {
+    // Without a service before it, `-r` has no port to inherit, and its port cannot be a name.
     let server = |line: &str| match edit(line) {
         Edit::AddServer(_, server) => server.key.port,
         other => panic!("{other:?}"),
@@ -567,13 +571,13 @@ fn order_on_the_line_is_meaning() {
     assert_eq!(server("-a -t 10.0.0.1:80 -r 10.0.0.2 -m"), 80);
     assert_eq!(server("-a -r 10.0.0.2 -t 10.0.0.1:80 -m"), 0);
     assert_eq!(server("-a -r 10.0.0.2:8080 -t 10.0.0.1:80 -m"), 8080);
-    // Only -m has a port of its own.
+    // Only -m allows another port.
     assert_eq!(server("-a -t 10.0.0.1:80 -r 10.0.0.2:8080 -g"), 80);
     assert_eq!(server("-a -f 1 -r 10.0.0.2:8080 -g"), 8080);
 }
 
 #[test]
-fn weights_are_the_kernels() {
+fn weight_range_matches_the_kernel() {
     for weight in [0, 65_535, 65_536, 70_000, i32::MAX as u32] {
         let line = format!("-a -t 10.0.0.1:80 -r 10.0.0.2 -w {weight}");
         match edit(&line) {
@@ -620,7 +624,7 @@ fn names_are_looked_up() {
         Command::Edit(edit("-D -t 10.0.0.1:80"))
     );
     assert!(parsed("-D -u vip.example:http").is_err());
-    // As `-S` writes IPv6 hosts with their names.
+    // Names of IPv6 hosts, as written by `-S`.
     for host in ["six.example", "both.example"] {
         assert_eq!(
             parsed(&format!("-D -t [{host}]:http")).unwrap(),

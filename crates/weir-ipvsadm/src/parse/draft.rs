@@ -1,10 +1,10 @@
-//! A command line, option by option.
+//! Parses a command line, option by option.
 
 use std::net::{IpAddr, Ipv4Addr};
 
 use super::Exit;
-use super::known::Tag;
-use super::word::{cut, group, leading_number, target, timeout};
+use super::argument::{group, leading_number, target, timeout, truncate};
+use super::option_table::Tag;
 use crate::legality::{Given, Opt, Verb};
 use crate::text::{inet_aton, number};
 use crate::{
@@ -12,15 +12,15 @@ use crate::{
     TunnelKind, usage, version,
 };
 
-/// A bare `-p`; the manual page says 300 (libipvs.h: IPVS_SVC_PERSISTENT_TIMEOUT).
+/// `-p` without a value; the manual page says 300 (libipvs.h: IPVS_SVC_PERSISTENT_TIMEOUT).
 const PERSISTENT_TIMEOUT_S: u32 = 360;
 pub(super) const DEFAULT_SCHEDULER: &str = "wlc";
-/// Bytes of a scheduler's and an engine's name that the tool passes on.
+/// Maximum bytes of a scheduler's and an engine's name.
 const NAME_BYTES: (usize, usize) = (15, 16);
-/// Bytes of scheduler flags that the tool looks at.
+/// Maximum bytes of scheduler flags.
 const FLAGS_BYTES: usize = 127;
 
-/// A command line as far as it was read.
+/// A partly parsed command line.
 #[derive(Debug)]
 pub(super) struct Draft {
     pub(super) verb: Verb,
@@ -92,7 +92,7 @@ impl Draft {
         })
     }
 
-    pub(super) fn enter(
+    pub(super) fn apply_option(
         &mut self,
         tag: Tag,
         argument: Option<&str>,
@@ -150,12 +150,12 @@ impl Draft {
         names: &dyn Names,
     ) -> Result<(), Exit> {
         let text = argument.unwrap_or_default();
-        let within = |least, most, what: &str| {
-            number(text, least, most).ok_or_else(|| Exit::fail(format!("illegal {what} specified")))
+        let within = |min, max, what: &str| {
+            number(text, min, max).ok_or_else(|| Exit::fail(format!("illegal {what} specified")))
         };
         let count = i64::from(i32::MAX);
         match option {
-            Opt::Scheduler => self.scheduler = cut(text, NAME_BYTES.0).to_owned(),
+            Opt::Scheduler => self.scheduler = truncate(text, NAME_BYTES.0).to_owned(),
             Opt::Persistent => {
                 self.persistent_s = match argument {
                     Some(text) => timeout(text, 1)?,
@@ -168,8 +168,8 @@ impl Draft {
             Opt::Upper => self.upper = within(0, count, "u_threshold")? as u32,
             Opt::Lower => self.lower = within(0, count, "l_threshold")? as u32,
             Opt::SyncId => drop(within(0, 255, "syncid")?),
-            Opt::Engine => self.engine = cut(text, NAME_BYTES.1).to_owned(),
-            Opt::SchedulerFlags => self.flags_text = cut(text, FLAGS_BYTES).to_owned(),
+            Opt::Engine => self.engine = truncate(text, NAME_BYTES.1).to_owned(),
+            Opt::SchedulerFlags => self.flags_text = truncate(text, FLAGS_BYTES).to_owned(),
             Opt::Group => group(text)?,
             Opt::Port => drop(within(1, 65_535, "mcast-port")?),
             Opt::Ttl => drop(within(1, 255, "mcast-ttl")?),

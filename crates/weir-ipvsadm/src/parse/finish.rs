@@ -1,4 +1,4 @@
-//! What a command line that was read asks for.
+//! Converts parsed options to a command.
 
 use std::net::Ipv4Addr;
 
@@ -18,10 +18,10 @@ const TUNNEL_OPTIONS: &[Opt] = &[
 ];
 
 impl Draft {
-    /// The command.
+    /// Returns the command.
     ///
     /// # Errors
-    /// The options do not go together.
+    /// The options do not fit together.
     pub(super) fn finish(self) -> Result<Command, Exit> {
         if matches!(self.verb, Verb::Add | Verb::Edit) {
             self.check_service()?;

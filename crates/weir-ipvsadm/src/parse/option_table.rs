@@ -1,10 +1,10 @@
-//! The options by name, and what each is.
+//! Options by name, with their meaning.
 
 use crate::legality::{Opt, Verb};
-use crate::popt::{Argument, Known};
+use crate::popt::{Argument, OptionSpec};
 use crate::{Forward, Protocol};
 
-/// What an option is to a command line.
+/// The meaning of an option.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Tag {
     Verb(Verb),
@@ -20,8 +20,8 @@ pub(super) enum Tag {
     Option(Opt),
 }
 
-const fn flag(long: &'static str, short: Option<char>, tag: Tag) -> Known<Tag> {
-    Known {
+const fn flag(long: &'static str, short: Option<char>, tag: Tag) -> OptionSpec<Tag> {
+    OptionSpec {
         long,
         short,
         argument: Argument::None,
@@ -29,17 +29,17 @@ const fn flag(long: &'static str, short: Option<char>, tag: Tag) -> Known<Tag> {
     }
 }
 
-const fn value(long: &'static str, short: Option<char>, tag: Tag) -> Known<Tag> {
-    Known {
+const fn value(long: &'static str, short: Option<char>, tag: Tag) -> OptionSpec<Tag> {
+    OptionSpec {
         long,
         short,
-        argument: Argument::Needed,
+        argument: Argument::Required,
         tag,
     }
 }
 
 /// Every option, as ipvsadm.c has them.
-pub(super) const KNOWN: &[Known<Tag>] = &[
+pub(super) const OPTION_TABLE: &[OptionSpec<Tag>] = &[
     flag("add-service", Some('A'), Tag::Verb(Verb::Add)),
     flag("edit-service", Some('E'), Tag::Verb(Verb::Edit)),
     flag("delete-service", Some('D'), Tag::Verb(Verb::Delete)),
@@ -62,7 +62,7 @@ pub(super) const KNOWN: &[Known<Tag>] = &[
     value("sctp-service", None, Tag::Service(Protocol::Sctp)),
     value("fwmark-service", Some('f'), Tag::Mark),
     value("scheduler", Some('s'), Tag::Option(Opt::Scheduler)),
-    Known {
+    OptionSpec {
         long: "persistent",
         short: Some('p'),
         argument: Argument::Optional,

@@ -1,4 +1,4 @@
-//! What single words of a command line say: addresses, ports, times.
+//! Parses single arguments: addresses, ports, times.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -6,38 +6,38 @@ use super::Exit;
 use crate::text::{inet_aton, number};
 use crate::{Names, Protocol};
 
-/// The longest persistence and timeout, seconds.
+/// Maximum persistence and timeout, in seconds.
 const MAX_TIMEOUT_S: i64 = 31 * 86_400;
 
-/// An address as `-t`, `-u` and `-r` take it.
+/// The address of `-t`, `-u` and `-r`.
 pub(super) struct Target {
     pub(super) address: IpAddr,
     pub(super) port: Option<u16>,
 }
 
-pub(super) fn timeout(text: &str, least: i64) -> Result<u32, Exit> {
-    number(text, least, MAX_TIMEOUT_S)
+pub(super) fn timeout(text: &str, min: i64) -> Result<u32, Exit> {
+    number(text, min, MAX_TIMEOUT_S)
         .map(|seconds| seconds as u32)
         .ok_or_else(|| Exit::fail(format!("invalid timeout value `{text}' specified")))
 }
 
-/// `host[:port]` or `[v6]:port`; brackets around IPv4 are taken, and the port behind them is not. A name in brackets is an IPv6
-/// host's, as `-S` writes it.
+/// Parses `host[:port]` or `[v6]:port`. Brackets around IPv4 are accepted, but not with a port. A name in brackets is
+/// an IPv6 host's, as written by `-S`.
 pub(super) fn target(text: &str, protocol: Option<Protocol>, names: &dyn Names) -> Option<Target> {
     if text.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
-    let (inside, behind) = match text.strip_prefix('[') {
+    let (inside, after) = match text.strip_prefix('[') {
         Some(rest) => {
-            let (inside, behind) = rest.split_once(']')?;
-            (inside, Some(behind.strip_prefix(':')?))
+            let (inside, after) = rest.split_once(']')?;
+            (inside, Some(after.strip_prefix(':')?))
         }
         None => (text, None),
     };
     let v6 = inside.parse::<Ipv6Addr>().ok();
-    let v6 = v6.or_else(|| behind.and_then(|_| names.address6(inside)));
+    let v6 = v6.or_else(|| after.and_then(|_| names.address6(inside)));
     let (address, port) = match v6 {
-        Some(v6) => (IpAddr::V6(v6), behind),
+        Some(v6) => (IpAddr::V6(v6), after),
         None => {
             let (host, port) = match inside.rsplit_once(':') {
                 Some((host, port)) => (host, Some(port)),
@@ -62,20 +62,20 @@ fn port_number(text: &str, protocol: Option<Protocol>, names: &dyn Names) -> Opt
 }
 
 pub(super) fn group(text: &str) -> Result<(), Exit> {
-    let (family, known) = if text.contains(':') {
+    let (family, is_valid) = if text.contains(':') {
         let group = text.parse::<Ipv6Addr>();
         ("IPv6", group.is_ok_and(|group| group.is_multicast()))
     } else {
         let group = text.parse::<Ipv4Addr>();
         ("IPv4", group.is_ok_and(|group| group.is_multicast()))
     };
-    if known {
+    if is_valid {
         return Ok(());
     }
     Err(Exit::fail(format!("invalid {family} mcast-group `{text}'")))
 }
 
-/// What atoi(3) makes of it: digits up to the first other character.
+/// Parses like atoi(3): the digits before the first other character.
 pub(super) fn leading_number(text: &str) -> i64 {
     let text = text.trim_start();
     let end = text
@@ -85,7 +85,7 @@ pub(super) fn leading_number(text: &str) -> i64 {
     text[..end].parse().unwrap_or(0)
 }
 
-/// At most so many bytes, on a character's boundary.
-pub(super) fn cut(text: &str, bytes: usize) -> &str {
+/// Truncates to a number of bytes, at a character boundary.
+pub(super) fn truncate(text: &str, bytes: usize) -> &str {
     &text[..text.floor_char_boundary(bytes)]
 }
