@@ -1,12 +1,12 @@
-//! weir.toml while it is being written: tables and keys, each with the line that it comes from.
+//! weir.toml under construction: tables and keys, each with the source line it comes from.
 //!
-//! What is here is only shape and text; which keys there are is the configuration's matter, and what becomes of those that
-//! it refuses is [`crate::settle`]'s.
+//! This module only knows structure and text. `weir-config` defines the keys; [`crate::validate`] handles those it
+//! rejects.
 
 use std::fmt::Write as _;
 use std::ops::Range;
 
-use crate::note::Place;
+use crate::note::Position;
 
 /// A value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,15 +20,15 @@ pub(crate) enum Value {
     Table(Vec<Entry>),
 }
 
-/// A value and the line that it comes from; `None` = that of what it stands in.
+/// A value and the line it comes from; `None` = the line of the enclosing value or table.
 #[derive(Clone, Debug)]
 pub(crate) struct Item {
     pub(crate) value: Value,
-    pub(crate) from: Option<Place>,
-    pub(crate) dead: bool,
+    pub(crate) from: Option<Position>,
+    pub(crate) removed: bool,
 }
 
-/// Places do not count: two checks that say the same are the same.
+/// Positions are ignored: two checks with the same keys are equal.
 impl PartialEq for Item {
     fn eq(&self, other: &Self) -> bool {
         self.value == other.value
@@ -42,10 +42,10 @@ impl Eq for Item {}
 pub(crate) struct Entry {
     pub(crate) key: &'static str,
     pub(crate) item: Item,
-    /// Whether what it stands in means nothing without it.
+    /// The enclosing value or table is removed if this key is removed.
     pub(crate) essential: bool,
-    /// What is written instead if the value is refused.
-    pub(crate) otherwise: Option<Value>,
+    /// The value to use if the first one is rejected.
+    pub(crate) fallback: Option<Value>,
 }
 
 /// `[a.b]` or `[[a.b]]`.
@@ -53,11 +53,11 @@ pub(crate) struct Entry {
 pub(crate) struct Table {
     pub(crate) path: Vec<String>,
     pub(crate) repeated: bool,
-    pub(crate) from: Place,
+    pub(crate) from: Position,
     pub(crate) entries: Vec<Entry>,
-    /// Lines that mean nothing without it, beside those of its entries.
-    pub(crate) covers: Vec<Place>,
-    pub(crate) dead: bool,
+    /// Lines that depend on this table, in addition to those of its entries.
+    pub(crate) covers: Vec<Position>,
+    pub(crate) removed: bool,
 }
 
 /// The whole file.
@@ -66,10 +66,10 @@ pub(crate) struct Document {
     pub(crate) tables: Vec<Table>,
 }
 
-/// Indices down to a value: table, entry, then items of lists and entries of tables in turn.
+/// Indices that lead to a value: table, entry, then list items and table entries in turn.
 pub(crate) type Path = Vec<usize>;
 
-/// A document as text, and where each part of it stands.
+/// A document as text, with the span of each part.
 pub(crate) struct Text {
     pub(crate) text: String,
     pub(crate) spans: Vec<(Range<usize>, Path)>,
@@ -125,57 +125,57 @@ impl From<Vec<String>> for Value {
 }
 
 impl Item {
-    pub(crate) fn new(value: impl Into<Value>, from: Option<Place>) -> Self {
+    pub(crate) fn new(value: impl Into<Value>, from: Option<Position>) -> Self {
         Self {
             value: value.into(),
             from,
-            dead: false,
+            removed: false,
         }
     }
 }
 
 impl Entry {
-    /// A key that comes from that line.
-    pub(crate) fn new(key: &'static str, value: impl Into<Value>, from: Place) -> Self {
+    /// A key that comes from the given line.
+    pub(crate) fn new(key: &'static str, value: impl Into<Value>, from: Position) -> Self {
         Self::of(key, value, Some(from))
     }
 
-    /// A key that follows from what it stands in.
+    /// A key implied by its enclosing value or table.
     pub(crate) fn implied(key: &'static str, value: impl Into<Value>) -> Self {
         Self::of(key, value, None)
     }
 
-    fn of(key: &'static str, value: impl Into<Value>, from: Option<Place>) -> Self {
+    fn of(key: &'static str, value: impl Into<Value>, from: Option<Position>) -> Self {
         Self {
             key,
             item: Item::new(value, from),
             essential: false,
-            otherwise: None,
+            fallback: None,
         }
     }
 
-    /// What it stands in means nothing without it.
+    /// Marks the key as required by its enclosing value or table.
     pub(crate) fn essential(mut self) -> Self {
         self.essential = true;
         self
     }
 
-    /// What to write if the value is refused.
-    pub(crate) fn or(mut self, otherwise: impl Into<Value>) -> Self {
-        self.otherwise = Some(otherwise.into());
+    /// Sets the value to use if the first one is rejected.
+    pub(crate) fn or(mut self, fallback: impl Into<Value>) -> Self {
+        self.fallback = Some(fallback.into());
         self
     }
 }
 
 impl Table {
-    pub(crate) fn new(path: &[&str], from: Place) -> Self {
+    pub(crate) fn new(path: &[&str], from: Position) -> Self {
         Self {
             path: path.iter().map(|part| (*part).to_owned()).collect(),
             repeated: false,
             from,
             entries: Vec::new(),
             covers: Vec::new(),
-            dead: false,
+            removed: false,
         }
     }
 
@@ -189,13 +189,13 @@ impl Table {
         self.entries.push(entry);
     }
 
-    /// In place of what the key had.
+    /// Replaces the key if it exists.
     pub(crate) fn replace(&mut self, entry: Entry) {
-        self.entries.retain(|known| known.key != entry.key);
+        self.entries.retain(|existing| existing.key != entry.key);
         self.push(entry);
     }
 
-    /// The text at a key.
+    /// Returns the text value of a key.
     pub(crate) fn text(&self, key: &str) -> Option<&str> {
         let entry = self.entries.iter().find(|entry| entry.key == key)?;
         match &entry.item.value {
@@ -210,7 +210,7 @@ impl Document {
         self.tables.push(table);
     }
 
-    /// The document as TOML.
+    /// Renders the document as TOML.
     pub(crate) fn render(&self) -> Text {
         let mut writer = Text {
             text: String::new(),
@@ -250,7 +250,7 @@ impl Text {
         self.mark(start, &[at]);
     }
 
-    /// `long` lists have a line an item.
+    /// `long` lists have one item per line.
     fn value(&mut self, value: &Value, path: &[usize], long: bool) {
         match value {
             Value::Text(text) => self.text.push_str(&weir_config::string(text)),
@@ -308,11 +308,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_part_knows_where_it_stands() {
-        let place = Place::new(0, 3);
-        let mut table = Table::new(&["pool", "a.b"], place);
+    fn every_part_has_its_span() {
+        let position = Position::new(0, 3);
+        let mut table = Table::new(&["pool", "a.b"], position);
         let server = Value::Table(vec![Entry::implied("address", "10.0.0.5")]);
-        table.push(Entry::new("servers", vec![Item::new(server, None)], place));
+        table.push(Entry::new(
+            "servers",
+            vec![Item::new(server, None)],
+            position,
+        ));
         let mut document = Document::default();
         document.push(table);
         let Text { text, spans } = document.render();

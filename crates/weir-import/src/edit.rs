@@ -1,52 +1,52 @@
-//! What a route changes of heads on their way, as haproxy and nginx both have it.
+//! Header and path changes of a route, shared by the haproxy and nginx importers.
 
 use crate::document::{Entry, Item};
-use crate::note::Place;
+use crate::note::Position;
 
-/// Fields of one direction.
+/// Header changes in one direction.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Fields {
-    set: Vec<(String, String, Place)>,
-    remove: Vec<(String, Place)>,
+    set: Vec<(String, String, Position)>,
+    remove: Vec<(String, Position)>,
 }
 
 impl Fields {
-    /// The field has this value from here on.
-    pub(crate) fn set(&mut self, name: &str, value: &str, place: Place) {
+    /// Sets the field to this value.
+    pub(crate) fn set(&mut self, name: &str, value: &str, position: Position) {
         self.forget(name);
-        self.set.push((name.to_owned(), value.to_owned(), place));
+        self.set.push((name.to_owned(), value.to_owned(), position));
     }
 
-    /// The field is gone from here on.
-    pub(crate) fn remove(&mut self, name: &str, place: Place) {
+    /// Removes the field.
+    pub(crate) fn remove(&mut self, name: &str, position: Position) {
         self.forget(name);
-        self.remove.push((name.to_owned(), place));
+        self.remove.push((name.to_owned(), position));
     }
 
     fn forget(&mut self, name: &str) {
         self.set
-            .retain(|(known, ..)| !known.eq_ignore_ascii_case(name));
+            .retain(|(existing, ..)| !existing.eq_ignore_ascii_case(name));
         self.remove
-            .retain(|(known, _)| !known.eq_ignore_ascii_case(name));
+            .retain(|(existing, _)| !existing.eq_ignore_ascii_case(name));
     }
 
-    fn follow(&mut self, later: &Self) {
-        for (name, value, place) in &later.set {
-            self.set(name, value, *place);
+    fn merge(&mut self, later: &Self) {
+        for (name, value, position) in &later.set {
+            self.set(name, value, *position);
         }
-        for (name, place) in &later.remove {
-            self.remove(name, *place);
+        for (name, position) in &later.remove {
+            self.remove(name, *position);
         }
     }
 
     fn entries(&self, set: &'static str, remove: &'static str) -> Vec<Entry> {
         let lines = self.set.iter();
         let lines: Vec<Item> = lines
-            .map(|(name, value, place)| Item::new(format!("{name}: {value}"), Some(*place)))
+            .map(|(name, value, position)| Item::new(format!("{name}: {value}"), Some(*position)))
             .collect();
         let names = self.remove.iter();
         let names: Vec<Item> = names
-            .map(|(name, place)| Item::new(name.as_str(), Some(*place)))
+            .map(|(name, position)| Item::new(name.as_str(), Some(*position)))
             .collect();
         let both = [(set, lines), (remove, names)].into_iter();
         both.filter(|(_, items)| !items.is_empty())
@@ -55,8 +55,8 @@ impl Fields {
     }
 }
 
-/// `^/a(/.*)$` and `{1}` as `^/a/(.*)$` and `/{1}`: what a route asks for begins with its slash, not with a group that does.
-/// `None` = it begins with neither.
+/// Rewrites `^/a(/.*)$` and `{1}` as `^/a/(.*)$` and `/{1}`: a route's rewritten path must begin with a literal
+/// slash, not with a group. Returns `None` if it begins with neither.
 pub(crate) fn beginning_with_slash(regex: &str, path: &str) -> Option<(String, String)> {
     if path.starts_with('/') {
         return Some((regex.to_owned(), path.to_owned()));
@@ -67,32 +67,33 @@ pub(crate) fn beginning_with_slash(regex: &str, path: &str) -> Option<(String, S
     whole.then(|| (regex.replacen("(/", "/(", 1), format!("/{path}")))
 }
 
-/// See the module.
+/// Header and path changes of a route.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Edits {
     pub(crate) request: Fields,
     pub(crate) response: Fields,
-    /// An expression that is found in a path, and the path that the server is asked for then.
-    pub(crate) rewrite: Option<(String, String, Place)>,
+    /// An expression to match in the path, and the new path.
+    pub(crate) rewrite: Option<(String, String, Position)>,
 }
 
 impl Edits {
-    /// Whether nothing is changed.
+    /// Returns whether nothing is changed.
     pub(crate) fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// These, and those of a place nearer to the servers: a request comes to it behind these, a response before them.
+    /// Combines these changes with those of a level closer to the servers: requests pass this level first, responses
+    /// pass it last.
     pub(crate) fn then(&self, nearer: &Self) -> Self {
         let mut both = nearer.clone();
         both.request = self.request.clone();
-        both.request.follow(&nearer.request);
-        both.response.follow(&self.response);
+        both.request.merge(&nearer.request);
+        both.response.merge(&self.response);
         both.rewrite = nearer.rewrite.clone().or_else(|| self.rewrite.clone());
         both
     }
 
-    /// Keys of a route, but for the path.
+    /// Returns the keys of a route, except for the path.
     pub(crate) fn entries(&self) -> Vec<Entry> {
         let mut entries = self.request.entries("set_header", "remove_header");
         entries.extend(
@@ -108,11 +109,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_begins_with_its_slash() {
-        let said = |regex, path| beginning_with_slash(regex, path);
+    fn path_gets_literal_leading_slash() {
+        let rewritten = |regex, path| beginning_with_slash(regex, path);
         let both = |regex: &str, path: &str| Some((regex.to_owned(), path.to_owned()));
-        assert_eq!(said("^/a(/.*)$", "{1}"), both("^/a/(.*)$", "/{1}"));
-        assert_eq!(said("^/a(.*)$", "/b{1}"), both("^/a(.*)$", "/b{1}"));
+        assert_eq!(rewritten("^/a(/.*)$", "{1}"), both("^/a/(.*)$", "/{1}"));
+        assert_eq!(rewritten("^/a(.*)$", "/b{1}"), both("^/a(.*)$", "/b{1}"));
         for regex in [
             "^/a(.*)$",
             "^/a(/.*)?$",
@@ -120,18 +121,18 @@ mod tests {
             "^/a(/b)(c)$",
             "^\\(/a)",
         ] {
-            assert_eq!(said(regex, "{1}"), None, "{regex}");
+            assert_eq!(rewritten(regex, "{1}"), None, "{regex}");
         }
-        assert_eq!(said("^/a(/.*)$", "b{1}"), None);
+        assert_eq!(rewritten("^/a(/.*)$", "b{1}"), None);
     }
 
     #[test]
-    fn responses_meet_the_nearer_place_first() {
-        let place = Place::new(0, 1);
+    fn outer_level_decides_response_fields() {
+        let position = Position::new(0, 1);
         let (mut far, mut near) = (Edits::default(), Edits::default());
         for (edits, value) in [(&mut far, "far"), (&mut near, "near")] {
-            edits.request.set("A", value, place);
-            edits.response.set("B", value, place);
+            edits.request.set("A", value, position);
+            edits.response.set("B", value, position);
         }
         let both = far.then(&near);
         assert_eq!(both.request, near.request);

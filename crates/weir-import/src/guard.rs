@@ -1,8 +1,9 @@
-//! Which lines of haproxy.cfg and nginx.conf keep clients out. Losing one of them is more than a missing feature.
+//! Lines of haproxy.cfg and nginx.conf that keep clients out. Losing such a line is a security problem, not only a
+//! missing feature.
 //!
-//! The lists are generous: a line that is named needlessly costs a look, one that is missed lets somebody in.
+//! The lists are generous: a false entry costs a look, a missing one admits clients.
 
-/// Actions of haproxy's rules, wherever in the line they are: `http-request deny`, `tcp-request content reject`.
+/// Actions of haproxy rules, at any word of the action: `http-request deny`, `tcp-request content reject`.
 const ACTIONS: &[&str] = &[
     "deny",
     "tarpit",
@@ -13,8 +14,8 @@ const ACTIONS: &[&str] = &[
     "wait-for-handshake",
 ];
 
-/// Keywords of haproxy that refuse by themselves, those of old versions included.
-const REFUSING: &[&str] = &[
+/// haproxy keywords that reject requests by themselves, including those of old versions.
+const REJECTING: &[&str] = &[
     "block",
     "reqdeny",
     "reqideny",
@@ -26,10 +27,10 @@ const REFUSING: &[&str] = &[
     "rspideny",
 ];
 
-/// Words of `bind` and `server` by which the other side's certificate is checked.
+/// Options of `bind` and `server` that verify the peer's certificate.
 pub(crate) const CERTIFICATES: &[&str] = &["crl-file", "ca-verify-file", "verifyhost"];
 
-/// Whether a line of haproxy.cfg keeps clients out, or chooses by a condition what they reach.
+/// Returns whether a line of haproxy.cfg keeps clients out, or selects by a condition what they reach.
 pub(crate) fn haproxy(words: &[String]) -> bool {
     let mut words = words.iter().map(String::as_str);
     let Some(keyword) = words.next() else {
@@ -46,16 +47,16 @@ pub(crate) fn haproxy(words: &[String]) -> bool {
         | "http-after-response"
         | "tcp-request"
         | "tcp-response" => {
-            // `tcp-request` has where it acts in front: connection, session, content.
+            // `tcp-request` has the processing stage first: connection, session, content.
             let front = if keyword.starts_with("tcp-") { 2 } else { 1 };
             let acts = |word: &&str| ACTIONS.contains(word);
-            // A field that servers trust, and that a client could send itself.
+            // A field that servers trust and that a client could send itself.
             let trusted = what.first() == Some(&"del-header") && keyword == "http-request"
                 || what.iter().any(|word| word.contains("ssl_c_"));
             what.iter().take(front).any(acts) || trusted
         }
         "use_backend" => !condition.is_empty(),
-        keyword => REFUSING.contains(&keyword),
+        keyword => REJECTING.contains(&keyword),
     }
 }
 
@@ -90,7 +91,7 @@ const DIRECTIVES: &[&str] = &[
     "proxy_ssl_crl",
 ];
 
-/// Whether a directive of nginx.conf keeps clients out; a `return` does with a status that says so.
+/// Returns whether a directive of nginx.conf keeps clients out. A `return` does with certain statuses.
 pub(crate) fn nginx(words: &[String]) -> bool {
     let word = |at: usize| words.get(at).map_or("", String::as_str);
     match word(0) {
@@ -102,8 +103,8 @@ pub(crate) fn nginx(words: &[String]) -> bool {
     }
 }
 
-/// Whether a directive of a location refuses some of its clients before it looks for what it would send.
-pub(crate) fn nginx_refuses(words: &[String]) -> bool {
+/// Returns whether a directive of a location rejects some clients before nginx looks for content.
+pub(crate) fn nginx_rejects(words: &[String]) -> bool {
     const BY_ITSELF: &[&str] = &[
         "deny",
         "internal",
@@ -129,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_keeps_clients_out_is_known() {
+    fn guards_are_recognized() {
         for line in [
             "http-request deny if { path_beg /admin } !internal",
             "http-request deny deny_status 429",

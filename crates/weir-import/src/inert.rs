@@ -1,63 +1,31 @@
-//! Which lines of other programs change nothing that clients or servers see: how the program itself runs, logs, reports and
-//! is tuned. Losing one of them is no change of behaviour; losing any other is.
+//! Lines of other programs that do not change what clients or servers see: how the program runs, logs, reports and is
+//! tuned. Losing such a line does not change behaviour; losing any other line does.
 //!
-//! The lists are short on purpose: a line that is missing from them costs a look.
+//! The lists are short on purpose: a missing entry only costs the operator a look.
 
-/// keepalived's own processes, its mails, SNMP, D-Bus and logs.
-const KEEPALIVED: &[&str] = &[
-    "notification_email",
-    "notification_email_from",
-    "smtp_server",
-    "smtp_helo_name",
-    "smtp_connect_timeout",
-    "smtp_alert",
-    "smtp_alert_vrrp",
-    "smtp_alert_checker",
-    "no_email_faults",
-    "no_checker_emails",
-    "router_id",
-    "enable_script_security",
-    "use_symlink_paths",
-    "set_supplementary_groups",
-    "process_names",
-    "process_name",
-    "vrrp_process_name",
-    "checker_process_name",
-    "lvs_process_name",
-    "bfd_process_name",
-    "umask",
-    "data_use_instance",
-    "random_seed",
-    "config_save_dir",
-    "tmp_config_directory",
-    "json_version",
-    "iproute_usr_dir",
-    "iproute_etc_dir",
-    "state_dump_file",
-    "stats_dump_file",
-    "json_dump_file",
-    "state_dump_file_location",
-    "stats_dump_file_location",
-    "json_dump_file_location",
-    "reload_check_config",
-    "reload_time_file",
-    "reload_repeat",
-    "reload_file",
-    "include_check",
-    "snmp_socket",
-    "enable_traps",
-    "dbus_service_name",
-    "dbus_no_interface_name",
-    "enable_dbus",
-    "checker_log_all_failures",
-    "use_pid_dir",
-    "child_wait_time",
-    "linkbeat_use_polling",
-    "lvs_id",
-    "warmup",
-];
+/// Keywords that weir.toml has no equivalent for, with the reason given in their note.
+pub(crate) struct Unsupported {
+    pub(crate) reason: &'static str,
+    /// Losing these changes what clients or servers see.
+    pub(crate) visible: &'static [&'static str],
+    /// Losing these does not.
+    pub(crate) inert: &'static [&'static str],
+}
 
-/// Ends of keywords of keepalived that set how its processes are scheduled and how large their buffers are.
+/// Returns the entry of an unsupported keyword.
+pub(crate) fn find(table: &'static [Unsupported], keyword: &str) -> Option<&'static Unsupported> {
+    let mut entries = table.iter();
+    entries.find(|it| it.visible.contains(&keyword) || it.inert.contains(&keyword))
+}
+
+fn is_inert(table: &[Unsupported], keyword: &str) -> bool {
+    table.iter().any(|it| it.inert.contains(&keyword))
+}
+
+/// keepalived keywords about processes, outside of `global_defs`.
+const KEEPALIVED: &[&str] = &["warmup"];
+
+/// Suffixes of keepalived keywords that set the scheduling and buffers of its processes.
 const KEEPALIVED_ENDS: &[&str] = &[
     "_priority",
     "_no_swap",
@@ -69,7 +37,7 @@ const KEEPALIVED_ENDS: &[&str] = &[
     "_rcv_bufs_force",
 ];
 
-/// ldirectord's mails, log, processes and remarks.
+/// ldirectord directives about mails, logs, processes and comments.
 const LDIRECTORD: &[&str] = &[
     "emailalert",
     "emailalertfreq",
@@ -87,8 +55,8 @@ const LDIRECTORD: &[&str] = &[
     "servicename",
 ];
 
-/// haproxy's processes, logs, statistics and tuning; what a backend has from the frontends that use it; conditions, of which the rules
-/// that need them are noted.
+/// haproxy keywords about processes, logs, statistics and tuning; settings that a backend has from its frontends;
+/// ACLs, because the rules that use them have notes.
 const HAPROXY: &[&str] = &[
     "mode",
     "acl",
@@ -122,7 +90,7 @@ const HAPROXY: &[&str] = &[
     "max-keep-alive-queue",
 ];
 
-/// Its options of the same kind, set or not.
+/// haproxy options of the same kind, enabled or not.
 const HAPROXY_OPTIONS: &[&str] = &[
     "httplog",
     "tcplog",
@@ -147,7 +115,7 @@ const HAPROXY_OPTIONS: &[&str] = &[
     "http-no-delay",
 ];
 
-/// nginx's processes, logs, statistics, buffers and tables.
+/// nginx directives about processes, of the main and `events` contexts.
 const NGINX: &[&str] = &[
     "user",
     "pid",
@@ -168,49 +136,24 @@ const NGINX: &[&str] = &[
     "use",
     "multi_accept",
     "accept_mutex",
-    "error_log",
-    "access_log",
-    "log_format",
-    "log_not_found",
-    "rewrite_log",
-    "stub_status",
-    "status_zone",
-    "proxy_http_version",
-    "proxy_buffering",
-    "proxy_buffers",
-    "proxy_buffer_size",
-    "proxy_busy_buffers_size",
-    "proxy_max_temp_file_size",
-    "proxy_socket_keepalive",
-    "proxy_headers_hash_max_size",
-    "proxy_headers_hash_bucket_size",
-    "client_body_buffer_size",
-    "client_body_temp_path",
-    "client_header_buffer_size",
-    "proxy_temp_path",
-    "sendfile",
-    "tcp_nopush",
-    "tcp_nodelay",
-    "server_names_hash_bucket_size",
-    "server_names_hash_max_size",
-    "variables_hash_max_size",
-    "map_hash_bucket_size",
-    "types_hash_max_size",
 ];
 
-/// Whether a line of keepalived.conf is one.
-pub(crate) fn keepalived(words: &[String]) -> bool {
+/// Returns whether a line of keepalived.conf is inert; `global_defs` are the keywords of that block.
+pub(crate) fn keepalived(words: &[String], global_defs: &[Unsupported]) -> bool {
     let keyword = words.first().map_or("", String::as_str);
     let by_end = KEEPALIVED_ENDS.iter().any(|end| keyword.ends_with(end));
-    KEEPALIVED.contains(&keyword) || by_end || keyword.contains("snmp")
+    KEEPALIVED.contains(&keyword)
+        || is_inert(global_defs, keyword)
+        || by_end
+        || keyword.contains("snmp")
 }
 
-/// Whether a directive of ldirectord.cf is one.
+/// Returns whether a directive of ldirectord.cf is inert.
 pub(crate) fn ldirectord(name: &str) -> bool {
     LDIRECTORD.contains(&name)
 }
 
-/// Whether a line of haproxy.cfg is one.
+/// Returns whether a line of haproxy.cfg is inert.
 pub(crate) fn haproxy(words: &[String]) -> bool {
     let word = |at: usize| words.get(at).map_or("", String::as_str);
     match word(0) {
@@ -220,8 +163,9 @@ pub(crate) fn haproxy(words: &[String]) -> bool {
     }
 }
 
-/// Whether a directive of nginx.conf is one; also a field that a proxy service sends to servers by itself.
-pub(crate) fn nginx(words: &[String]) -> bool {
+/// Returns whether a directive of nginx.conf is inert, or sets a field that a proxy service sends to servers by itself.
+/// `http` are the keywords of `http` and its blocks.
+pub(crate) fn nginx(words: &[String], http: &[Unsupported]) -> bool {
     let word = |at: usize| words.get(at).map_or("", String::as_str);
     match word(0) {
         "proxy_set_header" => {
@@ -235,6 +179,6 @@ pub(crate) fn nginx(words: &[String]) -> bool {
                 _ => false,
             }
         }
-        keyword => NGINX.contains(&keyword),
+        keyword => NGINX.contains(&keyword) || is_inert(http, keyword),
     }
 }

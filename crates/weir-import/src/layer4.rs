@@ -1,4 +1,5 @@
-//! A virtual service of IPVS with its real servers, as keepalived and ldirectord both have it, and the tables it becomes.
+//! A virtual service of IPVS with its real servers, shared by the keepalived and ldirectord importers, and its
+//! conversion to tables.
 
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -6,91 +7,91 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use weir_model::{Forward, MAX_WEIGHT, SchedulerKind, TunnelChecksum, TunnelKind};
 
 use crate::document::{Document, Entry, Item, Table, Value};
-use crate::name::NameBook;
-use crate::note::{Notes, Place};
+use crate::name::UniqueNames;
+use crate::note::{Notes, Position};
 use crate::probe::Probe;
 use crate::time;
 
-/// A value and the line that says it; `None` = it follows from what it stands in.
+/// A value and its source line; `None` = implied by its enclosing value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Said<T> {
+pub(crate) struct Sourced<T> {
     pub(crate) value: T,
-    pub(crate) from: Option<Place>,
+    pub(crate) from: Option<Position>,
 }
 
-/// Encapsulation of `TUN`.
+/// Encapsulation of the `TUN` method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Encapsulation {
     pub(crate) kind: TunnelKind,
-    /// Of `gue`; 0 = the default.
+    /// Port of `gue`; 0 = the default.
     pub(crate) port: u16,
     pub(crate) checksum: TunnelChecksum,
 }
 
-/// How a server is reached.
+/// Forwarding method of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Method {
     pub(crate) forward: Forward,
     pub(crate) tunnel: Option<Encapsulation>,
 }
 
-/// IPVS's `-p` and `-M`.
+/// Persistence: `-p` and `-M` of IPVS.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Persistent {
-    pub(crate) from: Place,
+    pub(crate) from: Position,
     pub(crate) seconds: u64,
-    /// Prefix length, of the service's family.
-    pub(crate) mask: Option<(u8, Place)>,
+    /// Prefix length, in the service's address family.
+    pub(crate) mask: Option<(u8, Position)>,
     pub(crate) ipv6: bool,
 }
 
 /// A real server.
 #[derive(Clone, Debug)]
 pub(crate) struct Real {
-    pub(crate) from: Place,
+    pub(crate) from: Position,
     pub(crate) address: IpAddr,
-    /// 0 = none is written.
+    /// 0 = none given.
     pub(crate) port: u16,
-    pub(crate) weight: Said<u64>,
-    pub(crate) most: Option<(u64, Place)>,
-    pub(crate) least: Option<(u64, Place)>,
-    pub(crate) method: Option<(Method, Place)>,
+    pub(crate) weight: Sourced<u64>,
+    pub(crate) max_connections: Option<(u64, Position)>,
+    pub(crate) min_connections: Option<(u64, Position)>,
+    pub(crate) method: Option<(Method, Position)>,
     pub(crate) probes: Vec<Probe>,
 }
 
 /// A virtual service.
 #[derive(Clone, Debug)]
 pub(crate) struct Virtual {
-    pub(crate) from: Place,
+    pub(crate) from: Position,
     pub(crate) name: String,
-    pub(crate) listen: Vec<(String, Place)>,
-    /// The one port that clients use; 0 = any, several, or that of a firewall mark.
+    pub(crate) listen: Vec<(String, Position)>,
+    /// The single port of the service; 0 = any, several, or a firewall mark.
     pub(crate) port: u16,
-    pub(crate) method: Said<Method>,
-    pub(crate) scheduler: Said<String>,
-    pub(crate) flags: Vec<(String, Place)>,
+    pub(crate) method: Sourced<Method>,
+    pub(crate) scheduler: Sourced<String>,
+    pub(crate) flags: Vec<(String, Position)>,
     pub(crate) persistent: Option<Persistent>,
-    pub(crate) one_packet: Option<Place>,
+    pub(crate) one_packet: Option<Position>,
     pub(crate) reals: Vec<Real>,
     pub(crate) sorry: Option<Real>,
-    pub(crate) quorum: Option<(u64, Place)>,
-    pub(crate) hysteresis: Option<(u64, Place)>,
-    /// Every line of it.
-    pub(crate) lines: Vec<Place>,
+    pub(crate) quorum: Option<(u64, Position)>,
+    pub(crate) hysteresis: Option<(u64, Position)>,
+    /// Every source line.
+    pub(crate) lines: Vec<Position>,
 }
 
-/// Writes virtual services, one after the other.
+/// Writes virtual services one after another.
 #[derive(Debug, Default)]
 pub(crate) struct Writer {
-    pub(crate) names: NameBook,
+    pub(crate) names: UniqueNames,
     pub(crate) document: Document,
     checks: Vec<(String, Probe)>,
-    /// The pool without servers, once a service has it.
+    /// The pool without servers, if a service needed one.
     pub(crate) no_servers: Option<String>,
 }
 
-impl<T> Said<T> {
-    pub(crate) fn at(value: T, from: Place) -> Self {
+impl<T> Sourced<T> {
+    pub(crate) fn at(value: T, from: Position) -> Self {
         Self {
             value,
             from: Some(from),
@@ -103,7 +104,7 @@ impl<T> Said<T> {
 }
 
 impl Method {
-    /// Without encapsulation of its own.
+    /// A method without encapsulation options.
     pub(crate) const fn plain(forward: Forward) -> Self {
         Self {
             forward,
@@ -114,16 +115,16 @@ impl Method {
 
 impl Writer {
     /// Writes pool, checks and service.
-    pub(crate) fn write(&mut self, mut of: Virtual, notes: &mut Notes) {
-        let name = self.names.take(&of.name);
-        once(&mut of, notes);
-        ports_of_checks(&mut of);
-        let mut pool = Table::new(&["pool", &name], of.from);
-        scheduler(&mut pool, &of, notes);
-        let shared = shared_probes(&of.reals);
+    pub(crate) fn write(&mut self, mut spec: Virtual, notes: &mut Notes) {
+        let name = self.names.take(&spec.name);
+        remove_duplicates(&mut spec, notes);
+        ports_of_checks(&mut spec);
+        let mut pool = Table::new(&["pool", &name], spec.from);
+        scheduler(&mut pool, &spec, notes);
+        let shared = shared_probes(&spec.reals);
         let mut servers = Vec::new();
-        for real in &of.reals {
-            let mut entries = server(real, &of, notes);
+        for real in &spec.reals {
+            let mut entries = server(real, &spec, notes);
             if shared.is_none() && !real.probes.is_empty() {
                 let names: Vec<Item> = real
                     .probes
@@ -135,12 +136,12 @@ impl Writer {
             servers.push(Item::new(entries, Some(real.from)));
         }
         pool.push(Entry::implied("servers", servers));
-        if let Some(sorry) = &of.sorry {
-            let entries = server(sorry, &of, notes);
+        if let Some(sorry) = &spec.sorry {
+            let entries = server(sorry, &spec, notes);
             pool.push(Entry::new("sorry", entries, sorry.from));
         }
-        quorum(&mut pool, &of, notes);
-        let from = of.from;
+        quorum(&mut pool, &spec, notes);
+        let from = spec.from;
         self.document.push(pool);
         for probe in shared.iter().flat_map(|probes| probes.iter()) {
             let mut table = Table::new(&["pool", &name, "check"], probe.from);
@@ -148,14 +149,14 @@ impl Writer {
             table.entries.clone_from(&probe.entries);
             self.document.push(table);
         }
-        let mut service = service(&name, &of, from);
-        service.covers = of.lines;
+        let mut service = service(&name, &spec, from);
+        service.covers = spec.lines;
         self.document.push(service);
     }
 
-    /// The name of a check that servers refer to.
+    /// Returns the name of a check that servers refer to.
     pub(crate) fn check(&mut self, pool: &str, probe: &Probe) -> String {
-        if let Some((name, _)) = self.checks.iter().find(|(_, known)| known == probe) {
+        if let Some((name, _)) = self.checks.iter().find(|(_, other)| other == probe) {
             return name.clone();
         }
         let name = self.names.take(&format!("{pool}-{}", probe.kind()));
@@ -167,12 +168,12 @@ impl Writer {
     }
 }
 
-/// Whether IPVS has a scheduler of that name.
+/// Returns whether IPVS has a scheduler of that name.
 pub(crate) fn is_scheduler(name: &str) -> bool {
     name.parse().is_ok_and(SchedulerKind::is_ipvs)
 }
 
-/// A listener as the configuration writes it; port 0 = any.
+/// A listener in weir.toml syntax; port 0 = any.
 pub(crate) fn listener(protocol: &str, address: IpAddr, port: u16) -> String {
     let protocol = if protocol == "tcp" { "" } else { "udp/" };
     match (address, port) {
@@ -188,12 +189,12 @@ pub(crate) fn mark_listener(mark: u64, ipv6: bool) -> String {
     format!("fwmark{family}/{mark}")
 }
 
-/// A service's name after its listener.
+/// Derives a service name from its listener.
 pub(crate) fn name_of(listen: &str) -> String {
     listen.replace(":*", "-any")
 }
 
-/// The length of a dotted mask, `255.255.255.0`; `None` = it has holes, or nothing.
+/// Prefix length of a dotted mask, `255.255.255.0`; `None` = empty or not contiguous.
 pub(crate) fn mask_length(text: &str) -> Option<u8> {
     let bits = text.parse::<Ipv4Addr>().ok()?.to_bits();
     let length = bits.leading_ones();
@@ -203,67 +204,67 @@ pub(crate) fn mask_length(text: &str) -> Option<u8> {
         .filter(|length| solid && *length > 0)
 }
 
-/// Takes out servers that are there already: the kernel refuses them too.
-fn once(of: &mut Virtual, notes: &mut Notes) {
+/// Removes duplicate servers: the kernel rejects them too.
+fn remove_duplicates(spec: &mut Virtual, notes: &mut Notes) {
     let mut seen = HashSet::new();
-    let nat = |real: &Real, of: &Method| match real.method {
+    let nat = |real: &Real, spec: &Method| match real.method {
         Some((method, _)) => method.forward == Forward::Nat,
-        None => of.forward == Forward::Nat,
+        None => spec.forward == Forward::Nat,
     };
-    let method = of.method.value;
-    of.reals.retain(|real| {
+    let method = spec.method.value;
+    spec.reals.retain(|real| {
         let port = if nat(real, &method) { real.port } else { 0 };
         let new = seen.insert((real.address, port));
         if !new {
-            notes.say(real.from, "not carried over: this server is listed already");
+            notes.add(real.from, "not imported: duplicate server");
         }
         new
     });
-    if let Some(sorry) = of.sorry.take_if(|sorry| {
+    if let Some(sorry) = spec.sorry.take_if(|sorry| {
         let port = if nat(sorry, &method) { sorry.port } else { 0 };
         seen.contains(&(sorry.address, port))
     }) {
-        notes.say(
+        notes.add(
             sorry.from,
-            "not carried over: the sorry server is one of the servers",
+            "not imported: the sorry server is one of the servers",
         );
     }
 }
 
-/// Where the service gives no port to go to, or another than the server's, a check is told.
-fn ports_of_checks(of: &mut Virtual) {
-    let service = of.method.value;
-    for real in &mut of.reals {
+/// Sets the port of a check if the service has none, or another than the server's.
+fn ports_of_checks(spec: &mut Virtual) {
+    let service = spec.method.value;
+    for real in &mut spec.reals {
         let method = real.method.map_or(service, |(method, _)| method);
-        // Under nat the port stands in the server's address.
+        // With nat, the port is part of the server's address.
         let written = method.forward == Forward::Nat && real.port != 0;
-        let known = if real.port == 0 { of.port } else { real.port };
-        if written || known == 0 || known == of.port {
+        let port = if real.port == 0 { spec.port } else { real.port };
+        if written || port == 0 || port == spec.port {
             continue;
         }
         for probe in real.probes.iter_mut().filter(|probe| probe.wants_port()) {
-            probe.push(Entry::implied("port", u64::from(known)));
+            probe.push(Entry::implied("port", u64::from(port)));
         }
     }
 }
 
-/// The checks of all servers, if they are the same.
+/// The checks of all servers, if equal.
 fn shared_probes(reals: &[Real]) -> Option<&Vec<Probe>> {
     let first = &reals.first()?.probes;
     let same = reals.iter().all(|real| real.probes == *first);
     same.then_some(first)
 }
 
-fn scheduler(pool: &mut Table, of: &Virtual, notes: &mut Notes) {
-    let from = of.scheduler.from.unwrap_or(of.from);
-    let name = &of.scheduler.value;
-    let (fitting, others): (Vec<_>, Vec<_>) = of
+fn scheduler(pool: &mut Table, spec: &Virtual, notes: &mut Notes) {
+    let from = spec.scheduler.from.unwrap_or(spec.from);
+    let name = &spec.scheduler.value;
+    let (fitting, others): (Vec<_>, Vec<_>) = spec
         .flags
         .iter()
         .partition(|(flag, _)| flag.starts_with(&format!("{name}-")));
-    for (flag, place) in others {
-        let why = format!("not carried over: {flag} is no flag of scheduler {name}");
-        notes.say(*place, why);
+    for (flag, position) in others {
+        let why = format!("not imported: scheduler {name} has no flag {flag}");
+        notes.add(*position, why);
     }
     if fitting.is_empty() {
         pool.push(Entry::new("scheduler", name.as_str(), from));
@@ -271,7 +272,7 @@ fn scheduler(pool: &mut Table, of: &Virtual, notes: &mut Notes) {
     }
     let flags: Vec<Item> = fitting
         .iter()
-        .map(|(flag, place)| Item::new(flag.as_str(), Some(*place)))
+        .map(|(flag, position)| Item::new(flag.as_str(), Some(*position)))
         .collect();
     let table = vec![
         Entry::new("name", name.as_str(), from).essential(),
@@ -280,8 +281,8 @@ fn scheduler(pool: &mut Table, of: &Virtual, notes: &mut Notes) {
     pool.push(Entry::new("scheduler", table, from));
 }
 
-fn server(real: &Real, of: &Virtual, notes: &mut Notes) -> Vec<Entry> {
-    let method = real.method.map_or(of.method.value, |(method, _)| method);
+fn server(real: &Real, spec: &Virtual, notes: &mut Notes) -> Vec<Entry> {
+    let method = real.method.map_or(spec.method.value, |(method, _)| method);
     let port = if method.forward == Forward::Nat {
         real.port
     } else {
@@ -296,32 +297,29 @@ fn server(real: &Real, of: &Virtual, notes: &mut Notes) -> Vec<Entry> {
     let weight = real.weight.value.min(MAX_WEIGHT.into());
     let from = real.weight.from.unwrap_or(real.from);
     if weight != real.weight.value {
-        let why = format!(
-            "weight {} became {weight}, the largest there is",
-            real.weight.value
-        );
-        notes.say(from, why);
+        let why = format!("weight {} became {weight}, the maximum", real.weight.value);
+        notes.add(from, why);
     }
     if weight != 1 {
         entries.push(Entry::new("weight", weight, from));
     }
     let thresholds = [
-        ("max_connections", real.most),
-        ("min_connections", real.least),
+        ("max_connections", real.max_connections),
+        ("min_connections", real.min_connections),
     ];
     for (key, value) in thresholds {
-        if let Some((value, place)) = value.filter(|(value, _)| *value != 0) {
-            entries.push(Entry::new(key, value, place));
+        if let Some((value, position)) = value.filter(|(value, _)| *value != 0) {
+            entries.push(Entry::new(key, value, position));
         }
     }
-    if let Some((method, place)) = real.method {
-        if method.forward != of.method.value.forward {
-            entries.push(Entry::new("forward", method.forward.as_str(), place).essential());
+    if let Some((method, position)) = real.method {
+        if method.forward != spec.method.value.forward {
+            entries.push(Entry::new("forward", method.forward.as_str(), position).essential());
         }
         if let Some(tunnel) = method.tunnel
-            && method != of.method.value
+            && method != spec.method.value
         {
-            entries.push(Entry::new("tunnel", encapsulation(tunnel), place).essential());
+            entries.push(Entry::new("tunnel", encapsulation(tunnel), position).essential());
         }
     }
     entries
@@ -338,56 +336,60 @@ fn encapsulation(tunnel: Encapsulation) -> Value {
     Value::Table(entries)
 }
 
-fn quorum(pool: &mut Table, of: &Virtual, notes: &mut Notes) {
-    const MOST: u64 = 1_000_000;
-    if let Some((quorum, place)) = of.quorum.filter(|(quorum, _)| *quorum > 1) {
-        pool.push(Entry::new("quorum", quorum.min(MOST), place));
-        if quorum > MOST {
-            notes.say(
-                place,
-                format!("the quorum became {MOST}, the largest there is"),
+fn quorum(pool: &mut Table, spec: &Virtual, notes: &mut Notes) {
+    const MAX_QUORUM: u64 = 1_000_000;
+    if let Some((quorum, position)) = spec.quorum.filter(|(quorum, _)| *quorum > 1) {
+        pool.push(Entry::new("quorum", quorum.min(MAX_QUORUM), position));
+        if quorum > MAX_QUORUM {
+            notes.add(
+                position,
+                format!("the quorum became {MAX_QUORUM}, the maximum"),
             );
         }
-        if of.sorry.is_none() {
-            let why = "without a sorry server the quorum decides nothing: the servers that are left go on";
-            notes.say(place, why);
+        if spec.sorry.is_none() {
+            let why = "without a sorry server the quorum has no effect: the remaining servers stay in use";
+            notes.add(position, why);
         }
     }
-    if let Some((hysteresis, place)) = of.hysteresis.filter(|(value, _)| *value > 0) {
-        pool.push(Entry::new("quorum_hysteresis", hysteresis.min(MOST), place));
+    if let Some((hysteresis, position)) = spec.hysteresis.filter(|(value, _)| *value > 0) {
+        pool.push(Entry::new(
+            "quorum_hysteresis",
+            hysteresis.min(MAX_QUORUM),
+            position,
+        ));
     }
 }
 
-fn service(name: &str, of: &Virtual, from: Place) -> Table {
+fn service(name: &str, spec: &Virtual, from: Position) -> Table {
     let mut service = Table::new(&["service", name], from);
-    let listen: Vec<Item> = of
+    let listen: Vec<Item> = spec
         .listen
         .iter()
-        .map(|(listen, place)| Item::new(listen.as_str(), Some(*place)))
+        .map(|(listen, position)| Item::new(listen.as_str(), Some(*position)))
         .collect();
     service.push(Entry::new("listen", listen, from).essential());
-    let method = of.method.value;
-    let place = of.method.from.unwrap_or(from);
-    service.push(Entry::new("forward", method.forward.as_str(), place).essential());
+    let method = spec.method.value;
+    let position = spec.method.from.unwrap_or(from);
+    service.push(Entry::new("forward", method.forward.as_str(), position).essential());
     service.push(Entry::implied("pool", name).essential());
     if let Some(tunnel) = method.tunnel {
-        service.push(Entry::new("tunnel", encapsulation(tunnel), place).essential());
+        service.push(Entry::new("tunnel", encapsulation(tunnel), position).essential());
     }
-    if let Some(persistent) = &of.persistent {
-        let timeout = time::show(persistent.seconds * 1000);
+    if let Some(persistent) = &spec.persistent {
+        let timeout = time::format_millis(persistent.seconds * 1000);
         let mut entries = vec![Entry::new("timeout", timeout, persistent.from)];
-        if let Some((mask, place)) = persistent.mask {
+        if let Some((mask, position)) = persistent.mask {
             let key = if persistent.ipv6 {
                 "netmask6"
             } else {
                 "netmask"
             };
-            entries.push(Entry::new(key, u64::from(mask), place));
+            entries.push(Entry::new(key, u64::from(mask), position));
         }
         service.push(Entry::new("persistence", entries, persistent.from));
     }
-    if let Some(place) = of.one_packet {
-        service.push(Entry::new("one_packet", true, place));
+    if let Some(position) = spec.one_packet {
+        service.push(Entry::new("one_packet", true, position));
     }
     service
 }

@@ -1,17 +1,17 @@
-//! Pools, services and routes of `forward = "proxy"`, as haproxy and nginx both have them.
+//! Pools, services and routes of `forward = "proxy"`, shared by the haproxy and nginx importers.
 
 use std::net::IpAddr;
 
 use crate::document::{Entry, Item, Table};
 use crate::edit::Edits;
 use crate::layer4::Writer;
-use crate::note::{Notes, Place};
+use crate::note::{Notes, Position};
 use crate::probe::Probe;
 
 /// A server of a pool.
 #[derive(Clone, Debug)]
 pub(crate) struct Upstream {
-    pub(crate) from: Place,
+    pub(crate) from: Position,
     pub(crate) entries: Vec<Entry>,
     pub(crate) probes: Vec<Probe>,
 }
@@ -19,40 +19,40 @@ pub(crate) struct Upstream {
 /// A pool.
 #[derive(Clone, Debug)]
 pub(crate) struct Group {
-    pub(crate) from: Place,
-    /// As it stands in the document.
+    pub(crate) from: Position,
+    /// The name in the document.
     pub(crate) name: String,
-    /// Keys beside `servers`.
+    /// Keys other than `servers`.
     pub(crate) entries: Vec<Entry>,
     pub(crate) servers: Vec<Upstream>,
-    /// Checks of servers that are not listed.
+    /// Checks if there are no listed servers.
     pub(crate) probes: Vec<Probe>,
-    /// Every line of it.
-    pub(crate) lines: Vec<Place>,
+    /// Every source line.
+    pub(crate) lines: Vec<Position>,
 }
 
-/// What a request must be like; everything that is written must hold.
+/// Conditions on a request; all of them must match.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Condition {
     pub(crate) host: Option<String>,
     pub(crate) path: Option<String>,
-    /// One of these.
+    /// Alternatives.
     pub(crate) methods: Vec<String>,
     pub(crate) headers: Vec<String>,
-    /// An expression that is found in the path.
+    /// A regular expression to find in the path.
     pub(crate) regex: Option<String>,
     pub(crate) cookies: Vec<String>,
-    /// Parameters of the query.
+    /// Query parameters.
     pub(crate) queries: Vec<String>,
-    /// Networks of clients, one of these.
+    /// Client networks; alternatives.
     pub(crate) sources: Vec<String>,
 }
 
-/// Where a route leads.
+/// What a route does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     Pool(String),
-    /// To a pool, whose servers are asked for another path.
+    /// A pool, with another path in the request.
     Rewritten {
         pool: String,
         path: String,
@@ -61,24 +61,24 @@ pub(crate) enum Action {
         to: String,
         status: u64,
     },
-    Answer {
+    Respond {
         status: u64,
         body: String,
     },
 }
 
 impl Action {
-    /// The pool that it leads to.
+    /// Returns the target pool.
     pub(crate) fn pool(&self) -> Option<&str> {
         match self {
             Self::Pool(pool) | Self::Rewritten { pool, .. } => Some(pool),
-            Self::Redirect { .. } | Self::Answer { .. } => None,
+            Self::Redirect { .. } | Self::Respond { .. } => None,
         }
     }
 }
 
 impl Condition {
-    /// Both; `None` = they exclude each other, or a route cannot say them together.
+    /// Combines both; `None` = they exclude each other, or one route cannot express them.
     pub(crate) fn and(&self, other: &Self) -> Option<Self> {
         let one = |a: &Option<String>, b: &Option<String>| match (a, b) {
             (Some(a), Some(b)) if a != b => None,
@@ -103,7 +103,7 @@ impl Condition {
         let mut queries = self.queries.clone();
         queries.extend(other.queries.iter().cloned());
         queries.dedup();
-        // Who is of two networks at once is nothing that a route asks.
+        // A route cannot require a client to be in two networks.
         let sources = match (self.sources.as_slice(), other.sources.as_slice()) {
             ([], sources) | (sources, []) => sources.to_vec(),
             (a, b) if a == b => a.to_vec(),
@@ -122,7 +122,7 @@ impl Condition {
     }
 }
 
-/// `ADDRESS:PORT`, with brackets where they belong.
+/// `ADDRESS:PORT`, with brackets for IPv6.
 pub(crate) fn endpoint(address: IpAddr, port: u16) -> String {
     match address {
         IpAddr::V4(v4) => format!("{v4}:{port}"),
@@ -166,78 +166,84 @@ impl Writer {
         }
     }
 
-    /// Writes a route, which changes heads where it leads to a pool; one more in front where that is for some paths alone.
-    pub(crate) fn edited_route(
+    /// Writes a route, with header changes if it leads to a pool. A rewrite of some paths adds a route before it.
+    pub(crate) fn route_with_edits(
         &mut self,
         service: &str,
-        from: Place,
-        of: &Condition,
+        from: Position,
+        condition: &Condition,
         action: &Action,
         edits: &Edits,
         notes: &mut Notes,
     ) {
         let Some(pool) = action.pool() else {
-            self.route(service, from, of, action);
+            self.route(service, from, condition, action);
             return;
         };
         match &edits.rewrite {
             None => {}
-            Some((.., place)) if of.regex.is_some() => notes.say(
-                *place,
-                "not carried over for requests that are told by an expression: a route has one for its path",
+            Some((.., position)) if condition.regex.is_some() => notes.add(
+                *position,
+                "not imported for requests matched by an expression: a route has one expression for its path",
             ),
-            Some((regex, path, place)) => {
+            Some((regex, path, position)) => {
                 let found = Condition {
                     regex: Some(regex.clone()),
-                    ..of.clone()
+                    ..condition.clone()
                 };
                 let rewritten = Action::Rewritten {
                     pool: pool.to_owned(),
                     path: path.clone(),
                 };
-                self.route(service, *place, &found, &rewritten);
-                self.changes(edits);
+                self.route(service, *position, &found, &rewritten);
+                self.add_edits(edits);
             }
         }
-        self.route(service, from, of, action);
-        self.changes(edits);
+        self.route(service, from, condition, action);
+        self.add_edits(edits);
     }
 
-    /// What the last route changes of heads.
-    fn changes(&mut self, edits: &Edits) {
+    /// Adds header changes to the last route.
+    fn add_edits(&mut self, edits: &Edits) {
         if let Some(table) = self.document.tables.last_mut() {
             table.entries.extend(edits.entries());
         }
     }
 
     /// Writes a route.
-    pub(crate) fn route(&mut self, service: &str, from: Place, of: &Condition, action: &Action) {
+    pub(crate) fn route(
+        &mut self,
+        service: &str,
+        from: Position,
+        condition: &Condition,
+        action: &Action,
+    ) {
         let mut table = Table::new(&["route"], from).repeated();
         table.push(Entry::implied("service", service).essential());
-        // Without a condition the route would be for more than was meant.
-        if let Some(host) = &of.host {
+        // Without its condition the route would match too many requests.
+        if let Some(host) = &condition.host {
             table.push(Entry::implied("host", host.as_str()).essential());
         }
-        if let Some(path) = &of.path {
+        if let Some(path) = &condition.path {
             table.push(Entry::implied("path", path.as_str()).essential());
         }
-        if let Some(regex) = &of.regex {
+        if let Some(regex) = &condition.regex {
             table.push(Entry::implied("path_regex", regex.as_str()).essential());
         }
-        if !of.cookies.is_empty() {
-            table.push(Entry::implied("cookie", of.cookies.clone()).essential());
+        if !condition.cookies.is_empty() {
+            table.push(Entry::implied("cookie", condition.cookies.clone()).essential());
         }
-        if !of.queries.is_empty() {
-            table.push(Entry::implied("query", of.queries.clone()).essential());
+        if !condition.queries.is_empty() {
+            table.push(Entry::implied("query", condition.queries.clone()).essential());
         }
-        if !of.sources.is_empty() {
-            table.push(Entry::implied("source", of.sources.clone()).essential());
+        if !condition.sources.is_empty() {
+            table.push(Entry::implied("source", condition.sources.clone()).essential());
         }
-        if !of.methods.is_empty() {
-            table.push(Entry::implied("method", of.methods.clone()).essential());
+        if !condition.methods.is_empty() {
+            table.push(Entry::implied("method", condition.methods.clone()).essential());
         }
-        if !of.headers.is_empty() {
-            table.push(Entry::implied("header", of.headers.clone()).essential());
+        if !condition.headers.is_empty() {
+            table.push(Entry::implied("header", condition.headers.clone()).essential());
         }
         match action {
             Action::Pool(pool) => table.push(Entry::implied("pool", pool.as_str()).essential()),
@@ -251,7 +257,7 @@ impl Writer {
                     table.push(Entry::implied("status", *status));
                 }
             }
-            Action::Answer { status, body } => {
+            Action::Respond { status, body } => {
                 table.push(Entry::implied("status", *status).essential());
                 if !body.is_empty() {
                     table.push(Entry::implied("body", body.as_str()));
@@ -261,8 +267,8 @@ impl Writer {
         self.document.push(table);
     }
 
-    /// The pool without servers that a service has which never uses its own.
-    pub(crate) fn no_servers(&mut self, from: Place) -> String {
+    /// Returns the pool without servers, for services that never use their pool.
+    pub(crate) fn no_servers(&mut self, from: Position) -> String {
         if let Some(name) = &self.no_servers {
             return name.clone();
         }

@@ -1,14 +1,15 @@
-//! Other balancers' configurations, read and said again as `weir.toml`.
+//! Imports other load balancers' configurations into `weir.toml`.
 //!
-//! Each importer reads its program's language as the program does, and writes what has a place in ours. Every line that has
-//! none, or that its own program would refuse, is named with its number and the reason; nothing is dropped in silence. The
-//! text always passes `weir check`: what the configuration's own parser refuses is taken out again and reported, so that an
-//! importer may speak of keys that a build lacks.
+//! Each importer parses its program's language as the program does, and writes what weir.toml supports. Every line
+//! that is not supported, or that its program rejects, gets a note with its number and the reason; nothing is dropped
+//! silently. The output always passes `weir check`: whatever the configuration parser rejects is removed and
+//! reported, so that an importer may write keys that a build lacks.
 //!
-//! The crate refuses to open files, to resolve names and to know the machine: [`World`] does that for it.
+//! The crate does not open files, resolve names or read the machine's state: an [`Environment`] does that.
 
 mod document;
 mod edit;
+mod environment;
 mod guard;
 mod haproxy;
 mod inert;
@@ -20,27 +21,26 @@ mod name;
 mod nginx;
 mod note;
 mod probe;
-mod settle;
 mod time;
-mod world;
+mod validate;
 
+pub use environment::{EmptyEnvironment, Environment};
 pub use haproxy::haproxy;
 pub use keepalived::keepalived;
 pub use ldirectord::ldirectord;
 pub use nginx::nginx;
-pub use world::{Alone, World};
 
-/// A configuration, and what has no place in it.
+/// An imported configuration, and notes about what was not imported.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Imported {
     /// The text of weir.toml; `weir check` accepts it.
     pub toml: String,
-    /// One line for each line that was not carried over, or not wholly, in the order of the files.
+    /// One note per line that was not imported, or only partly, in file order.
     pub notes: Vec<String>,
-    /// Those of the notes that are about lines which clients or servers see something of: what they ask for is not carried over, or
-    /// otherwise. The other notes are about the program itself, or say what it does unasked.
+    /// The notes about lines with an effect on clients or servers that was not imported, or changed. The other notes
+    /// are about how the program itself runs, or about its defaults.
     pub losses: Vec<String>,
-    /// Those of the losses that are about lines which refuse, limit or authenticate clients: without these lines weir.toml may let in
-    /// whom the file keeps out.
+    /// The losses about lines that reject, limit or authenticate clients: without these lines weir.toml may admit
+    /// clients that the file keeps out.
     pub unguarded: Vec<String>,
 }

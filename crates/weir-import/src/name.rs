@@ -1,13 +1,13 @@
-//! Names that a pool or a service may have.
+//! Names of pools and services.
 
 use std::collections::HashSet;
 
-/// Gives each name out once.
+/// Returns each name only once.
 #[derive(Debug, Default)]
-pub(crate) struct NameBook(HashSet<String>);
+pub(crate) struct UniqueNames(HashSet<String>);
 
-impl NameBook {
-    /// The name in letters, digits, `-`, `_` and `.`, with a number behind it if it was given out before.
+impl UniqueNames {
+    /// Returns the name in letters, digits, `-`, `_` and `.`, with a number appended if it was used before.
     pub(crate) fn take(&mut self, wanted: &str) -> String {
         let base = plain(wanted);
         let mut name = base.clone();

@@ -1,138 +1,140 @@
-//! Places in the files that are read, and what is to be said of them.
+//! Positions in the source files, and notes about them.
 
 use std::collections::HashSet;
 
 /// A line of one of the files that were read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Place {
+pub(crate) struct Position {
     file: usize,
     /// From 1.
     line: usize,
-    /// Tells directives of one line apart.
+    /// Distinguishes directives on the same line.
     part: usize,
 }
 
-/// The files with their lines, and the notes about them.
+/// The source files with their lines, and the notes about them.
 #[derive(Debug, Default)]
 pub(crate) struct Notes {
     files: Vec<(String, Vec<String>)>,
-    said: Vec<Said>,
-    seen: HashSet<(Place, String)>,
-    places: HashSet<Place>,
+    notes: Vec<Note>,
+    seen: HashSet<(Position, String)>,
+    positions: HashSet<Position>,
     /// Lines that keep clients out.
-    guards: HashSet<Place>,
-    /// Lines with something that clients or servers see nothing of.
-    inert: HashSet<Place>,
-    /// Lines with something that they see; one line may hold both.
-    acting: HashSet<Place>,
+    guards: HashSet<Position>,
+    /// Lines with a directive that clients and servers do not notice.
+    inert: HashSet<Position>,
+    /// Lines with a directive that they notice; one line may have both.
+    acting: HashSet<Position>,
 }
 
 #[derive(Debug)]
-struct Said {
-    line: Place,
+struct Note {
+    line: Position,
     why: String,
-    /// What the line asks for is carried over all the same.
+    /// The effect of the line was imported anyway.
     kept: bool,
 }
 
 impl Notes {
-    /// Takes a file in; the first is the one that the operator named.
+    /// Adds a file; the first one is the one given by the operator.
     pub(crate) fn file(&mut self, name: &str, text: &str) -> usize {
         let lines = text.lines().map(|line| line.trim().to_owned()).collect();
         self.files.push((name.to_owned(), lines));
         self.files.len() - 1
     }
 
-    /// How many files were read.
+    /// Returns the number of files.
     pub(crate) fn files(&self) -> usize {
         self.files.len()
     }
 
-    /// Says something of a line; the same thing twice counts once.
-    pub(crate) fn say(&mut self, place: Place, why: impl Into<String>) {
-        self.note(place, why.into(), false);
+    /// Adds a note about a loss; duplicates are ignored.
+    pub(crate) fn add(&mut self, position: Position, why: impl Into<String>) {
+        self.note(position, why.into(), false);
     }
 
-    /// Says something of a line that loses nothing: what its program fills in, or does not use.
-    pub(crate) fn remark(&mut self, place: Place, why: impl Into<String>) {
-        self.note(place, why.into(), true);
+    /// Adds a note without a loss: about a default of the program, or about something it does not use.
+    pub(crate) fn remark(&mut self, position: Position, why: impl Into<String>) {
+        self.note(position, why.into(), true);
     }
 
-    fn note(&mut self, place: Place, why: String, kept: bool) {
-        self.places.insert(place);
-        let line = place.whole_line();
+    fn note(&mut self, position: Position, why: String, kept: bool) {
+        self.positions.insert(position);
+        let line = position.whole_line();
         if self.seen.insert((line, why.clone())) {
-            self.said.push(Said { line, why, kept });
+            self.notes.push(Note { line, why, kept });
         }
     }
 
-    /// Whether clients and servers see nothing of a directive.
-    pub(crate) fn weigh(&mut self, place: Place, is_inert: bool) {
+    /// Records whether clients and servers notice a directive.
+    pub(crate) fn record_effect(&mut self, position: Position, is_inert: bool) {
         let lines = if is_inert {
             &mut self.inert
         } else {
             &mut self.acting
         };
-        lines.insert(place.whole_line());
+        lines.insert(position.whole_line());
     }
 
-    /// What was said of its line holds for this place too.
-    pub(crate) fn covered(&mut self, place: Place) {
-        self.places.insert(place);
+    /// Records that a note about this line covers this position too.
+    pub(crate) fn add_covered(&mut self, position: Position) {
+        self.positions.insert(position);
     }
 
-    /// Whether anything was said of the line, or of this part of it.
-    pub(crate) fn speaks_of(&self, place: Place) -> bool {
-        self.places.contains(&place)
+    /// Returns whether there is a note about the line, or about this part of it.
+    pub(crate) fn has_note(&self, position: Position) -> bool {
+        self.positions.contains(&position)
     }
 
-    /// The line keeps clients out: what is said of it is a loss of protection.
-    pub(crate) fn guard(&mut self, place: Place) {
-        self.guards.insert(place.whole_line());
+    /// Records that the line keeps clients out: a loss there is a loss of protection.
+    pub(crate) fn mark_guard(&mut self, position: Position) {
+        self.guards.insert(position.whole_line());
     }
 
-    /// Everything that was said of lines that keep clients out, as [`Self::finish`] has it.
+    /// Returns the losses of lines that keep clients out, in the format of [`Self::finish`].
     pub(crate) fn unguarded(&mut self) -> Vec<String> {
-        self.shown(|notes, said| !said.kept && notes.guards.contains(&said.line))
+        self.render(|notes, note| !note.kept && notes.guards.contains(&note.line))
     }
 
-    /// Everything that was said of lines that clients or servers see something of.
+    /// Returns the losses that clients or servers notice.
     pub(crate) fn losses(&mut self) -> Vec<String> {
-        self.shown(|notes, said| {
-            let line = &said.line;
+        self.render(|notes, note| {
+            let line = &note.line;
             let is_inert = notes.inert.contains(line) && !notes.acting.contains(line);
-            !said.kept && (notes.guards.contains(line) || !is_inert)
+            !note.kept && (notes.guards.contains(line) || !is_inert)
         })
     }
 
-    /// Everything that was said, in the order of the files: `line 3: TEXT: WHY`.
+    /// Returns all notes in file order: `line 3: TEXT: REASON`.
     pub(crate) fn finish(mut self) -> Vec<String> {
-        self.shown(|_, _| true)
+        self.render(|_, _| true)
     }
 
-    fn shown(&mut self, of: impl Fn(&Self, &Said) -> bool) -> Vec<String> {
-        self.said.sort_by_key(|said| said.line);
-        let show = |Said {
-                        line: place, why, ..
-                    }: &Said| {
-            let (name, lines) = &self.files[place.file];
-            let text = lines.get(place.line - 1).map_or("", String::as_str);
-            let file = match place.file {
+    fn render(&mut self, is_wanted: impl Fn(&Self, &Note) -> bool) -> Vec<String> {
+        self.notes.sort_by_key(|note| note.line);
+        let show = |Note {
+                        line: position,
+                        why,
+                        ..
+                    }: &Note| {
+            let (name, lines) = &self.files[position.file];
+            let text = lines.get(position.line - 1).map_or("", String::as_str);
+            let file = match position.file {
                 0 => String::new(),
                 _ => format!("{name} "),
             };
-            let line = place.line;
+            let line = position.line;
             match text {
                 "" => format!("{file}line {line}: {why}"),
                 text => format!("{file}line {line}: {text}: {why}"),
             }
         };
-        let wanted = self.said.iter().filter(|said| of(self, said));
+        let wanted = self.notes.iter().filter(|note| is_wanted(self, note));
         wanted.map(show).collect()
     }
 }
 
-impl Place {
+impl Position {
     /// A line of a file, counted from 1.
     pub(crate) fn new(file: usize, line: usize) -> Self {
         Self {
@@ -142,13 +144,13 @@ impl Place {
         }
     }
 
-    /// The directive of its line that begins there.
+    /// The directive that begins at `part` of its line.
     pub(crate) const fn part(self, part: usize) -> Self {
         Self { part, ..self }
     }
 
-    /// Whether both are on one line.
-    pub(crate) const fn is_beside(self, other: Self) -> bool {
+    /// Returns whether both are on one line.
+    pub(crate) const fn is_on_same_line(self, other: Self) -> bool {
         self.file == other.file && self.line == other.line
     }
 
@@ -156,7 +158,7 @@ impl Place {
         self.part(0)
     }
 
-    /// Number of the line, from 1.
+    /// Returns the line number, from 1.
     pub(crate) const fn line(self) -> usize {
         self.line
     }

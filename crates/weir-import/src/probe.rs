@@ -1,15 +1,15 @@
-//! Checks as importers describe them.
+//! Checks, shared by all importers.
 
 use weir_model::Timing;
 
 use crate::document::{Entry, Value};
-use crate::note::{Notes, Place};
+use crate::note::{Notes, Position};
 use crate::time;
 
-/// Keys of one check. Two that say the same are one.
+/// Keys of one check. Checks with the same keys are equal.
 #[derive(Clone, Debug)]
 pub(crate) struct Probe {
-    pub(crate) from: Place,
+    pub(crate) from: Position,
     pub(crate) entries: Vec<Entry>,
 }
 
@@ -20,8 +20,8 @@ impl PartialEq for Probe {
 }
 
 impl Probe {
-    /// A check of that kind; `tcp` if this build has no such kind.
-    pub(crate) fn new(kind: &str, from: Place) -> Self {
+    /// Creates a check of that kind; `tcp` if this build lacks the kind.
+    pub(crate) fn new(kind: &str, from: Position) -> Self {
         let kind = Entry::new("kind", kind, from).or("tcp");
         Self {
             from,
@@ -44,13 +44,19 @@ impl Probe {
         self.entries.iter().any(|entry| entry.key == key)
     }
 
-    /// Whether it goes to a port that the server or the service gives.
+    /// Returns whether it uses the port of the server or the service.
     pub(crate) fn wants_port(&self) -> bool {
         !self.has("port") && !matches!(self.kind(), "ping" | "script" | "file")
     }
 
-    /// A time within what `key` may be; said if it had to be changed.
-    pub(crate) fn time(&mut self, key: &'static str, millis: u64, from: Place, notes: &mut Notes) {
+    /// Sets a time within the bounds of `key`; adds a note if it had to be changed.
+    pub(crate) fn time(
+        &mut self,
+        key: &'static str,
+        millis: u64,
+        from: Position,
+        notes: &mut Notes,
+    ) {
         let (min, max) = match key {
             "timeout" => Timing::TIMEOUT,
             _ => Timing::INTERVAL,
@@ -58,30 +64,36 @@ impl Probe {
         let bound = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let within = millis.clamp(bound(min), bound(max));
         if within != millis {
-            let (was, is) = (time::show(millis), time::show(within));
-            notes.say(
+            let (was, is) = (time::format_millis(millis), time::format_millis(within));
+            notes.add(
                 from,
-                format!("{key} = {was} became {is}, the nearest that is taken"),
+                format!("{key} = {was} became {is}, the nearest allowed value"),
             );
         }
-        self.push(Entry::new(key, time::show(within), from));
+        self.push(Entry::new(key, time::format_millis(within), from));
     }
 
-    /// `rise` or `fall`, within what they may be.
-    pub(crate) fn count(&mut self, key: &'static str, count: u64, from: Place, notes: &mut Notes) {
+    /// Sets `rise` or `fall` within its bounds.
+    pub(crate) fn count(
+        &mut self,
+        key: &'static str,
+        count: u64,
+        from: Position,
+        notes: &mut Notes,
+    ) {
         let (min, max) = Timing::COUNT;
         let within = count.clamp(min.into(), max.into());
         if within != count {
-            notes.say(
+            notes.add(
                 from,
-                format!("{key} = {count} became {within}, the nearest that is taken"),
+                format!("{key} = {count} became {within}, the nearest allowed value"),
             );
         }
         self.push(Entry::new(key, within, from));
     }
 }
 
-/// An expression that finds a text.
+/// Returns an expression that matches a text literally.
 pub(crate) fn quoted(text: &str) -> String {
     let escaped = |c: char| match c {
         '\\' | '.' | '^' | '$' | '*' | '+' | '?' | '(' | ')' | '[' | ']' | '{' | '}' | '|' => {
@@ -92,7 +104,7 @@ pub(crate) fn quoted(text: &str) -> String {
     text.chars().map(escaped).collect()
 }
 
-/// A regular expression without anything but letters: what it finds is itself.
+/// Returns the text of a regular expression without operators.
 pub(crate) fn literal(pattern: &str) -> Option<String> {
     if pattern.is_empty() {
         return None;
@@ -119,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_finds_itself_is_literal() {
+    fn only_expressions_without_operators_are_literal() {
         assert_eq!(literal("All systems go"), Some("All systems go".to_owned()));
         assert_eq!(literal(r"v1\.2"), Some("v1.2".to_owned()));
         assert_eq!(literal("ok|up"), None);

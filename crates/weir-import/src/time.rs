@@ -1,7 +1,7 @@
-//! Times as other programs write them, and as weir.toml does.
+//! Times in the formats of other programs and of weir.toml.
 
-/// Milliseconds in the largest unit that divides them.
-pub(crate) fn show(millis: u64) -> String {
+/// Formats milliseconds in the largest unit that divides them.
+pub(crate) fn format_millis(millis: u64) -> String {
     const UNITS: [(&str, u64); 4] = [("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
     if millis == 0 {
         return "0s".to_owned();
@@ -11,7 +11,7 @@ pub(crate) fn show(millis: u64) -> String {
     format!("{}{unit}", millis / size)
 }
 
-/// Decimal seconds, `1.5`, in milliseconds; a thousandth that began counts. `None` = no such number.
+/// Parses decimal seconds, `1.5`, to milliseconds, rounded up. `None` = invalid.
 pub(crate) fn decimal_seconds(text: &str) -> Option<u64> {
     let (whole, part) = text.split_once('.').unwrap_or((text, ""));
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn seconds_have_decimals() {
+    fn decimal_seconds_are_parsed() {
         for (text, millis) in [
             ("3", Some(3000)),
             ("0.5", Some(500)),
@@ -56,10 +56,10 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_unit_is_shown() {
-        assert_eq!(show(0), "0s");
-        assert_eq!(show(1500), "1500ms");
-        assert_eq!(show(90_000), "90s");
-        assert_eq!(show(7_200_000), "2h");
+    fn largest_dividing_unit_is_used() {
+        assert_eq!(format_millis(0), "0s");
+        assert_eq!(format_millis(1500), "1500ms");
+        assert_eq!(format_millis(90_000), "90s");
+        assert_eq!(format_millis(7_200_000), "2h");
     }
 }

@@ -1,26 +1,26 @@
-//! What becomes of every file of the corpus, and that each program's own check of it agrees with what is reported.
+//! Snapshots of every file of the corpus, compared with each program's own check of it.
 
 mod files;
 
 use std::process::Command;
 
-use files::{Case, accepted, corpus, noted};
+use files::{Case, assert_accepted, corpus, noted_lines};
 use weir_config::{Code, Diagnostic, Severity};
 use weir_import::Imported;
 
 fn import(program: &str, case: &Case) -> Imported {
-    let world = case.world();
+    let environment = case.environment();
     match program {
-        "keepalived" => weir_import::keepalived(&case.name, &case.text, &world),
-        "haproxy" => weir_import::haproxy(&case.name, &case.text, &world),
-        "nginx" => weir_import::nginx(&case.name, &case.text, &world),
-        _ => weir_import::ldirectord(&case.name, &case.text, &world),
+        "keepalived" => weir_import::keepalived(&case.name, &case.text, &environment),
+        "haproxy" => weir_import::haproxy(&case.name, &case.text, &environment),
+        "nginx" => weir_import::nginx(&case.name, &case.text, &environment),
+        _ => weir_import::ldirectord(&case.name, &case.text, &environment),
     }
 }
 
-/// Warnings about what the other program's file says, which an operator can act on: pools without a check, without a use or without
-/// servers, servers of weight 0, virtual routers that are kept for later.
-const THEIRS: &[Code] = &[
+/// Warnings that are caused by the other program's file: pools without a check, unused or without servers, servers of
+/// weight 0, virtual routers that are kept for later.
+const OPERATOR_CODES: &[Code] = &[
     Code::Unchecked,
     Code::UnusedPool,
     Code::NoServers,
@@ -39,7 +39,7 @@ fn warnings(imported: &Imported) -> Vec<Diagnostic> {
 fn snapshots(program: &str) {
     for case in corpus(program) {
         let imported = import(program, &case);
-        accepted(&imported, &case.name);
+        assert_accepted(&imported, &case.name);
         let text = format!("{}\n---\n{}\n", imported.toml, imported.notes.join("\n"));
         insta::with_settings!({ prepend_module_to_snapshot => false, omit_expression => true }, {
             insta::assert_snapshot!(format!("{program}-{}", case.name), text);
@@ -47,18 +47,18 @@ fn snapshots(program: &str) {
     }
 }
 
-/// Warnings about what was imported that the file itself is not the reason of: none. What it says is an operator's to change.
+/// The importer causes no warnings itself.
 #[test]
-fn what_is_written_gives_no_warnings_of_its_own() {
+fn importer_causes_no_warnings() {
     let mut unexpected = Vec::new();
     for program in ["keepalived", "ldirectord", "haproxy", "nginx"] {
         for case in corpus(program) {
             let imported = import(program, &case);
             for finding in warnings(&imported) {
-                // A pool without servers that the importer made is its own.
+                // A pool without servers that the importer made.
                 let own = finding.message.contains("`no-servers");
-                let known = THEIRS.contains(&finding.code) && !own;
-                if !known {
+                let by_operator = OPERATOR_CODES.contains(&finding.code) && !own;
+                if !by_operator {
                     let at = imported.toml.lines().nth(finding.at.line as usize - 1);
                     unexpected.push(format!(
                         "{program} {}: {}: {} ({:?}): {at:?}",
@@ -72,7 +72,7 @@ fn what_is_written_gives_no_warnings_of_its_own() {
 }
 
 #[test]
-fn every_loss_is_a_note_and_every_lost_guard_a_loss() {
+fn losses_are_notes_and_lost_guards_are_losses() {
     for program in ["keepalived", "ldirectord", "haproxy", "nginx"] {
         for case in corpus(program) {
             let imported = import(program, &case);
@@ -85,27 +85,27 @@ fn every_loss_is_a_note_and_every_lost_guard_a_loss() {
 }
 
 #[test]
-fn keepalived_files_become_this() {
+fn keepalived_files_match_snapshots() {
     snapshots("keepalived");
 }
 
 #[test]
-fn ldirectord_files_become_this() {
+fn ldirectord_files_match_snapshots() {
     snapshots("ldirectord");
 }
 
 #[test]
-fn haproxy_files_become_this() {
+fn haproxy_files_match_snapshots() {
     snapshots("haproxy");
 }
 
 #[test]
-fn nginx_files_become_this() {
+fn nginx_files_match_snapshots() {
     snapshots("nginx");
 }
 
-/// The program's answer, both streams together.
-fn ask(program: &str, arguments: &[&str], case: &Case) -> (Option<i32>, String) {
+/// Runs the program; returns its exit code and output.
+fn run(program: &str, arguments: &[&str], case: &Case) -> (Option<i32>, String) {
     let mut command = Command::new(program);
     command.args(arguments).current_dir(&case.directory);
     let output = command
@@ -118,7 +118,7 @@ fn ask(program: &str, arguments: &[&str], case: &Case) -> (Option<i32>, String) 
     )
 }
 
-/// `(FILE: Line 3) …`, or `(Line 3) …`: the number, if the line is of that file.
+/// Parses `(FILE: Line 3) …` or `(Line 3) …`: the line number, if it is in that file.
 fn complaint(line: &str, file: &str) -> Option<usize> {
     let inside = line.strip_prefix('(')?.split(')').next()?;
     let number = match inside.rsplit_once(": ") {
@@ -128,15 +128,15 @@ fn complaint(line: &str, file: &str) -> Option<usize> {
     number.parse().ok()
 }
 
-/// Complaints that name another line, or that are no refusals.
-fn excused(line: &str, imported: &Imported) -> bool {
-    // It says this at the end of the block; the importer names the server's own line.
+/// Complaints that name another line, or that are no errors.
+fn is_expected(line: &str, imported: &Imported) -> bool {
+    // keepalived prints this at the end of the block; the importer names the server's line.
     let family = line.contains("Address family")
         && imported
             .notes
             .iter()
             .any(|note| note.contains("not of the service's family"));
-    // An old word that it still takes; what this machine has not; and what its manual shows and 2.2.7 does not take.
+    // A deprecated keyword; missing interfaces; and a keyword of the manual that 2.2.7 rejects.
     let others = [
         "deprecated",
         "doesn't exist",
@@ -146,89 +146,89 @@ fn excused(line: &str, imported: &Imported) -> bool {
     family || others.iter().any(|other| line.contains(other))
 }
 
-/// Every line that keepalived complains of is named by the importer. Behind a brace that it did not expect keepalived has
-/// lost its place, and complains of everything; what follows is its own confusion.
+/// The importer has a note for every line that keepalived complains about. After an unexpected brace keepalived
+/// misparses the rest, so later complaints are ignored.
 #[test]
-fn what_keepalived_refuses_is_reported() {
+fn keepalived_errors_are_noted() {
     let mut missed = Vec::new();
     for case in corpus("keepalived") {
-        let (code, said) = ask("keepalived", &["-t", "-f", &case.name], &case);
+        let (code, output) = run("keepalived", &["-t", "-f", &case.name], &case);
         let imported = import("keepalived", &case);
-        let noted = noted(&imported);
-        let sensible = said
+        let noted_lines = noted_lines(&imported);
+        let relevant = output
             .lines()
             .take_while(|line| !line.contains("Unexpected '{'"));
-        for line in sensible {
+        for line in relevant {
             let Some(number) = complaint(line, &case.name) else {
                 continue;
             };
-            if !noted.contains(&number) && !excused(line, &imported) {
+            if !noted_lines.contains(&number) && !is_expected(line, &imported) {
                 missed.push(format!("{}: {line}: {:#?}", case.name, imported.notes));
             }
         }
-        // 5 = errors, 4 = nothing could be read at all.
+        // 5 = errors, 4 = the file could not be read.
         if matches!(code, Some(4 | 5)) {
-            assert!(!imported.notes.is_empty(), "{}: {said}", case.name);
+            assert!(!imported.notes.is_empty(), "{}: {output}", case.name);
         }
-        // Where a file names scripts, 2.2.7 ends itself by a signal when it has said everything.
+        // If a file uses scripts, 2.2.7 is ended by a signal after its output.
         assert!(
             matches!(code, Some(0 | 4 | 5 | 6) | None),
-            "{}: {code:?} {said}",
+            "{}: {code:?} {output}",
             case.name
         );
     }
     assert!(missed.is_empty(), "{}", missed.join("\n"));
 }
 
-/// ldirectord ends at the first line that it does not take; the importer says of the same line that it would.
+/// ldirectord exits at the first error; the importer has a note for the same line.
 #[test]
-fn what_ldirectord_refuses_is_reported() {
+fn ldirectord_errors_are_noted() {
     for case in corpus("ldirectord") {
         let path = case.directory.join(&case.name);
         let path = path.to_str().expect("a path");
-        let (code, said) = ask("ldirectord", &[path, "status"], &case);
+        let (code, output) = run("ldirectord", &[path, "status"], &case);
         let imported = import("ldirectord", &case);
         let refusals: Vec<&String> = imported
             .notes
             .iter()
-            .filter(|note| note.contains("ldirectord refuses the file here"))
+            .filter(|note| note.contains("ldirectord rejects the file here"))
             .collect();
         let refused = code == Some(2);
         assert_eq!(
             refused,
             !refusals.is_empty(),
-            "{}: ldirectord says {code:?} {said}, the importer {:#?}",
+            "{}: ldirectord returned {code:?} {output}, the importer {:#?}",
             case.name,
             imported.notes
         );
         assert_eq!(
             refused,
             case.name.contains("refused"),
-            "{}: {said}",
+            "{}: {output}",
             case.name
         );
-        let at = said
+        let at = output
             .split("at line ")
             .nth(1)
             .and_then(|rest| rest.split(':').next())
             .and_then(|number| number.parse::<usize>().ok());
-        // Of a duplicate it says the line behind the second one.
-        if let Some(at) = at.filter(|_| refused && !said.contains("duplicate")) {
+        // For a duplicate it names the line after the second one.
+        if let Some(at) = at.filter(|_| refused && !output.contains("duplicate")) {
             let first = format!("line {at}:");
             assert!(
                 refusals.iter().any(|note| note.starts_with(&first)),
-                "{}: {said} {refusals:?}",
+                "{}: {output} {refusals:?}",
                 case.name
             );
         }
     }
 }
 
-/// `[FILE:3]` or ` FILE:3`: the numbers of lines that a program names.
-fn named(said: &str, file: &str) -> Vec<usize> {
+/// Parses `[FILE:3]` or ` FILE:3`: the line numbers in a program's output.
+fn named(output: &str, file: &str) -> Vec<usize> {
     let mut numbers = Vec::new();
-    for (at, _) in said.match_indices(&format!("{file}:")) {
-        let rest = &said[at + file.len() + 1..];
+    for (at, _) in output.match_indices(&format!("{file}:")) {
+        let rest = &output[at + file.len() + 1..];
         let end = rest
             .find(|c: char| !c.is_ascii_digit())
             .unwrap_or(rest.len());
@@ -237,44 +237,45 @@ fn named(said: &str, file: &str) -> Vec<usize> {
     numbers
 }
 
-/// Every line that haproxy refuses is named by the importer.
+/// The importer has a note for every line that haproxy rejects.
 #[test]
-fn what_haproxy_refuses_is_reported() {
+fn haproxy_errors_are_noted() {
     for case in corpus("haproxy") {
-        let (code, said) = ask("haproxy", &["-c", "-f", &case.name], &case);
+        let (code, output) = run("haproxy", &["-c", "-f", &case.name], &case);
         let imported = import("haproxy", &case);
-        let noted = noted(&imported);
-        let alerts = said.lines().filter(|line| line.contains("[ALERT]"));
+        let noted_lines = noted_lines(&imported);
+        let alerts = output.lines().filter(|line| line.contains("[ALERT]"));
         for line in alerts {
             for number in named(line, &case.name) {
                 assert!(
-                    noted.contains(&number),
-                    "{}: haproxy says {line}, the importer {:#?}",
+                    noted_lines.contains(&number),
+                    "{}: haproxy reports {line}, the importer {:#?}",
                     case.name,
                     imported.notes
                 );
             }
         }
-        assert!(matches!(code, Some(0 | 1)), "{}: {said}", case.name);
+        assert!(matches!(code, Some(0 | 1)), "{}: {output}", case.name);
         assert!(
             code == Some(0) || !imported.notes.is_empty(),
-            "{}: {said}",
+            "{}: {output}",
             case.name
         );
     }
 }
 
-/// Every line that nginx refuses is named by the importer. It binds what it listens on, so it gets a network of its own.
+/// The importer has a note for every line that nginx rejects. nginx binds its addresses, so it runs in its own
+/// network namespace.
 #[test]
-fn what_nginx_refuses_is_reported() {
+fn nginx_errors_are_noted() {
     const SCRIPT: &str = "echo 1 > /proc/sys/net/ipv4/ip_nonlocal_bind; \
                           exec nginx -t -q -e stderr -g \"pid $1.pid;\" -c \"$PWD/$2\"";
     let scratch = std::env::temp_dir().join(format!("weir-import-{}", std::process::id()));
     let scratch = scratch.to_str().expect("a path");
     for case in corpus("nginx") {
         let arguments = ["--net", "sh", "-c", SCRIPT, "sh", scratch, &case.name];
-        let (code, said) = ask("unshare", &arguments, &case);
-        if said.contains("Operation not permitted") {
+        let (code, output) = run("unshare", &arguments, &case);
+        if output.contains("Operation not permitted") {
             assert!(
                 std::env::var_os("WEIR_TEST_REQUIRE_ROOT").is_none(),
                 "this test needs root"
@@ -283,31 +284,31 @@ fn what_nginx_refuses_is_reported() {
             return;
         }
         let imported = import("nginx", &case);
-        let noted = noted(&imported);
+        let noted_lines = noted_lines(&imported);
         assert!(
             matches!(code, Some(0 | 1)),
-            "{}: {code:?} {said}",
+            "{}: {code:?} {output}",
             case.name
         );
-        // A module that this nginx lacks; and the end of the file, where it misses what the importer misses before.
+        // A module that this nginx lacks; and the end of the file, where the importer names an earlier line.
         let elsewhere = ["unknown directive \"stream\"", "unexpected end of file"];
-        for line in said.lines().filter(|line| line.contains("[emerg]")) {
+        for line in output.lines().filter(|line| line.contains("[emerg]")) {
             if elsewhere.iter().any(|words| line.contains(words)) {
                 continue;
             }
             for number in named(line, &case.name) {
                 assert!(
-                    noted.contains(&number),
-                    "{}: nginx says {line}, the importer {:#?}",
+                    noted_lines.contains(&number),
+                    "{}: nginx reports {line}, the importer {:#?}",
                     case.name,
                     imported.notes
                 );
             }
         }
-        let stream = said.contains(elsewhere[0]);
+        let stream = output.contains(elsewhere[0]);
         assert!(
             code == Some(0) || stream || !imported.notes.is_empty(),
-            "{}: {said}",
+            "{}: {output}",
             case.name
         );
     }

@@ -1,14 +1,14 @@
-//! Files that nobody wrote: the corpus with lines lost, doubled and moved, words changed for others, and bytes knocked out.
-//! Whatever comes, nothing panics and `weir check` accepts what was written.
+//! Mutated files: lines dropped, doubled and moved, words replaced, bytes removed. The importers never panic, and
+//! `weir check` accepts their output.
 
 mod files;
 
 use proptest::prelude::*;
 
-use files::{Case, accepted, corpus};
+use files::{Case, assert_accepted, corpus};
 use weir_import::Imported;
 
-/// Words that matter somewhere.
+/// Words with a meaning in some configuration.
 const WORDS: &[&str] = &[
     "{",
     "}",
@@ -84,7 +84,7 @@ fn change() -> impl Strategy<Value = Change> {
     ]
 }
 
-/// Lines are changed by place, words within the text by character.
+/// Lines are changed by index, words by character.
 fn changed(text: &str, changes: &[Change]) -> String {
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
     for change in changes {
@@ -98,9 +98,10 @@ fn changed(text: &str, changes: &[Change]) -> String {
             Change::Swap(a, b) => lines.swap(a % count, b % count),
             Change::Insert(at, word) => {
                 let line = &mut lines[at % count];
-                let places: Vec<usize> = line.char_indices().map(|(place, _)| place).collect();
-                let place = places.get(at / count % places.len().max(1)).copied();
-                line.insert_str(place.unwrap_or(0), word);
+                let positions: Vec<usize> =
+                    line.char_indices().map(|(position, _)| position).collect();
+                let position = positions.get(at / count % positions.len().max(1)).copied();
+                line.insert_str(position.unwrap_or(0), word);
             }
             Change::Replace(at, word) => {
                 let line = &mut lines[at % count];
@@ -112,14 +113,14 @@ fn changed(text: &str, changes: &[Change]) -> String {
             Change::Cut(at) => {
                 let line = &mut lines[at % count];
                 let middle = line.char_indices().nth(line.chars().count() / 2);
-                line.truncate(middle.map_or(0, |(place, _)| place));
+                line.truncate(middle.map_or(0, |(position, _)| position));
             }
         }
     }
     lines.join("\n")
 }
 
-type Importer = fn(&str, &str, &dyn weir_import::World) -> Imported;
+type Importer = fn(&str, &str, &dyn weir_import::Environment) -> Imported;
 
 const PROGRAMS: &[(&str, Importer)] = &[
     ("keepalived", weir_import::keepalived),
@@ -129,8 +130,8 @@ const PROGRAMS: &[(&str, Importer)] = &[
 ];
 
 fn check(case: &Case, import: Importer, text: &str) -> Imported {
-    let imported = import(&case.name, text, &case.world());
-    accepted(&imported, text);
+    let imported = import(&case.name, text, &case.environment());
+    assert_accepted(&imported, text);
     imported
 }
 
@@ -138,7 +139,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1500, ..ProptestConfig::default() })]
 
     #[test]
-    fn mutated_files_become_what_weir_check_accepts(
+    fn mutated_files_give_valid_output(
         program in 0..PROGRAMS.len(),
         file in 0..1000_usize,
         changes in prop::collection::vec(change(), 1..12),
@@ -150,7 +151,7 @@ proptest! {
     }
 
     #[test]
-    fn any_text_is_survived(program in 0..PROGRAMS.len(), text in "(?s).{0,300}") {
+    fn random_text_does_not_panic(program in 0..PROGRAMS.len(), text in "(?s).{0,300}") {
         let (name, import) = PROGRAMS[program];
         let cases = corpus(name);
         check(&cases[0], import, &text);

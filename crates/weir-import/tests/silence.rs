@@ -1,12 +1,12 @@
-//! Nothing is dropped in silence: without any line of the corpus the outcome would be another one.
+//! Nothing is dropped silently: removing any line of the corpus changes the output.
 
 mod files;
 
 use files::corpus;
 use weir_import::Imported;
 
-/// Lines that say what holds without them too.
-const DEFAULTS: &[&str] = &[
+/// Lines that only set defaults.
+const DEFAULT_LINES: &[&str] = &[
     "weight 1",
     "virtualhost www.example.com",
     "connect_timeout 5",
@@ -33,7 +33,7 @@ const DEFAULTS: &[&str] = &[
     "http-response set-header X-Frame-Options SAMEORIGIN",
 ];
 
-/// Notes without the numbers of their lines, which move.
+/// Notes without line numbers, which change.
 fn unnumbered(imported: &Imported) -> (String, Vec<String>) {
     let mut texts: Vec<String> = imported
         .notes
@@ -47,29 +47,29 @@ fn unnumbered(imported: &Imported) -> (String, Vec<String>) {
     (imported.toml.clone(), texts)
 }
 
-/// Every line that says something, without its own remark.
+/// Returns every line with content that has no effect on the output.
 fn silent(
     program: &str,
-    import: impl Fn(&str, &str, &dyn weir_import::World) -> Imported,
+    import: impl Fn(&str, &str, &dyn weir_import::Environment) -> Imported,
     structure: &[&str],
 ) -> Vec<String> {
     let mut silent = Vec::new();
     for case in corpus(program) {
-        let world = case.world();
-        let whole = unnumbered(&import(&case.name, &case.text, &world));
+        let environment = case.environment();
+        let whole = unnumbered(&import(&case.name, &case.text, &environment));
         let lines: Vec<&str> = case.text.lines().collect();
         for at in 0..lines.len() {
             let line = lines[at].trim();
-            let says =
+            let has_content =
                 !line.is_empty() && !line.starts_with(['#', '!']) && !structure.contains(&line);
-            if !says || DEFAULTS.contains(&line) {
+            if !has_content || DEFAULT_LINES.contains(&line) {
                 continue;
             }
             let mut without = lines.clone();
-            // An empty line in its place would end a section of ldirectord.
+            // An empty line would end a section of ldirectord.
             without.remove(at);
             let text = without.join("\n");
-            if unnumbered(&import(&case.name, &text, &world)) == whole {
+            if unnumbered(&import(&case.name, &text, &environment)) == whole {
                 silent.push(format!("{} line {}: {line}", case.name, at + 1));
             }
         }
@@ -78,25 +78,25 @@ fn silent(
 }
 
 #[test]
-fn every_line_of_keepalived_counts() {
+fn every_line_of_keepalived_changes_the_output() {
     let silent = silent("keepalived", weir_import::keepalived, &["}", "{"]);
     assert!(silent.is_empty(), "{}", silent.join("\n"));
 }
 
 #[test]
-fn every_line_of_ldirectord_counts() {
+fn every_line_of_ldirectord_changes_the_output() {
     let silent = silent("ldirectord", weir_import::ldirectord, &[]);
     assert!(silent.is_empty(), "{}", silent.join("\n"));
 }
 
 #[test]
-fn every_line_of_haproxy_counts() {
+fn every_line_of_haproxy_changes_the_output() {
     let silent = silent("haproxy", weir_import::haproxy, &["global", "defaults"]);
     assert!(silent.is_empty(), "{}", silent.join("\n"));
 }
 
 #[test]
-fn every_line_of_nginx_counts() {
+fn every_line_of_nginx_changes_the_output() {
     let silent = silent("nginx", weir_import::nginx, &["}", "http {"]);
     assert!(silent.is_empty(), "{}", silent.join("\n"));
 }

@@ -1,8 +1,8 @@
-//! A line that keeps clients out is never lost without being named as such.
+//! A lost line that keeps clients out is always marked as such.
 
-use weir_import::{Alone, Imported, haproxy, nginx};
+use weir_import::{EmptyEnvironment, Imported, haproxy, nginx};
 
-/// The lines that are marked, by number.
+/// Returns the marked lines by number.
 fn marked(imported: &Imported) -> Vec<usize> {
     for note in &imported.unguarded {
         assert!(imported.notes.contains(note), "{note}");
@@ -20,22 +20,24 @@ fn marked(imported: &Imported) -> Vec<usize> {
     marked
 }
 
-/// Lines 6 and on are the frontend's.
+/// Lines from 6 on are in the frontend.
 fn of_frontend(lines: &[&str]) -> Imported {
     let text = format!(
-        "defaults\n mode http\nfrontend web\n bind :80\n acl internal src 10.0.0.0/8\n {}\n default_backend app\nbackend app\n server a 10.0.0.5:80\n",
+        "defaults\n mode http\nfrontend web\n bind :80\n acl internal src 10.0.0.0/8\n {}\n \
+         default_backend app\nbackend app\n server a 10.0.0.5:80\n",
         lines.join("\n ")
     );
-    haproxy("haproxy.cfg", &text, &Alone)
+    haproxy("haproxy.cfg", &text, &EmptyEnvironment)
 }
 
-/// Lines 4 and on are the server block's.
+/// Lines from 4 on are in the server block.
 fn of_server(lines: &[&str]) -> Imported {
     let text = format!(
-        "upstream app {{ server 10.0.0.5:80; }}\nserver {{\nlisten 80;\n{}\nlocation / {{ proxy_pass http://app; }}\n}}\n",
+        "upstream app {{ server 10.0.0.5:80; }}\nserver {{\nlisten 80;\n{}\n\
+         location / {{ proxy_pass http://app; }}\n}}\n",
         lines.join("\n")
     );
-    nginx("nginx.conf", &text, &Alone)
+    nginx("nginx.conf", &text, &EmptyEnvironment)
 }
 
 #[test]
@@ -62,7 +64,7 @@ fn lost_rules_of_haproxy_are_marked() {
 }
 
 #[test]
-fn what_is_carried_over_is_not_marked() {
+fn imported_lines_are_not_marked() {
     let imported = of_frontend(&[
         "http-request deny if { path_beg /admin }",
         "http-request deny if internal",
@@ -103,7 +105,7 @@ fn lost_directives_of_nginx_are_marked() {
 }
 
 #[test]
-fn a_location_that_asks_who_it_is_does_not_come_to_the_pool() {
+fn location_with_authentication_gets_403() {
     for guard in [
         "auth_basic staff;",
         "auth_request /auth;",

@@ -1,77 +1,77 @@
-//! ACLs and conditions, as far as routes can say them.
+//! ACLs and conditions, as far as routes support them.
 
 use std::collections::HashMap;
 
 use super::criterion::{criterion, predefined};
 use super::line::Line;
-use crate::World;
+use crate::Environment;
 use crate::layer7::Condition;
-use crate::note::{Notes, Place};
+use crate::note::{Notes, Position};
 
-/// What a condition comes to.
+/// What a condition means for routes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Meaning {
     Always,
     Never,
     /// Any of these.
     AnyOf(Vec<Condition>),
-    /// A route cannot say it; why.
-    Unsaid(String),
+    /// Routes do not support it, with the reason.
+    Unsupported(String),
 }
 
-/// More routes than this for one rule are no help to anybody.
-const MOST: usize = 64;
+/// Maximum number of routes for one rule.
+const MAX_ROUTES: usize = 64;
 
 /// The `acl` lines of a proxy.
 #[derive(Debug, Default)]
 pub(super) struct Acls {
-    /// Each with the lines of its name, which are alternatives.
-    named: HashMap<String, Vec<(Place, Vec<String>)>>,
+    /// ACL name to its lines, which are alternatives.
+    named: HashMap<String, Vec<(Position, Vec<String>)>>,
 }
 
 impl Acls {
-    pub(super) fn read(world: &dyn World, lines: &[Line], notes: &mut Notes) -> Self {
+    pub(super) fn read(environment: &dyn Environment, lines: &[Line], notes: &mut Notes) -> Self {
         let mut acls = Self::default();
         for line in lines.iter().filter(|line| line.keyword() == "acl") {
             match line.word(1) {
                 Some(name) if line.words.len() > 2 => {
-                    let of = acls.named.entry(name.to_owned()).or_default();
-                    of.push((line.place, with_files(world, &line.words[2..])));
+                    let alternatives = acls.named.entry(name.to_owned()).or_default();
+                    alternatives.push((line.position, with_files(environment, &line.words[2..])));
                 }
-                _ => line.refuse(notes, "haproxy wants a name and a criterion"),
+                _ => line.reject(notes, "haproxy requires a name and a criterion"),
             }
         }
         acls
     }
 
-    /// The lines of the ACLs that a condition names.
-    pub(super) fn lines_of(&self, words: &[String]) -> Vec<Place> {
-        let mut places = Vec::new();
+    /// Returns the lines of the ACLs that a condition uses.
+    pub(super) fn lines_of(&self, words: &[String]) -> Vec<Position> {
+        let mut positions = Vec::new();
         for word in words {
-            let known = self.named.get(word.trim_start_matches('!'));
-            places.extend(known.into_iter().flatten().map(|(place, _)| *place));
+            let lines = self.named.get(word.trim_start_matches('!'));
+            positions.extend(lines.into_iter().flatten().map(|(position, _)| *position));
         }
-        places
+        positions
     }
 
-    /// Every `acl` line.
-    pub(super) fn all(&self) -> impl Iterator<Item = Place> {
-        self.named.values().flatten().map(|(place, _)| *place)
+    /// Returns every `acl` line.
+    pub(super) fn all(&self) -> impl Iterator<Item = Position> {
+        self.named.values().flatten().map(|(position, _)| *position)
     }
 
-    /// What `if …` or `unless …` means to clients that come by TLS, or not; no words mean always.
+    /// Translates `if …` or `unless …` for TLS clients or plain ones. No words mean always.
     pub(super) fn condition(&self, words: &[String], tls: bool) -> Meaning {
         let Some((word, rest)) = words.split_first() else {
             return Meaning::Always;
         };
         let meaning = match terms(rest) {
             Some(alternatives) => self.any(&alternatives, tls),
-            None => Meaning::Unsaid("its braces do not close".to_owned()),
+            None => Meaning::Unsupported("a closing brace is missing".to_owned()),
         };
         match word.as_str() {
             "if" => meaning,
-            "unless" => not(meaning),
-            other => Meaning::Unsaid(format!("\"{other}\" is neither if nor unless")),
+            "unless" => negate(meaning),
+            other => Meaning::Unsupported(format!("\"{other}\" is neither if nor unless")),
         }
     }
 
@@ -86,20 +86,20 @@ impl Acls {
                 Meaning::Always => return Meaning::Always,
                 Meaning::Never => {}
                 Meaning::AnyOf(more) => found.extend(more),
-                unsaid @ Meaning::Unsaid(_) => return unsaid,
+                unsupported @ Meaning::Unsupported(_) => return unsupported,
             }
         }
-        some(found)
+        any_of(found)
     }
 
     fn all_of(&self, terms: &[Term], tls: bool) -> Meaning {
         let mut so_far = vec![Condition::default()];
-        let mut said = false;
+        let mut has_conditions = false;
         let mut meanings = Vec::new();
         for term in terms {
             meanings.push(self.term(term, tls));
         }
-        // What can never hold needs no words for the rest.
+        // If one term never matches, the others do not need to be supported.
         if meanings.contains(&Meaning::Never) {
             return Meaning::Never;
         }
@@ -107,27 +107,31 @@ impl Acls {
             match meaning {
                 Meaning::Always | Meaning::Never => {}
                 Meaning::AnyOf(more) => {
-                    said = true;
+                    has_conditions = true;
                     let pairs = so_far.iter().flat_map(|a| more.iter().map(move |b| (a, b)));
                     let both: Option<Vec<Condition>> = pairs.map(|(a, b)| a.and(b)).collect();
-                    match both.filter(|both| both.len() <= MOST) {
+                    match both.filter(|both| both.len() <= MAX_ROUTES) {
                         Some(both) => so_far = both,
                         None => {
-                            let why = "a route has one host and one path".to_owned();
-                            return Meaning::Unsaid(why);
+                            let why = "a route matches one host and one path".to_owned();
+                            return Meaning::Unsupported(why);
                         }
                     }
                 }
-                unsaid @ Meaning::Unsaid(_) => return unsaid,
+                unsupported @ Meaning::Unsupported(_) => return unsupported,
             }
         }
-        if said { some(so_far) } else { Meaning::Always }
+        if has_conditions {
+            any_of(so_far)
+        } else {
+            Meaning::Always
+        }
     }
 
     fn term(&self, term: &Term, tls: bool) -> Meaning {
         let meaning = match &term.what {
-            What::Anonymous(words) => criterion(words, tls),
-            What::Named(name) => match (self.named.get(name), predefined(name)) {
+            TermKind::Anonymous(words) => criterion(words, tls),
+            TermKind::Named(name) => match (self.named.get(name), predefined(name)) {
                 (Some(lines), _) => {
                     let mut found = Vec::new();
                     let mut always = false;
@@ -136,26 +140,37 @@ impl Acls {
                             Meaning::Always => always = true,
                             Meaning::Never => {}
                             Meaning::AnyOf(more) => found.extend(more),
-                            unsaid @ Meaning::Unsaid(_) => return unsaid,
+                            unsupported @ Meaning::Unsupported(_) => return unsupported,
                         }
                     }
-                    if always { Meaning::Always } else { some(found) }
+                    if always {
+                        Meaning::Always
+                    } else {
+                        any_of(found)
+                    }
                 }
                 (None, Some(meaning)) => meaning,
-                (None, None) => Meaning::Unsaid(format!("there is no acl {name}")),
+                (None, None) => Meaning::Unsupported(format!("no such acl: {name}")),
             },
         };
-        if term.negated { not(meaning) } else { meaning }
+        if term.negated {
+            negate(meaning)
+        } else {
+            meaning
+        }
     }
 }
 
-/// `-f FILE` as the values that stand in it, a line each.
-fn with_files(world: &dyn World, words: &[String]) -> Vec<String> {
+/// Replaces `-f FILE` by the values in the file, one per line.
+fn with_files(environment: &dyn Environment, words: &[String]) -> Vec<String> {
     let mut all = Vec::new();
     let mut words = words.iter();
     while let Some(word) = words.next() {
         let file = match word.as_str() {
-            "-f" => words.clone().next().and_then(|path| world.read(path).ok()),
+            "-f" => words
+                .clone()
+                .next()
+                .and_then(|path| environment.read(path).ok()),
             _ => None,
         };
         match file {
@@ -171,38 +186,36 @@ fn with_files(world: &dyn World, words: &[String]) -> Vec<String> {
     all
 }
 
-pub(super) fn some(found: Vec<Condition>) -> Meaning {
+pub(super) fn any_of(found: Vec<Condition>) -> Meaning {
     if found.is_empty() {
         Meaning::Never
-    } else if found.len() > MOST {
-        Meaning::Unsaid(format!("it would be more than {MOST} routes"))
+    } else if found.len() > MAX_ROUTES {
+        Meaning::Unsupported(format!("it would take more than {MAX_ROUTES} routes"))
     } else {
         Meaning::AnyOf(found)
     }
 }
 
-fn not(meaning: Meaning) -> Meaning {
+fn negate(meaning: Meaning) -> Meaning {
     match meaning {
         Meaning::Always => Meaning::Never,
         Meaning::Never => Meaning::Always,
-        Meaning::AnyOf(_) => {
-            Meaning::Unsaid("routes cannot say what a request must not be".to_owned())
-        }
-        unsaid @ Meaning::Unsaid(_) => unsaid,
+        Meaning::AnyOf(_) => Meaning::Unsupported("a route cannot negate a condition".to_owned()),
+        unsupported @ Meaning::Unsupported(_) => unsupported,
     }
 }
 
 struct Term {
     negated: bool,
-    what: What,
+    what: TermKind,
 }
 
-enum What {
+enum TermKind {
     Named(String),
     Anonymous(Vec<String>),
 }
 
-/// Alternatives of terms that must all hold; `None` = a brace does not close.
+/// Returns alternatives of terms that must all match; `None` = a closing brace is missing.
 fn terms(words: &[String]) -> Option<Vec<Vec<Term>>> {
     let mut alternatives = vec![Vec::new()];
     let mut words = words.iter();
@@ -232,9 +245,9 @@ fn terms(words: &[String]) -> Option<Vec<Vec<Term>>> {
                         word => inner.push(word.to_owned()),
                     }
                 }
-                What::Anonymous(inner)
+                TermKind::Anonymous(inner)
             }
-            name => What::Named(name.to_owned()),
+            name => TermKind::Named(name.to_owned()),
         };
         alternatives.last_mut()?.push(Term { negated, what });
     }
@@ -254,48 +267,49 @@ mod tests {
     }
 
     #[test]
-    fn conditions_become_routes_where_they_can() {
+    fn supported_conditions_become_routes() {
         let acls = Acls::default();
-        let said = |text: &str| meaning(&acls, text, false);
-        assert_eq!(said("if { ssl_fc }"), Meaning::Never);
-        assert_eq!(said("unless { ssl_fc }"), Meaning::Always);
-        assert_eq!(said("if !{ ssl_fc } TRUE"), Meaning::Always);
-        let Meaning::AnyOf(found) = said("if { path_beg /a /b } { hdr(host) -i X.example }") else {
-            panic!("said");
+        let parse = |text: &str| meaning(&acls, text, false);
+        assert_eq!(parse("if { ssl_fc }"), Meaning::Never);
+        assert_eq!(parse("unless { ssl_fc }"), Meaning::Always);
+        assert_eq!(parse("if !{ ssl_fc } TRUE"), Meaning::Always);
+        let Meaning::AnyOf(found) = parse("if { path_beg /a /b } { hdr(host) -i X.example }")
+        else {
+            panic!("not supported");
         };
         assert_eq!(found.len(), 2);
         assert_eq!(found[1].path.as_deref(), Some("/b*"));
         assert_eq!(found[1].host.as_deref(), Some("x.example"));
-        let Meaning::AnyOf(found) = said("if { src 10.0.0.0/8 ::1 } { path_reg -i ^/a[0-9]+ }")
+        let Meaning::AnyOf(found) = parse("if { src 10.0.0.0/8 ::1 } { path_reg -i ^/a[0-9]+ }")
         else {
-            panic!("said");
+            panic!("not supported");
         };
         assert_eq!(found[0].sources, ["10.0.0.0/8", "::1"]);
         assert_eq!(found[0].regex.as_deref(), Some("(?i)^/a[0-9]+"));
-        let Meaning::AnyOf(found) = said("if { path_beg -i /a.b } { req.cook(beta) yes }") else {
-            panic!("said");
+        let Meaning::AnyOf(found) = parse("if { path_beg -i /a.b } { req.cook(beta) yes }") else {
+            panic!("not supported");
         };
         assert_eq!(found[0].regex.as_deref(), Some("(?i)^/a\\.b"));
         assert_eq!(found[0].cookies, ["beta=yes"]);
-        assert_eq!(said("unless { path -m found }"), Meaning::Never);
-        assert_eq!(said("if { method }"), Meaning::Never);
-        let Meaning::AnyOf(found) = said("if { hdr(host) -m found }") else {
-            panic!("said");
+        assert_eq!(parse("unless { path -m found }"), Meaning::Never);
+        assert_eq!(parse("if { method }"), Meaning::Never);
+        let Meaning::AnyOf(found) = parse("if { hdr(host) -m found }") else {
+            panic!("not supported");
         };
         assert_eq!(found[0].headers, ["host"]);
         assert!(matches!(
-            said("unless { ssl_fc_sni -m found }"),
-            Meaning::Unsaid(_)
+            parse("unless { ssl_fc_sni -m found }"),
+            Meaning::Unsupported(_)
         ));
         assert!(matches!(
-            said("if { src office.example }"),
-            Meaning::Unsaid(_)
+            parse("if { src office.example }"),
+            Meaning::Unsupported(_)
         ));
-        assert!(matches!(said("if !{ path /a }"), Meaning::Unsaid(_)));
-        assert!(matches!(said("if { path /a"), Meaning::Unsaid(_)));
+        assert!(matches!(parse("if !{ path /a }"), Meaning::Unsupported(_)));
+        assert!(matches!(parse("if { path /a"), Meaning::Unsupported(_)));
         assert!(matches!(
-            said("if { path_beg /a } { path_end .b }"),
-            Meaning::Unsaid(_)
+            parse("if { path_beg /a } { path_end .b }"),
+            Meaning::Unsupported(_)
         ));
     }
 }

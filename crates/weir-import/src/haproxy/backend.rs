@@ -7,22 +7,22 @@ use super::server::{self, Options};
 use super::{Context, time};
 use crate::document::{Entry, Value};
 use crate::layer7::{Group, Upstream};
-use crate::note::{Notes, Place};
+use crate::note::{Notes, Position};
 use crate::probe::Probe;
-use crate::time::show;
+use crate::time::format_millis;
 
 pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes) {
     let checks = Checks::read(context, proxy, notes);
     let mut shared = Options::default();
     for line in proxy.defaults.iter().chain(&proxy.lines) {
         if line.keyword() == "default-server" {
-            context.uses(line);
+            context.mark_used(line);
             shared.read(&line.words[1..], line, notes);
         }
     }
     let mut servers = Vec::new();
     let mut tls = None;
-    let mut told = None;
+    let mut proxy_version = None;
     let mut slow = None;
     let mut names = None;
     for line in &proxy.lines {
@@ -32,21 +32,24 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes)
                 let Some((server, options)) = found else {
                     continue;
                 };
-                context.uses(line);
+                context.mark_used(line);
                 servers.push(server);
-                of_pool(&mut told, &mut slow, &options, line, notes);
+                of_pool(&mut proxy_version, &mut slow, &options, line, notes);
                 same(&mut tls, options.tls, line, notes);
             }
             "server-template" if names.is_none() => {
                 names = template(context, line, &shared, &checks, proxy, notes);
                 if let Some((_, options)) = &mut names {
-                    of_pool(&mut told, &mut slow, options, line, notes);
+                    of_pool(&mut proxy_version, &mut slow, options, line, notes);
                     same(&mut tls, std::mem::take(&mut options.tls), line, notes);
                 }
             }
-            "server-template" => line.refuse(notes, "a pool has its servers from one name"),
-            "use-server" => line.refuse(notes, "routes choose pools, not servers"),
-            "source" => line.refuse(notes, "connections to servers leave by any address"),
+            "server-template" => line.reject(notes, "a pool takes its servers from one name"),
+            "use-server" => line.reject(notes, "a route selects a pool, not a server"),
+            "source" => line.reject(
+                notes,
+                "the source address of connections to servers cannot be set",
+            ),
             _ => {}
         }
     }
@@ -56,22 +59,26 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes)
         entries.push(named.entry);
         probes = named.probes;
     }
-    if let Some((millis, place)) = slow {
-        entries.push(Entry::new("slow_start", show(millis), place));
+    if let Some((millis, position)) = slow {
+        entries.push(Entry::new("slow_start", format_millis(millis), position));
         servers.iter_mut().for_each(refine_weight);
     }
     scheduler(context, &mut entries, proxy, notes);
     if let Some(line) = proxy.last(&["timeout", "queue"]) {
-        context.uses(line);
+        context.mark_used(line);
         match line.word(2).and_then(time) {
-            Some(millis) => entries.push(Entry::new("queue_timeout", show(millis), line.place)),
-            None => line.refuse(notes, "haproxy wants a time"),
+            Some(millis) => entries.push(Entry::new(
+                "queue_timeout",
+                format_millis(millis),
+                line.position,
+            )),
+            None => line.reject(notes, "haproxy requires a time"),
         }
     }
     sticky(context, &mut entries, proxy, notes);
-    if let Some((version, place)) = told.flatten() {
-        // Servers that wait for it understand nothing else.
-        entries.push(Entry::new("proxy_protocol", version, place).essential());
+    if let Some((version, position)) = proxy_version.flatten() {
+        // These backends do not support plain balancing without it.
+        entries.push(Entry::new("proxy_protocol", version, position).essential());
     }
     if let Some(tls) = tls.filter(|tls| !tls.is_empty()) {
         entries.push(Entry::implied("tls", tls));
@@ -81,22 +88,23 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes)
         && proxy.takes_clients
         && !proxy.lines.iter().any(|line| line.keyword() == "server")
     {
-        // A listen without servers has rules alone.
+        // A `listen` without servers only has rules.
         return;
     }
     let name = context.writer.names.take(&proxy.name);
     context.pools.insert(proxy.name.clone(), name.clone());
     context.writer.group(Group {
-        from: proxy.place,
+        from: proxy.position,
         name,
         entries,
         servers,
         probes,
-        lines: proxy.lines.iter().map(|line| line.place).collect(),
+        lines: proxy.lines.iter().map(|line| line.position).collect(),
     });
 }
 
-/// A weight grows in whole steps, and haproxy's in sixteenths of one: the servers' proportions stay, and there are steps.
+/// Weir increases weights in whole steps, haproxy in sixteenths: scaling keeps the proportions and gives enough
+/// steps.
 fn refine_weight(server: &mut Upstream) {
     const STEPS: u64 = 100;
     let weight = server.entries.iter_mut().find(|it| it.key == "weight");
@@ -106,7 +114,7 @@ fn refine_weight(server: &mut Upstream) {
     }
 }
 
-/// Servers that a name service knows.
+/// Servers from DNS.
 struct Named {
     entry: Entry,
     probes: Vec<Probe>,
@@ -122,47 +130,47 @@ fn template(
     notes: &mut Notes,
 ) -> Option<(Named, Options)> {
     let (Some(_), Some(_), Some(address)) = (line.word(1), line.word(2), line.word(3)) else {
-        line.refuse(notes, "haproxy wants a prefix, a number and a name");
+        line.reject(notes, "haproxy requires a prefix, a number and a name");
         return None;
     };
-    let place = line.place;
+    let position = line.position;
     let (name, port) = match address.rsplit_once(':') {
         Some((name, port)) => match port.parse::<u64>() {
             Ok(port) => (name, Some(port)),
             Err(_) => {
-                line.refuse(notes, &format!("{port} is no port"));
+                line.reject(notes, &format!("invalid port {port}"));
                 return None;
             }
         },
         None => (address, None),
     };
     if name.parse::<std::net::IpAddr>().is_ok() {
-        line.refuse(notes, "it is an address, and servers are listed");
+        line.reject(notes, "this is an address; addresses are listed as servers");
         return None;
     }
     let mut options = shared.clone();
     let words: Vec<String> = without(&line.words[4..], &["resolvers", "init-addr"]);
     options.read(&words, line, notes);
-    options.own_of_no_server(line, notes);
-    let mut table = vec![Entry::new("name", name, place).essential()];
+    options.note_server_options(line, notes);
+    let mut table = vec![Entry::new("name", name, position).essential()];
     if name.starts_with('_') {
-        table.push(Entry::new("record", "SRV", place).essential());
+        table.push(Entry::new("record", "SRV", position).essential());
     }
     if let Some(port) = port {
-        table.push(Entry::new("port", port, place).essential());
+        table.push(Entry::new("port", port, position).essential());
     }
-    context.uses(line);
-    notes.say(
-        place,
-        "servers are as many as the name has, and the machine's resolvers are asked; `resolvers` names others",
+    context.mark_used(line);
+    notes.add(
+        position,
+        "the name decides how many servers there are, and the system's resolvers are used; `resolvers` sets others",
     );
-    let probes = checks.of(context, &options, proxy, line, notes);
+    let probes = checks.of_server(context, &options, proxy, line, notes);
     options.settle_tls();
-    let entry = Entry::new("servers_dns", table, place).essential();
+    let entry = Entry::new("servers_dns", table, position).essential();
     Some((Named { entry, probes }, options))
 }
 
-/// Words but for those options and what stands behind each.
+/// Returns the words without those options and their values.
 fn without(words: &[String], options: &[&str]) -> Vec<String> {
     let mut kept = Vec::new();
     let mut words = words.iter();
@@ -176,42 +184,42 @@ fn without(words: &[String], options: &[&str]) -> Vec<String> {
     kept
 }
 
-/// TLS with servers is the pool's: the first server's, and the others' if it is the same.
+/// TLS to servers is set per pool: the first server's settings, and the others' if equal.
 fn same(pool: &mut Option<Vec<Entry>>, server: Vec<Entry>, line: &Line, notes: &mut Notes) {
     match pool {
         None => *pool = Some(server),
-        Some(first) if *first != server => notes.say(
-            line.place,
-            "TLS with servers is the pool's, and this server's is another than the first one's",
+        Some(first) if *first != server => notes.add(
+            line.position,
+            "TLS to servers is set per pool, and this server's settings differ from the first server's",
         ),
         Some(_) => {}
     }
 }
 
-/// The version by which servers are told of clients, and the line that says so.
-type Told = Option<(&'static str, Place)>;
+/// The PROXY protocol version for servers, and its line.
+type ProxyVersion = Option<(&'static str, Position)>;
 
-/// What servers have for themselves in haproxy and is the pool's here: the first one's.
+/// Settings that haproxy has per server and Weir per pool: the first server's.
 fn of_pool(
-    told: &mut Option<Told>,
-    slow: &mut Option<(u64, Place)>,
+    proxy_version: &mut Option<ProxyVersion>,
+    slow: &mut Option<(u64, Position)>,
     options: &Options,
     line: &Line,
     notes: &mut Notes,
 ) {
-    let version = |told: Told| told.map(|(version, _)| version);
-    match *told {
-        None => *told = Some(options.send_proxy),
-        Some(first) if version(first) != version(options.send_proxy) => notes.say(
-            line.place,
-            "`proxy_protocol` is the pool's, and this server is told otherwise than the first one",
+    let version = |proxy_version: ProxyVersion| proxy_version.map(|(version, _)| version);
+    match *proxy_version {
+        None => *proxy_version = Some(options.send_proxy),
+        Some(first) if version(first) != version(options.send_proxy) => notes.add(
+            line.position,
+            "`proxy_protocol` is set per pool, and this server's setting differs from the first server's",
         ),
         Some(_) => {}
     }
     match (*slow, options.slow_start) {
-        (Some((first, _)), Some((own, _))) if first != own => notes.say(
-            line.place,
-            "slowstart is not carried over: `slow_start` is the pool's, and has another server's time",
+        (Some((first, _)), Some((own, _))) if first != own => notes.add(
+            line.position,
+            "slowstart is not imported: `slow_start` is set per pool, and another server has a different time",
         ),
         (None, own) => *slow = own,
         _ => {}
@@ -228,8 +236,8 @@ fn scheduler(
         entries.push(Entry::implied("scheduler", "roundrobin"));
         return;
     };
-    context.uses(line);
-    let place = line.place;
+    context.mark_used(line);
+    let position = line.position;
     let word = line.word(1).unwrap_or("");
     let (name, argument) = match word.split_once('(') {
         Some((name, rest)) => (name, rest.trim_end_matches(')')),
@@ -237,37 +245,37 @@ fn scheduler(
     };
     let key = match name {
         "roundrobin" | "static-rr" | "leastconn" | "source" | "first" | "random" => {
-            entries.push(Entry::new("scheduler", name, place));
+            entries.push(Entry::new("scheduler", name, position));
             return;
         }
         "uri" if line.words.iter().any(|word| word == "whole") => "uri".to_owned(),
         "uri" => "path".to_owned(),
         "url_param" => format!("query:{argument}"),
         "hdr" => format!("header:{argument}"),
-        _ => return line.refuse(notes, "Weir balances by nothing of the kind"),
+        _ => return line.reject(notes, "Weir has no such scheduler"),
     };
     let mut table = vec![
-        Entry::new("name", "hash", place).essential(),
-        Entry::new("key", key, place).essential(),
+        Entry::new("name", "hash", position).essential(),
+        Entry::new("key", key, position).essential(),
     ];
     if let Some(factor) = proxy.last(&["hash-balance-factor"]) {
         let percent = factor.word(1).and_then(|word| word.parse::<u64>().ok());
         if let Some(percent) = percent.filter(|percent| *percent > 0) {
-            context.uses(factor);
-            let mut entry = Entry::new("max_load", 0_u32, factor.place);
+            context.mark_used(factor);
+            let mut entry = Entry::new("max_load", 0_u32, factor.position);
             entry.item.value = Value::Hundredths(percent);
             table.push(entry);
         }
     }
     for option in ["depth", "len", "check_post", "use_domain_only"] {
         if line.words.iter().any(|word| word == option) {
-            notes.say(
-                place,
-                format!("{option} is not carried over: `key` has no such word"),
+            notes.add(
+                position,
+                format!("{option} is not imported: `key` has no such option"),
             );
         }
     }
-    entries.push(Entry::new("scheduler", table, place));
+    entries.push(Entry::new("scheduler", table, position));
 }
 
 /// `cookie SRV insert indirect nocache`.
@@ -276,9 +284,9 @@ fn sticky(context: &mut Context<'_>, entries: &mut Vec<Entry>, proxy: &Proxy, no
         return;
     };
     let Some(name) = line.word(1) else {
-        return line.refuse(notes, "haproxy wants the name of the cookie");
+        return line.reject(notes, "haproxy requires the cookie's name");
     };
-    context.uses(line);
+    context.mark_used(line);
     let mut mode = "";
     let mut attributes = vec!["Path=/".to_owned()];
     let mut words = line.words.iter().skip(2).map(String::as_str);
@@ -292,29 +300,33 @@ fn sticky(context: &mut Context<'_>, entries: &mut Vec<Entry>, proxy: &Proxy, no
             "attr" => attributes.extend(words.next().map(str::to_owned)),
             "maxidle" | "maxlife" => {
                 words.next();
-                notes.say(
-                    line.place,
-                    format!("{word} is not carried over: `sticky` has no such key"),
+                notes.add(
+                    line.position,
+                    format!("{word} is not imported: `sticky` has no such key"),
                 );
             }
-            other => notes.say(
-                line.place,
-                format!("{other} is not carried over: `sticky` has no such key"),
+            other => notes.add(
+                line.position,
+                format!("{other} is not imported: `sticky` has no such key"),
             ),
         }
     }
     if mode.is_empty() {
-        return line.refuse(
+        return line.reject(
             notes,
-            "a cookie that is only read is not carried over: `sticky` is insert, rewrite or prefix",
+            "`sticky` is insert, rewrite or prefix; it cannot only read a cookie",
         );
     }
     let mut table = vec![
-        Entry::new("cookie", name, line.place).essential(),
-        Entry::new("mode", mode, line.place).essential(),
+        Entry::new("cookie", name, line.position).essential(),
+        Entry::new("mode", mode, line.position).essential(),
     ];
     if mode == "insert" {
-        table.push(Entry::new("attributes", attributes.join("; "), line.place));
+        table.push(Entry::new(
+            "attributes",
+            attributes.join("; "),
+            line.position,
+        ));
     }
-    entries.push(Entry::new("sticky", table, line.place));
+    entries.push(Entry::new("sticky", table, line.position));
 }

@@ -1,44 +1,44 @@
 //! `bind`: where a frontend listens, and TLS.
 
-use crate::World;
+use crate::Environment;
 use crate::document::Entry;
 use crate::guard::CERTIFICATES;
 use crate::layer7::endpoint;
-use crate::note::{Notes, Place};
+use crate::note::{Notes, Position};
 
 use super::line::Line;
 
-/// What the binds of a frontend come to, plain ones and those with TLS apart.
+/// The result of a frontend's binds, with and without TLS.
 #[derive(Debug, Default)]
 pub(super) struct Binds {
-    pub(super) plain: Vec<(String, Place)>,
-    pub(super) tls: Vec<(String, Place)>,
+    pub(super) plain: Vec<(String, Position)>,
+    pub(super) tls: Vec<(String, Position)>,
     /// Keys of `tls`.
     pub(super) keys: Vec<Entry>,
-    /// Clients speak the PROXY protocol: all of them, or an error is told.
-    pub(super) proxy_protocol: Option<Place>,
+    /// Clients use the PROXY protocol: on all binds, or an error is reported.
+    pub(super) proxy_protocol: Option<Position>,
 }
 
-/// Ports of one bind; more are a slip.
-const MOST_PORTS: u16 = 256;
+/// Maximum number of ports of one bind.
+const MAX_PORTS: u16 = 256;
 
 impl Binds {
-    pub(super) fn read(&mut self, line: &Line, world: &dyn World, notes: &mut Notes) {
+    pub(super) fn read(&mut self, line: &Line, environment: &dyn Environment, notes: &mut Notes) {
         let Some(addresses) = line.word(1) else {
-            return line.refuse(notes, "haproxy wants an address");
+            return line.reject(notes, "haproxy requires an address");
         };
         let tls = line.words.iter().skip(2).any(|word| word == "ssl");
         for address in addresses.split(',').filter(|address| !address.is_empty()) {
-            match endpoints(address, world) {
+            match endpoints(address, environment) {
                 Ok(found) => {
-                    let found = found.into_iter().map(|found| (found, line.place));
+                    let found = found.into_iter().map(|found| (found, line.position));
                     if tls {
                         self.tls.extend(found)
                     } else {
                         self.plain.extend(found)
                     }
                 }
-                Err(why) => line.refuse(notes, &why),
+                Err(why) => line.reject(notes, &why),
             }
         }
         self.options(line, notes);
@@ -54,34 +54,34 @@ impl Binds {
                 "crt" => {
                     let file = value();
                     self.key(
-                        Entry::new("certificates", file, line.place).essential(),
+                        Entry::new("certificates", file, line.position).essential(),
                         notes,
                     );
                 }
-                "strict-sni" => self.key(Entry::new("strict_sni", true, line.place), notes),
+                "strict-sni" => self.key(Entry::new("strict_sni", true, line.position), notes),
                 "ssl-min-ver" => match value().strip_prefix("TLSv") {
                     Some(version @ ("1.2" | "1.3")) => {
-                        self.key(Entry::new("minimum", version, line.place), notes);
+                        self.key(Entry::new("minimum", version, line.position), notes);
                     }
-                    _ => notes.say(line.place, "versions of TLS below 1.2 are not spoken"),
+                    _ => notes.add(line.position, "TLS versions below 1.2 are not supported"),
                 },
                 "ca-file" => {
                     ca = true;
-                    self.key(Entry::new("client_ca", value(), line.place), notes);
+                    self.key(Entry::new("client_ca", value(), line.position), notes);
                 }
                 "verify" => match value().as_str() {
                     "optional" => {
-                        self.key(Entry::new("client_auth", "optional", line.place), notes)
+                        self.key(Entry::new("client_auth", "optional", line.position), notes)
                     }
                     "required" if ca || line.words.iter().any(|word| word == "ca-file") => {
-                        self.key(Entry::new("client_auth", "required", line.place), notes);
+                        self.key(Entry::new("client_auth", "required", line.position), notes);
                     }
                     _ => {}
                 },
-                "accept-proxy" => self.proxy_protocol = Some(line.place),
+                "accept-proxy" => self.proxy_protocol = Some(line.position),
                 "alpn" | "npn" => {
                     let _ = value();
-                    notes.say(line.place, "ALPN: Weir offers what it speaks");
+                    notes.add(line.position, "ALPN: Weir offers the protocols it supports");
                 }
                 "no-sslv3" | "no-tlsv10" | "no-tlsv11" | "v4v6" | "name" | "defer-accept"
                 | "no-tls-tickets" => {
@@ -89,48 +89,48 @@ impl Binds {
                         let _ = value();
                     }
                     if matches!(word, "v4v6" | "name" | "defer-accept" | "no-tls-tickets") {
-                        notes.say(
-                            line.place,
-                            format!("{word} is not carried over: `listen` has no such word"),
+                        notes.add(
+                            line.position,
+                            format!("{word} is not imported: `listen` has no such option"),
                         );
                     }
                 }
                 "v6only" | "transparent" | "tfo" | "allow-0rtt" | "prefer-client-ciphers" => {
-                    notes.say(
-                        line.place,
-                        format!("{word} is not carried over: `listen` has no such word"),
+                    notes.add(
+                        line.position,
+                        format!("{word} is not imported: `listen` has no such option"),
                     );
                 }
                 other => {
                     let _ = value();
                     if CERTIFICATES.contains(&other) {
-                        notes.guard(line.place);
+                        notes.mark_guard(line.position);
                     }
-                    notes.say(
-                        line.place,
-                        format!("{other} is not carried over: `listen` has no such word"),
+                    notes.add(
+                        line.position,
+                        format!("{other} is not imported: `listen` has no such option"),
                     );
                 }
             }
         }
     }
 
-    /// The first of a kind; binds that differ would be services of their own.
+    /// Keeps the first value of a kind. Binds with different values would need separate services.
     fn key(&mut self, entry: Entry, notes: &mut Notes) {
-        match self.keys.iter().find(|known| known.key == entry.key) {
+        match self.keys.iter().find(|existing| existing.key == entry.key) {
             None => self.keys.push(entry),
-            Some(known) if known.item == entry.item => {}
+            Some(existing) if existing.item == entry.item => {}
             Some(_) => {
-                let place = entry.item.from;
-                if let Some(place) = place {
+                let position = entry.item.from;
+                if let Some(position) = position {
                     if matches!(entry.key, "client_ca" | "client_auth") {
-                        notes.guard(place);
+                        notes.mark_guard(position);
                     }
                     let why = format!(
-                        "a second {} is not carried over: a service has one; `certificates` may be a directory",
+                        "a second {} is not imported: a service has one; `certificates` may be a directory",
                         entry.key
                     );
-                    notes.say(place, why);
+                    notes.add(position, why);
                 }
             }
         }
@@ -138,15 +138,15 @@ impl Binds {
 }
 
 /// `*:80`, `:80-82`, `[::]:443`, `::1:80`, `ipv4@10.0.0.1:80`.
-fn endpoints(text: &str, world: &dyn World) -> Result<Vec<String>, String> {
+fn endpoints(text: &str, environment: &dyn Environment) -> Result<Vec<String>, String> {
     let (text, family) = match text.split_once('@') {
         Some(("ipv4", rest)) => (rest, Some(false)),
         Some(("ipv6", rest)) => (rest, Some(true)),
-        Some((kind, _)) => return Err(format!("Weir does not listen on {kind}@")),
+        Some((kind, _)) => return Err(format!("Weir cannot listen on {kind}@")),
         None => (text, None),
     };
     if text.starts_with('/') {
-        return Err("Weir listens on no unix socket".to_owned());
+        return Err("Weir cannot listen on a Unix socket".to_owned());
     }
     let (host, ports) = text
         .rsplit_once(':')
@@ -160,20 +160,18 @@ fn endpoints(text: &str, world: &dyn World) -> Result<Vec<String>, String> {
     let ipv6 = family.unwrap_or_else(|| host.contains(':'));
     let address = match host.parse() {
         Ok(address) => address,
-        Err(_) => world
+        Err(_) => environment
             .address(host, ipv6)
             .ok_or_else(|| format!("the name {host} cannot be resolved"))?,
     };
     let (first, last) = ports.split_once('-').unwrap_or((ports, ports));
     let port = |text: &str| {
         text.parse::<u16>()
-            .map_err(|_| format!("{text} is no port"))
+            .map_err(|_| format!("invalid port {text}"))
     };
     let (first, last) = (port(first)?, port(last)?);
-    if first > last || last - first >= MOST_PORTS {
-        return Err(format!(
-            "{ports} is no range that a service can listen on port by port"
-        ));
+    if first > last || last - first >= MAX_PORTS {
+        return Err(format!("a service cannot listen on the port range {ports}"));
     }
     Ok((first..=last).map(|port| endpoint(address, port)).collect())
 }
@@ -181,11 +179,11 @@ fn endpoints(text: &str, world: &dyn World) -> Result<Vec<String>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Alone;
+    use crate::EmptyEnvironment;
 
     #[test]
-    fn addresses_have_many_forms() {
-        let shown = |text: &str| endpoints(text, &Alone);
+    fn bind_addresses_are_parsed() {
+        let shown = |text: &str| endpoints(text, &EmptyEnvironment);
         assert_eq!(shown("*:80"), Ok(vec!["0.0.0.0:80".to_owned()]));
         assert_eq!(
             shown(":80-81"),

@@ -1,24 +1,24 @@
-//! `option httpchk` and its like: what a backend asks of its servers.
+//! `option httpchk` and similar: how a backend checks its servers.
 
 use super::line::Line;
 use super::section::Proxy;
 use super::server::Options;
 use super::{Context, time};
 use crate::document::Entry;
-use crate::note::{Notes, Place};
+use crate::note::{Notes, Position};
 use crate::probe::Probe;
 
-/// What haproxy takes where nothing is written.
+/// haproxy's defaults.
 const INTERVAL_MS: u64 = 2000;
 
-/// What is asked of every server that has `check`.
+/// The check of every server with `check`.
 #[derive(Debug)]
 pub(super) struct Checks {
     kind: &'static str,
-    from: Place,
-    /// Keys of the kind.
+    from: Position,
+    /// Keys of this kind of check.
     entries: Vec<Entry>,
-    timeout: Option<(u64, Place)>,
+    timeout: Option<(u64, Position)>,
 }
 
 impl Checks {
@@ -40,37 +40,40 @@ impl Checks {
             .find_map(|(option, kind)| Some((*kind, proxy.option(option)?)));
         let mut checks = Self {
             kind: found.map_or("tcp", |(kind, _)| kind),
-            from: found.map_or(proxy.place, |(_, line)| line.place),
+            from: found.map_or(proxy.position, |(_, line)| line.position),
             entries: Vec::new(),
             timeout: None,
         };
         if let Some(line) = proxy.last(&["timeout", "check"]) {
-            context.uses(line);
-            checks.timeout = line.word(2).and_then(time).map(|time| (time, line.place));
+            context.mark_used(line);
+            checks.timeout = line
+                .word(2)
+                .and_then(time)
+                .map(|time| (time, line.position));
             if checks.timeout.is_none() {
-                line.refuse(notes, "haproxy wants a time");
+                line.reject(notes, "haproxy requires a time");
             }
         }
         let Some((kind, line)) = found else {
             return checks;
         };
-        context.uses(line);
+        context.mark_used(line);
         match (kind, line.word(1).unwrap_or("")) {
             ("http", _) => checks.http(context, proxy, line, notes),
             ("smtp", _) => {
                 if let Some(name) = line.word(3) {
-                    checks.entries.push(Entry::new("helo", name, line.place));
+                    checks.entries.push(Entry::new("helo", name, line.position));
                 }
             }
             ("mysql" | "postgres", _) => {
                 if let Some(user) = line.word(3) {
-                    checks.entries.push(Entry::new("user", user, line.place));
+                    checks.entries.push(Entry::new("user", user, line.position));
                 }
             }
             ("tcp", "tcp-check") => {}
-            ("tcp", other) => notes.say(
-                line.place,
-                format!("Weir has no {other}: a connection must come about"),
+            ("tcp", other) => notes.add(
+                line.position,
+                format!("Weir has no {other}: the check only opens a connection"),
             ),
             _ => {}
         }
@@ -86,16 +89,16 @@ impl Checks {
             [verb, uri] => (method, path) = (verb.clone(), uri.clone()),
             [verb, uri, rest, more @ ..] => {
                 (method, path) = (verb.clone(), uri.clone());
-                // Fields stand behind the version, with escapes for their line ends.
+                // Header fields follow the version, with escaped line ends.
                 let text = [std::slice::from_ref(rest), more].concat().join(" ");
                 let mut lines = text.split("\r\n").flat_map(|line| line.split("\\r\\n"));
                 if let Some(first) = lines.next() {
                     version = first.trim_start_matches("HTTP/").to_owned();
                 }
-                self.fields(lines.map(str::to_owned).collect(), line.place);
+                self.fields(lines.map(str::to_owned).collect(), line.position);
             }
         }
-        let mut from = line.place;
+        let mut from = line.position;
         let mut expect = Vec::new();
         let lines = if proxy
             .lines
@@ -109,20 +112,20 @@ impl Checks {
         for line in lines.iter().filter(|line| line.keyword() == "http-check") {
             match line.word(1) {
                 Some("send") => {
-                    context.uses(line);
-                    from = line.place;
+                    context.mark_used(line);
+                    from = line.position;
                     self.send(line, (&mut method, &mut path, &mut version), notes);
                 }
                 Some("expect") => {
                     if let Some(entry) = expected(line, notes) {
-                        context.uses(line);
+                        context.mark_used(line);
                         expect = vec![entry];
                     }
                 }
                 Some("disable-on-404" | "send-state") => {
-                    line.refuse(notes, "a check of Weir knows up and down")
+                    line.reject(notes, "a check of Weir has only the states up and down")
                 }
-                _ => line.refuse(notes, "a check of Weir asks one thing"),
+                _ => line.reject(notes, "a check of Weir sends one request"),
             }
         }
         self.entries.push(Entry::new("method", method, from));
@@ -152,27 +155,28 @@ impl Checks {
                 "ver" => value().trim_start_matches("HTTP/").clone_into(version),
                 "hdr" => {
                     let (name, value) = (value(), value());
-                    self.fields(vec![format!("{name}: {value}")], line.place);
+                    self.fields(vec![format!("{name}: {value}")], line.position);
                 }
                 "body" => {
                     let body = value();
-                    self.entries.push(Entry::new("body", body, line.place));
+                    self.entries.push(Entry::new("body", body, line.position));
                 }
-                other => notes.say(
-                    line.place,
-                    format!("{other} is not carried over: a check has no such key"),
+                other => notes.add(
+                    line.position,
+                    format!("{other} is not imported: a check has no such key"),
                 ),
             }
         }
     }
 
-    /// Fields of the request; `Host` has a key of its own.
-    fn fields(&mut self, fields: Vec<String>, place: Place) {
+    /// Header fields of the request; `Host` has a separate key.
+    fn fields(&mut self, fields: Vec<String>, position: Position) {
         let mut others = Vec::new();
         for field in fields {
             match field.split_once(':') {
                 Some((name, value)) if name.trim().eq_ignore_ascii_case("host") => {
-                    self.entries.push(Entry::new("host", value.trim(), place));
+                    self.entries
+                        .push(Entry::new("host", value.trim(), position));
                 }
                 Some(_) => others.push(field),
                 None => {}
@@ -181,21 +185,21 @@ impl Checks {
         if others.is_empty() {
             return;
         }
-        if let Some(known) = self.entries.iter_mut().find(|entry| entry.key == "headers")
-            && let crate::document::Value::List(items) = &mut known.item.value
+        if let Some(headers) = self.entries.iter_mut().find(|entry| entry.key == "headers")
+            && let crate::document::Value::List(items) = &mut headers.item.value
         {
             items.extend(
                 others
                     .into_iter()
-                    .map(|text| crate::document::Item::new(text, Some(place))),
+                    .map(|text| crate::document::Item::new(text, Some(position))),
             );
             return;
         }
-        self.entries.push(Entry::new("headers", others, place));
+        self.entries.push(Entry::new("headers", others, position));
     }
 
-    /// The checks of one server.
-    pub(super) fn of(
+    /// Returns the checks of one server.
+    pub(super) fn of_server(
         &self,
         context: &Context<'_>,
         options: &Options,
@@ -205,7 +209,7 @@ impl Checks {
     ) -> Vec<Probe> {
         let mut probes = Vec::new();
         if options.check.is_some() {
-            // To another port or address haproxy speaks TLS only if it is told to.
+            // haproxy uses TLS for another port or address only if `check-ssl` is set.
             let elsewhere = options.port.is_some() || options.address.is_some();
             let tls = options.check_tls.or(options.ssl.filter(|_| !elsewhere));
             let kind = match (self.kind, tls) {
@@ -221,70 +225,72 @@ impl Checks {
                 let keys = options.tls.iter().filter(|entry| same.contains(&entry.key));
                 probe.entries.extend(keys.cloned());
             }
-            if let Some((port, place)) = options.port {
-                probe.push(Entry::new("port", port, place));
+            if let Some((port, position)) = options.port {
+                probe.push(Entry::new("port", port, position));
             }
-            if let Some((address, place)) = &options.address {
+            if let Some((address, position)) = &options.address {
                 match address
                     .parse::<std::net::IpAddr>()
                     .ok()
-                    .or_else(|| context.world.address(address, false))
+                    .or_else(|| context.environment.address(address, false))
                 {
-                    Some(address) => probe.push(Entry::new("address", address.to_string(), *place)),
-                    None => notes.say(
-                        *place,
-                        format!("addr {address} is not carried over: it cannot be resolved"),
+                    Some(address) => {
+                        probe.push(Entry::new("address", address.to_string(), *position))
+                    }
+                    None => notes.add(
+                        *position,
+                        format!("addr {address} is not imported: it cannot be resolved"),
                     ),
                 }
             }
-            if let Some(place) = options.check_proxy {
-                probe.push(Entry::new("proxy_protocol", "v1", place));
-            } else if let Some((version, place)) =
+            if let Some(position) = options.check_proxy {
+                probe.push(Entry::new("proxy_protocol", "v1", position));
+            } else if let Some((version, position)) =
                 options.send_proxy.filter(|_| options.port.is_none())
             {
-                probe.push(Entry::new("proxy_protocol", version, place));
+                probe.push(Entry::new("proxy_protocol", version, position));
             }
             probes.push(probe);
         }
-        if let Some(place) = options.agent {
+        if let Some(position) = options.agent {
             match options.agent_port {
                 Some((port, port_from)) => {
-                    let mut probe = Probe::new("agent", place);
+                    let mut probe = Probe::new("agent", position);
                     self.common(&mut probe, options, notes);
                     probe.push(Entry::new("port", port, port_from));
-                    if let Some((send, place)) = &options.agent_send {
-                        probe.push(Entry::new("send", send.as_str(), *place));
+                    if let Some((send, position)) = &options.agent_send {
+                        probe.push(Entry::new("send", send.as_str(), *position));
                     }
                     probes.push(probe);
                 }
-                None => line.refuse(notes, "haproxy refuses agent-check without agent-port"),
+                None => line.reject(notes, "haproxy rejects agent-check without agent-port"),
             }
         }
         if probes.is_empty() && proxy.option("httpchk").is_some() {
-            notes.say(
-                line.place,
-                "without `check` haproxy asks this server nothing, and so does Weir",
+            notes.add(
+                line.position,
+                "without `check`, neither haproxy nor Weir checks this server",
             );
         }
         probes
     }
 
     fn common(&self, probe: &mut Probe, options: &Options, notes: &mut Notes) {
-        let (interval, place) = options.interval.unwrap_or((INTERVAL_MS, self.from));
-        probe.time("interval", interval, place, notes);
-        if let Some((down, place)) = options.down {
-            probe.time("interval_down", down, place, notes);
+        let (interval, position) = options.interval.unwrap_or((INTERVAL_MS, self.from));
+        probe.time("interval", interval, position, notes);
+        if let Some((down, position)) = options.down {
+            probe.time("interval_down", down, position, notes);
         }
-        if let Some((rising, place)) = options.rising {
-            probe.time("interval_falling", rising, place, notes);
-            probe.time("interval_rising", rising, place, notes);
+        if let Some((rising, position)) = options.rising {
+            probe.time("interval_falling", rising, position, notes);
+            probe.time("interval_rising", rising, position, notes);
         }
-        let (timeout, place) = self.timeout.unwrap_or((interval, place));
-        probe.time("timeout", timeout, place, notes);
-        let (rise, place) = options.rise.unwrap_or((2, self.from));
-        probe.count("rise", rise, place, notes);
-        let (fall, place) = options.fall.unwrap_or((3, self.from));
-        probe.count("fall", fall, place, notes);
+        let (timeout, position) = self.timeout.unwrap_or((interval, position));
+        probe.time("timeout", timeout, position, notes);
+        let (rise, position) = options.rise.unwrap_or((2, self.from));
+        probe.count("rise", rise, position, notes);
+        let (fall, position) = options.fall.unwrap_or((3, self.from));
+        probe.count("fall", fall, position, notes);
         probe.push(Entry::implied("start", "up"));
     }
 }
@@ -293,16 +299,16 @@ impl Checks {
 fn expected(line: &Line, notes: &mut Notes) -> Option<Entry> {
     let words: Vec<&str> = line.words.iter().skip(2).map(String::as_str).collect();
     match words.as_slice() {
-        ["status", codes] => Some(Entry::new("status", *codes, line.place)),
-        ["string", text] => Some(Entry::new("body", *text, line.place)),
+        ["status", codes] => Some(Entry::new("status", *codes, line.position)),
+        ["string", text] => Some(Entry::new("body", *text, line.position)),
         ["rstring", pattern] => match crate::probe::literal(pattern) {
-            Some(text) => Some(Entry::new("body", text, line.place)),
-            None => Some(Entry::new("regex", *pattern, line.place)),
+            Some(text) => Some(Entry::new("body", text, line.position)),
+            None => Some(Entry::new("regex", *pattern, line.position)),
         },
-        ["!", "rstring", pattern] => Some(Entry::new("without", *pattern, line.place)),
+        ["!", "rstring", pattern] => Some(Entry::new("without", *pattern, line.position)),
         ["!", "string", text] => {
             let pattern = crate::probe::quoted(text);
-            Some(Entry::new("without", pattern, line.place))
+            Some(Entry::new("without", pattern, line.position))
         }
         ["rstatus", pattern] => {
             let class = pattern.trim_start_matches('^').trim_end_matches('$');
@@ -324,20 +330,20 @@ fn expected(line: &Line, notes: &mut Notes) -> Option<Entry> {
                 })
                 .collect();
             match ranges {
-                Some(ranges) => Some(Entry::new("status", ranges.join(","), line.place)),
+                Some(ranges) => Some(Entry::new("status", ranges.join(","), line.position)),
                 None => {
-                    line.refuse(
+                    line.reject(
                         notes,
-                        "`expect` takes codes and ranges, and this is an expression",
+                        "`expect` takes codes and ranges, not a regular expression",
                     );
                     None
                 }
             }
         }
         _ => {
-            line.refuse(
+            line.reject(
                 notes,
-                "`expect` says what an answer must be, by status or text",
+                "`expect` can only match the status or the text of a response",
             );
             None
         }

@@ -1,6 +1,6 @@
-//! One criterion of an ACL: what is looked at, how, and for what.
+//! One ACL criterion: a fetch method, a match method and values.
 
-use super::acl::{Meaning, some};
+use super::acl::{Meaning, any_of};
 use crate::layer7::Condition;
 
 fn methods(words: &[&str]) -> Meaning {
@@ -13,7 +13,7 @@ fn methods(words: &[&str]) -> Meaning {
     }])
 }
 
-/// ACLs that haproxy has by itself.
+/// haproxy's predefined ACLs.
 pub(super) fn predefined(name: &str) -> Option<Meaning> {
     Some(match name {
         "TRUE" | "HTTP" => Meaning::Always,
@@ -30,10 +30,10 @@ pub(super) fn predefined(name: &str) -> Option<Meaning> {
     })
 }
 
-/// `hdr(host) -i www.example`: what is looked at, how, and for what.
+/// Parses `hdr(host) -i www.example`: fetch method, match method and values.
 pub(super) fn criterion(words: &[String], tls: bool) -> Meaning {
     let Some((fetch, rest)) = words.split_first() else {
-        return Meaning::Unsaid("an empty criterion".to_owned());
+        return Meaning::Unsupported("an empty criterion".to_owned());
     };
     let (fetch, converters) = fetch.split_once(',').unwrap_or((fetch, ""));
     let (name, argument) = match fetch.split_once('(') {
@@ -48,43 +48,39 @@ pub(super) fn criterion(words: &[String], tls: bool) -> Meaning {
         "field(1,:)" | "field(1,:),lower" | "lower,field(1,:)"
     );
     if !converters.is_empty() && converters != "lower" && !(port_off && argument == "host") {
-        return Meaning::Unsaid(format!(
-            "routes compare what a request says as it is, without {converters}"
-        ));
+        return Meaning::Unsupported(format!("routes do not apply converters ({converters})"));
     }
-    let (name, mut how) = match name.rsplit_once('_') {
+    let (name, mut matcher) = match name.rsplit_once('_') {
         Some((
             name,
-            how @ ("beg" | "end" | "sub" | "dir" | "dom" | "reg" | "len" | "cnt" | "str"),
-        )) => (name, how),
+            matcher @ ("beg" | "end" | "sub" | "dir" | "dom" | "reg" | "len" | "cnt" | "str"),
+        )) => (name, matcher),
         _ => (name, "str"),
     };
     let mut values = Vec::new();
-    let mut blind = false;
+    let mut ignore_case = false;
     let mut words = rest.iter();
     while let Some(word) = words.next() {
         match word.as_str() {
-            "-i" => blind = true,
+            "-i" => ignore_case = true,
             "-n" | "--" => {}
-            "-m" => how = words.next().map_or("str", String::as_str),
+            "-m" => matcher = words.next().map_or("str", String::as_str),
             "-f" | "-M" | "-u" => {
-                return Meaning::Unsaid(
-                    "its values stand in a file that cannot be read".to_owned(),
-                );
+                return Meaning::Unsupported("the file with its values cannot be read".to_owned());
             }
             word => values.push(word),
         }
     }
-    // Routes compare these as they are written: in a rule that denies, another case would get through.
-    let of_case = how == "str"
+    // Routes compare these case-sensitively: another case would get past a rule that denies.
+    let case_matters = matcher == "str"
         && values
             .iter()
             .any(|value| value.bytes().any(|byte| byte.is_ascii_alphabetic()));
     let field =
         matches!(name, "hdr" | "req.hdr" | "req.fhdr") && !argument.eq_ignore_ascii_case("host");
     let in_pairs = matches!(name, "urlp" | "url_param" | "cook" | "req.cook");
-    if blind && of_case && (field || in_pairs) {
-        return Meaning::Unsaid(format!("routes compare {fetch} with its case"));
+    if ignore_case && case_matters && (field || in_pairs) {
+        return Meaning::Unsupported(format!("routes compare {fetch} case-sensitively"));
     }
     match name {
         "ssl_fc" => return if tls { Meaning::Always } else { Meaning::Never },
@@ -93,13 +89,13 @@ pub(super) fn criterion(words: &[String], tls: bool) -> Meaning {
         "method" => return methods(&values),
         "src" => return sources(&values),
         "urlp" | "url_param" | "cook" | "req.cook" if !argument.is_empty() => {
-            if how == "found" && values.is_empty() {
+            if matcher == "found" && values.is_empty() {
                 values.push("");
             }
             let found: Option<Vec<Condition>> = values
                 .iter()
                 .map(|value| {
-                    let pairs = vec![pair(argument, how, value)?];
+                    let pairs = vec![pair(argument, matcher, value)?];
                     Some(match name {
                         "cook" | "req.cook" => Condition {
                             cookies: pairs,
@@ -113,106 +109,122 @@ pub(super) fn criterion(words: &[String], tls: bool) -> Meaning {
                 })
                 .collect();
             return found.map_or_else(
-                || Meaning::Unsaid(format!("routes cannot compare {fetch} so")),
-                some,
+                || Meaning::Unsupported(format!("routes cannot compare {fetch} this way")),
+                any_of,
             );
         }
-        "path" | "pathq" | "url" | "base" if how == "found" => return Meaning::Always,
+        "path" | "pathq" | "url" | "base" if matcher == "found" => return Meaning::Always,
         _ => {}
     }
     let host = match name {
         "hdr" | "req.hdr" | "req.fhdr" | "hdr_ip" => argument.eq_ignore_ascii_case("host"),
         "req.ssl_sni" | "req_ssl_sni" | "ssl_fc_sni" => true,
         "base" | "url" | "path" | "pathq" => false,
-        _ => return Meaning::Unsaid(format!("routes do not look at {fetch}")),
+        _ => return Meaning::Unsupported(format!("routes cannot match {fetch}")),
     };
     let found: Option<Vec<Vec<Condition>>> = match name {
-        _ if host && how != "found" => values.iter().map(|value| host_is(how, value)).collect(),
+        _ if host && matcher != "found" => values
+            .iter()
+            .map(|value| match_host(matcher, value))
+            .collect(),
         "path" | "url" => {
-            let compared = |value: &&str| match how {
-                "reg" => Some(vec![by_regex((*value).to_owned(), blind)]),
-                _ if blind => path_blind(how, value),
-                _ => path_is(how, value),
+            let compared = |value: &&str| match matcher {
+                "reg" => Some(vec![match_regex((*value).to_owned(), ignore_case)]),
+                _ if ignore_case => match_path_ignoring_case(matcher, value),
+                _ => match_path(matcher, value),
             };
             values.iter().map(compared).collect()
         }
-        "base" => values.iter().map(|value| base_is(how, value)).collect(),
+        "base" => values
+            .iter()
+            .map(|value| match_base(matcher, value))
+            .collect(),
         "hdr" | "req.hdr" | "req.fhdr" => {
-            if how == "found" && values.is_empty() {
+            if matcher == "found" && values.is_empty() {
                 values.push("");
             }
             values
                 .iter()
-                .map(|value| header_is(argument, how, value))
+                .map(|value| match_header(argument, matcher, value))
                 .collect()
         }
         _ => None,
     };
     match found {
-        Some(found) => some(found.concat()),
-        None => Meaning::Unsaid(format!("routes cannot compare {fetch} so")),
+        Some(found) => any_of(found.concat()),
+        None => Meaning::Unsupported(format!("routes cannot compare {fetch} this way")),
     }
 }
 
-fn host_is(how: &str, value: &str) -> Option<Vec<Condition>> {
-    let of = |host: String| Condition {
+fn match_host(matcher: &str, value: &str) -> Option<Vec<Condition>> {
+    let condition = |host: String| Condition {
         host: Some(host.to_ascii_lowercase()),
         ..Condition::default()
     };
     let value = value.split(':').next().unwrap_or("");
-    match how {
-        "str" if !value.is_empty() => Some(vec![of(value.to_owned())]),
+    match matcher {
+        "str" if !value.is_empty() => Some(vec![condition(value.to_owned())]),
         "end" => value
             .strip_prefix('.')
-            .map(|rest| vec![of(format!("*.{rest}"))]),
-        "dom" if !value.is_empty() => Some(vec![of(value.to_owned()), of(format!("*.{value}"))]),
+            .map(|rest| vec![condition(format!("*.{rest}"))]),
+        "dom" if !value.is_empty() => Some(vec![
+            condition(value.to_owned()),
+            condition(format!("*.{value}")),
+        ]),
         _ => None,
     }
 }
 
-/// Host and path in one.
-fn base_is(how: &str, value: &str) -> Option<Vec<Condition>> {
+/// Matches host and path together.
+fn match_base(matcher: &str, value: &str) -> Option<Vec<Condition>> {
     let (host, path) = value.split_at(value.find('/').filter(|at| *at > 0)?);
-    let hosts = host_is("str", host)?;
-    let paths = match how {
-        "str" | "beg" => path_is(how, path)?,
+    let hosts = match_host("str", host)?;
+    let paths = match matcher {
+        "str" | "beg" => match_path(matcher, path)?,
         _ => return None,
     };
     let pairs = hosts.iter().flat_map(|a| paths.iter().map(|b| a.and(b)));
     pairs.collect()
 }
 
-fn path_is(how: &str, value: &str) -> Option<Vec<Condition>> {
-    let of = |path: String| Condition {
+fn match_path(matcher: &str, value: &str) -> Option<Vec<Condition>> {
+    let condition = |path: String| Condition {
         path: Some(path),
         ..Condition::default()
     };
-    // A star of its own would stand for anything.
+    // `*` would become a wildcard.
     if value.contains('*') || value.is_empty() {
         return None;
     }
-    Some(match how {
-        "str" => vec![of(value.to_owned())],
-        "beg" => vec![of(format!("{value}*"))],
-        "end" => vec![of(format!("*{value}"))],
-        "sub" => vec![of(format!("*{value}*"))],
+    Some(match matcher {
+        "str" => vec![condition(value.to_owned())],
+        "beg" => vec![condition(format!("{value}*"))],
+        "end" => vec![condition(format!("*{value}"))],
+        "sub" => vec![condition(format!("*{value}*"))],
         "dir" => {
             let word = value.trim_matches('/');
-            vec![of(format!("*/{word}/*")), of(format!("*/{word}"))]
+            vec![
+                condition(format!("*/{word}/*")),
+                condition(format!("*/{word}")),
+            ]
         }
         _ => return None,
     })
 }
 
-fn by_regex(regex: String, blind: bool) -> Condition {
+fn match_regex(regex: String, ignore_case: bool) -> Condition {
     Condition {
-        regex: Some(if blind { format!("(?i){regex}") } else { regex }),
+        regex: Some(if ignore_case {
+            format!("(?i){regex}")
+        } else {
+            regex
+        }),
         ..Condition::default()
     }
 }
 
-/// Without case only an expression compares.
-fn path_blind(how: &str, value: &str) -> Option<Vec<Condition>> {
+/// Case-insensitive matching requires a regular expression.
+fn match_path_ignoring_case(matcher: &str, value: &str) -> Option<Vec<Condition>> {
     let mut text = String::new();
     for one in value.chars() {
         if !one.is_ascii_alphanumeric() && one != '/' && one != '-' && one != '_' {
@@ -220,24 +232,24 @@ fn path_blind(how: &str, value: &str) -> Option<Vec<Condition>> {
         }
         text.push(one);
     }
-    let regex = match how {
+    let regex = match matcher {
         "str" => format!("^{text}$"),
         "beg" => format!("^{text}"),
         "end" => format!("{text}$"),
         "sub" => text,
         _ => return None,
     };
-    value.is_ascii().then(|| vec![by_regex(regex, true)])
+    value.is_ascii().then(|| vec![match_regex(regex, true)])
 }
 
-/// Addresses and networks; names would have to be resolved.
+/// Matches addresses and networks; names would have to be resolved.
 fn sources(values: &[&str]) -> Meaning {
     let network = |value: &&str| {
         let address = value.split('/').next().unwrap_or("");
         address.parse::<std::net::IpAddr>().is_ok()
     };
     if values.is_empty() || !values.iter().all(network) {
-        return Meaning::Unsaid("a route's `source` is a network".to_owned());
+        return Meaning::Unsupported("a route's `source` is a network".to_owned());
     }
     Meaning::AnyOf(vec![Condition {
         sources: values.iter().map(|value| (*value).to_owned()).collect(),
@@ -245,18 +257,18 @@ fn sources(values: &[&str]) -> Meaning {
     }])
 }
 
-/// A cookie, or a parameter of the query.
-fn pair(name: &str, how: &str, value: &str) -> Option<String> {
-    match how {
+/// Matches a cookie or a query parameter.
+fn pair(name: &str, matcher: &str, value: &str) -> Option<String> {
+    match matcher {
         "found" => Some(name.to_owned()),
-        // A star would stand for anything once routes know it.
+        // `*` would become a wildcard if routes supported wildcards here.
         "str" if !value.contains('*') => Some(format!("{name}={value}")),
         _ => None,
     }
 }
 
-fn header_is(name: &str, how: &str, value: &str) -> Option<Vec<Condition>> {
-    let text = match how {
+fn match_header(name: &str, matcher: &str, value: &str) -> Option<Vec<Condition>> {
+    let text = match matcher {
         "found" => name.to_owned(),
         "str" if !value.contains('*') => format!("{name}: {value}"),
         _ => return None,

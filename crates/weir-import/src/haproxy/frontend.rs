@@ -5,18 +5,18 @@ use std::collections::HashMap;
 use super::Context;
 use super::acl::{Acls, Meaning};
 use super::bind::Binds;
-use super::header::{self, Seen};
+use super::header::{self, FrontendRoute};
 use super::line::Line;
-use super::rule::{Rule, http_request, redirect_line, use_backend};
+use super::rule::{ParsedRule, http_request, redirect_line, use_backend};
 use super::section::Proxy;
 use super::service::service;
 use crate::document::Entry;
 use crate::edit::Edits;
 use crate::layer7::{Action, Condition};
-use crate::note::{Notes, Place};
+use crate::note::{Notes, Position};
 
-/// A rule that is tried for each service of the frontend.
-struct Tried<'l> {
+/// A rule to be converted for each service of the frontend.
+struct FrontendRule<'l> {
     line: &'l Line,
     action: Action,
     condition: &'l [String],
@@ -25,19 +25,19 @@ struct Tried<'l> {
 pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, all: &[Proxy], notes: &mut Notes) {
     let mut binds = Binds::default();
     for line in proxy.lines.iter().filter(|line| line.keyword() == "bind") {
-        context.uses(line);
-        binds.read(line, context.world, notes);
+        context.mark_used(line);
+        binds.read(line, context.environment, notes);
     }
     if binds.plain.is_empty() && binds.tls.is_empty() {
         if !proxy.has_servers {
-            notes.say(
-                proxy.place,
-                "not carried over: it listens nowhere that Weir could",
+            notes.add(
+                proxy.position,
+                "not imported: it has no address that Weir can listen on",
             );
         }
         return;
     }
-    let acls = Acls::read(context.world, &proxy.lines, notes);
+    let acls = Acls::read(context.environment, &proxy.lines, notes);
     let rules = rules(context, proxy, notes);
     let default = default_pool(context, proxy, notes);
     let both = !binds.plain.is_empty() && !binds.tls.is_empty();
@@ -50,7 +50,7 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, all: &[Proxy], not
             (true, true) => format!("{}-tls", proxy.name),
             _ => proxy.name.clone(),
         };
-        // Services and pools are of different kinds: one name may be of both.
+        // Services and pools have separate namespaces.
         let name = super::super::name::plain(&wanted);
         let name = service_name(context, name);
         let keys = if tls { binds.keys.as_slice() } else { &[] };
@@ -58,7 +58,7 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, all: &[Proxy], not
         let lost = default.is_none();
         let pool = match &default {
             Some((_, pool)) => pool.clone(),
-            None => context.writer.no_servers(proxy.place),
+            None => context.writer.no_servers(proxy.position),
         };
         service(
             context,
@@ -70,10 +70,10 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, all: &[Proxy], not
             all,
             notes,
         );
-        if let Some(place) = binds.proxy_protocol
+        if let Some(position) = binds.proxy_protocol
             && let Some(table) = context.writer.document.tables.last_mut()
         {
-            table.push(Entry::new("proxy_protocol", true, place).essential());
+            table.push(Entry::new("proxy_protocol", true, position).essential());
         }
         let edits = changes(
             context,
@@ -83,52 +83,57 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, all: &[Proxy], not
             (&acls, &routes),
             notes,
         );
-        let of = |action: &Action| match action {
+        let edits_of = |action: &Action| match action {
             Action::Pool(pool) => edits.get(pool).cloned().unwrap_or_default(),
             _ => Edits::default(),
         };
-        for (place, condition, action) in routes {
-            context
-                .writer
-                .edited_route(&name, place, &condition, &action, &of(&action), notes);
+        for (position, condition, action) in routes {
+            context.writer.route_with_edits(
+                &name,
+                position,
+                &condition,
+                &action,
+                &edits_of(&action),
+                notes,
+            );
         }
         let rest = Action::Pool(pool.clone());
-        let edits = of(&rest);
+        let edits = edits_of(&rest);
         if proxy.is_http() && !lost && !edits.is_empty() {
             let every = Condition::default();
             context
                 .writer
-                .edited_route(&name, proxy.place, &every, &rest, &edits, notes);
+                .route_with_edits(&name, proxy.position, &every, &rest, &edits, notes);
         }
         if lost && proxy.is_http() {
-            // What no rule takes is answered as haproxy does.
-            let answer = Action::Answer {
+            // haproxy responds with 503 to requests that no rule matches.
+            let response = Action::Respond {
                 status: 503,
                 body: String::new(),
             };
             context
                 .writer
-                .route(&name, proxy.place, &Condition::default(), &answer);
+                .route(&name, proxy.position, &Condition::default(), &response);
         }
     }
-    for place in acls.all() {
+    for position in acls.all() {
         let used = rules
             .iter()
-            .any(|rule| acls.lines_of(rule.condition).contains(&place));
+            .any(|rule| acls.lines_of(rule.condition).contains(&position));
         if used {
-            context.used.insert(place);
+            context.used.insert(position);
         }
     }
 }
 
-/// What becomes of heads on their way to each pool: the frontend's rules, then its backend's. `seen` are the
-/// frontend's routes.
+/// Header changes for each pool: the frontend's rules, then its backend's. `frontend_routes` are the frontend's
+/// routes.
 fn changes(
     context: &mut Context<'_>,
     proxy: &Proxy,
     all: &[Proxy],
     (tls, default): (bool, Option<&(String, String)>),
-    (acls, seen): (&Acls, &[Seen]),
+    (acls, frontend_routes): (&Acls, &[FrontendRoute]),
     notes: &mut Notes,
 ) -> HashMap<String, Edits> {
     if !proxy.is_http() {
@@ -136,9 +141,15 @@ fn changes(
     }
     let backends = || all.iter().filter(|backend| backend.has_servers);
     let of_default = default.and_then(|(name, _)| backends().find(|one| one.name == *name));
-    let mut told = [Some(proxy), of_default].into_iter().flatten();
-    let told = told.any(|one| one.option("forwardfor").is_some());
-    let own = header::edits(context, proxy, (acls, seen), (tls, told), notes);
+    let mut forwarded = [Some(proxy), of_default].into_iter().flatten();
+    let forwarded = forwarded.any(|one| one.option("forwardfor").is_some());
+    let own = header::edits(
+        context,
+        proxy,
+        (acls, frontend_routes),
+        (tls, forwarded),
+        notes,
+    );
     let mut changes = HashMap::new();
     for backend in backends() {
         let Some(pool) = context.pools.get(&backend.name).cloned() else {
@@ -147,12 +158,12 @@ fn changes(
         let edits = if backend.name == proxy.name {
             own.clone()
         } else {
-            let acls = Acls::read(context.world, &backend.lines, notes);
+            let acls = Acls::read(context.environment, &backend.lines, notes);
             own.then(&header::edits(
                 context,
                 backend,
                 (&acls, &[]),
-                (tls, told),
+                (tls, forwarded),
                 notes,
             ))
         };
@@ -161,7 +172,7 @@ fn changes(
     changes
 }
 
-/// A name that no other service has.
+/// Returns a name that no other service has.
 fn service_name(context: &Context<'_>, wanted: String) -> String {
     let taken = |name: &str| {
         let mut tables = context.writer.document.tables.iter();
@@ -178,21 +189,27 @@ fn service_name(context: &Context<'_>, wanted: String) -> String {
     name
 }
 
-/// Rules in the order that haproxy tries them.
-fn rules<'p>(context: &mut Context<'_>, proxy: &'p Proxy, notes: &mut Notes) -> Vec<Tried<'p>> {
+/// Returns the rules in haproxy's order of evaluation.
+fn rules<'p>(
+    context: &mut Context<'_>,
+    proxy: &'p Proxy,
+    notes: &mut Notes,
+) -> Vec<FrontendRule<'p>> {
     let mut rules = Vec::new();
-    let mut take =
-        |context: &mut Context<'_>, line: &'p Line, rule: Rule<'p>, notes: &mut Notes| match rule {
-            Ok((action, condition)) => {
-                context.uses(line);
-                rules.push(Tried {
-                    line,
-                    action,
-                    condition,
-                });
-            }
-            Err(why) => line.refuse(notes, &why),
-        };
+    let mut take = |context: &mut Context<'_>,
+                    line: &'p Line,
+                    rule: ParsedRule<'p>,
+                    notes: &mut Notes| match rule {
+        Ok((action, condition)) => {
+            context.mark_used(line);
+            rules.push(FrontendRule {
+                line,
+                action,
+                condition,
+            });
+        }
+        Err(why) => line.reject(notes, &why),
+    };
     for line in proxy
         .lines
         .iter()
@@ -215,10 +232,10 @@ fn rules<'p>(context: &mut Context<'_>, proxy: &'p Proxy, notes: &mut Notes) -> 
         .filter(|line| line.keyword() == "use_backend")
     {
         let rule = match use_backend(line) {
-            None => Err("its name is computed, and a route's pool is one".to_owned()),
+            None => Err("the backend's name is computed, and a route's pool is fixed".to_owned()),
             Some((name, condition)) => match context.pools.get(name) {
                 Some(pool) => Ok((Action::Pool(pool.clone()), condition)),
-                None => Err(format!("there is no backend {name}")),
+                None => Err(format!("no such backend: {name}")),
             },
         };
         take(context, line, rule, notes);
@@ -226,49 +243,53 @@ fn rules<'p>(context: &mut Context<'_>, proxy: &'p Proxy, notes: &mut Notes) -> 
     rules
 }
 
-/// Rules as routes, for clients that come by TLS or not.
+/// Converts rules to routes, for TLS clients or plain ones.
 fn routes(
-    rules: &[Tried<'_>],
+    rules: &[FrontendRule<'_>],
     acls: &Acls,
     tls: bool,
     proxy: &Proxy,
     notes: &mut Notes,
-) -> Vec<(Place, Condition, Action)> {
+) -> Vec<(Position, Condition, Action)> {
     let mut routes = Vec::new();
     for rule in rules {
         if !proxy.is_http() && !matches!(rule.action, Action::Pool(_)) {
             rule.line
-                .refuse(notes, "a tcp service sends nobody elsewhere");
+                .reject(notes, "a tcp service cannot redirect or respond");
             continue;
         }
         match acls.condition(rule.condition, tls) {
             Meaning::Always => {
-                routes.push((rule.line.place, Condition::default(), rule.action.clone()));
+                routes.push((
+                    rule.line.position,
+                    Condition::default(),
+                    rule.action.clone(),
+                ));
             }
             Meaning::Never => {}
             Meaning::AnyOf(conditions) => {
                 for condition in conditions {
-                    routes.push((rule.line.place, condition, rule.action.clone()));
+                    routes.push((rule.line.position, condition, rule.action.clone()));
                 }
             }
-            Meaning::Unsaid(why) => rule.line.refuse(notes, &why),
+            Meaning::Unsupported(why) => rule.line.reject(notes, &why),
         }
     }
     routes
 }
 
-/// The pool of requests that no rule takes, and the backend that it comes from.
+/// Returns the pool of requests that no rule matches, and its backend.
 fn default_pool(
     context: &mut Context<'_>,
     proxy: &Proxy,
     notes: &mut Notes,
 ) -> Option<(String, String)> {
     if let Some(line) = proxy.last(&["default_backend"]) {
-        context.uses(line);
+        context.mark_used(line);
         let name = line.word(1).unwrap_or("");
         match context.pools.get(name) {
             Some(pool) => return Some((name.to_owned(), pool.clone())),
-            None => line.refuse(notes, &format!("there is no backend {name}")),
+            None => line.reject(notes, &format!("no such backend: {name}")),
         }
     }
     let own = proxy

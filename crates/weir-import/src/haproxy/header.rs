@@ -1,4 +1,4 @@
-//! `http-request` and `http-response` rules that change heads: what routes do to all of their requests.
+//! `http-request` and `http-response` rules that change headers: what routes do to all of their requests.
 
 use super::Context;
 use super::acl::{Acls, Meaning};
@@ -7,51 +7,51 @@ use super::rule::condition;
 use super::section::Proxy;
 use crate::edit::{Edits, beginning_with_slash};
 use crate::layer7::{Action, Condition};
-use crate::note::{Notes, Place};
+use crate::note::{Notes, Position};
 
-/// A route of a frontend, and the line that it comes from.
-pub(super) type Seen = (Place, Condition, Action);
+/// A route of a frontend, with its source line.
+pub(super) type FrontendRoute = (Position, Condition, Action);
 
-/// What a proxy's rules change for clients that come by TLS, or not; `told` = servers are told of clients in any case, `seen` are the
-/// proxy's routes.
+/// Returns the header changes of a proxy's rules for TLS clients or plain ones. `forwarded` = client addresses are
+/// sent to servers anyway; `frontend_routes` are the proxy's routes.
 pub(super) fn edits(
     context: &mut Context<'_>,
     proxy: &Proxy,
-    (acls, seen): (&Acls, &[Seen]),
-    (tls, told): (bool, bool),
+    (acls, frontend_routes): (&Acls, &[FrontendRoute]),
+    (tls, forwarded): (bool, bool),
     notes: &mut Notes,
 ) -> Edits {
     let mut edits = Edits::default();
     for line in proxy.lines.iter().filter(|line| is_edit(line)) {
         let (what, words) = condition(line.arguments());
         match acls.condition(words, tls) {
-            Meaning::Always if seen.iter().any(|route| looks_at(route, line)) => line.refuse(
+            Meaning::Always if frontend_routes.iter().any(|route| is_affected_by(route, line)) => line.reject(
                 notes,
-                "rules look at what it makes of a request, and routes look at the request as it came",
+                "haproxy's rules match the changed request, and routes match the request as received",
             ),
-            Meaning::Always => match edit(line, what, (tls, told), &mut edits) {
-                Ok(()) => context.uses(line),
-                Err(why) => line.refuse(notes, why),
+            Meaning::Always => match edit(line, what, (tls, forwarded), &mut edits) {
+                Ok(()) => context.mark_used(line),
+                Err(why) => line.reject(notes, why),
             },
-            // In the frontend's other service it may hold.
+            // It may match in the frontend's other service.
             Meaning::Never => {}
-            Meaning::AnyOf(_) => line.refuse(
+            Meaning::AnyOf(_) => line.reject(
                 notes,
-                "routes change what they lead to a pool: write it in those that it is for",
+                "this change has a condition: write it in the routes it applies to",
             ),
-            Meaning::Unsaid(why) => line.refuse(notes, &why),
+            Meaning::Unsupported(why) => line.reject(notes, &why),
         }
-        for place in acls.lines_of(words) {
-            context.used.insert(place);
+        for position in acls.lines_of(words) {
+            context.used.insert(position);
         }
     }
     edits
 }
 
-/// Whether a route comes behind the line in haproxy, and is about what that changes of requests.
-fn looks_at((place, condition, action): &Seen, line: &Line) -> bool {
-    // Which backend it is is asked last of all.
-    if *place < line.place && !matches!(action, Action::Pool(_)) {
+/// Returns whether haproxy evaluates the route after the line and the route matches what the line changes.
+fn is_affected_by((position, condition, action): &FrontendRoute, line: &Line) -> bool {
+    // haproxy selects the backend last.
+    if *position < line.position && !matches!(action, Action::Pool(_)) {
         return false;
     }
     let name = line.word(2).unwrap_or("");
@@ -84,53 +84,54 @@ fn is_edit(line: &Line) -> bool {
 fn edit(
     line: &Line,
     what: &[String],
-    (tls, told): (bool, bool),
+    (tls, forwarded): (bool, bool),
     edits: &mut Edits,
 ) -> Result<(), &'static str> {
-    let place = line.place;
+    let position = line.position;
     let fields = match line.keyword() {
         "http-response" => &mut edits.response,
         _ => &mut edits.request,
     };
     match what {
         [verb, name, value] if verb == "set-header" => {
-            let value = constant(value).ok_or("its value is computed, and a route's is not")?;
+            let value =
+                constant(value).ok_or("the value is computed, and a route's value is fixed")?;
             let scheme = if tls { "https" } else { "http" };
-            let known = name.eq_ignore_ascii_case("X-Forwarded-Proto") && value == scheme;
-            if told && known {
-                return Err("`forwarded` says it");
+            let is_scheme = name.eq_ignore_ascii_case("X-Forwarded-Proto") && value == scheme;
+            if forwarded && is_scheme {
+                return Err("`forwarded` does this");
             }
-            fields.set(name, &value, place);
+            fields.set(name, &value, position);
             Ok(())
         }
         [verb, name] if verb == "del-header" => {
-            fields.remove(name, place);
+            fields.remove(name, position);
             Ok(())
         }
         [verb, regex, path] if verb == "replace-path" => {
-            let path = groups(path).ok_or("its path is computed from more than the old one")?;
+            let path = groups(path).ok_or("the path is computed from more than the old path")?;
             let (regex, path) =
-                beginning_with_slash(regex, &path).ok_or("its path begins with no slash")?;
+                beginning_with_slash(regex, &path).ok_or("the path does not begin with a slash")?;
             if edits.rewrite.is_some() {
-                return Err("a route rewrites a path once");
+                return Err("a route rewrites the path only once");
             }
-            edits.rewrite = Some((regex, path, place));
+            edits.rewrite = Some((regex, path, position));
             Ok(())
         }
         [verb, ..] if verb == "add-header" => {
-            Err("a route puts a field in place of those of its name, and adds none beside them")
+            Err("a route replaces header fields and cannot append one")
         }
-        _ => Err("a route cannot say it so"),
+        _ => Err("a route cannot do this"),
     }
 }
 
-/// A value in which nothing is computed.
+/// Returns a value without variables; `None` = it is computed.
 fn constant(text: &str) -> Option<String> {
     let plain = text.replace("%%", "");
     (!plain.contains('%')).then(|| text.replace("%%", "%"))
 }
 
-/// `/\1` as `/{1}`.
+/// Converts `/\1` to `/{1}`.
 fn groups(text: &str) -> Option<String> {
     let text = constant(text)?;
     if text.contains(['{', '}']) {
@@ -155,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_computed_is_told_from_what_is_not() {
+    fn computed_values_are_rejected() {
         assert_eq!(constant("50%% off").as_deref(), Some("50% off"));
         assert_eq!(constant("%[src]"), None);
         assert_eq!(constant("%ci"), None);

@@ -1,14 +1,15 @@
-//! haproxy.cfg to words (`src/cfgparse.c`, `parse_line`): comments, quotes, backslashes, variables of the environment.
+//! Splits haproxy.cfg into words (`src/cfgparse.c`, `parse_line`): comments, quotes, backslashes, environment
+//! variables.
 
-use crate::World;
+use crate::Environment;
 use crate::guard;
 use crate::inert;
-use crate::note::{Notes, Place};
+use crate::note::{Notes, Position};
 
-/// A line with something on it.
+/// A line that is not empty.
 #[derive(Clone, Debug)]
 pub(super) struct Line {
-    pub(super) place: Place,
+    pub(super) position: Position,
     pub(super) words: Vec<String>,
 }
 
@@ -21,36 +22,41 @@ impl Line {
         self.words.get(at).map(String::as_str)
     }
 
-    /// Everything behind the keyword.
+    /// Returns everything after the keyword.
     pub(super) fn arguments(&self) -> &[String] {
         self.words.get(1..).unwrap_or_default()
     }
 
-    pub(super) fn refuse(&self, notes: &mut Notes, why: &str) {
-        notes.say(self.place, format!("not carried over: {why}"));
+    pub(super) fn reject(&self, notes: &mut Notes, why: &str) {
+        notes.add(self.position, format!("not imported: {why}"));
     }
 }
 
-pub(super) fn lines(world: &dyn World, notes: &mut Notes, name: &str, text: &str) -> Vec<Line> {
+pub(super) fn lines(
+    environment: &dyn Environment,
+    notes: &mut Notes,
+    name: &str,
+    text: &str,
+) -> Vec<Line> {
     let file = notes.file(name, text);
     let mut lines = Vec::new();
     for (at, raw) in text.lines().enumerate() {
-        let place = Place::new(file, at + 1);
-        match words(world, raw) {
+        let position = Position::new(file, at + 1);
+        match words(environment, raw) {
             Some(words) if words.is_empty() => {}
             Some(words) => {
-                notes.weigh(place, inert::haproxy(&words));
+                notes.record_effect(position, inert::haproxy(&words));
                 if guard::haproxy(&words) {
-                    notes.guard(place);
+                    notes.mark_guard(position);
                 }
-                lines.push(Line { place, words });
+                lines.push(Line { position, words });
             }
             None => {
-                // What it would have said is not known.
-                notes.guard(place);
-                notes.say(
-                    place,
-                    "not carried over: haproxy refuses a quote or an escape that does not end",
+                // The contents of the line are unknown.
+                notes.mark_guard(position);
+                notes.add(
+                    position,
+                    "not imported: haproxy rejects an unterminated quote or escape",
                 );
             }
         }
@@ -58,8 +64,8 @@ pub(super) fn lines(world: &dyn World, notes: &mut Notes, name: &str, text: &str
     lines
 }
 
-/// `None` = a quote or an escape does not end.
-fn words(world: &dyn World, line: &str) -> Option<Vec<String>> {
+/// Returns `None` for an unterminated quote or escape.
+fn words(environment: &dyn Environment, line: &str) -> Option<Vec<String>> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
     let mut quote: Option<char> = None;
@@ -70,7 +76,7 @@ fn words(world: &dyn World, line: &str) -> Option<Vec<String>> {
             (Some('\''), c) => word.get_or_insert_default().push(c),
             (_, '\\') => escape(word.get_or_insert_default(), &mut chars)?,
             (Some('"'), '$') => {
-                let value = variable(world, &mut chars)?;
+                let value = variable(environment, &mut chars)?;
                 word.get_or_insert_default().push_str(&value);
             }
             (Some(_), c) => word.get_or_insert_default().push(c),
@@ -87,7 +93,7 @@ fn words(world: &dyn World, line: &str) -> Option<Vec<String>> {
     quote.is_none().then_some(words)
 }
 
-/// What stands for a backslash and what follows it; another letter keeps its backslash.
+/// Decodes a backslash and the next character; other letters keep the backslash.
 fn escape(word: &mut String, chars: &mut std::iter::Peekable<std::str::Chars<'_>>) -> Option<()> {
     let c = chars.next()?;
     match c {
@@ -100,9 +106,9 @@ fn escape(word: &mut String, chars: &mut std::iter::Peekable<std::str::Chars<'_>
     Some(())
 }
 
-/// `$NAME`, `${NAME}` or `${NAME-default}` behind the dollar sign.
+/// Expands `$NAME`, `${NAME}` or `${NAME-default}` after the dollar sign.
 fn variable(
-    world: &dyn World,
+    environment: &dyn Environment,
     chars: &mut std::iter::Peekable<std::str::Chars<'_>>,
 ) -> Option<String> {
     let mut name = String::new();
@@ -112,7 +118,7 @@ fn variable(
         name.push(c);
     }
     if !braces {
-        return Some(world.variable(&name).unwrap_or_default());
+        return Some(environment.variable(&name).unwrap_or_default());
     }
     let mut rest = String::new();
     loop {
@@ -122,17 +128,17 @@ fn variable(
         }
     }
     let default = rest.strip_prefix('-').unwrap_or("").to_owned();
-    Some(world.variable(&name).unwrap_or(default))
+    Some(environment.variable(&name).unwrap_or(default))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Alone;
+    use crate::EmptyEnvironment;
 
     #[test]
-    fn words_are_cut_as_haproxy_does() {
-        let cut = |line: &str| words(&Alone, line);
+    fn words_are_split_like_haproxy() {
+        let cut = |line: &str| words(&EmptyEnvironment, line);
         assert_eq!(
             cut("  bind *:80 # web"),
             Some(vec!["bind".into(), "*:80".into()])

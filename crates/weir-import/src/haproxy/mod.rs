@@ -1,6 +1,7 @@
-//! haproxy.cfg: frontends, backends and listens with their defaults; servers with their options; the common conditions.
+//! haproxy.cfg: frontends, backends and listens with their defaults; servers with their options; common conditions.
 //!
-//! A frontend becomes a service for its plain binds and one for its binds with TLS, so that `ssl_fc` is known in each.
+//! A frontend becomes one service for its plain binds and one for its TLS binds, so that the value of `ssl_fc` is
+//! known in each.
 
 mod acl;
 mod backend;
@@ -19,30 +20,30 @@ mod service;
 use std::collections::{HashMap, HashSet};
 
 use crate::layer4::Writer;
-use crate::note::{Notes, Place};
-use crate::settle::settle;
-use crate::{Imported, World};
+use crate::note::{Notes, Position};
+use crate::validate::validate;
+use crate::{Environment, Imported};
 
 use line::Line;
 use section::Proxy;
 
-/// What the whole file is read into.
+/// State of one import.
 struct Context<'w> {
-    world: &'w dyn World,
+    environment: &'w dyn Environment,
     writer: Writer,
-    /// Names of pools by those of backends.
+    /// Pool names by backend name.
     pools: HashMap<String, String>,
-    /// Lines that something came of, so that those of defaults are told once, if at all.
-    used: HashSet<Place>,
+    /// Lines that were used, so that unused lines of defaults are reported once at most.
+    used: HashSet<Position>,
 }
 
-/// Reads haproxy.cfg.
-pub fn haproxy(name: &str, text: &str, world: &dyn World) -> Imported {
+/// Imports haproxy.cfg.
+pub fn haproxy(name: &str, text: &str, environment: &dyn Environment) -> Imported {
     let mut notes = Notes::default();
-    let lines = line::lines(world, &mut notes, name, text);
+    let lines = line::lines(environment, &mut notes, name, text);
     let file = section::read(lines, &mut notes);
     let mut context = Context {
-        world,
+        environment,
         writer: Writer::default(),
         pools: HashMap::new(),
         used: HashSet::new(),
@@ -57,18 +58,18 @@ pub fn haproxy(name: &str, text: &str, world: &dyn World) -> Imported {
         frontend::write(&mut context, proxy, &file.proxies, &mut notes);
     }
     for proxy in &file.proxies {
-        leftovers(&context, proxy, &mut notes);
+        note_unused_lines(&context, proxy, &mut notes);
     }
-    settle(context.writer.document, notes)
+    validate(context.writer.document, notes)
 }
 
 impl Context<'_> {
-    fn uses(&mut self, line: &Line) {
-        self.used.insert(line.place);
+    fn mark_used(&mut self, line: &Line) {
+        self.used.insert(line.position);
     }
 }
 
-/// A time of haproxy: a number with `us`, `ms`, `s`, `m`, `h` or `d`, by itself milliseconds.
+/// Parses a haproxy time: a number with `us`, `ms`, `s`, `m`, `h` or `d`; milliseconds without a unit.
 fn time(text: &str) -> Option<u64> {
     let end = text
         .find(|c: char| !c.is_ascii_digit())
@@ -89,33 +90,33 @@ fn time(text: &str) -> Option<u64> {
 fn global(line: &Line, notes: &mut Notes) {
     let why = match line.keyword() {
         "log" | "log-tag" | "log-send-hostname" => "`access_log` of a service writes to a file",
-        "maxconn" => "`limits.connections` stands in each service",
+        "maxconn" => "`limits.connections` is set per service",
         "nbthread" | "nbproc" | "cpu-map" | "thread-groups" | "cpu-policy" => {
-            "Weir has a worker for each processor"
+            "Weir runs one worker per CPU"
         }
         "user" | "group" | "uid" | "gid" | "chroot" | "daemon" | "pidfile" | "node"
-        | "description" => "how the process runs is its unit's matter",
-        "stats" => "`weir status`, the unix socket and /metrics show what is going on",
+        | "description" => "the systemd unit sets how the process runs",
+        "stats" => "`weir status`, the Unix socket and /metrics show the state",
         keyword if keyword.starts_with("ssl-") || keyword == "ca-base" || keyword == "crt-base" => {
-            "Weir's own choice of TLS is taken; see `tls` of a service"
+            "Weir uses its own TLS defaults; see `tls` of a service"
         }
-        keyword if keyword.starts_with("tune.") => "Weir tunes itself",
-        _ => "weir.toml has no place for it",
+        keyword if keyword.starts_with("tune.") => "Weir has no such tuning",
+        _ => "weir.toml has no equivalent",
     };
-    line.refuse(notes, why);
+    line.reject(notes, why);
 }
 
-/// Says of every line that nothing came of and nothing was said of why.
-fn leftovers(context: &Context<'_>, proxy: &Proxy, notes: &mut Notes) {
+/// Adds a note for every line that was neither used nor noted.
+fn note_unused_lines(context: &Context<'_>, proxy: &Proxy, notes: &mut Notes) {
     for line in proxy.lines.iter().chain(&proxy.defaults) {
-        if context.used.contains(&line.place) || notes.speaks_of(line.place) {
+        if context.used.contains(&line.position) || notes.has_note(line.position) {
             continue;
         }
-        line.refuse(notes, elsewhere(line));
+        line.reject(notes, unsupported_reason(line));
     }
 }
 
-fn elsewhere(line: &Line) -> &'static str {
+fn unsupported_reason(line: &Line) -> &'static str {
     let option = (line.keyword(), line.word(1).unwrap_or(""));
     match option {
         (
@@ -134,60 +135,62 @@ fn elsewhere(line: &Line) -> &'static str {
             | "log-health-checks"
             | "log-separate-errors",
         ) => "`access_log` of a service writes to a file",
-        ("option", "redispatch") => "Weir tries another server in any case, `limits.retries` times",
+        ("option", "redispatch") => {
+            "Weir always retries on another server, up to `limits.retries` times"
+        }
         (
             "option",
             "http-keep-alive" | "http-tunnel" | "prefer-last-server" | "tcp-smart-connect"
             | "tcp-smart-accept" | "clitcpka" | "srvtcpka" | "tcpka",
-        ) => "Weir keeps connections in any case",
+        ) => "Weir always keeps connections open",
         (
             "option",
             "splice-auto" | "splice-request" | "splice-response" | "contstats" | "http-no-delay",
-        ) => "Weir does as is best by itself",
-        ("option", "http-buffer-request") => "`request_buffering` is a service's of protocol http",
+        ) => "Weir has no setting for this",
+        ("option", "http-buffer-request") => {
+            "`request_buffering` is for services with protocol http"
+        }
         ("http-reuse" | "fullconn" | "backlog" | "max-keep-alive-queue" | "tune", _) => {
-            "Weir does as is best by itself"
+            "Weir has no setting for this"
         }
         ("stats" | "monitor-uri" | "monitor" | "monitor-net", _) => {
-            "`weir status`, the unix socket and /metrics show what is going on"
+            "`weir status`, the Unix socket and /metrics show the state"
         }
-        ("errorfile", _) => {
-            "`error_pages` of a service takes files by their whole path, one for each status"
-        }
+        ("errorfile", _) => "`error_pages` of a service takes absolute file paths, one per status",
         ("errorloc" | "errorloc302" | "errorloc303" | "errorfiles" | "http-error", _) => {
-            "`error_pages` of a service names files, a status each"
+            "`error_pages` of a service takes one file per status"
         }
         ("stick-table" | "stick" | "tcp-request" | "tcp-response", _) => {
-            "Weir has no tables of clients; see `sticky` of a pool and `limits`"
+            "Weir has no client tables; see `sticky` of a pool and `limits`"
         }
-        ("compression", _) => "`compression` of a service has no such word",
+        ("compression", _) => "`compression` of a service has no such option",
         ("filter" | "cache", _) => "Weir has neither filters nor a cache",
         (
             "http-request" | "http-response",
             "set-header" | "del-header" | "add-header" | "replace-path",
-        ) => "there is no client that it is for",
+        ) => "it applies to no client",
         ("http-response" | "http-after-response" | "rspadd" | "rspidel" | "rspdel", _) => {
-            "a route cannot say it; see `set_response_header`, `remove_response_header`"
+            "a route cannot do this; see `set_response_header`, `remove_response_header`"
         }
         ("http-request", "normalize-uri") => {
-            "`normalize_path` of a service is for what its frontend compares"
+            "`normalize_path` of a service applies to paths that its frontend matches"
         }
         ("http-request" | "reqadd" | "reqidel" | "reqrep" | "reqirep" | "reqdel", _) => {
-            "a route cannot say it; see `rewrite`, `set_header`, `remove_header`"
+            "a route cannot do this; see `rewrite`, `set_header`, `remove_header`"
         }
         ("hash-type" | "hash-balance-factor" | "hash-preserve-affinity", _) => {
-            "`hash` of Weir is consistent in any case, and of another function"
+            "`hash` of Weir is always consistent and uses another hash function"
         }
-        ("email-alert", _) => "Weir sends no mail; `notify` of a pool calls a program",
-        ("description" | "id" | "guid", _) => "a remark",
-        ("retry-on", _) => "a service has `retry_on` from its default backend alone",
+        ("email-alert", _) => "Weir sends no mail; `notify` of a pool runs a program",
+        ("description" | "id" | "guid", _) => "it is only a comment",
+        ("retry-on", _) => "a service takes `retry_on` from its default backend only",
         ("timeout", _) => {
-            "`timeouts` of a service has no such key, or the service has it from another pool"
+            "`timeouts` of a service has no such key, or the service takes it from another pool"
         }
-        ("tcp-check" | "http-check" | "external-check", _) => "no check here has a place for it",
-        ("acl", _) => "no route here needs it",
-        ("default_backend" | "use_backend", _) => "there is no bind whose clients it would be for",
-        _ => "weir.toml has no place for it",
+        ("tcp-check" | "http-check" | "external-check", _) => "no check here uses it",
+        ("acl", _) => "no route here uses it",
+        ("default_backend" | "use_backend", _) => "there is no bind that it applies to",
+        _ => "weir.toml has no equivalent",
     }
 }
 
@@ -196,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_have_units() {
+    fn times_with_units_are_parsed() {
         assert_eq!(time("5s"), Some(5000));
         assert_eq!(time("30"), Some(30));
         assert_eq!(time("1500us"), Some(2));

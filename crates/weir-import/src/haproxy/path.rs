@@ -1,4 +1,4 @@
-//! `http-request normalize-uri`: in which form paths are compared and passed on.
+//! `http-request normalize-uri`: the form in which paths are compared and forwarded.
 
 use super::Context;
 use super::line::Line;
@@ -7,7 +7,7 @@ use super::section::Proxy;
 use crate::document::{Entry, Table};
 use crate::note::Notes;
 
-/// Normalizers that a service's `normalize_path` does in any case, and the one that it may leave out.
+/// Normalizers that a service's `normalize_path` always applies, and the optional one.
 const ALWAYS: [&str; 4] = [
     "path-strip-dot",
     "path-strip-dotdot",
@@ -16,7 +16,8 @@ const ALWAYS: [&str; 4] = [
 ];
 const MERGE: &str = "path-merge-slashes";
 
-/// haproxy compares paths as they are received where no rule of the frontend normalizes them, and passes on what its rules make.
+/// Without a normalizing rule in the frontend, haproxy compares paths as received; otherwise it forwards the
+/// normalized path.
 pub(super) fn normalize_path(
     context: &mut Context<'_>,
     table: &mut Table,
@@ -24,41 +25,50 @@ pub(super) fn normalize_path(
     notes: &mut Notes,
 ) {
     let rules = proxy.lines.iter().filter(|line| is_normalizer(line));
-    let mut asked: Vec<(&str, &Line)> = Vec::new();
+    let mut requested: Vec<(&str, &Line)> = Vec::new();
     for line in rules {
         let (what, words) = condition(line.arguments());
         let name = what.get(1).map_or("", String::as_str);
         match name {
             _ if !words.is_empty() => {
-                line.refuse(
+                line.reject(
                     notes,
-                    "`normalize_path` of a service is for all of its requests",
+                    "`normalize_path` of a service applies to all of its requests",
                 );
             }
             name if name == MERGE || ALWAYS.contains(&name) => {
-                context.uses(line);
-                asked.push((name, line));
+                context.mark_used(line);
+                requested.push((name, line));
             }
             "fragment-strip" | "fragment-encode" => {
-                line.refuse(notes, "Weir answers a target with a fragment by 400");
+                line.reject(
+                    notes,
+                    "Weir responds with status 400 to a target with a fragment",
+                );
             }
-            "query-sort-by-name" => line.refuse(notes, "Weir passes queries on as they are"),
-            _ => line.refuse(notes, "`normalize_path` of a service has no such word"),
+            "query-sort-by-name" => line.reject(notes, "Weir does not change queries"),
+            _ => line.reject(notes, "`normalize_path` of a service has no such option"),
         }
     }
-    let Some((_, first)) = asked.first() else {
+    let Some((_, first)) = requested.first() else {
         table.push(Entry::implied("normalize_path", false));
         return;
     };
-    let is_asked = |name: &str| asked.iter().any(|(asked, _)| *asked == name);
-    let mut entries = vec![Entry::new("forward", "normalized", first.place)];
-    if !is_asked(MERGE) {
-        entries.push(Entry::new("merge_slashes", false, first.place));
+    let is_requested = |name: &str| requested.iter().any(|(requested, _)| *requested == name);
+    let mut entries = vec![Entry::new("forward", "normalized", first.position)];
+    if !is_requested(MERGE) {
+        entries.push(Entry::new("merge_slashes", false, first.position));
     }
-    let more: Vec<&str> = ALWAYS.into_iter().filter(|name| !is_asked(name)).collect();
+    let more: Vec<&str> = ALWAYS
+        .into_iter()
+        .filter(|name| !is_requested(name))
+        .collect();
     if !more.is_empty() {
         let more = more.join(", ");
-        notes.say(first.place, format!("Weir's normal form includes {more}"));
+        notes.add(
+            first.position,
+            format!("Weir's normal form also includes {more}"),
+        );
     }
     table.push(Entry::implied("normalize_path", entries));
 }

@@ -1,22 +1,22 @@
-//! Sections, and what a proxy has from its defaults.
+//! Sections, and the lines a proxy inherits from its defaults.
 
 use super::line::Line;
-use crate::note::{Notes, Place};
+use crate::note::{Notes, Position};
 
 /// A `frontend`, `backend` or `listen`.
 #[derive(Clone, Debug)]
 pub(super) struct Proxy {
-    pub(super) place: Place,
+    pub(super) position: Position,
     pub(super) name: String,
     pub(super) takes_clients: bool,
     pub(super) has_servers: bool,
-    /// Its own lines.
+    /// The section's lines.
     pub(super) lines: Vec<Line>,
-    /// Those of the defaults in force.
+    /// Lines of the active defaults.
     pub(super) defaults: Vec<Line>,
 }
 
-/// Words that begin a section.
+/// Keywords that begin a section.
 const SECTIONS: &[&str] = &[
     "global",
     "defaults",
@@ -40,7 +40,7 @@ const SECTIONS: &[&str] = &[
     "healthcheck",
 ];
 
-/// The file as its proxies, and the lines of `global`.
+/// The proxies of the file, and the lines of `global`.
 #[derive(Debug, Default)]
 pub(super) struct File {
     pub(super) proxies: Vec<Proxy>,
@@ -74,31 +74,31 @@ pub(super) fn read(lines: Vec<Line>, notes: &mut Notes) -> File {
             }
             kind @ ("frontend" | "backend" | "listen") => {
                 let Some(name) = head.word(1) else {
-                    head.refuse(notes, "haproxy refuses a section without a name");
-                    refuse_all(&body, head, notes);
+                    head.reject(notes, "haproxy rejects a section without a name");
+                    reject_all(&body, head, notes);
                     continue;
                 };
                 let defaults = match head.word(2) {
                     Some("from") => from(&named, head.word(3)).unwrap_or_else(|| {
-                        head.refuse(notes, "there are no such defaults; the last ones are taken");
+                        head.reject(notes, "no such defaults section; the last one is used");
                         last.clone()
                     }),
                     Some(address) => {
                         let why = format!(
-                            "not carried over from \"{address}\" on: addresses stand in `bind`"
+                            "not imported from \"{address}\" on: addresses belong in `bind`"
                         );
-                        notes.say(head.place, why);
+                        notes.add(head.position, why);
                         last.clone()
                     }
                     None => last.clone(),
                 };
                 if body.iter().any(|line| line.keyword() == "disabled") {
-                    head.refuse(notes, "it is disabled");
-                    refuse_all(&body, head, notes);
+                    head.reject(notes, "the section is disabled");
+                    reject_all(&body, head, notes);
                     continue;
                 }
                 file.proxies.push(Proxy {
-                    place: head.place,
+                    position: head.position,
                     name: name.to_owned(),
                     takes_clients: kind != "backend",
                     has_servers: kind != "frontend",
@@ -107,13 +107,13 @@ pub(super) fn read(lines: Vec<Line>, notes: &mut Notes) -> File {
                 });
             }
             other if SECTIONS.contains(&other) => {
-                head.refuse(notes, &format!("Weir has no {other}"));
-                refuse_all(&body, head, notes);
+                head.reject(notes, &format!("Weir has no {other}"));
+                reject_all(&body, head, notes);
             }
             other => {
-                head.refuse(
+                head.reject(
                     notes,
-                    &format!("{other} stands in no section, and haproxy refuses the file"),
+                    &format!("{other} is in no section, and haproxy rejects the file"),
                 );
                 at -= body.len();
             }
@@ -126,21 +126,21 @@ fn from(named: &[(String, Vec<Line>)], name: Option<&str>) -> Option<Vec<Line>> 
     let found = named
         .iter()
         .rev()
-        .find(|(known, _)| Some(known.as_str()) == name);
+        .find(|(existing, _)| Some(existing.as_str()) == name);
     found.map(|(_, lines)| lines.clone())
 }
 
-fn refuse_all(lines: &[Line], head: &Line, notes: &mut Notes) {
+fn reject_all(lines: &[Line], head: &Line, notes: &mut Notes) {
     for line in lines {
-        line.refuse(
+        line.reject(
             notes,
-            &format!("with the section of line {}", head.place.line()),
+            &format!("it is in the section of line {}", head.position.line()),
         );
     }
 }
 
 impl Proxy {
-    /// The last line with that keyword, or these first words; its own comes before one of its defaults.
+    /// Returns the last line with that keyword, or these first words. The proxy's lines override its defaults.
     pub(super) fn last(&self, keywords: &[&str]) -> Option<&Line> {
         let fits = |line: &&Line| {
             line.words.len() >= keywords.len()
@@ -153,13 +153,13 @@ impl Proxy {
         own.or_else(|| self.defaults.iter().rev().find(fits))
     }
 
-    /// Whether an option is on: `no option` in its own lines takes back what its defaults say.
+    /// Returns the line that enables an option. `no option` in the proxy overrides its defaults.
     pub(super) fn option(&self, name: &str) -> Option<&Line> {
         self.option_line(name)
             .filter(|line| line.keyword() == "option")
     }
 
-    /// The line that decides an option: `option` or `no option`, its own before its defaults'.
+    /// Returns the line that decides an option: `option` or `no option`. The proxy's lines override its defaults.
     pub(super) fn option_line(&self, name: &str) -> Option<&Line> {
         let on = |line: &Line| line.keyword() == "option" && line.word(1) == Some(name);
         let off = |line: &Line| line.keyword() == "no" && line.word(2) == Some(name);
@@ -168,7 +168,7 @@ impl Proxy {
             .find_map(|lines| lines.iter().rev().find(|line| on(line) || off(line)))
     }
 
-    /// `mode http`, or else `tcp`.
+    /// Returns whether the mode is `http`; the default is `tcp`.
     pub(super) fn is_http(&self) -> bool {
         let mode = self.last(&["mode"]);
         mode.and_then(|line| line.word(1)) == Some("http")

@@ -8,36 +8,36 @@ use super::section::Proxy;
 use super::{Context, time};
 use crate::document::Entry;
 use crate::layer7::{Upstream, endpoint};
-use crate::note::{Notes, Place};
+use crate::note::{Notes, Position};
 
-/// What stands behind the address.
+/// The options after the address.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Options {
-    pub(super) check: Option<Place>,
-    pub(super) agent: Option<Place>,
-    pub(super) agent_port: Option<(u64, Place)>,
-    pub(super) agent_send: Option<(String, Place)>,
-    pub(super) interval: Option<(u64, Place)>,
-    pub(super) rising: Option<(u64, Place)>,
-    pub(super) down: Option<(u64, Place)>,
-    pub(super) rise: Option<(u64, Place)>,
-    pub(super) fall: Option<(u64, Place)>,
-    pub(super) port: Option<(u64, Place)>,
-    pub(super) address: Option<(String, Place)>,
-    pub(super) check_proxy: Option<Place>,
-    pub(super) check_tls: Option<Place>,
-    weight: Option<(u64, Place)>,
-    most: Option<(u64, Place)>,
-    pub(super) slow_start: Option<(u64, Place)>,
-    backup: Option<Place>,
+    pub(super) check: Option<Position>,
+    pub(super) agent: Option<Position>,
+    pub(super) agent_port: Option<(u64, Position)>,
+    pub(super) agent_send: Option<(String, Position)>,
+    pub(super) interval: Option<(u64, Position)>,
+    pub(super) rising: Option<(u64, Position)>,
+    pub(super) down: Option<(u64, Position)>,
+    pub(super) rise: Option<(u64, Position)>,
+    pub(super) fall: Option<(u64, Position)>,
+    pub(super) port: Option<(u64, Position)>,
+    pub(super) address: Option<(String, Position)>,
+    pub(super) check_proxy: Option<Position>,
+    pub(super) check_tls: Option<Position>,
+    weight: Option<(u64, Position)>,
+    max_connections: Option<(u64, Position)>,
+    pub(super) slow_start: Option<(u64, Position)>,
+    backup: Option<Position>,
     disabled: bool,
-    pub(super) ssl: Option<Place>,
+    pub(super) ssl: Option<Position>,
     /// Keys of `tls` of the pool.
     pub(super) tls: Vec<Entry>,
-    pub(super) send_proxy: Option<(&'static str, Place)>,
+    pub(super) send_proxy: Option<(&'static str, Position)>,
 }
 
-/// Options with a word behind them that has no place.
+/// Unsupported options with a value.
 const WITH_VALUE: &[&str] = &[
     "id",
     "cookie",
@@ -92,8 +92,8 @@ const WITH_VALUE: &[&str] = &[
     "hash-key",
 ];
 
-/// Options without one.
-const ALONE: &[&str] = &[
+/// Unsupported options without a value.
+const WITHOUT_VALUE: &[&str] = &[
     "enabled",
     "no-check",
     "no-backup",
@@ -129,38 +129,39 @@ const ALONE: &[&str] = &[
 
 impl Options {
     pub(super) fn read(&mut self, words: &[String], line: &Line, notes: &mut Notes) {
-        let place = line.place;
+        let position = line.position;
         let mut words = words.iter().map(String::as_str);
         while let Some(word) = words.next() {
             if WITH_VALUE.contains(&word) {
                 let _ = words.next();
-                notes.say(
-                    place,
-                    format!("{word} is not carried over: a server of Weir has no such key"),
+                notes.add(
+                    position,
+                    format!("{word} is not imported: a server of Weir has no such key"),
                 );
                 continue;
             }
-            if ALONE.contains(&word) {
-                self.alone(word, place, notes);
+            if WITHOUT_VALUE.contains(&word) {
+                self.unsupported_flag(word, position, notes);
                 continue;
             }
-            if self.flag(word, place) {
+            if self.flag(word, position) {
                 continue;
             }
             let Some(value) = words.next() else {
-                notes.say(place, format!("{word} is not carried over: haproxy does not know it here, or wants a word behind it"));
+                let why = "haproxy does not allow it here, or requires a value after it";
+                notes.add(position, format!("{word} is not imported: {why}"));
                 continue;
             };
-            if !self.value(word, value, place, notes) {
-                notes.say(
-                    place,
-                    format!("{word} is not carried over: a server of Weir has no such key"),
+            if !self.value(word, value, position, notes) {
+                notes.add(
+                    position,
+                    format!("{word} is not imported: a server of Weir has no such key"),
                 );
             }
         }
     }
 
-    fn alone(&mut self, word: &str, place: Place, notes: &mut Notes) {
+    fn unsupported_flag(&mut self, word: &str, position: Position, notes: &mut Notes) {
         match word {
             "enabled" => self.disabled = false,
             "no-check" => self.check = None,
@@ -170,116 +171,119 @@ impl Options {
             "no-agent-check" => self.agent = None,
             "no-check-ssl" => self.check_tls = None,
             word if word.starts_with("no-sslv") || word.starts_with("no-tlsv") => {}
-            word => notes.say(
-                place,
-                format!("{word} is not carried over: a server of Weir has no such key"),
+            word => notes.add(
+                position,
+                format!("{word} is not imported: a server of Weir has no such key"),
             ),
         }
     }
 
-    /// Options that are on by themselves.
-    fn flag(&mut self, word: &str, place: Place) -> bool {
+    /// Options that are on by default.
+    fn flag(&mut self, word: &str, position: Position) -> bool {
         match word {
-            "check" => self.check = Some(place),
-            "agent-check" => self.agent = Some(place),
-            "backup" => self.backup = Some(place),
+            "check" => self.check = Some(position),
+            "agent-check" => self.agent = Some(position),
+            "backup" => self.backup = Some(position),
             "disabled" => self.disabled = true,
-            "ssl" => self.ssl = Some(place),
-            "check-ssl" => self.check_tls = Some(place),
-            "check-send-proxy" => self.check_proxy = Some(place),
-            "send-proxy" => self.send_proxy = Some(("v1", place)),
+            "ssl" => self.ssl = Some(position),
+            "check-ssl" => self.check_tls = Some(position),
+            "check-send-proxy" => self.check_proxy = Some(position),
+            "send-proxy" => self.send_proxy = Some(("v1", position)),
             "send-proxy-v2" | "send-proxy-v2-ssl" | "send-proxy-v2-ssl-cn" => {
-                self.send_proxy = Some(("v2", place));
+                self.send_proxy = Some(("v2", position));
             }
             _ => return false,
         }
         true
     }
 
-    /// Options with a word behind them.
-    fn value(&mut self, word: &str, value: &str, place: Place, notes: &mut Notes) -> bool {
+    /// Options with a value.
+    fn value(&mut self, word: &str, value: &str, position: Position, notes: &mut Notes) -> bool {
         let number = value.parse::<u64>().ok();
-        let of = |number: Option<u64>, notes: &mut Notes| {
+        let checked = |number: Option<u64>, notes: &mut Notes| {
             if number.is_none() {
-                notes.say(
-                    place,
-                    format!(
-                        "{word} is not carried over: {value} is nothing that haproxy would take"
-                    ),
+                notes.add(
+                    position,
+                    format!("{word} is not imported: haproxy rejects the value {value}"),
                 );
             }
-            number.map(|number| (number, place))
+            number.map(|number| (number, position))
         };
         match word {
-            "weight" => self.weight = of(number.filter(|weight| *weight <= 256), notes),
-            "maxconn" => self.most = of(number, notes),
-            "rise" => self.rise = of(number, notes),
-            "fall" => self.fall = of(number, notes),
-            "port" => self.port = of(number.filter(|port| (1..65_536).contains(port)), notes),
+            "weight" => self.weight = checked(number.filter(|weight| *weight <= 256), notes),
+            "maxconn" => self.max_connections = checked(number, notes),
+            "rise" => self.rise = checked(number, notes),
+            "fall" => self.fall = checked(number, notes),
+            "port" => self.port = checked(number.filter(|port| (1..65_536).contains(port)), notes),
             "agent-port" => {
-                self.agent_port = of(number.filter(|port| (1..65_536).contains(port)), notes)
+                self.agent_port = checked(number.filter(|port| (1..65_536).contains(port)), notes)
             }
-            "slowstart" => self.slow_start = of(time(value), notes),
-            "inter" => self.interval = of(time(value), notes),
-            "fastinter" => self.rising = of(time(value), notes),
-            "downinter" => self.down = of(time(value), notes),
-            "addr" => self.address = Some((value.to_owned(), place)),
-            "agent-send" => self.agent_send = Some((value.to_owned(), place)),
-            "verify" if value == "none" => self.key(Entry::new("verify", false, place)),
+            "slowstart" => self.slow_start = checked(time(value), notes),
+            "inter" => self.interval = checked(time(value), notes),
+            "fastinter" => self.rising = checked(time(value), notes),
+            "downinter" => self.down = checked(time(value), notes),
+            "addr" => self.address = Some((value.to_owned(), position)),
+            "agent-send" => self.agent_send = Some((value.to_owned(), position)),
+            "verify" if value == "none" => self.key(Entry::new("verify", false, position)),
             "verify" => {}
-            "ca-file" => self.key(Entry::new("ca", value, place)),
-            "crt" => self.key(Entry::new("certificate", value, place)),
+            "ca-file" => self.key(Entry::new("ca", value, position)),
+            "crt" => self.key(Entry::new("certificate", value, position)),
             "sni" => match value
                 .strip_prefix("str(")
                 .and_then(|rest| rest.strip_suffix(')'))
             {
-                Some(name) => self.key(Entry::new("server_name", name, place)),
-                None => notes.say(place, "sni is not carried over: `server_name` is one name"),
+                Some(name) => self.key(Entry::new("server_name", name, position)),
+                None => notes.add(
+                    position,
+                    "sni is not imported: `server_name` is a fixed name",
+                ),
             },
             "ssl-min-ver" => match value.strip_prefix("TLSv") {
-                Some(version @ ("1.2" | "1.3")) => self.key(Entry::new("minimum", version, place)),
-                _ => notes.say(place, "versions of TLS below 1.2 are not spoken"),
+                Some(version @ ("1.2" | "1.3")) => {
+                    self.key(Entry::new("minimum", version, position))
+                }
+                _ => notes.add(position, "TLS versions below 1.2 are not supported"),
             },
             _ => return false,
         }
         true
     }
 
-    /// Keys of the pool's `tls`, or none without `ssl`.
+    /// Returns the keys of the pool's `tls`; none without `ssl`.
     pub(super) fn settle_tls(&mut self) {
         match self.ssl {
-            // Without a word haproxy verifies only if it has authorities.
-            Some(place) if self.tls.is_empty() => {
-                self.tls = vec![Entry::new("verify", true, place)];
+            // By default haproxy verifies certificates only if a CA is configured.
+            Some(position) if self.tls.is_empty() => {
+                self.tls = vec![Entry::new("verify", true, position)];
             }
             Some(_) => {}
             None => self.tls.clear(),
         }
     }
 
-    /// Says what servers that a name service knows cannot have each.
-    pub(super) fn own_of_no_server(&self, line: &Line, notes: &mut Notes) {
+    /// Adds a note for options that servers from DNS cannot have individually.
+    pub(super) fn note_server_options(&self, line: &Line, notes: &mut Notes) {
         let own = [
             ("weight", self.weight.is_some()),
-            ("maxconn", self.most.is_some()),
+            ("maxconn", self.max_connections.is_some()),
             ("backup", self.backup.is_some()),
             ("disabled", self.disabled),
         ];
-        for (word, _) in own.iter().filter(|(_, said)| *said) {
-            notes.say(
-                line.place,
-                format!("{word} is not carried over: `servers_dns` has no such key"),
+        for (word, _) in own.iter().filter(|(_, is_set)| *is_set) {
+            notes.add(
+                line.position,
+                format!("{word} is not imported: `servers_dns` has no such key"),
             );
         }
     }
 
     fn key(&mut self, entry: Entry) {
-        self.tls.retain(|known| known.key != entry.key);
+        self.tls.retain(|existing| existing.key != entry.key);
         self.tls.push(entry);
     }
 }
 
-/// A server with its checks; `None` = it is said why not.
+/// Converts a server and its checks; `None` = rejected, with a note.
 pub(super) fn server(
     context: &Context<'_>,
     line: &Line,
@@ -289,7 +293,7 @@ pub(super) fn server(
     notes: &mut Notes,
 ) -> Option<(Upstream, Options)> {
     let (Some(_), Some(address)) = (line.word(1), line.word(2)) else {
-        line.refuse(notes, "haproxy wants a name and an address");
+        line.reject(notes, "haproxy requires a name and an address");
         return None;
     };
     let mut options = shared.clone();
@@ -297,35 +301,39 @@ pub(super) fn server(
     let address = match resolved(context, address) {
         Ok(address) => address,
         Err(why) => {
-            line.refuse(notes, &why);
+            line.reject(notes, &why);
             return None;
         }
     };
-    let mut entries = vec![Entry::new("address", address, line.place).essential()];
+    let mut entries = vec![Entry::new("address", address, line.position).essential()];
     let weight = if options.disabled {
         notes.remark(
-            line.place,
-            "it is disabled: weight = 0; `weir server POOL/ADDRESS maint` says so without the file",
+            line.position,
+            "disabled, so weight = 0; `weir server POOL/ADDRESS maint` does this at run time",
         );
-        Some((0, line.place))
+        Some((0, line.position))
     } else {
         options.weight
     };
-    if let Some((weight, place)) = weight.filter(|(weight, _)| *weight != 1) {
-        entries.push(Entry::new("weight", weight.min(MAX_WEIGHT.into()), place));
+    if let Some((weight, position)) = weight.filter(|(weight, _)| *weight != 1) {
+        entries.push(Entry::new(
+            "weight",
+            weight.min(MAX_WEIGHT.into()),
+            position,
+        ));
     }
-    if let Some((most, place)) = options.most.filter(|(most, _)| *most > 0) {
-        entries.push(Entry::new("max_connections", most, place));
+    if let Some((max, position)) = options.max_connections.filter(|(max, _)| *max > 0) {
+        entries.push(Entry::new("max_connections", max, position));
     }
-    if let Some(place) = options.backup {
-        // Used like the others it would be another server than was meant.
-        entries.push(Entry::new("backup", true, place).essential());
+    if let Some(position) = options.backup {
+        // Without this key it would be used as a regular server.
+        entries.push(Entry::new("backup", true, position).essential());
     }
-    let probes = checks.of(context, &options, proxy, line, notes);
+    let probes = checks.of_server(context, &options, proxy, line, notes);
     options.settle_tls();
     Some((
         Upstream {
-            from: line.place,
+            from: line.position,
             entries,
             probes,
         },
@@ -333,16 +341,16 @@ pub(super) fn server(
     ))
 }
 
-/// `ADDRESS[:PORT]` in numbers; a port that is missing is the client's.
+/// Returns `ADDRESS[:PORT]` with a numeric address. A missing port is the client's.
 fn resolved(context: &Context<'_>, text: &str) -> Result<String, String> {
     let (text, ipv6) = match text.split_once('@') {
         Some(("ipv4", rest)) => (rest, Some(false)),
         Some(("ipv6", rest)) => (rest, Some(true)),
-        Some((kind, _)) => return Err(format!("Weir has no servers at {kind}@")),
+        Some((kind, _)) => return Err(format!("Weir does not support {kind}@ server addresses")),
         None => (text, None),
     };
     if text.starts_with('/') {
-        return Err("Weir has no servers on unix sockets".to_owned());
+        return Err("Weir does not support servers on Unix sockets".to_owned());
     }
     let (host, port) = match text.rsplit_once(':') {
         Some((host, port))
@@ -357,11 +365,11 @@ fn resolved(context: &Context<'_>, text: &str) -> Result<String, String> {
     let port = match port {
         None | Some("" | "0") => None,
         Some(port) if port.starts_with(['+', '-']) => {
-            return Err("a port that is counted from the client's has no place".to_owned());
+            return Err("Weir does not support ports relative to the client's".to_owned());
         }
         Some(port) => Some(
             port.parse::<u16>()
-                .map_err(|_| format!("{port} is no port"))?,
+                .map_err(|_| format!("invalid port {port}"))?,
         ),
     };
     let host = host.trim_start_matches('[').trim_end_matches(']');
@@ -369,11 +377,11 @@ fn resolved(context: &Context<'_>, text: &str) -> Result<String, String> {
         Ok(address) => address,
         Err(_) => {
             let found = match ipv6 {
-                Some(ipv6) => context.world.address(host, ipv6),
+                Some(ipv6) => context.environment.address(host, ipv6),
                 None => context
-                    .world
+                    .environment
                     .address(host, false)
-                    .or_else(|| context.world.address(host, true)),
+                    .or_else(|| context.environment.address(host, true)),
             };
             found.ok_or_else(|| format!("the name {host} cannot be resolved"))?
         }

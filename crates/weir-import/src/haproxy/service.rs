@@ -1,10 +1,10 @@
-//! The table of a service: what a frontend and its default backend say beside their rules.
+//! The table of a service: settings of a frontend and its default backend, except for rules.
 
 use super::section::Proxy;
 use super::{Context, path, time};
 use crate::document::{Entry, Item, Table};
-use crate::note::{Notes, Place};
-use crate::time::show;
+use crate::note::{Notes, Position};
+use crate::time::format_millis;
 
 #[expect(
     clippy::too_many_arguments,
@@ -14,29 +14,29 @@ pub(super) fn service(
     context: &mut Context<'_>,
     proxy: &Proxy,
     name: &str,
-    listen: &[(String, Place)],
+    listen: &[(String, Position)],
     tls: &[Entry],
     (pool, default): (&str, &Option<(String, String)>),
     all: &[Proxy],
     notes: &mut Notes,
 ) {
-    let mut table = Table::new(&["service", name], proxy.place);
+    let mut table = Table::new(&["service", name], proxy.position);
     let listen: Vec<Item> = listen
         .iter()
-        .map(|(listen, place)| Item::new(listen.as_str(), Some(*place)))
+        .map(|(listen, position)| Item::new(listen.as_str(), Some(*position)))
         .collect();
     table.push(Entry::implied("listen", listen).essential());
     table.push(Entry::implied("forward", "proxy").essential());
     let mode = proxy.last(&["mode"]);
     if let Some(line) = mode {
-        context.uses(line);
+        context.mark_used(line);
     }
     let protocol = if proxy.is_http() { "http" } else { "tcp" };
     table.push(
         Entry::new(
             "protocol",
             protocol,
-            mode.map_or(proxy.place, |line| line.place),
+            mode.map_or(proxy.position, |line| line.position),
         )
         .essential(),
     );
@@ -52,17 +52,16 @@ pub(super) fn service(
     retry_on(context, &mut table, backend.unwrap_or(proxy), notes);
     limits(context, &mut table, proxy, backend.unwrap_or(proxy), notes);
     if proxy.is_http() {
-        let told = proxy
+        let forwarded = proxy
             .option("forwardfor")
             .or_else(|| backend.and_then(|backend| backend.option("forwardfor")));
-        match told {
+        match forwarded {
             Some(line) => {
-                context.uses(line);
+                context.mark_used(line);
                 if let Some(word) = line.word(2) {
-                    let why = format!(
-                        "not carried over from \"{word}\" on: `forwarded` has no conditions"
-                    );
-                    notes.say(line.place, why);
+                    let why =
+                        format!("not imported from \"{word}\" on: `forwarded` has no conditions");
+                    notes.add(line.position, why);
                 }
             }
             None => table.push(Entry::implied("forwarded", false)),
@@ -70,47 +69,47 @@ pub(super) fn service(
         abort_on_close(context, &mut table, backend.unwrap_or(proxy));
         request_buffering(context, &mut table, [proxy, backend.unwrap_or(proxy)]);
         path::normalize_path(context, &mut table, proxy, notes);
-        // haproxy passes such names on.
+        // haproxy forwards such names.
         table.push(Entry::implied("underscores", "keep"));
         compression(context, &mut table, [proxy, backend.unwrap_or(proxy)]);
         error_pages(context, &mut table, [proxy, backend.unwrap_or(proxy)]);
     }
-    table.covers = proxy.lines.iter().map(|line| line.place).collect();
+    table.covers = proxy.lines.iter().map(|line| line.position).collect();
     context.writer.document.push(table);
 }
 
-/// `option abortonclose` of the backend, which haproxy has off unless it is set.
+/// `option abortonclose` of the backend; haproxy's default is off.
 fn abort_on_close(context: &mut Context<'_>, table: &mut Table, backend: &Proxy) {
     const OPTION: &str = "abortonclose";
     let entry = match backend.option_line(OPTION) {
         Some(line) => {
-            context.uses(line);
+            context.mark_used(line);
             let on = line.keyword() == "option";
-            Entry::new("abort_on_close", on, line.place)
+            Entry::new("abort_on_close", on, line.position)
         }
         None => Entry::implied("abort_on_close", false),
     };
     table.push(entry);
 }
 
-/// `option http-buffer-request`, where one of both sides has it, or both say that they do not.
+/// `option http-buffer-request`: on if set on either side, off if both sides disable it.
 fn request_buffering(context: &mut Context<'_>, table: &mut Table, proxies: [&Proxy; 2]) {
     let lines = proxies.map(|proxy| proxy.option_line("http-buffer-request"));
-    let said: Vec<_> = lines.into_iter().flatten().collect();
-    said.iter().for_each(|line| context.uses(line));
-    let on = said.iter().find(|line| line.keyword() == "option");
-    if let Some(line) = on.or(said.first()) {
-        let entry = Entry::new("request_buffering", on.is_some(), line.place);
+    let set: Vec<_> = lines.into_iter().flatten().collect();
+    set.iter().for_each(|line| context.mark_used(line));
+    let on = set.iter().find(|line| line.keyword() == "option");
+    if let Some(line) = on.or(set.first()) {
+        let entry = Entry::new("request_buffering", on.is_some(), line.position);
         table.push(entry);
     }
 }
 
-/// `errorfile 503 /etc/haproxy/errors/503.http`: the proxy takes what haproxy has in such a file. The frontend's word counts
-/// before its backend's, and both before their defaults'.
+/// `errorfile 503 /etc/haproxy/errors/503.http`: the proxy reads haproxy's format. The frontend overrides its
+/// backend, and both override their defaults.
 fn error_pages(context: &mut Context<'_>, table: &mut Table, proxies: [&Proxy; 2]) {
     let own = proxies.iter().map(|proxy| &proxy.lines);
     let defaults = proxies.iter().map(|proxy| &proxy.defaults);
-    let mut known = Vec::new();
+    let mut statuses = Vec::new();
     let mut pages = Vec::new();
     for line in own.chain(defaults).flat_map(|lines| lines.iter().rev()) {
         let (Some(status), Some(file)) = (line.word(1), line.word(2)) else {
@@ -120,16 +119,16 @@ fn error_pages(context: &mut Context<'_>, table: &mut Table, proxies: [&Proxy; 2
         if line.keyword() != "errorfile" || !carried {
             continue;
         }
-        if known.contains(&status) {
+        if statuses.contains(&status) {
             continue;
         }
-        context.uses(line);
-        known.push(status);
+        context.mark_used(line);
+        statuses.push(status);
         let page = vec![
-            Entry::new("status", status, line.place),
-            Entry::new("file", file, line.place),
+            Entry::new("status", status, line.position),
+            Entry::new("file", file, line.position),
         ];
-        pages.push(Item::new(page, Some(line.place)));
+        pages.push(Item::new(page, Some(line.position)));
     }
     if !pages.is_empty() {
         pages.sort_by_key(|page| page.from);
@@ -137,27 +136,27 @@ fn error_pages(context: &mut Context<'_>, table: &mut Table, proxies: [&Proxy; 2
     }
 }
 
-/// `compression algo gzip`, `compression type text/html`; what haproxy compresses where it is told no types Weir does too.
+/// `compression algo gzip`, `compression type text/html`. The default types are the same.
 fn compression(context: &mut Context<'_>, table: &mut Table, proxies: [&Proxy; 2]) {
     let mut entries = Vec::new();
     let mut find = |name: &str| {
         let line = proxies
             .iter()
             .find_map(|proxy| proxy.last(&["compression", name]))?;
-        context.uses(line);
+        context.mark_used(line);
         let words = line.words.get(2..).unwrap_or_default().to_vec();
-        Some((words, line.place))
+        Some((words, line.position))
     };
     let named = ["algo", "algo-res"].into_iter().find_map(&mut find);
-    let Some((algorithms, place)) = named else {
+    let Some((algorithms, position)) = named else {
         return;
     };
-    // Of its algorithms browsers share one with Weir's.
+    // gzip is the only algorithm that haproxy, Weir and browsers have in common.
     if algorithms.iter().any(|word| word == "gzip") {
-        entries.push(Entry::new("codings", vec!["gzip".to_owned()], place));
+        entries.push(Entry::new("codings", vec!["gzip".to_owned()], position));
     }
-    if let Some((types, place)) = ["type", "type-res"].into_iter().find_map(&mut find) {
-        entries.push(Entry::new("types", types, place));
+    if let Some((types, position)) = ["type", "type-res"].into_iter().find_map(&mut find) {
+        entries.push(Entry::new("types", types, position));
     }
     if entries.is_empty() {
         return;
@@ -165,7 +164,7 @@ fn compression(context: &mut Context<'_>, table: &mut Table, proxies: [&Proxy; 2
     table.push(Entry::implied("compression", entries));
 }
 
-/// Those of the frontend, and those towards servers of its default backend.
+/// Timeouts of the frontend, and server timeouts of its default backend.
 fn timeouts(
     context: &mut Context<'_>,
     table: &mut Table,
@@ -187,10 +186,10 @@ fn timeouts(
         let Some(line) = proxy.last(&["timeout", theirs]) else {
             continue;
         };
-        context.uses(line);
+        context.mark_used(line);
         match line.word(2).and_then(time) {
-            Some(millis) => entries.push(Entry::new(ours, show(millis), line.place)),
-            None => line.refuse(notes, "haproxy wants a time"),
+            Some(millis) => entries.push(Entry::new(ours, format_millis(millis), line.position)),
+            None => line.reject(notes, "haproxy requires a time"),
         }
     }
     if !entries.is_empty() {
@@ -203,7 +202,7 @@ fn retry_on(context: &mut Context<'_>, table: &mut Table, back: &Proxy, notes: &
     let Some(line) = back.last(&["retry-on"]) else {
         return;
     };
-    context.uses(line);
+    context.mark_used(line);
     let mut conditions: Vec<String> = Vec::new();
     for word in line.arguments() {
         let ours: &[&str] = match word.as_str() {
@@ -223,16 +222,18 @@ fn retry_on(context: &mut Context<'_>, table: &mut Table, back: &Proxy, notes: &
                 &[status]
             }
             other => {
-                notes.say(
-                    line.place,
-                    format!("{other} is not carried over: `retry_on` of a service knows it not"),
+                notes.add(
+                    line.position,
+                    format!(
+                        "{other} is not imported: `retry_on` of a service has no such condition"
+                    ),
                 );
                 &[]
             }
         };
         conditions.extend(ours.iter().map(|word| (*word).to_owned()));
     }
-    table.push(Entry::new("retry_on", conditions, line.place));
+    table.push(Entry::new("retry_on", conditions, line.position));
 }
 
 fn limits(
@@ -250,10 +251,10 @@ fn limits(
         let Some(line) = proxy.last(&[theirs]) else {
             continue;
         };
-        context.uses(line);
+        context.mark_used(line);
         match line.word(1).and_then(|word| word.parse::<u64>().ok()) {
-            Some(number) => entries.push(Entry::new(ours, number, line.place)),
-            None => line.refuse(notes, "haproxy wants a number"),
+            Some(number) => entries.push(Entry::new(ours, number, line.position)),
+            None => line.reject(notes, "haproxy requires a number"),
         }
     }
     let closes = ["http-server-close", "httpclose", "forceclose"];
@@ -261,12 +262,12 @@ fn limits(
         .iter()
         .find_map(|name| back.option(name).or_else(|| front.option(name)));
     if let Some(line) = close {
-        context.uses(line);
-        entries.push(Entry::new("idle_servers", 0_u32, line.place));
+        context.mark_used(line);
+        entries.push(Entry::new("idle_servers", 0_u32, line.position));
         if line.word(1) != Some("http-server-close") {
-            notes.say(
-                line.place,
-                "connections to servers end with their request; those of clients go on",
+            notes.add(
+                line.position,
+                "server connections close after each request; client connections stay open",
             );
         }
     }

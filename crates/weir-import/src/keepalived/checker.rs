@@ -1,4 +1,4 @@
-//! Checkers of a real server, each one check of Weir; an HTTP checker with several URLs is several.
+//! Checkers of a real server. Each becomes one check; an HTTP checker with several URLs becomes several.
 
 mod http;
 mod misc;
@@ -7,14 +7,14 @@ mod udp;
 use std::net::IpAddr;
 
 use super::Globals;
-use super::field::{self, Of};
+use super::field::{self, Located};
 use super::setting::{Level, Settings};
 use super::tree::Node;
 use crate::document::Entry;
 use crate::note::Notes;
 use crate::probe::Probe;
 
-/// Every checker of keepalived.
+/// All checkers of keepalived.
 pub(super) const CHECKERS: &[&str] = &[
     "HTTP_GET",
     "SSL_GET",
@@ -28,29 +28,29 @@ pub(super) const CHECKERS: &[&str] = &[
     "BFD_CHECK",
 ];
 
-/// What keepalived takes where nothing is written.
+/// keepalived's defaults.
 const DELAY_LOOP_MS: u64 = 60_000;
 const CONNECT_TIMEOUT_MS: u64 = 5000;
 
-/// Where a checker goes.
+/// Where a checker connects to and from.
 #[derive(Clone, Debug, Default)]
-struct Aim {
-    address: Of<IpAddr>,
-    port: Of<u64>,
-    source: Of<IpAddr>,
-    interface: Of<String>,
+struct Endpoint {
+    address: Located<IpAddr>,
+    port: Located<u64>,
+    source: Located<IpAddr>,
+    interface: Located<String>,
 }
 
-/// A checker while it is read: what all of them have.
+/// A checker during parsing: the settings that all checkers have.
 struct Checker<'a> {
     node: &'a Node,
-    aim: Aim,
+    endpoint: Endpoint,
     settings: Settings,
-    /// What is its own alone.
+    /// Lines that only this checker has.
     rest: Vec<&'a Node>,
 }
 
-/// The checks that a checker becomes.
+/// Returns the checks of a checker.
 pub(super) fn checks(
     globals: &Globals,
     node: &Node,
@@ -59,13 +59,13 @@ pub(super) fn checks(
 ) -> Vec<Probe> {
     let why = match node.keyword() {
         "FILE_CHECK" => {
-            "the file's number is added to the weight, and a `file` check of Weir holds the weight itself"
+            "keepalived adds the file's number to the weight; a `file` check of Weir sets the weight"
         }
-        "BFD_CHECK" => "Weir speaks no BFD",
+        "BFD_CHECK" => "Weir does not support BFD",
         _ => "",
     };
     if !why.is_empty() {
-        node.refuse(notes, why);
+        node.reject(notes, why);
         return Vec::new();
     }
     let checker = Checker::read(node, outer, notes);
@@ -82,11 +82,11 @@ pub(super) fn checks(
         "UDP_CHECK" => udp::check(&checker, retries, notes),
         "MISC_CHECK" => misc::check(globals, &checker, retries, notes),
         "PING_CHECK" => {
-            checker.nothing_else(notes);
+            checker.note_unknown(notes);
             Some(checker.probe("ping", retries, notes))
         }
         _ => {
-            checker.nothing_else(notes);
+            checker.note_unknown(notes);
             Some(checker.probe("tcp", retries, notes))
         }
     };
@@ -96,22 +96,22 @@ pub(super) fn checks(
 impl<'a> Checker<'a> {
     fn read(node: &'a Node, outer: &Settings, notes: &mut Notes) -> Self {
         if let Some(word) = node.word(1) {
-            let why = format!("not carried over from \"{word}\" on: a checker takes no arguments");
-            notes.say(node.place, why);
+            let why = format!("not imported from \"{word}\" on: a checker takes no arguments");
+            notes.add(node.position, why);
         }
         let mut settings = Settings::default();
-        let mut aim = Aim::default();
+        let mut endpoint = Endpoint::default();
         let mut rest = Vec::new();
         let connects = node.keyword() != "MISC_CHECK";
         for inner in node.inner() {
-            let taken = connects && aim.take(inner, notes)
+            let taken = connects && endpoint.take(inner, notes)
                 || (connects || inner.keyword() != "connect_timeout")
                     && settings.take(inner, Level::Checker, notes);
             if inner.keyword() == "log_all_failures" {
                 if field::flag(notes, inner).is_some() {
-                    notes.say(
-                        inner.place,
-                        "not carried over: `weir status` shows every failure",
+                    notes.add(
+                        inner.position,
+                        "not imported: `weir status` shows every failure",
                     );
                 }
             } else if !taken {
@@ -120,76 +120,78 @@ impl<'a> Checker<'a> {
         }
         Self {
             node,
-            aim,
+            endpoint,
             settings: settings.within(outer),
             rest,
         }
     }
 
-    /// A check with what all of them have.
+    /// Returns a check with the common settings.
     fn probe(&self, kind: &str, retries: u64, notes: &mut Notes) -> Probe {
-        let from = self.node.place;
+        let from = self.node.position;
         let settings = &self.settings;
         let mut probe = Probe::new(kind, from);
-        let (delay, place) = settings.delay_loop.unwrap_or((DELAY_LOOP_MS, from));
-        probe.time("interval", delay, place, notes);
-        let (timeout, place) = settings
+        let (delay, position) = settings.delay_loop.unwrap_or((DELAY_LOOP_MS, from));
+        probe.time("interval", delay, position, notes);
+        let (timeout, position) = settings
             .connect_timeout
             .unwrap_or((CONNECT_TIMEOUT_MS, from));
-        probe.time("timeout", timeout, place, notes);
+        probe.time("timeout", timeout, position, notes);
         probe.count("rise", 1, from, notes);
-        let (retry, place) = settings.retry.unwrap_or((retries, from));
-        probe.count("fall", retry.saturating_add(1), place, notes);
+        let (retry, position) = settings.retry.unwrap_or((retries, from));
+        probe.count("fall", retry.saturating_add(1), position, notes);
         self.pause_before_retry(&mut probe, retry, notes);
-        let (inhibit, place) = settings.inhibit.unwrap_or((false, from));
+        let (inhibit, position) = settings.inhibit.unwrap_or((false, from));
         let on_failure = if inhibit { "quiesce" } else { "remove" };
-        probe.push(Entry::new("on_failure", on_failure, place));
-        let (alpha, place) = settings.alpha.unwrap_or((false, from));
+        probe.push(Entry::new("on_failure", on_failure, position));
+        let (alpha, position) = settings.alpha.unwrap_or((false, from));
         probe.push(Entry::new(
             "start",
             if alpha { "down" } else { "up" },
-            place,
+            position,
         ));
-        let aim = &self.aim;
-        if let Some((address, place)) = aim.address {
-            probe.push(Entry::new("address", address.to_string(), place));
+        let endpoint = &self.endpoint;
+        if let Some((address, position)) = endpoint.address {
+            probe.push(Entry::new("address", address.to_string(), position));
         }
-        if let Some((port, place)) = aim.port.filter(|_| kind != "ping") {
-            probe.push(Entry::new("port", port, place));
+        if let Some((port, position)) = endpoint.port.filter(|_| kind != "ping") {
+            probe.push(Entry::new("port", port, position));
         }
-        if let Some((source, place)) = aim.source {
-            probe.push(Entry::new("source", source.to_string(), place));
+        if let Some((source, position)) = endpoint.source {
+            probe.push(Entry::new("source", source.to_string(), position));
         }
-        if let Some((interface, place)) = &aim.interface {
-            probe.push(Entry::new("interface", interface.as_str(), *place));
+        if let Some((interface, position)) = &endpoint.interface {
+            probe.push(Entry::new("interface", interface.as_str(), *position));
         }
         probe
     }
 
-    /// How soon a failure is followed up; the first one decides where there are no retries.
+    /// Sets the interval after a failure. Without retries the first failure decides.
     fn pause_before_retry(&self, probe: &mut Probe, retries: u64, notes: &mut Notes) {
         let usual = match self.node.keyword() {
-            "HTTP_GET" | "SSL_GET" => Some((3000, self.node.place)),
-            // At the pace of all probes.
+            "HTTP_GET" | "SSL_GET" => Some((3000, self.node.position)),
+            // At the interval of all probes.
             "DNS_CHECK" | "MISC_CHECK" => None,
-            _ => Some((1000, self.node.place)),
+            _ => Some((1000, self.node.position)),
         };
         match (self.settings.delay_before_retry.or(usual), retries) {
-            (Some((pause, place)), 1..) => probe.time("interval_falling", pause, place, notes),
+            (Some((pause, position)), 1..) => {
+                probe.time("interval_falling", pause, position, notes)
+            }
             (_, 1..) => {}
             (_, 0) => {
-                if let Some((_, place)) = self.settings.delay_before_retry {
-                    notes.say(
-                        place,
-                        "not carried over: without `retry` the first failure decides",
+                if let Some((_, position)) = self.settings.delay_before_retry {
+                    notes.add(
+                        position,
+                        "not imported: without `retry` the first failure decides",
                     );
                 }
             }
         }
     }
 
-    /// Says what a checker of this kind cannot have.
-    fn nothing_else(&self, notes: &mut Notes) {
+    /// Adds a note for each keyword that this checker does not have.
+    fn note_unknown(&self, notes: &mut Notes) {
         for node in &self.rest {
             unknown(node, self.node.keyword(), notes);
         }
@@ -197,13 +199,13 @@ impl<'a> Checker<'a> {
 }
 
 fn unknown(node: &Node, checker: &str, notes: &mut Notes) {
-    node.refuse(
+    node.reject(
         notes,
-        &format!("keepalived knows no such keyword in {checker}"),
+        &format!("keepalived has no such keyword in {checker}"),
     );
 }
 
-impl Aim {
+impl Endpoint {
     fn take(&mut self, node: &Node, notes: &mut Notes) -> bool {
         match node.keyword() {
             "connect_ip" => self.address = field::address(notes, node),
@@ -212,12 +214,15 @@ impl Aim {
             "bind_if" => self.interface = field::word(notes, node, "an interface"),
             "bind_port" => {
                 if field::number(notes, node, 1, 65_535).is_some() {
-                    notes.say(node.place, "not carried over: probes leave by any port");
+                    notes.add(
+                        node.position,
+                        "not imported: the source port of probes cannot be set",
+                    );
                 }
             }
             "fwmark" => {
                 if field::number(notes, node, 0, u32::MAX.into()).is_some() {
-                    notes.say(node.place, "not carried over: probes have no mark");
+                    notes.add(node.position, "not imported: probes have no firewall mark");
                 }
             }
             _ => return false,
@@ -232,31 +237,31 @@ fn smtp(checker: &Checker<'_>, retries: u64, notes: &mut Notes) -> Vec<Probe> {
     for node in &checker.rest {
         match node.keyword() {
             "helo_name" => {
-                if let Some((name, place)) = field::word(notes, node, "a name") {
-                    helo = Entry::new("helo", name, place);
+                if let Some((name, position)) = field::word(notes, node, "a name") {
+                    helo = Entry::new("helo", name, position);
                 }
             }
             "host" => {
-                let mut aim = Aim::default();
+                let mut endpoint = Endpoint::default();
                 for inner in node.inner() {
                     if inner.keyword() == "connect_timeout" {
-                        inner.refuse(notes, "each `host` has the timeout of its checker");
-                    } else if !aim.take(inner, notes) {
+                        inner.reject(notes, "a `host` uses the timeout of its checker");
+                    } else if !endpoint.take(inner, notes) {
                         unknown(inner, "host", notes);
                     }
                 }
-                hosts.push(aim);
+                hosts.push(endpoint);
             }
             _ => unknown(node, "SMTP_CHECK", notes),
         }
     }
     if hosts.is_empty() {
-        hosts.push(checker.aim.clone());
+        hosts.push(checker.endpoint.clone());
     }
     let mut probes = Vec::new();
-    for aim in hosts {
+    for endpoint in hosts {
         let at = Checker {
-            aim,
+            endpoint,
             settings: checker.settings.clone(),
             rest: Vec::new(),
             node: checker.node,
@@ -272,15 +277,15 @@ fn dns(checker: &Checker<'_>, retries: u64, notes: &mut Notes) -> Option<Probe> 
     const RECORDS: &[&str] = &[
         "A", "NS", "CNAME", "SOA", "MX", "TXT", "AAAA", "RRSIG", "DNSKEY",
     ];
-    let mut record = ("SOA".to_owned(), checker.node.place);
-    let mut name = (".".to_owned(), checker.node.place);
+    let mut record = ("SOA".to_owned(), checker.node.position);
+    let mut name = (".".to_owned(), checker.node.position);
     for node in &checker.rest {
         match node.keyword() {
             "type" => match node.word(1) {
                 Some(word) if RECORDS.contains(&word.to_ascii_uppercase().as_str()) => {
-                    record = (word.to_ascii_uppercase(), node.place);
+                    record = (word.to_ascii_uppercase(), node.position);
                 }
-                _ => field::refuse(notes, node, "a kind of record"),
+                _ => field::reject(notes, node, "a record type"),
             },
             "name" => {
                 if let Some(word) = field::word(notes, node, "a name") {

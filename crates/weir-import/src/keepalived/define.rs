@@ -1,32 +1,32 @@
-//! `$NAME=value`, and what replaces `$NAME` and `${NAME}`.
+//! Definitions: `$NAME=value`, and expansion of `$NAME` and `${NAME}`.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-use crate::World;
-use crate::note::Place;
+use crate::Environment;
+use crate::note::Position;
 
-/// Ends a line inside a definition of several.
+/// Separates the lines of a multi-line definition.
 const LINE_END: char = '\n';
 
-/// A line that grew beyond this is given up, as keepalived does.
-const LONGEST: usize = 4096;
+/// keepalived gives up a line that exceeds this length after expansion.
+const MAX_LENGTH: usize = 4096;
 
-/// What may replace a word.
+/// Definitions that can be expanded.
 pub(super) struct Definitions<'w> {
-    world: &'w dyn World,
+    environment: &'w dyn Environment,
     values: HashMap<String, String>,
-    /// Definitions of the file that nothing has named so far.
-    unused: RefCell<HashMap<String, Place>>,
-    /// The directory of the file that is read, for `${_PWD}`.
+    /// Definitions of the file that have not been used so far.
+    unused: RefCell<HashMap<String, Position>>,
+    /// The directory of the current file, for `${_PWD}`.
     pub(super) directory: String,
     pub(super) instance: String,
 }
 
 impl<'w> Definitions<'w> {
-    pub(super) fn new(world: &'w dyn World) -> Self {
+    pub(super) fn new(environment: &'w dyn Environment) -> Self {
         Self {
-            world,
+            environment,
             values: HashMap::new(),
             unused: RefCell::default(),
             directory: String::new(),
@@ -38,47 +38,47 @@ impl<'w> Definitions<'w> {
         self.values.insert(name.to_owned(), value.to_owned());
     }
 
-    /// A definition that stands in the file.
-    pub(super) fn define(&mut self, name: &str, value: &str, place: Place) {
+    /// Adds a definition from the file.
+    pub(super) fn define(&mut self, name: &str, value: &str, position: Position) {
         self.set(name, value);
         self.unused
             .borrow_mut()
             .entry(name.to_owned())
-            .or_insert(place);
+            .or_insert(position);
     }
 
-    /// Definitions that nothing named.
-    pub(super) fn unused(&self) -> Vec<(String, Place)> {
+    /// Returns the definitions that were never used.
+    pub(super) fn unused(&self) -> Vec<(String, Position)> {
         let unused = self.unused.borrow();
         unused
             .iter()
-            .map(|(name, place)| (name.clone(), *place))
+            .map(|(name, position)| (name.clone(), *position))
             .collect()
     }
 
-    /// The value of a name, which counts as used.
-    fn known(&self, name: &str) -> Option<&String> {
+    /// Returns the value of a name and marks it as used.
+    fn lookup(&self, name: &str) -> Option<&String> {
         self.unused.borrow_mut().remove(name);
         self.values.get(name)
     }
 
-    /// The line with every known name replaced; several lines where a definition has them.
+    /// Expands every defined name in a line. A multi-line definition gives several lines.
     ///
     /// # Errors
-    /// Why it cannot be replaced.
+    /// Why it cannot be expanded.
     pub(super) fn replace(&self, line: &str) -> Result<Vec<String>, String> {
         let mut line = line.to_owned();
-        // A value may name others; one that names itself never ends.
+        // Values may refer to other names. Recursion is limited because a value may refer to itself.
         for _ in 0..32 {
             match self.once(&line)? {
                 None => return Ok(line.split(LINE_END).map(str::to_owned).collect()),
                 Some(replaced) => line = replaced,
             }
         }
-        Err("a definition stands in itself".to_owned())
+        Err("the definition refers to itself".to_owned())
     }
 
-    /// `None` = there is nothing to replace.
+    /// Expands once; `None` = nothing to expand.
     fn once(&self, line: &str) -> Result<Option<String>, String> {
         let mut out = String::new();
         let mut changed = false;
@@ -97,15 +97,15 @@ impl<'w> Definitions<'w> {
                     rest = &from[1..];
                 }
             }
-            if out.len() > LONGEST {
-                return Err("with its definitions the line is too long".to_owned());
+            if out.len() > MAX_LENGTH {
+                return Err("the line is too long after its definitions are expanded".to_owned());
             }
         }
         out.push_str(rest);
         Ok(changed.then_some(out))
     }
 
-    /// What stands for the name at the start of `text`, and how much of it the name takes.
+    /// Returns the value of the name at the start of `text`, and the length of the name.
     fn value(&self, text: &str) -> Result<Option<(String, usize)>, String> {
         let word = |text: &str| {
             let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
@@ -113,7 +113,7 @@ impl<'w> Definitions<'w> {
         };
         let Some(inner) = text.strip_prefix('{') else {
             let length = word(text);
-            let value = self.known(&text[..length]);
+            let value = self.lookup(&text[..length]);
             return Ok(value.map(|value| (value.clone(), length)));
         };
         let Some(end) = inner.find('}') else {
@@ -121,28 +121,28 @@ impl<'w> Definitions<'w> {
         };
         let inner = &inner[..end];
         let name = &inner[..word(inner)];
-        let value = match self.known(name) {
+        let value = match self.lookup(name) {
             Some(value) if name.len() == inner.len() => Some(value.clone()),
             _ => self.standard(name, inner[name.len()..].trim())?,
         };
         Ok(value.map(|value| (value, end + 2)))
     }
 
-    /// keepalived's own names.
+    /// keepalived's predefined names.
     fn standard(&self, name: &str, argument: &str) -> Result<Option<String>, String> {
         Ok(match name {
             "_PWD" => Some(self.directory.clone()),
             "_INSTANCE" => Some(self.instance.clone()),
             "_HASH" => Some("#".to_owned()),
             "_BANG" => Some("!".to_owned()),
-            "_ENV" => Some(self.world.variable(argument).unwrap_or_default()),
-            "_RANDOM" => return Err("${_RANDOM} is another number at each start".to_owned()),
+            "_ENV" => Some(self.environment.variable(argument).unwrap_or_default()),
+            "_RANDOM" => return Err("${_RANDOM} is a different number at each start".to_owned()),
             _ => None,
         })
     }
 }
 
-/// `$NAME=value`, and the value of it.
+/// Splits `$NAME=value`.
 pub(super) fn definition(line: &str) -> Option<(&str, &str)> {
     let (name, value) = line.strip_prefix('$')?.split_once('=')?;
     let starts = |c: char| c.is_ascii_alphabetic() || c == '_';
@@ -154,11 +154,11 @@ pub(super) fn definition(line: &str) -> Option<(&str, &str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Alone;
+    use crate::EmptyEnvironment;
 
     #[test]
-    fn names_are_replaced_until_none_is_left() {
-        let mut definitions = Definitions::new(&Alone);
+    fn names_are_expanded_recursively() {
+        let mut definitions = Definitions::new(&EmptyEnvironment);
         definitions.set("NET", "10.0.0");
         definitions.set("VIP", "${NET}.1");
         definitions.set("TWO", "a $NET\nb");
@@ -173,8 +173,8 @@ mod tests {
     }
 
     #[test]
-    fn what_never_ends_is_refused() {
-        let mut definitions = Definitions::new(&Alone);
+    fn recursive_definitions_are_rejected() {
+        let mut definitions = Definitions::new(&EmptyEnvironment);
         definitions.set("A", "$A");
         definitions.set("B", "$B$B");
         assert!(definitions.replace("$A").is_err());
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_definition_begins_with_a_name() {
+    fn definition_requires_name() {
         assert_eq!(definition("$A_1= x y"), Some(("A_1", "x y")));
         assert_eq!(definition("$1=x"), None);
         assert_eq!(definition("$A =x"), None);

@@ -4,12 +4,15 @@ use super::Globals;
 use super::field;
 use super::tree::Node;
 use crate::document::Entry;
+use crate::inert::{self, Unsupported};
 use crate::note::Notes;
 
-/// Keywords that have no place in weir.toml, and why.
-const ELSEWHERE: &[(&[&str], &str)] = &[
-    (
-        &[
+/// Keywords of `global_defs` that weir.toml has no equivalent for.
+pub(super) const UNSUPPORTED: &[Unsupported] = &[
+    Unsupported {
+        reason: "Weir sends no mail; `notify` of a pool runs a program",
+        visible: &[],
+        inert: &[
             "notification_email",
             "notification_email_from",
             "smtp_server",
@@ -21,10 +24,10 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
             "no_email_faults",
             "no_checker_emails",
         ],
-        "Weir sends no mail; `notify` of a pool calls a program",
-    ),
-    (
-        &[
+    },
+    Unsupported {
+        reason: "Weir does not write to a pipe; `notify` of a pool runs a program",
+        visible: &[
             "notify_fifo",
             "notify_fifo_script",
             "vrrp_notify_fifo",
@@ -35,47 +38,51 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
             "fifo_write_vrrp_states_on_reload",
             "rs_init_notifies",
         ],
-        "Weir writes no pipe; `notify` of a pool calls a program",
-    ),
-    (
-        &["router_id"],
-        "it names the machine in mails, which Weir does not send",
-    ),
-    (
-        &[
+        inert: &[],
+    },
+    Unsupported {
+        reason: "it names the machine in mails, and Weir sends none",
+        visible: &[],
+        inert: &["router_id"],
+    },
+    Unsupported {
+        reason: "the systemd unit runs programs before and after the daemon",
+        visible: &[
             "startup_script",
             "startup_script_timeout",
             "shutdown_script",
             "shutdown_script_timeout",
         ],
-        "what runs before and after the daemon is its unit's matter",
-    ),
-    (
-        &[
+        inert: &[],
+    },
+    Unsupported {
+        reason: "scripts run as `user` of their check, without a shell",
+        visible: &[],
+        inert: &[
             "enable_script_security",
             "use_symlink_paths",
             "set_supplementary_groups",
         ],
-        "scripts of Weir run as `user` of their check, without a shell",
-    ),
-    (
-        &["lvs_flush", "lvs_flush_on_stop", "lvs_flush_onstop"],
-        "services stay in the kernel until `weir clean`",
-    ),
-    (
-        &["lvs_sync_daemon"],
-        "Weir keeps no copy of flows on another director",
-    ),
-    (
-        &[
-            "nftables_ipvs",
-            "nftables_ipvs_priority",
-            "nftables_ipvs_start_fwmark",
-        ],
-        "a service of Weir takes several addresses without a mark",
-    ),
-    (
-        &[
+    },
+    Unsupported {
+        reason: "services stay in the kernel until `weir clean`",
+        visible: &["lvs_flush", "lvs_flush_on_stop", "lvs_flush_onstop"],
+        inert: &[],
+    },
+    Unsupported {
+        reason: "Weir does not synchronize flows with another director",
+        visible: &["lvs_sync_daemon"],
+        inert: &[],
+    },
+    Unsupported {
+        reason: "a service of Weir can have several addresses without a mark",
+        visible: &["nftables_ipvs", "nftables_ipvs_start_fwmark"],
+        inert: &["nftables_ipvs_priority"],
+    },
+    Unsupported {
+        reason: "it configures keepalived's own processes and files",
+        visible: &[],
+        inert: &[
             "process_names",
             "process_name",
             "vrrp_process_name",
@@ -97,20 +104,22 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
             "stats_dump_file_location",
             "json_dump_file_location",
         ],
-        "it is about keepalived's own processes and files",
-    ),
-    (
-        &[
+    },
+    Unsupported {
+        reason: "`weir reload` checks the whole file before anything changes",
+        visible: &[],
+        inert: &[
             "reload_check_config",
             "reload_time_file",
             "reload_repeat",
             "reload_file",
             "include_check",
         ],
-        "`weir reload` checks the whole file before anything changes",
-    ),
-    (
-        &[
+    },
+    Unsupported {
+        reason: "packets do not wait for the daemon, so its priority matters little; its systemd unit can set one",
+        visible: &["min_auto_priority_delay"],
+        inert: &[
             "vrrp_priority",
             "vrrp_no_swap",
             "vrrp_rt_priority",
@@ -130,12 +139,12 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
             "bfd_rlimit_rttime",
             "bfd_rlimit_rtime",
             "max_auto_priority",
-            "min_auto_priority_delay",
         ],
-        "packets do not wait for the daemon, so that its priority matters little; its unit may set one",
-    ),
-    (
-        &[
+    },
+    Unsupported {
+        reason: "Weir sizes its socket buffers itself",
+        visible: &["vrrp_rx_bufs_policy", "vrrp_rx_bufs_multiplier"],
+        inert: &[
             "vrrp_netlink_cmd_rcv_bufs",
             "vrrp_netlink_cmd_rcv_bufs_force",
             "vrrp_netlink_monitor_rcv_bufs",
@@ -146,13 +155,12 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
             "lvs_netlink_cmd_rcv_bufs_force",
             "lvs_netlink_monitor_rcv_bufs",
             "lvs_netlink_monitor_rcv_bufs_force",
-            "vrrp_rx_bufs_policy",
-            "vrrp_rx_bufs_multiplier",
         ],
-        "Weir sizes its sockets itself",
-    ),
-    (
-        &[
+    },
+    Unsupported {
+        reason: "Weir has no SNMP; `admin` of [node] enables /metrics",
+        visible: &[],
+        inert: &[
             "snmp_socket",
             "enable_traps",
             "enable_snmp_vrrp",
@@ -164,18 +172,20 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
             "snmp_vs_stats_update_interval",
             "snmp_rs_stats_update_interval",
         ],
-        "Weir speaks no SNMP; `admin` of [node] opens /metrics",
-    ),
-    (
-        &["enable_dbus", "dbus_service_name", "dbus_no_interface_name"],
-        "Weir is not on D-Bus; its API is on a unix socket",
-    ),
-    (
-        &["checker_log_all_failures"],
-        "`weir status` shows every failure",
-    ),
-    (
-        &[
+    },
+    Unsupported {
+        reason: "Weir has no D-Bus interface; its API is on a Unix socket",
+        visible: &[],
+        inert: &["enable_dbus", "dbus_service_name", "dbus_no_interface_name"],
+    },
+    Unsupported {
+        reason: "`weir status` shows every failure",
+        visible: &[],
+        inert: &["checker_log_all_failures"],
+    },
+    Unsupported {
+        reason: "[vrrp.NAME] has no such key",
+        visible: &[
             "default_interface",
             "disable_local_igmp",
             "v3_checksum_as_v2",
@@ -199,7 +209,6 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
             "vrrp_iptables",
             "vrrp_ipsets",
             "nftables",
-            "nftables_priority",
             "nftables_ifindex",
             "nftables_counters",
             "vrrp_check_unicast_src",
@@ -212,42 +221,44 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
             "vmac_prefix",
             "vmac_addr_prefix",
         ],
-        "[vrrp.NAME] has no such key",
-    ),
-    (
-        &[
-            "linkbeat_use_polling",
+        inert: &["nftables_priority"],
+    },
+    Unsupported {
+        reason: "it configures how keepalived itself runs",
+        visible: &[
             "net_namespace",
             "net_namespace_ipvs",
             "namespace_with_ipsets",
-            "use_pid_dir",
             "instance",
-            "child_wait_time",
         ],
-        "it is about how keepalived itself runs",
-    ),
-    (&["lvs_id"], "keepalived has dropped this keyword long ago"),
+        inert: &["linkbeat_use_polling", "use_pid_dir", "child_wait_time"],
+    },
+    Unsupported {
+        reason: "keepalived removed this keyword long ago",
+        visible: &[],
+        inert: &["lvs_id"],
+    },
 ];
 
-/// The largest of `ipvsadm --set`: 31 days.
-const MOST_SECONDS: u64 = 31 * 86_400;
+/// Maximum of `ipvsadm --set`: 31 days.
+const MAX_SECONDS: u64 = 31 * 86_400;
 
 pub(super) fn read(globals: &mut Globals, node: &Node, notes: &mut Notes) {
     if node.word(1).is_some() {
-        notes.say(
-            node.place,
-            "not carried over: global_defs takes no arguments",
+        notes.add(
+            node.position,
+            "not imported: global_defs takes no arguments",
         );
     }
     for inner in node.inner() {
         match inner.keyword() {
             "lvs_timeouts" => timeouts(globals, inner, notes),
-            "script_user" => globals.script_user = field::word(notes, inner, "an account"),
+            "script_user" => globals.script_user = field::word(notes, inner, "a user"),
             "vrrp_version" => globals.vrrp_version = field::number(notes, inner, 2, 3),
             keyword => {
-                let known = ELSEWHERE.iter().find(|(names, _)| names.contains(&keyword));
-                let why = known.map_or("keepalived knows no such keyword here", |(_, why)| why);
-                inner.refuse(notes, why);
+                let found = inert::find(UNSUPPORTED, keyword);
+                let why = found.map_or("keepalived has no such keyword here", |it| it.reason);
+                inner.reject(notes, why);
             }
         }
     }
@@ -257,7 +268,7 @@ pub(super) fn read(globals: &mut Globals, node: &Node, notes: &mut Notes) {
 fn timeouts(globals: &mut Globals, node: &Node, notes: &mut Notes) {
     let mut words = node.words.iter().skip(1);
     if node.words.len() < 3 {
-        return field::refuse(notes, node, "a protocol with its seconds");
+        return field::reject(notes, node, "a protocol and its seconds");
     }
     while let Some(name) = words.next() {
         let key = match name.as_str() {
@@ -265,30 +276,29 @@ fn timeouts(globals: &mut Globals, node: &Node, notes: &mut Notes) {
             "tcpfin" => "tcp_fin",
             "udp" => "udp",
             other => {
-                notes.say(
-                    node.place,
-                    format!("not carried over: there is no timeout of {other}"),
+                notes.add(
+                    node.position,
+                    format!("not imported: there is no timeout called {other}"),
                 );
                 continue;
             }
         };
         let seconds = words
             .next()
-            .and_then(|word| field::within(word, 1, MOST_SECONDS));
+            .and_then(|word| field::within(word, 1, MAX_SECONDS));
         match seconds {
             Some(seconds) => {
                 globals.timeouts.retain(|entry| entry.key != key);
-                let value = crate::time::show(seconds * 1000);
-                globals.timeouts.push(Entry::new(key, value, node.place));
+                let value = crate::time::format_millis(seconds * 1000);
+                globals.timeouts.push(Entry::new(key, value, node.position));
             }
             None => {
-                let why =
-                    format!("not carried over: {name} needs seconds from 1 to {MOST_SECONDS}");
-                notes.say(node.place, why);
+                let why = format!("not imported: {name} requires 1 to {MAX_SECONDS} seconds");
+                notes.add(node.position, why);
             }
         }
     }
     for inner in node.inner() {
-        inner.refuse(notes, "its line takes no block");
+        inner.reject(notes, "the directive takes no block");
     }
 }

@@ -5,36 +5,36 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use super::Globals;
 use super::field;
 use super::tree::Node;
-use crate::note::{Notes, Place};
+use crate::note::{Notes, Position};
 
-/// What a group has.
+/// The entries of a group.
 #[derive(Clone, Debug)]
 pub(super) struct Group {
-    pub(super) place: Place,
+    pub(super) position: Position,
     pub(super) addresses: Vec<Block>,
-    pub(super) marks: Vec<(u64, bool, Place)>,
+    pub(super) marks: Vec<(u64, bool, Position)>,
 }
 
-/// Addresses with one port; 0 = any.
+/// Addresses with one port; 0 = any port.
 #[derive(Clone, Debug)]
 pub(super) struct Block {
-    pub(super) place: Place,
+    pub(super) position: Position,
     pub(super) addresses: Vec<IpAddr>,
     pub(super) port: u16,
 }
 
-/// As many services as one line may stand for.
-const MOST: u128 = 16_384;
+/// Maximum number of addresses of one line.
+const MAX_ADDRESSES: u128 = 16_384;
 
 pub(super) fn read(globals: &mut Globals, node: &Node, notes: &mut Notes) {
     let Some(name) = node.word(1) else {
-        return field::refuse(notes, node, "the name of the group");
+        return field::reject(notes, node, "the name of the group");
     };
     if globals.groups.contains_key(name) {
-        return node.refuse(notes, "a group of this name is there already");
+        return node.reject(notes, "a group of this name already exists");
     }
     let mut group = Group {
-        place: node.place,
+        position: node.position,
         addresses: Vec::new(),
         marks: Vec::new(),
     };
@@ -46,49 +46,49 @@ pub(super) fn read(globals: &mut Globals, node: &Node, notes: &mut Notes) {
         }
     }
     if group.addresses.is_empty() && group.marks.is_empty() {
-        notes.say(node.place, "not carried over: the group has no entries");
+        notes.add(node.position, "not imported: the group has no entries");
     }
     globals.groups.insert(name.to_owned(), group);
 }
 
-fn mark(node: &Node, notes: &mut Notes) -> Option<(u64, bool, Place)> {
-    field::no_more(notes, node, 2);
+fn mark(node: &Node, notes: &mut Notes) -> Option<(u64, bool, Position)> {
+    field::note_extra(notes, node, 2);
     let mark = node
         .word(1)
         .and_then(|word| field::within(word, 1, u32::MAX.into()));
     let Some(mark) = mark else {
-        field::refuse(notes, node, "a mark");
+        field::reject(notes, node, "a mark");
         return None;
     };
     match node.word(2) {
-        None | Some("inet") => Some((mark, false, node.place)),
-        Some("inet6") => Some((mark, true, node.place)),
+        None | Some("inet") => Some((mark, false, node.position)),
+        Some("inet6") => Some((mark, true, node.position)),
         Some(other) => {
-            let why = format!("not carried over: {other} is neither inet nor inet6");
-            notes.say(node.place, why);
+            let why = format!("not imported: {other} is neither inet nor inet6");
+            notes.add(node.position, why);
             None
         }
     }
 }
 
 fn block(node: &Node, notes: &mut Notes) -> Option<Block> {
-    field::no_more(notes, node, 1);
+    field::note_extra(notes, node, 1);
     let port = match node.word(1) {
         None => Some(0),
         Some(word) => field::within(word, 0, 65_535).and_then(|port| u16::try_from(port).ok()),
     };
     let Some(port) = port else {
-        field::refuse(notes, node, "a port");
+        field::reject(notes, node, "a port");
         return None;
     };
     match addresses(node.keyword()) {
         Ok(addresses) => Some(Block {
-            place: node.place,
+            position: node.position,
             addresses,
             port,
         }),
         Err(why) => {
-            node.refuse(notes, &why);
+            node.reject(notes, &why);
             None
         }
     }
@@ -96,7 +96,7 @@ fn block(node: &Node, notes: &mut Notes) -> Option<Block> {
 
 /// `10.0.0.1`, `10.0.0.1-9`, `10.0.0.1-10.0.0.9`, `10.0.0.0/28`.
 fn addresses(text: &str) -> Result<Vec<IpAddr>, String> {
-    let wrong = || format!("{text} is no address, and no range of them");
+    let wrong = || format!("{text} is not an address or a range of addresses");
     if let Some((base, length)) = text.split_once('/') {
         let base: IpAddr = base.parse().map_err(|_| wrong())?;
         let bits: u32 = if base.is_ipv4() { 32 } else { 128 };
@@ -107,7 +107,7 @@ fn addresses(text: &str) -> Result<Vec<IpAddr>, String> {
         let host = bits - length.ok_or_else(wrong)?;
         let count = 1_u128.checked_shl(host).unwrap_or(u128::MAX);
         if !number(base).is_multiple_of(count) {
-            return Err(format!("{text} has bits behind its prefix"));
+            return Err(format!("{text} has bits set after its prefix"));
         }
         return all(base, count);
     }
@@ -144,9 +144,9 @@ fn number(address: IpAddr) -> u128 {
 }
 
 fn all(first: IpAddr, count: u128) -> Result<Vec<IpAddr>, String> {
-    if count > MOST {
+    if count > MAX_ADDRESSES {
         return Err(format!(
-            "this is {count} addresses, and {MOST} are the most that are taken"
+            "{count} addresses are more than the maximum of {MAX_ADDRESSES}"
         ));
     }
     let address = |at: u128| match first {
@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_and_networks_are_counted_out() {
+    fn ranges_and_networks_are_expanded() {
         let shown = |text: &str| -> Vec<String> {
             let found = addresses(text).unwrap();
             found.iter().map(IpAddr::to_string).collect()

@@ -1,42 +1,47 @@
-//! Text to lines of words, as keepalived's own parser cuts them (`lib/parser.c`): comments, conditions, definitions, sequences,
-//! included files, and the braces that stand alone.
+//! Splits text into lines of words, as keepalived's parser does (`lib/parser.c`): comments, conditions, definitions,
+//! sequences, included files, and braces as separate lines.
 
 use super::define::{Definitions, definition};
 use super::sequence::sequence;
-use crate::World;
-use crate::note::{Notes, Place};
+use crate::Environment;
+use crate::note::{Notes, Position};
 
-/// A line that is left after all that: the words of one directive, or one brace.
+/// A line after preprocessing: the words of one directive, or one brace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Line {
-    pub(super) place: Place,
+    pub(super) position: Position,
     pub(super) text: String,
 }
 
-/// Lines over all files and repetitions; a file that includes itself ends here.
-const MOST_LINES: usize = 1_000_000;
+/// Maximum number of lines over all files and repetitions; stops recursive includes.
+const MAX_LINES: usize = 1_000_000;
 
-const DEEPEST: usize = 16;
+const MAX_DEPTH: usize = 16;
 
 struct Reader<'w, 'n> {
-    world: &'w dyn World,
+    environment: &'w dyn Environment,
     notes: &'n mut Notes,
     definitions: Definitions<'w>,
     lines: Vec<Line>,
 }
 
-/// All lines of a file and of what it includes.
-pub(super) fn lines(world: &dyn World, notes: &mut Notes, name: &str, text: &str) -> Vec<Line> {
+/// Returns all lines of a file and its includes.
+pub(super) fn lines(
+    environment: &dyn Environment,
+    notes: &mut Notes,
+    name: &str,
+    text: &str,
+) -> Vec<Line> {
     let mut reader = Reader {
-        world,
+        environment,
         notes,
-        definitions: Definitions::new(world),
+        definitions: Definitions::new(environment),
         lines: Vec::new(),
     };
     reader.file(name, text, 0);
-    for (name, place) in reader.definitions.unused() {
-        let why = format!("not carried over: nothing names ${name}");
-        reader.notes.say(place, why);
+    for (name, position) in reader.definitions.unused() {
+        let why = format!("not imported: ${name} is never used");
+        reader.notes.add(position, why);
     }
     reader.lines
 }
@@ -45,26 +50,27 @@ impl Reader<'_, '_> {
     fn file(&mut self, name: &str, text: &str, depth: usize) {
         let index = self.notes.file(name, text);
         let before = std::mem::replace(&mut self.definitions.directory, directory(name));
-        // A definition that goes on: its name, what it has so far, and where it began.
-        let mut open: Option<(String, String, Place)> = None;
+        // An unfinished definition: its name, its text so far, and its first line.
+        let mut open: Option<(String, String, Position)> = None;
         for (at, raw) in text.lines().enumerate() {
-            let place = Place::new(index, at + 1);
+            let position = Position::new(index, at + 1);
             if raw.contains('\0') {
-                self.notes.say(place, "not carried over: it holds a NUL");
+                self.notes
+                    .add(position, "not imported: the line contains a NUL byte");
                 continue;
             }
-            let line = self.without_comment(raw, place);
+            let line = self.without_comment(raw, position);
             if let Some((name, value, began)) = open.take() {
-                open = self.go_on(name, value, began, &line);
+                open = self.continue_definition(name, value, began, &line);
                 continue;
             }
             if line.is_empty() {
                 continue;
             }
-            open = self.line(&line, place, depth);
-            if self.lines.len() > MOST_LINES {
+            open = self.line(&line, position, depth);
+            if self.lines.len() > MAX_LINES {
                 self.notes
-                    .say(place, "not carried over: there are too many lines");
+                    .add(position, "not imported: there are too many lines");
                 break;
             }
         }
@@ -74,14 +80,14 @@ impl Reader<'_, '_> {
         self.definitions.directory = before;
     }
 
-    /// Another line of a definition.
-    fn go_on(
+    /// Adds a line to a definition.
+    fn continue_definition(
         &mut self,
         name: String,
         value: String,
-        began: Place,
+        began: Position,
         line: &str,
-    ) -> Option<(String, String, Place)> {
+    ) -> Option<(String, String, Position)> {
         let more = line.strip_suffix('\\');
         let part = more.unwrap_or(line).trim();
         let value = match (value.is_empty(), part.is_empty()) {
@@ -96,52 +102,57 @@ impl Reader<'_, '_> {
         None
     }
 
-    /// A definition that goes on is returned.
-    fn line(&mut self, line: &str, place: Place, depth: usize) -> Option<(String, String, Place)> {
-        let line = self.condition(line, place)?;
+    /// Returns the definition if it is still unfinished.
+    fn line(
+        &mut self,
+        line: &str,
+        position: Position,
+        depth: usize,
+    ) -> Option<(String, String, Position)> {
+        let line = self.condition(line, position)?;
         if let Some((name, value)) = definition(line) {
             if let Some(begun) = value.strip_suffix('\\') {
-                return Some((name.to_owned(), begun.trim().to_owned(), place));
+                return Some((name.to_owned(), begun.trim().to_owned(), position));
             }
-            self.definitions.define(name, value, place);
+            self.definitions.define(name, value, position);
             return None;
         }
         if line.starts_with('~') {
-            self.repeat(line, place, depth);
+            self.repeat(line, position, depth);
             return None;
         }
         match self.definitions.replace(line) {
-            Err(why) => self.notes.say(place, format!("not carried over: {why}")),
+            Err(why) => self.notes.add(position, format!("not imported: {why}")),
             Ok(lines) => {
                 for part in lines {
-                    // What a definition brought may hold a comment; what stood here was looked at.
+                    // An expanded definition may contain a comment; the original line was already checked.
                     let part = match part == line {
                         true => part,
-                        false => self.without_comment(&part, place),
+                        false => self.without_comment(&part, position),
                     };
-                    self.replaced(&part, place, depth);
+                    self.replaced(&part, position, depth);
                 }
             }
         }
         None
     }
 
-    /// A line without names in it.
-    fn replaced(&mut self, line: &str, place: Place, depth: usize) {
-        let Some(line) = self.condition(line, place) else {
+    /// Handles a line without names to expand.
+    fn replaced(&mut self, line: &str, position: Position, depth: usize) {
+        let Some(line) = self.condition(line, position) else {
             return;
         };
-        if line.starts_with('~') && depth < DEEPEST {
-            return self.repeat(line, place, depth + 1);
+        if line.starts_with('~') && depth < MAX_DEPTH {
+            return self.repeat(line, position, depth + 1);
         }
         match include(line) {
-            Some((flags, pattern)) => self.include(flags, pattern, place, depth),
-            None => self.split(line, place),
+            Some((flags, pattern)) => self.include(flags, pattern, position, depth),
+            None => self.split(line, position),
         }
     }
 
-    /// The line behind `@ID` if it is for this director; one line may have several.
-    fn condition<'l>(&mut self, mut line: &'l str, place: Place) -> Option<&'l str> {
+    /// Returns the line after `@ID` if it applies to this director; one line may have several conditions.
+    fn condition<'l>(&mut self, mut line: &'l str, position: Position) -> Option<&'l str> {
         while let Some(rest) = line.strip_prefix('@') {
             let (not, rest) = match rest.strip_prefix('^') {
                 Some(rest) => (true, rest),
@@ -149,15 +160,13 @@ impl Reader<'_, '_> {
             };
             let Some((id, rest)) = rest.split_once([' ', '\t']) else {
                 self.notes
-                    .say(place, "not carried over: a condition without a line");
+                    .add(position, "not imported: the condition has no line");
                 return None;
             };
-            let own = self.world.host_name();
+            let own = self.environment.host_name();
             if (id == own) == not {
-                let why = format!(
-                    "not carried over: the condition does not hold for this machine, {own}"
-                );
-                self.notes.say(place, why);
+                let why = format!("not imported: the condition does not match this machine, {own}");
+                self.notes.add(position, why);
                 return None;
             }
             line = rest.trim_start();
@@ -165,78 +174,74 @@ impl Reader<'_, '_> {
         Some(line)
     }
 
-    fn repeat(&mut self, line: &str, place: Place, depth: usize) {
+    fn repeat(&mut self, line: &str, position: Position, depth: usize) {
         let numbers = |line: &str| match self.definitions.replace(line) {
             Ok(lines) => lines.into_iter().next().unwrap_or_default(),
             Err(_) => line.to_owned(),
         };
-        // The parameters may be definitions; the repeated text is replaced in its turn.
+        // Definitions in the parameters are expanded first; the repeated text is expanded for each repetition.
         let line = match line.split_once(')') {
             Some((head, text)) => format!("{}){text}", numbers(head)),
             None => line.to_owned(),
         };
         match sequence(&line) {
-            Err(why) => self.notes.say(place, format!("not carried over: {why}")),
+            Err(why) => self.notes.add(position, format!("not imported: {why}")),
             Ok((rounds, text)) => {
                 for round in rounds {
                     for (name, value) in &round {
                         self.definitions.set(name, value);
                     }
-                    if self.lines.len() > MOST_LINES || depth >= DEEPEST {
+                    if self.lines.len() > MAX_LINES || depth >= MAX_DEPTH {
                         self.notes
-                            .say(place, "not carried over: there are too many lines");
+                            .add(position, "not imported: there are too many lines");
                         return;
                     }
-                    let _ = self.line(text, place, depth + 1);
+                    let _ = self.line(text, position, depth + 1);
                 }
             }
         }
     }
 
-    fn include(&mut self, must: bool, pattern: &str, place: Place, depth: usize) {
+    fn include(&mut self, must: bool, pattern: &str, position: Position, depth: usize) {
         let pattern = pattern.trim_matches('"');
         let path = if pattern.starts_with('/') || self.definitions.directory.is_empty() {
             pattern.to_owned()
         } else {
             format!("{}/{pattern}", self.definitions.directory)
         };
-        if depth >= DEEPEST || self.notes.files() > 1000 {
-            self.notes.say(
-                place,
-                "not carried over: files include each other without end",
-            );
+        if depth >= MAX_DEPTH || self.notes.files() > 1000 {
+            self.notes
+                .add(position, "not imported: files include each other endlessly");
             return;
         }
-        let found = self.world.glob(&path);
+        let found = self.environment.glob(&path);
         if found.is_empty() {
             let how = if must {
-                ", and keepalived would refuse that"
+                ", and keepalived would reject that"
             } else {
                 ""
             };
-            self.notes.say(
-                place,
-                format!("not carried over: there is no such file{how}"),
-            );
+            self.notes
+                .add(position, format!("not imported: no such file{how}"));
         }
         for name in found {
-            match self.world.read(&name) {
+            match self.environment.read(&name) {
                 Ok(text) => self.file(&name, &text, depth + 1),
                 Err(why) => self
                     .notes
-                    .say(place, format!("not carried over: {name}: {why}")),
+                    .add(position, format!("not imported: {name}: {why}")),
             }
         }
     }
 
-    /// Braces outside of quotes stand alone.
-    fn split(&mut self, line: &str, place: Place) {
+    /// Splits off braces outside of quotes.
+    fn split(&mut self, line: &str, position: Position) {
         let mut quoted = false;
         let mut part = String::new();
         let mut put = |part: &mut String| {
             let text = std::mem::take(part).trim().to_owned();
             if !text.is_empty() {
-                self.lines.push(Line { place, text });
+                self.lines.push(Line { position, text });
             }
         };
         for c in line.chars() {
@@ -256,8 +261,8 @@ impl Reader<'_, '_> {
         put(&mut part);
     }
 
-    /// `#` and `!` begin a comment outside of quotes, unless a backslash stands before.
-    fn without_comment(&mut self, line: &str, place: Place) -> String {
+    /// `#` and `!` begin a comment outside of quotes, unless escaped by a backslash.
+    fn without_comment(&mut self, line: &str, position: Position) -> String {
         let mut text = String::new();
         let mut quoted = false;
         let mut chars = line.trim().chars().peekable();
@@ -277,13 +282,13 @@ impl Reader<'_, '_> {
             }
         }
         if quoted {
-            self.notes.say(place, "a quote that does not end");
+            self.notes.add(position, "unterminated quote");
         }
         text.trim().to_owned()
     }
 }
 
-/// The file's directory; empty = the one that all paths are relative to.
+/// The directory of the file; empty = the base of relative paths.
 fn directory(name: &str) -> String {
     match name.rsplit_once('/') {
         Some(("", _)) => "/".to_owned(),
@@ -292,7 +297,7 @@ fn directory(name: &str) -> String {
     }
 }
 
-/// `include`, `includer` and the like: whether something must be found, and what.
+/// `include`, `includer` and similar: whether a match is required, and the pattern.
 fn include(line: &str) -> Option<(bool, &str)> {
     let (word, rest) = line.split_once([' ', '\t'])?;
     let must = match word.strip_prefix("include")? {
@@ -306,11 +311,11 @@ fn include(line: &str) -> Option<(bool, &str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Alone;
+    use crate::EmptyEnvironment;
 
     fn read(text: &str) -> (Vec<String>, Vec<String>) {
         let mut notes = Notes::default();
-        let lines = lines(&Alone, &mut notes, "f", text);
+        let lines = lines(&EmptyEnvironment, &mut notes, "f", text);
         (
             lines.into_iter().map(|line| line.text).collect(),
             notes.finish(),
@@ -318,23 +323,23 @@ mod tests {
     }
 
     #[test]
-    fn braces_stand_alone_and_comments_go() {
+    fn braces_are_split_off_and_comments_removed() {
         let (lines, notes) = read("a \"x{#\" { b c } # d\n  e\\#f !g\n");
         assert_eq!(lines, ["a \"x{#\"", "{", "b c", "}", "e#f"]);
         assert!(notes.is_empty());
     }
 
     #[test]
-    fn conditions_definitions_and_sequences_are_resolved() {
+    fn conditions_definitions_and_sequences_are_expanded() {
         let text = "$A=1\n@other x\n@^other y $A\n~SEQ(n, 2) z $n\n$B=p q \\\n  r\n$B s\n";
         let (lines, notes) = read(text);
         assert_eq!(lines, ["y 1", "z 1", "z 2", "p q", "r s"]);
         assert_eq!(notes.len(), 1);
-        assert!(notes[0].starts_with("line 2: @other x: not carried over"));
+        assert!(notes[0].starts_with("line 2: @other x: not imported"));
     }
 
     #[test]
-    fn a_file_that_is_missing_is_named() {
+    fn missing_file_is_noted() {
         let (_, notes) = read("include /etc/none*\nincluder x\n");
         assert_eq!(notes.len(), 2);
     }

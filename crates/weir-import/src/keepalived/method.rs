@@ -1,47 +1,47 @@
-//! `lvs_method`, also called `lb_kind`.
+//! `lvs_method`, or its old name `lb_kind`.
 
 use weir_model::{Forward, TunnelChecksum, TunnelKind};
 
-use super::field::{self, Of};
+use super::field::{self, Located};
 use super::tree::Node;
 use crate::layer4::{Encapsulation, Method};
 use crate::note::Notes;
 
 /// `NAT`, `DR`, or `TUN` with an encapsulation.
-pub(super) fn method(notes: &mut Notes, node: &Node) -> Of<Method> {
+pub(super) fn method(notes: &mut Notes, node: &Node) -> Located<Method> {
     let forward = match node.word(1) {
         Some("NAT") => Forward::Nat,
         Some("DR") => Forward::Direct,
         Some("TUN") => Forward::Tunnel,
         Some(other @ ("FNAT" | "SNAT")) => {
             let why = format!(
-                "not carried over: {other} is of another keepalived; see `snat` of a service"
+                "not imported: {other} belongs to a fork of keepalived; see `snat` of a service"
             );
-            notes.say(node.place, why);
+            notes.add(node.position, why);
             return None;
         }
         _ => {
-            field::refuse(notes, node, "NAT, DR or TUN");
+            field::reject(notes, node, "NAT, DR or TUN");
             return None;
         }
     };
     let tunnel = match encapsulation(&node.words[2..]) {
         Ok(tunnel) => tunnel,
         Err(why) => {
-            node.refuse(notes, &why);
+            node.reject(notes, &why);
             return None;
         }
     };
     if forward != Forward::Tunnel {
         if let Some(word) = node.word(2) {
-            notes.say(
-                node.place,
-                format!("not carried over from \"{word}\" on: there is no tunnel"),
+            notes.add(
+                node.position,
+                format!("not imported from \"{word}\" on: the method has no tunnel"),
             );
         }
-        return Some((Method::plain(forward), node.place));
+        return Some((Method::plain(forward), node.position));
     }
-    Some((Method { forward, tunnel }, node.place))
+    Some((Method { forward, tunnel }, node.position))
 }
 
 /// `type gue port 6080 csum`.
@@ -62,18 +62,18 @@ fn encapsulation(words: &[String]) -> Result<Option<Encapsulation>, String> {
                     Some("ipip") => TunnelKind::Ipip,
                     Some("gue") => TunnelKind::Gue,
                     Some("gre") => TunnelKind::Gre,
-                    _ => return Err("keepalived tunnels by ipip, gue or gre".to_owned()),
+                    _ => return Err("keepalived supports ipip, gue and gre tunnels".to_owned()),
                 }
             }
             "port" => {
                 let port = words.next().and_then(|word| field::within(word, 1, 65_535));
                 let port = port.and_then(|port| u16::try_from(port).ok());
-                tunnel.port = port.ok_or("the port of the tunnel is no port")?;
+                tunnel.port = port.ok_or("invalid tunnel port")?;
             }
             "nocsum" => tunnel.checksum = TunnelChecksum::None,
             "csum" => tunnel.checksum = TunnelChecksum::Full,
             "remcsum" => tunnel.checksum = TunnelChecksum::Remote,
-            other => return Err(format!("{other} is nothing that a tunnel has")),
+            other => return Err(format!("a tunnel has no option {other}")),
         }
     }
     match (tunnel.kind, tunnel.port, tunnel.checksum) {

@@ -1,6 +1,6 @@
-//! keepalived.conf: its complete layer 4 part, and VRRP blocks as they are to be kept.
+//! keepalived.conf: all of layer 4, and VRRP blocks, which are kept for later.
 //!
-//! keepalived goes on after a mistake, and so does the importer: the line is named and skipped.
+//! keepalived continues after a mistake, and so does the importer: it adds a note and skips the line.
 
 mod checker;
 mod define;
@@ -22,36 +22,36 @@ use std::collections::HashMap;
 use crate::document::{Entry, Table};
 use crate::inert;
 use crate::layer4::Writer;
-use crate::note::{Notes, Place};
-use crate::settle::settle;
-use crate::{Imported, World};
+use crate::note::{Notes, Position};
+use crate::validate::validate;
+use crate::{Environment, Imported};
 
-use field::Of;
+use field::Located;
 use group::Group;
 use track::Tracked;
 use tree::Node;
 
-/// What the file says outside of its virtual servers.
+/// Settings outside of virtual servers.
 #[derive(Debug, Default)]
 struct Globals {
-    /// The account that scripts run as.
-    script_user: Of<String>,
-    vrrp_version: Of<u64>,
+    /// The user that scripts run as.
+    script_user: Located<String>,
+    vrrp_version: Located<u64>,
     groups: HashMap<String, Group>,
     tracked: HashMap<String, Tracked>,
     /// The sync group of each VRRP instance.
-    sync: HashMap<String, (String, Place)>,
+    sync: HashMap<String, (String, Position)>,
     /// `[timeouts]`.
     timeouts: Vec<Entry>,
 }
 
-/// Reads keepalived.conf; `name` is its path, which included files are relative to.
-pub fn keepalived(name: &str, text: &str, world: &dyn World) -> Imported {
+/// Imports keepalived.conf; `name` is its path, the base of relative includes.
+pub fn keepalived(name: &str, text: &str, environment: &dyn Environment) -> Imported {
     let mut notes = Notes::default();
-    let lines = line::lines(world, &mut notes, name, text);
+    let lines = line::lines(environment, &mut notes, name, text);
     let nodes = tree::tree(&mut notes, &lines);
-    weigh(&nodes, &mut notes, false);
-    // What others refer to may stand behind them.
+    record_effect(&nodes, &mut notes, false);
+    // Definitions may follow their use.
     let mut globals = Globals::default();
     for node in &nodes {
         read_global(&mut globals, node, &mut notes);
@@ -70,7 +70,7 @@ pub fn keepalived(name: &str, text: &str, world: &dyn World) -> Imported {
         }
     }
     unused::unused(&globals, &nodes, &mut notes);
-    settle(writer.document, notes)
+    validate(writer.document, notes)
 }
 
 fn read_global(globals: &mut Globals, node: &Node, notes: &mut Notes) {
@@ -82,31 +82,31 @@ fn read_global(globals: &mut Globals, node: &Node, notes: &mut Notes) {
             return track::read(globals, node, notes);
         }
         "vrrp_sync_group" => return vrrp::sync_group(globals, node, notes),
-        "bfd_instance" => "Weir speaks no BFD",
-        "SSL" => "checks of Weir name no certificate of their own",
+        "bfd_instance" => "Weir does not support BFD",
+        "SSL" => "checks of Weir have no client certificate",
         "net_namespace" | "net_namespace_ipvs" | "namespace_with_ipsets" => {
-            "start Weir in the namespace, with `ip netns exec`"
+            "start Weir in the namespace with `ip netns exec`"
         }
         "instance" | "use_pid_dir" | "child_wait_time" => {
-            "directories of a running Weir are named with --runtime-dir and --pin-dir"
+            "set Weir's directories with --runtime-dir and --pin-dir"
         }
         "linkbeat_use_polling" | "linkbeat_interfaces" | "interface_up_down_delays" => {
-            "Weir hears of links from the kernel"
+            "the kernel notifies Weir of link changes"
         }
         "static_ipaddress" | "static_routes" | "static_rules" | "track_group" => {
-            "addresses and routes that stay are the network configuration's matter"
+            "permanent addresses and routes belong in the network configuration"
         }
-        "garp_group" => "Weir sets no pace for announcements",
-        _ => "keepalived knows no such keyword",
+        "garp_group" => "Weir does not limit the rate of announcements",
+        _ => "keepalived has no such keyword",
     };
-    node.refuse(notes, why);
+    node.reject(notes, why);
 }
 
-/// Of the block of such a line clients see nothing either.
-fn weigh(nodes: &[Node], notes: &mut Notes, within: bool) {
+/// Clients see nothing of the lines in such a block either.
+fn record_effect(nodes: &[Node], notes: &mut Notes, within: bool) {
     for node in nodes {
-        let is_inert = within || inert::keepalived(&node.words);
-        notes.weigh(node.place, is_inert);
-        weigh(node.inner(), notes, is_inert);
+        let is_inert = within || inert::keepalived(&node.words, global::UNSUPPORTED);
+        notes.record_effect(node.position, is_inert);
+        record_effect(node.inner(), notes, is_inert);
     }
 }

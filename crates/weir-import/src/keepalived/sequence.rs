@@ -1,17 +1,17 @@
-//! `~SEQ(…)` and `~LST(…)`: one line, many times.
+//! `~SEQ(…)` and `~LST(…)`: repeat one line.
 
-/// What a repeated line is read with, one after the other: names and values.
-pub(super) type Rounds = Vec<Vec<(String, String)>>;
+/// The variables of each repetition: names and values.
+pub(super) type Repetitions = Vec<Vec<(String, String)>>;
 
-/// More rounds than any kernel has services.
-const MOST: usize = 65_536;
+/// Maximum number of repetitions.
+const MAX_REPETITIONS: usize = 65_536;
 
-/// The rounds and the line that they repeat.
+/// Parses a sequence into its repetitions and the repeated line.
 ///
 /// # Errors
-/// Why it is no sequence.
-pub(super) fn sequence(line: &str) -> Result<(Rounds, &str), String> {
-    let wrong = || "this is no sequence that keepalived would take".to_owned();
+/// Why the sequence is invalid.
+pub(super) fn sequence(line: &str) -> Result<(Repetitions, &str), String> {
+    let wrong = || "keepalived rejects this sequence".to_owned();
     if let Some(rest) = line.strip_prefix("~LST") {
         return list(rest).ok_or_else(wrong);
     }
@@ -42,13 +42,15 @@ pub(super) fn sequence(line: &str) -> Result<(Rounds, &str), String> {
         return Err("the steps of this sequence never reach its end".to_owned());
     }
     if hex && (start < 0 || end < 0) {
-        return Err("~SEQx counts from 0 upwards".to_owned());
+        return Err("~SEQx only counts up from 0".to_owned());
     }
-    let mut rounds = Rounds::new();
+    let mut rounds = Repetitions::new();
     let mut at = start;
     while if step > 0 { at <= end } else { at >= end } {
-        if rounds.len() == MOST {
-            return Err(format!("a sequence of more than {MOST} lines"));
+        if rounds.len() == MAX_REPETITIONS {
+            return Err(format!(
+                "the sequence has more than {MAX_REPETITIONS} lines"
+            ));
         }
         let value = if hex {
             format!("{at:x}")
@@ -64,7 +66,7 @@ pub(super) fn sequence(line: &str) -> Result<(Rounds, &str), String> {
     Ok((rounds, text.trim_start()))
 }
 
-/// As strtol does with base 0.
+/// Parses a number like strtol with base 0.
 fn number(text: &str) -> Option<i64> {
     let (negative, digits) = match text.strip_prefix('-') {
         Some(digits) => (true, digits),
@@ -86,27 +88,27 @@ fn number(text: &str) -> Option<i64> {
 }
 
 /// `(var, a, b)` or `({v1, v2}, {a, b}, {c, d})`.
-fn list(rest: &str) -> Option<(Rounds, &str)> {
+fn list(rest: &str) -> Option<(Repetitions, &str)> {
     let rest = rest.trim_start().strip_prefix('(')?;
     let (names, mut rest) = group(rest)?;
-    let mut rounds = Rounds::new();
+    let mut rounds = Repetitions::new();
     loop {
         rest = rest.trim_start();
         if let Some(text) = rest.strip_prefix(')') {
             return (!rounds.is_empty()).then(|| (rounds, text.trim_start()));
         }
-        let (values, left) = group(rest.strip_prefix(',')?)?;
-        if values.len() > names.len() || rounds.len() == MOST {
+        let (values, tail) = group(rest.strip_prefix(',')?)?;
+        if values.len() > names.len() || rounds.len() == MAX_REPETITIONS {
             return None;
         }
         let value = |at: usize| values.get(at).cloned().unwrap_or_default();
         let named = names.iter().enumerate();
         rounds.push(named.map(|(at, name)| (name.clone(), value(at))).collect());
-        rest = left;
+        rest = tail;
     }
 }
 
-/// `{a, b}` or one word, and what follows it.
+/// Parses `{a, b}` or one word; returns the rest too.
 fn group(text: &str) -> Option<(Vec<String>, &str)> {
     let text = text.trim_start();
     if let Some(inner) = text.strip_prefix('{') {
@@ -128,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn sequences_count_as_written() {
+    fn sequences_are_expanded() {
         assert_eq!(values("~SEQ(n, 3) x"), ["1", "2", "3"]);
         assert_eq!(values("~SEQ(n, 4, 2) x"), ["4", "3", "2"]);
         assert_eq!(values("~SEQ(n, 0, 5, 10) x"), ["0", "5", "10"]);
@@ -146,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_have_one_name_or_several() {
+    fn lists_take_one_or_several_names() {
         assert_eq!(values("~LST(n, a, b) text"), ["a", "b"]);
         let (rounds, text) = sequence("~LST({a,b},{1, 2},{3}) line $a").unwrap();
         let pair = |a: &str, b: &str| vec![("a".to_owned(), a.into()), ("b".to_owned(), b.into())];

@@ -1,22 +1,22 @@
-//! What a checker has from its real server, and that from its virtual server, unless it says otherwise.
+//! Settings that a checker inherits from its real server, and that from its virtual server.
 
-use super::field::{self, Of};
+use super::field::{self, Located};
 use super::tree::Node;
 use crate::note::Notes;
 
 /// Times and counts of checks.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Settings {
-    pub(super) delay_loop: Of<u64>,
-    pub(super) connect_timeout: Of<u64>,
-    pub(super) retry: Of<u64>,
-    pub(super) delay_before_retry: Of<u64>,
-    pub(super) alpha: Of<bool>,
-    pub(super) inhibit: Of<bool>,
-    pub(super) virtualhost: Of<String>,
+    pub(super) delay_loop: Located<u64>,
+    pub(super) connect_timeout: Located<u64>,
+    pub(super) retry: Located<u64>,
+    pub(super) delay_before_retry: Located<u64>,
+    pub(super) alpha: Located<bool>,
+    pub(super) inhibit: Located<bool>,
+    pub(super) virtualhost: Located<String>,
 }
 
-/// Where a setting stands.
+/// The level of a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Level {
     Virtual,
@@ -25,7 +25,7 @@ pub(super) enum Level {
 }
 
 impl Settings {
-    /// Takes the directive if it is one of these.
+    /// Parses the directive if it is one of these settings.
     pub(super) fn take(&mut self, node: &Node, level: Level, notes: &mut Notes) -> bool {
         match node.keyword() {
             "delay_loop" => replace(&mut self.delay_loop, field::timer(notes, node, false)),
@@ -33,10 +33,10 @@ impl Settings {
                 replace(&mut self.connect_timeout, field::timer(notes, node, false));
             }
             "retry" => {
-                let least = u64::from(level != Level::Checker);
+                let min = u64::from(level != Level::Checker);
                 replace(
                     &mut self.retry,
-                    field::number(notes, node, least, u32::MAX.into()),
+                    field::number(notes, node, min, u32::MAX.into()),
                 );
             }
             "alpha" => replace(&mut self.alpha, field::flag(notes, node)),
@@ -55,8 +55,8 @@ impl Settings {
             "warmup" => {
                 if field::timer(notes, node, true).is_some() {
                     let why =
-                        "not carried over: Weir spreads first probes over the interval itself";
-                    notes.say(node.place, why);
+                        "not imported: Weir spreads the first probes over the interval itself";
+                    notes.add(node.position, why);
                 }
             }
             _ => return false,
@@ -64,7 +64,7 @@ impl Settings {
         true
     }
 
-    /// These, and from `outer` what is missing.
+    /// Fills in missing settings from `outer`.
     pub(super) fn within(self, outer: &Self) -> Self {
         Self {
             delay_loop: self.delay_loop.or(outer.delay_loop),
@@ -77,27 +77,24 @@ impl Settings {
         }
     }
 
-    /// Says that nothing is checked.
+    /// Adds a note that there is no check.
     pub(super) fn unused(&self, notes: &mut Notes) {
-        let places = [
-            self.delay_loop.map(|(_, place)| place),
-            self.connect_timeout.map(|(_, place)| place),
-            self.retry.map(|(_, place)| place),
-            self.delay_before_retry.map(|(_, place)| place),
-            self.alpha.map(|(_, place)| place),
-            self.inhibit.map(|(_, place)| place),
-            self.virtualhost.as_ref().map(|(_, place)| *place),
+        let positions = [
+            self.delay_loop.map(|(_, position)| position),
+            self.connect_timeout.map(|(_, position)| position),
+            self.retry.map(|(_, position)| position),
+            self.delay_before_retry.map(|(_, position)| position),
+            self.alpha.map(|(_, position)| position),
+            self.inhibit.map(|(_, position)| position),
+            self.virtualhost.as_ref().map(|(_, position)| *position),
         ];
-        for place in places.into_iter().flatten() {
-            notes.say(
-                place,
-                "not carried over: there is no check that it could be for",
-            );
+        for position in positions.into_iter().flatten() {
+            notes.add(position, "not imported: no check uses it");
         }
     }
 }
 
-fn replace<T>(setting: &mut Of<T>, new: Of<T>) {
+fn replace<T>(setting: &mut Located<T>, new: Located<T>) {
     if new.is_some() {
         *setting = new;
     }

@@ -1,55 +1,58 @@
-//! What VRRP instances may track: `vrrp_script`, `vrrp_track_process`, `track_file`.
+//! Objects that VRRP instances track: `vrrp_script`, `vrrp_track_process`, `track_file`.
 
 use super::Globals;
-use super::field::{self, Of};
+use super::field::{self, Located};
 use super::tree::{Node, command};
 use crate::document::Entry;
-use crate::note::{Notes, Place};
+use crate::note::{Notes, Position};
 use crate::time;
 
-/// Something that is tracked, by its name.
+/// A tracked object.
 #[derive(Clone, Debug)]
 pub(super) struct Tracked {
-    pub(super) place: Place,
+    pub(super) position: Position,
     /// Keys of an entry of `track`.
     pub(super) entries: Vec<Entry>,
-    /// What a user that names no weight has.
-    pub(super) weight: Of<i64>,
+    /// The default weight.
+    pub(super) weight: Located<i64>,
 }
 
-/// A weight with its sign, within bounds; `reverse` is refused.
-pub(super) fn weight(node: &Node, at: usize, notes: &mut Notes) -> Of<i64> {
+/// Parses a signed weight within bounds; `reverse` is rejected.
+pub(super) fn weight(node: &Node, at: usize, notes: &mut Notes) -> Located<i64> {
     let word = node.word(at)?;
     let value = word
         .parse::<i64>()
         .ok()
         .filter(|weight| weight.abs() <= 254);
     let Some(value) = value else {
-        notes.say(node.place, format!("not carried over: {word} is no weight"));
+        notes.add(
+            node.position,
+            format!("not imported: {word} is not a weight"),
+        );
         return None;
     };
     if let Some(word) = node.word(at + 1) {
-        notes.say(
-            node.place,
-            format!("not carried over from \"{word}\" on: `track` has no such word"),
+        notes.add(
+            node.position,
+            format!("not imported from \"{word}\" on: `track` has no such option"),
         );
     }
-    Some((value, node.place))
+    Some((value, node.position))
 }
 
-/// `penalty` or `bonus`; none for weight 0, which is a fault.
-pub(super) fn weighed(weight: Of<i64>) -> Option<Entry> {
-    let (weight, place) = weight.filter(|(weight, _)| *weight != 0)?;
+/// `penalty` or `bonus`; none for weight 0, which means fault.
+pub(super) fn weight_entries(weight: Located<i64>) -> Option<Entry> {
+    let (weight, position) = weight.filter(|(weight, _)| *weight != 0)?;
     let key = if weight < 0 { "penalty" } else { "bonus" };
-    Some(Entry::new(key, weight.unsigned_abs(), place))
+    Some(Entry::new(key, weight.unsigned_abs(), position))
 }
 
 pub(super) fn read(globals: &mut Globals, node: &Node, notes: &mut Notes) {
     let Some(name) = node.word(1) else {
-        return field::refuse(notes, node, "a name");
+        return field::reject(notes, node, "a name");
     };
     let mut tracked = Tracked {
-        place: node.place,
+        position: node.position,
         entries: Vec::new(),
         weight: None,
     };
@@ -68,15 +71,15 @@ pub(super) fn read(globals: &mut Globals, node: &Node, notes: &mut Notes) {
                 if let Some(process) = inner.word(1) {
                     tracked
                         .entries
-                        .push(Entry::new("process", process, inner.place).essential());
-                    field::no_more(notes, inner, 1);
+                        .push(Entry::new("process", process, inner.position).essential());
+                    field::note_extra(notes, inner, 1);
                 }
             }
             ("file", "file") => {
-                if let Some((path, place)) = field::word(notes, inner, "a path") {
+                if let Some((path, position)) = field::word(notes, inner, "a path") {
                     tracked
                         .entries
-                        .push(Entry::new("file", path, place).essential());
+                        .push(Entry::new("file", path, position).essential());
                 }
             }
             ("script", "init_fail")
@@ -85,14 +88,14 @@ pub(super) fn read(globals: &mut Globals, node: &Node, notes: &mut Notes) {
                 "param_match" | "quorum" | "quorum_max" | "delay" | "terminate_delay"
                 | "fork_delay" | "full_command",
             )
-            | ("file", "init_file") => inner.refuse(notes, "`track` has no such key"),
-            (..) => inner.refuse(notes, "keepalived knows no such keyword here"),
+            | ("file", "init_file") => inner.reject(notes, "`track` has no such key"),
+            (..) => inner.reject(notes, "keepalived has no such keyword here"),
         }
     }
     if !tracked.entries.iter().any(|entry| entry.essential) {
-        return node.refuse(notes, &format!("it names no {main}"));
+        return node.reject(notes, &format!("{main} is missing"));
     }
-    // The one that says what it is comes first.
+    // The required key comes first.
     tracked.entries.sort_by_key(|entry| !entry.essential);
     globals.tracked.insert(name.to_owned(), tracked);
 }
@@ -100,12 +103,12 @@ pub(super) fn read(globals: &mut Globals, node: &Node, notes: &mut Notes) {
 /// A key of a script.
 fn of_script(node: &Node, notes: &mut Notes) -> Option<Entry> {
     let count = |key, notes: &mut Notes| {
-        let (count, place) = field::number(notes, node, 1, i32::MAX as u64)?;
-        Some(Entry::new(key, count, place))
+        let (count, position) = field::number(notes, node, 1, i32::MAX as u64)?;
+        Some(Entry::new(key, count, position))
     };
     let timer = |key, notes: &mut Notes| {
-        let (millis, place) = field::timer(notes, node, false)?;
-        Some(Entry::new(key, time::show(millis), place))
+        let (millis, position) = field::timer(notes, node, false)?;
+        Some(Entry::new(key, time::format_millis(millis), position))
     };
     let entry = match node.keyword() {
         "interval" => return timer("interval", notes),
@@ -114,17 +117,17 @@ fn of_script(node: &Node, notes: &mut Notes) -> Option<Entry> {
         "fall" => return count("fall", notes),
         "user" => {
             let user = node.word(1);
-            user.map(|user| Entry::new("user", user, node.place))
-                .ok_or("an account")
+            user.map(|user| Entry::new("user", user, node.position))
+                .ok_or("a user")
         }
         _ => {
             let words = command(&node.rest).filter(|words| !words.is_empty());
             words
-                .map(|words| Entry::new("script", words, node.place).essential())
+                .map(|words| Entry::new("script", words, node.position).essential())
                 .ok_or("a program")
         }
     };
     entry
-        .map_err(|expected| field::refuse(notes, node, expected))
+        .map_err(|expected| field::reject(notes, node, expected))
         .ok()
 }

@@ -1,84 +1,84 @@
-//! Lines to blocks: a directive is a line of words, and what stands in braces behind it.
+//! Builds blocks from lines: a directive is a line of words with an optional block in braces.
 
 use super::line::Line;
-use crate::note::{Notes, Place};
+use crate::note::{Notes, Position};
 
 /// A directive.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
-    pub(super) place: Place,
+    pub(super) position: Position,
     /// At least one.
     pub(super) words: Vec<String>,
-    /// The line without its keyword, for what keepalived hands to a shell's rules of quoting.
+    /// The line without its keyword, for arguments that keepalived parses with shell quoting.
     pub(super) rest: String,
     pub(super) block: Option<Vec<Self>>,
 }
 
-/// Blocks of keepalived are five deep at most.
-const DEEPEST: usize = 32;
+/// Maximum nesting depth; keepalived's blocks are at most five deep.
+const MAX_DEPTH: usize = 32;
 
 impl Node {
-    /// The word that says what it is.
+    /// The keyword.
     pub(super) fn keyword(&self) -> &str {
         self.words.first().map_or("", String::as_str)
     }
 
-    /// A word behind the keyword, from 1.
+    /// A word after the keyword, from 1.
     pub(super) fn word(&self, at: usize) -> Option<&str> {
         self.words.get(at).map(String::as_str)
     }
 
-    /// What stands in its braces.
+    /// The directives of its block.
     pub(super) fn inner(&self) -> &[Self] {
         self.block.as_deref().unwrap_or_default()
     }
 
-    /// Says of it, and of every line in its braces, that it was not carried over.
-    pub(super) fn refuse(&self, notes: &mut Notes, why: &str) {
-        notes.say(self.place, format!("not carried over: {why}"));
+    /// Adds a note that it, and every line of its block, was not imported.
+    pub(super) fn reject(&self, notes: &mut Notes, why: &str) {
+        notes.add(self.position, format!("not imported: {why}"));
         for inner in self.inner() {
             let why = format!(
-                "not carried over, with the block of line {}",
-                self.place.line()
+                "not imported: it is in the block of line {}",
+                self.position.line()
             );
-            inner.refuse_with(notes, &why);
+            inner.reject_with(notes, &why);
         }
     }
 
-    /// The lines of everything in its braces.
-    pub(super) fn lines(&self) -> Vec<Place> {
+    /// Returns all lines of the block.
+    pub(super) fn lines(&self) -> Vec<Position> {
         let mut lines = Vec::new();
         let mut open: Vec<&Self> = self.inner().iter().collect();
         while let Some(node) = open.pop() {
-            lines.push(node.place);
+            lines.push(node.position);
             open.extend(node.inner());
         }
         lines
     }
 
-    fn refuse_with(&self, notes: &mut Notes, why: &str) {
-        notes.say(self.place, why);
+    fn reject_with(&self, notes: &mut Notes, why: &str) {
+        notes.add(self.position, why);
         for inner in self.inner() {
-            inner.refuse_with(notes, why);
+            inner.reject_with(notes, why);
         }
     }
 }
 
-/// The blocks that the lines make. A brace too many, or too few, is said.
+/// Parses lines into blocks. Unbalanced braces get a note.
 pub(super) fn tree(notes: &mut Notes, lines: &[Line]) -> Vec<Node> {
     let mut at = 0;
     let mut nodes = Vec::new();
     while at < lines.len() {
         nodes.extend(block(notes, lines, &mut at, 0));
         if let Some(line) = lines.get(at) {
-            notes.say(line.place, "a closing brace too many");
+            notes.add(line.position, "unexpected closing brace");
             at += 1;
         }
     }
     nodes
 }
 
-/// Directives up to the brace that closes the block, or to the end.
+/// Returns the directives up to the closing brace, or to the end.
 fn block(notes: &mut Notes, lines: &[Line], at: &mut usize, depth: usize) -> Vec<Node> {
     let mut nodes: Vec<Node> = Vec::new();
     while let Some(line) = lines.get(*at) {
@@ -86,31 +86,28 @@ fn block(notes: &mut Notes, lines: &[Line], at: &mut usize, depth: usize) -> Vec
             "}" => return nodes,
             "{" => {
                 *at += 1;
-                if depth >= DEEPEST {
-                    notes.say(line.place, "not carried over: blocks in blocks without end");
+                if depth >= MAX_DEPTH {
+                    notes.add(line.position, "not imported: blocks are nested too deeply");
                     *at = lines.len();
                     return nodes;
                 }
                 let inner = block(notes, lines, at, depth + 1);
                 match lines.get(*at) {
                     Some(_) => *at += 1,
-                    None => notes.say(line.place, "this block has no closing brace"),
+                    None => notes.add(line.position, "the block has no closing brace"),
                 }
                 match nodes.last_mut() {
                     Some(owner) if owner.block.is_none() => owner.block = Some(inner),
                     _ => {
-                        notes.say(
-                            line.place,
-                            "not carried over: a block that belongs to nothing",
-                        );
+                        notes.add(line.position, "not imported: the block has no keyword");
                         for node in inner {
-                            node.refuse(notes, "it stands in a block that belongs to nothing");
+                            node.reject(notes, "it is in a block without a keyword");
                         }
                     }
                 }
             }
             text => {
-                nodes.push(node(line.place, text));
+                nodes.push(node(line.position, text));
                 *at += 1;
             }
         }
@@ -118,33 +115,33 @@ fn block(notes: &mut Notes, lines: &[Line], at: &mut usize, depth: usize) -> Vec
     nodes
 }
 
-fn node(place: Place, text: &str) -> Node {
+fn node(position: Position, text: &str) -> Node {
     let words = words(text);
     let keyword = text.find([' ', '\t']).unwrap_or(text.len());
     Node {
-        place,
+        position,
         words,
         rest: text[keyword..].trim().to_owned(),
         block: None,
     }
 }
 
-/// Words between blanks; double quotes hold words together.
+/// Splits at blanks; double quotes group words.
 fn words(text: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut rest = text.trim();
     while !rest.is_empty() {
-        let (word, left) = match rest.strip_prefix('"') {
+        let (word, tail) = match rest.strip_prefix('"') {
             Some(inner) => inner.split_once('"').unwrap_or((inner, "")),
             None => rest.split_at(rest.find([' ', '\t', '"']).unwrap_or(rest.len())),
         };
         words.push(word.to_owned());
-        rest = left.trim_start();
+        rest = tail.trim_start();
     }
     words
 }
 
-/// Words as a shell would cut them, without anything else of a shell; `None` = a quote does not end.
+/// Splits words like a shell, without other shell syntax; `None` = an unterminated quote.
 pub(super) fn shell_words(text: &str) -> Option<Vec<String>> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
@@ -168,7 +165,8 @@ pub(super) fn shell_words(text: &str) -> Option<Vec<String>> {
     quote.is_none().then_some(words)
 }
 
-/// A program with its arguments, from all that stands behind the keyword; what is in one pair of quotes is a line of its own.
+/// Parses a program with its arguments from everything after the keyword. Text in one pair of quotes is a command
+/// line.
 pub(super) fn command(rest: &str) -> Option<Vec<String>> {
     let words = shell_words(rest)?;
     match words.as_slice() {
@@ -182,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quotes_hold_words_together() {
+    fn quotes_group_words() {
         assert_eq!(words("a \"b c\" d"), ["a", "b c", "d"]);
         assert_eq!(
             command("\"/bin/a 'b c' d\" user"),

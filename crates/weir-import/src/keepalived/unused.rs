@@ -1,38 +1,39 @@
-//! What is defined and nothing refers to.
+//! Definitions that are never used.
 
 use std::collections::HashSet;
 
 use super::Globals;
 use super::tree::Node;
-use crate::note::{Notes, Place};
+use crate::note::{Notes, Position};
 
-/// Groups, tracked things and globals that nothing refers to: their lines are not carried over.
+/// Adds a note for unused groups, tracked objects and globals.
 pub(super) fn unused(globals: &Globals, nodes: &[Node], notes: &mut Notes) {
     groups(globals, nodes, notes);
     tracked(globals, nodes, notes);
-    let of = |keyword: &'static str| nodes.iter().filter(move |node| node.keyword() == keyword);
-    let instances: HashSet<&str> = of("vrrp_instance")
+    let nodes_of =
+        |keyword: &'static str| nodes.iter().filter(move |node| node.keyword() == keyword);
+    let instances: HashSet<&str> = nodes_of("vrrp_instance")
         .filter_map(|node| node.word(1))
         .collect();
     if instances.is_empty()
-        && let Some((_, place)) = globals.vrrp_version
+        && let Some((_, position)) = globals.vrrp_version
     {
-        notes.remark(place, "not carried over: there is no vrrp_instance");
+        notes.remark(position, "not imported: there is no vrrp_instance");
     }
-    for (name, (group, place)) in &globals.sync {
+    for (name, (group, position)) in &globals.sync {
         if !instances.contains(name.as_str()) {
-            let why = format!("not carried over: group {group} has no vrrp_instance {name}");
-            notes.remark(*place, why);
+            let why = format!("not imported: group {group} has no vrrp_instance {name}");
+            notes.remark(*position, why);
         }
     }
-    let scripts = of("virtual_server").any(|server| {
+    let scripts = nodes_of("virtual_server").any(|server| {
         let reals = server.inner().iter();
         reals
             .flat_map(Node::inner)
             .any(|checker| checker.keyword() == "MISC_CHECK")
     });
-    if let Some((_, place)) = globals.script_user.as_ref().filter(|_| !scripts) {
-        notes.remark(*place, "not carried over: there is no MISC_CHECK");
+    if let Some((_, position)) = globals.script_user.as_ref().filter(|_| !scripts) {
+        notes.remark(*position, "not imported: there is no MISC_CHECK");
     }
 }
 
@@ -46,12 +47,12 @@ fn groups(globals: &Globals, nodes: &[Node], notes: &mut Notes) {
         if used.contains(name.as_str()) {
             continue;
         }
-        let addresses = group.addresses.iter().map(|block| block.place);
-        let marks = group.marks.iter().map(|(.., place)| *place);
-        for place in [group.place].into_iter().chain(addresses).chain(marks) {
+        let addresses = group.addresses.iter().map(|block| block.position);
+        let marks = group.marks.iter().map(|(.., position)| *position);
+        for position in [group.position].into_iter().chain(addresses).chain(marks) {
             notes.remark(
-                place,
-                format!("not carried over: no virtual server names group {name}"),
+                position,
+                format!("not imported: no virtual server uses group {name}"),
             );
         }
     }
@@ -70,13 +71,13 @@ fn tracked(globals: &Globals, nodes: &[Node], notes: &mut Notes) {
         if used.contains(name.as_str()) {
             continue;
         }
-        let places = tracked.entries.iter().filter_map(|entry| entry.item.from);
-        let weight = tracked.weight.map(|(_, place)| place);
-        let places: Vec<Place> = places.chain(weight).chain([tracked.place]).collect();
-        for place in places {
+        let positions = tracked.entries.iter().filter_map(|entry| entry.item.from);
+        let weight = tracked.weight.map(|(_, position)| position);
+        let positions: Vec<Position> = positions.chain(weight).chain([tracked.position]).collect();
+        for position in positions {
             notes.remark(
-                place,
-                format!("not carried over: no vrrp_instance tracks {name}"),
+                position,
+                format!("not imported: no vrrp_instance tracks {name}"),
             );
         }
     }

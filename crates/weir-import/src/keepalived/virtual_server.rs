@@ -12,7 +12,7 @@ use self::real::real_server;
 use super::Globals;
 use super::field;
 use super::tree::Node;
-use crate::layer4::{Method, Persistent, Real, Said, Virtual, Writer, mask_length, name_of};
+use crate::layer4::{Method, Persistent, Real, Sourced, Virtual, Writer, mask_length, name_of};
 use crate::note::Notes;
 
 pub(super) fn write(writer: &mut Writer, globals: &Globals, node: &Node, notes: &mut Notes) {
@@ -40,7 +40,7 @@ pub(super) fn write(writer: &mut Writer, globals: &Globals, node: &Node, notes: 
         same_port(&mut found, &directives, port, notes);
     }
     if found.is_empty() {
-        node.refuse(
+        node.reject(
             notes,
             "keepalived ignores a virtual server without real servers",
         );
@@ -56,15 +56,16 @@ pub(super) fn write(writer: &mut Writer, globals: &Globals, node: &Node, notes: 
             .first()
             .map_or(String::new(), |(listen, _)| name_of(listen)),
     };
-    judge_quorum(&mut directives, &found, notes);
+    limit_quorum(&mut directives, &found, notes);
     let persistent = persistence(&directives, ipv6, node, notes);
     if persistent.is_some() && listen.len() > 1 {
-        let why = "clients stay with their server over all addresses of the group; with keepalived each had its own";
-        notes.say(node.place, why);
+        let why =
+            "persistence covers all addresses of the group; in keepalived each address has its own";
+        notes.add(node.position, why);
     }
     let sorry = sorry_server(directives.sorry, &method.value, ipv6, notes);
-    let of = Virtual {
-        from: node.place,
+    let spec = Virtual {
+        from: node.position,
         name,
         listen,
         port,
@@ -79,44 +80,44 @@ pub(super) fn write(writer: &mut Writer, globals: &Globals, node: &Node, notes: 
         hysteresis: directives.hysteresis,
         lines: node.lines(),
     };
-    writer.write(of, notes);
+    writer.write(spec, notes);
 }
 
-/// Method and scheduler, where nothing is written those that keepalived has.
+/// Returns method and scheduler, or keepalived's defaults.
 fn implied(
-    of: &Directives,
+    directives: &Directives,
     reals: &[Real],
     node: &Node,
     notes: &mut Notes,
-) -> (Said<Method>, Said<String>) {
-    if of.method.is_none() && reals.iter().any(|real| real.method.is_none()) {
-        notes.remark(node.place, "no lvs_method: NAT, as keepalived has it");
+) -> (Sourced<Method>, Sourced<String>) {
+    if directives.method.is_none() && reals.iter().any(|real| real.method.is_none()) {
+        notes.remark(node.position, "no lvs_method: NAT, keepalived's default");
     }
-    if of.scheduler.is_none() {
-        notes.remark(node.place, "no lvs_sched: wlc, as keepalived has it");
+    if directives.scheduler.is_none() {
+        notes.remark(node.position, "no lvs_sched: wlc, keepalived's default");
     }
-    let method = of.method.map_or(
-        Said::implied(Method::plain(Forward::Nat)),
-        |(method, place)| Said::at(method, place),
+    let method = directives.method.map_or(
+        Sourced::implied(Method::plain(Forward::Nat)),
+        |(method, position)| Sourced::at(method, position),
     );
-    let scheduler = match &of.scheduler {
-        Some((name, place)) => Said::at(name.clone(), *place),
-        None => Said::implied("wlc".to_owned()),
+    let scheduler = match &directives.scheduler {
+        Some((name, position)) => Sourced::at(name.clone(), *position),
+        None => Sourced::implied("wlc".to_owned()),
     };
     (method, scheduler)
 }
 
-/// Where the client's port stays, a real server has no other.
-fn same_port(reals: &mut [Real], of: &Directives, port: u16, notes: &mut Notes) {
+/// If the client's port is kept, a real server cannot have another one.
+fn same_port(reals: &mut [Real], directives: &Directives, port: u16, notes: &mut Notes) {
     for real in reals {
-        let method = real.method.or(of.method);
+        let method = real.method.or(directives.method);
         let nat = method.is_none_or(|(method, _)| method.forward == Forward::Nat);
         if nat && real.port == 0 {
             real.port = port;
         } else if !nat && real.port != port {
             if real.port != 0 {
                 let why = format!(
-                    "port {} became {port}, the service's, as keepalived has it",
+                    "port {} became {port}, the service's, as in keepalived",
                     real.port
                 );
                 notes.remark(real.from, why);
@@ -126,32 +127,40 @@ fn same_port(reals: &mut [Real], of: &Directives, port: u16, notes: &mut Notes) 
     }
 }
 
-fn persistence(of: &Directives, ipv6: bool, node: &Node, notes: &mut Notes) -> Option<Persistent> {
-    let mask = of.granularity.as_ref().and_then(|(word, place)| {
-        let bits = match ipv6 {
-            true => field::within(word, 1, 128).and_then(|bits| u8::try_from(bits).ok()),
-            false => mask_length(word),
-        };
-        if bits.is_none() {
-            notes.say(
-                *place,
-                format!("not carried over: {word} is no mask of the service's family"),
-            );
-        }
-        bits.map(|bits| (bits, *place))
-    });
+fn persistence(
+    directives: &Directives,
+    ipv6: bool,
+    node: &Node,
+    notes: &mut Notes,
+) -> Option<Persistent> {
+    let mask = directives
+        .granularity
+        .as_ref()
+        .and_then(|(word, position)| {
+            let bits = match ipv6 {
+                true => field::within(word, 1, 128).and_then(|bits| u8::try_from(bits).ok()),
+                false => mask_length(word),
+            };
+            if bits.is_none() {
+                notes.add(
+                    *position,
+                    format!("not imported: {word} is not a mask of the service's family"),
+                );
+            }
+            bits.map(|bits| (bits, *position))
+        });
     let any_port = node.word(1) != Some("group") && node.word(1) != Some("fwmark") && {
         let port = node.word(2).unwrap_or("0");
         port.bytes().all(|byte| byte == b'0')
     };
-    if any_port && of.persistent.is_none() && mask.is_none() {
+    if any_port && directives.persistent.is_none() && mask.is_none() {
         notes.remark(
-            node.place,
-            "without a port it is persistent for 6 minutes, as keepalived has it",
+            node.position,
+            "a service without a port is persistent for 6 minutes, as in keepalived",
         );
     }
-    let implied = (mask.is_some() || any_port).then_some((PERSISTENT_S, node.place));
-    let (seconds, from) = of.persistent.or(implied)?;
+    let implied = (mask.is_some() || any_port).then_some((PERSISTENT_S, node.position));
+    let (seconds, from) = directives.persistent.or(implied)?;
     Some(Persistent {
         from,
         seconds,
@@ -160,29 +169,29 @@ fn persistence(of: &Directives, ipv6: bool, node: &Node, notes: &mut Notes) -> O
     })
 }
 
-fn judge_quorum(of: &mut Directives, reals: &[Real], notes: &mut Notes) {
+fn limit_quorum(directives: &mut Directives, reals: &[Real], notes: &mut Notes) {
     let sum: u64 = reals.iter().map(|real| real.weight.value).sum();
-    if let Some((quorum, place)) = &mut of.quorum
+    if let Some((quorum, position)) = &mut directives.quorum
         && *quorum > sum
     {
         notes.remark(
-            *place,
-            format!("the quorum became {sum}, the sum of all weights, as keepalived has it"),
+            *position,
+            format!("the quorum became {sum}, the sum of all weights, as in keepalived"),
         );
         *quorum = sum;
     }
-    let quorum = of.quorum.map_or(1, |(quorum, _)| quorum);
-    if let Some((hysteresis, place)) = &mut of.hysteresis
+    let quorum = directives.quorum.map_or(1, |(quorum, _)| quorum);
+    if let Some((hysteresis, position)) = &mut directives.hysteresis
         && *hysteresis >= quorum
     {
-        let most = quorum.saturating_sub(1);
+        let max = quorum.saturating_sub(1);
         if *hysteresis > 0 {
             notes.remark(
-                *place,
-                format!("the hysteresis became {most}, as keepalived has it"),
+                *position,
+                format!("the hysteresis became {max}, as in keepalived"),
             );
         }
-        *hysteresis = most;
+        *hysteresis = max;
     }
 }
 
@@ -195,19 +204,19 @@ fn sorry_server(
     let sorry = sorry?;
     let method = sorry.method.map_or(*service, |(method, _)| method);
     if method.forward != Forward::Tunnel && sorry.address.is_ipv6() != ipv6 {
-        notes.say(
-            sorry.place,
-            "not carried over: it is not of the service's family",
+        notes.add(
+            sorry.position,
+            "not imported: its address is not of the service's family",
         );
         return None;
     }
     Some(Real {
-        from: sorry.place,
+        from: sorry.position,
         address: sorry.address,
         port: sorry.port,
-        weight: Said::implied(1),
-        most: None,
-        least: None,
+        weight: Sourced::implied(1),
+        max_connections: None,
+        min_connections: None,
         method: sorry.method,
         probes: Vec::new(),
     })

@@ -1,16 +1,16 @@
-//! `vrrp_instance` and `vrrp_sync_group`, kept as `[vrrp.NAME]` for the time when Weir acts on them.
+//! `vrrp_instance` and `vrrp_sync_group`, kept as `[vrrp.NAME]` until Weir supports them.
 
 use super::Globals;
 use super::field;
-use super::track::{self, weighed};
+use super::track::{self, weight_entries};
 use super::tree::{Node, command};
 use crate::document::{Entry, Item, Table};
 use crate::layer4::Writer;
 use crate::note::Notes;
 use crate::time;
 
-/// Keywords without a key.
-const ELSEWHERE: &[&str] = &[
+/// Keywords without an equivalent key.
+const UNSUPPORTED: &[&str] = &[
     "use_vmac",
     "use_vmac_addr",
     "vmac_xmit_base",
@@ -59,24 +59,29 @@ const ELSEWHERE: &[&str] = &[
 /// `vrrp_sync_group`: its members fail over together.
 pub(super) fn sync_group(globals: &mut Globals, node: &Node, notes: &mut Notes) {
     let Some(name) = node.word(1) else {
-        return field::refuse(notes, node, "the name of the group");
+        return field::reject(notes, node, "the name of the group");
     };
     for inner in node.inner() {
         match inner.keyword() {
             "group" => {
-                let words = inner.words.iter().skip(1).map(|word| (word, inner.place));
+                let words = inner
+                    .words
+                    .iter()
+                    .skip(1)
+                    .map(|word| (word, inner.position));
                 let lines = inner.inner().iter();
-                let lines = lines.flat_map(|line| line.words.iter().map(|word| (word, line.place)));
-                for (member, place) in words.chain(lines) {
+                let lines =
+                    lines.flat_map(|line| line.words.iter().map(|word| (word, line.position)));
+                for (member, position) in words.chain(lines) {
                     globals
                         .sync
-                        .insert(member.clone(), (name.to_owned(), place));
+                        .insert(member.clone(), (name.to_owned(), position));
                 }
             }
-            "smtp_alert" => inner.refuse(notes, "Weir sends no mail"),
-            _ => inner.refuse(
+            "smtp_alert" => inner.reject(notes, "Weir sends no mail"),
+            _ => inner.reject(
                 notes,
-                "[vrrp.NAME] keeps the name of the group alone; say it in its instances",
+                "[vrrp.NAME] has only the group's name; set this in its instances",
             ),
         }
     }
@@ -84,30 +89,30 @@ pub(super) fn sync_group(globals: &mut Globals, node: &Node, notes: &mut Notes) 
 
 pub(super) fn write(writer: &mut Writer, globals: &Globals, node: &Node, notes: &mut Notes) {
     let Some(name) = node.word(1) else {
-        return field::refuse(notes, node, "the name of the instance");
+        return field::reject(notes, node, "the name of the instance");
     };
     let unique = writer.names.take(name);
-    let mut table = Table::new(&["vrrp", &unique], node.place);
+    let mut table = Table::new(&["vrrp", &unique], node.position);
     let mut track: Vec<Item> = Vec::new();
     for inner in node.inner() {
         directive(&mut table, &mut track, globals, inner, notes);
     }
     if !table.entries.iter().any(|entry| entry.key == "version")
-        && let Some((version, place)) = globals.vrrp_version
+        && let Some((version, position)) = globals.vrrp_version
     {
-        table.push(Entry::new("version", version, place));
+        table.push(Entry::new("version", version, position));
     }
-    if let Some((group, place)) = globals.sync.get(name) {
-        table.push(Entry::new("group", group.as_str(), *place));
+    if let Some((group, position)) = globals.sync.get(name) {
+        table.push(Entry::new("group", group.as_str(), *position));
     }
     if !track.is_empty() {
         table.push(Entry::implied("track", track));
     }
     table.covers = node.lines();
     writer.document.push(table);
-    notes.say(
-        node.place,
-        "kept for later: Weir does not act on [vrrp] yet; let keepalived go on with it",
+    notes.add(
+        node.position,
+        "kept for later: Weir does not use [vrrp] yet; keep keepalived running for it",
     );
 }
 
@@ -121,39 +126,42 @@ fn directive(
     let mut put = |entry: Option<Entry>| entry.into_iter().for_each(|it| table.replace(it));
     match node.keyword() {
         "interface" if node.word(1) == Some("lo") => {
-            node.refuse(notes, "keepalived takes no loopback interface");
+            node.reject(notes, "keepalived rejects a loopback interface");
         }
         "interface" => {
             let word = field::word(notes, node, "an interface");
-            put(word.map(|(word, place)| Entry::new("interface", word, place)));
+            put(word.map(|(word, position)| Entry::new("interface", word, position)));
         }
         "virtual_router_id" => {
             let id = field::number(notes, node, 1, 255);
-            put(id.map(|(id, place)| Entry::new("virtual_router_id", id, place)));
+            put(id.map(|(id, position)| Entry::new("virtual_router_id", id, position)));
         }
         "priority" => {
             let priority = field::number(notes, node, 1, 255);
-            put(priority.map(|(priority, place)| Entry::new("priority", priority, place)));
+            put(priority.map(|(priority, position)| Entry::new("priority", priority, position)));
         }
         "version" => {
             let version = field::number(notes, node, 2, 3);
-            put(version.map(|(version, place)| Entry::new("version", version, place)));
+            put(version.map(|(version, position)| Entry::new("version", version, position)));
         }
         "advert_int" => {
             let time = field::timer(notes, node, false);
-            put(time
-                .map(|(millis, place)| Entry::new("advert_interval", time::show(millis), place)));
+            put(time.map(|(millis, position)| {
+                Entry::new("advert_interval", time::format_millis(millis), position)
+            }));
         }
         "preempt_delay" => {
             let time = field::timer(notes, node, true);
-            put(time.map(|(millis, place)| Entry::new("preempt_delay", time::show(millis), place)));
+            put(time.map(|(millis, position)| {
+                Entry::new("preempt_delay", time::format_millis(millis), position)
+            }));
         }
-        _ => further(table, track, globals, node, notes),
+        _ => other_directive(table, track, globals, node, notes),
     }
 }
 
-/// Flags, lists, programs, and what has no place.
-fn further(
+/// Flags, lists, programs and unsupported keywords.
+fn other_directive(
     table: &mut Table,
     track: &mut Vec<Item>,
     globals: &Globals,
@@ -163,7 +171,7 @@ fn further(
     let mut put = |entry: Option<Entry>| entry.into_iter().for_each(|it| table.replace(it));
     match node.keyword() {
         keyword @ ("preempt" | "nopreempt" | "accept" | "no_accept") => {
-            field::no_more(notes, node, 0);
+            field::note_extra(notes, node, 0);
             let key = if keyword.ends_with("preempt") {
                 "preempt"
             } else {
@@ -172,12 +180,12 @@ fn further(
             put(Some(Entry::new(
                 key,
                 !keyword.starts_with("no"),
-                node.place,
+                node.position,
             )));
         }
         "mcast_src_ip" | "unicast_src_ip" => {
             let source = field::address(notes, node);
-            put(source.map(|(source, place)| Entry::new("source", source.to_string(), place)));
+            put(source.map(|(source, position)| Entry::new("source", source.to_string(), position)));
         }
         "unicast_peer" => put(peers(node, notes)),
         "virtual_ipaddress" => put(addresses("addresses", node, notes)),
@@ -189,28 +197,28 @@ fn further(
         }
         "state" => match node.word(1) {
             Some("MASTER" | "BACKUP") => {
-                notes.say(
-                    node.place,
-                    "not carried over: a hint for the start; the priorities decide",
+                notes.add(
+                    node.position,
+                    "not imported: it is only the initial state; the priorities decide",
                 );
             }
-            _ => field::refuse(notes, node, "MASTER or BACKUP"),
+            _ => field::reject(notes, node, "MASTER or BACKUP"),
         },
         "authentication" | "auth_hmac" => {
-            node.refuse(
+            node.reject(
                 notes,
-                "VRRPv3 has no authentication, and that of version 2 keeps nobody out",
+                "VRRPv3 has no authentication, and that of version 2 protects nothing",
             );
         }
-        "smtp_alert" => node.refuse(notes, "Weir sends no mail"),
-        keyword if ELSEWHERE.contains(&keyword) => {
-            node.refuse(notes, "[vrrp.NAME] has no such key")
+        "smtp_alert" => node.reject(notes, "Weir sends no mail"),
+        keyword if UNSUPPORTED.contains(&keyword) => {
+            node.reject(notes, "[vrrp.NAME] has no such key")
         }
-        _ => node.refuse(notes, "keepalived knows no such keyword in vrrp_instance"),
+        _ => node.reject(notes, "keepalived has no such keyword in vrrp_instance"),
     }
 }
 
-/// A program that is called, under the key that is called like the keyword.
+/// A notification program, under the key of the same name as the keyword.
 fn program(node: &Node, notes: &mut Notes) -> Option<Entry> {
     let key = match node.keyword() {
         "notify" => "notify",
@@ -221,27 +229,27 @@ fn program(node: &Node, notes: &mut Notes) -> Option<Entry> {
     };
     let words = command(&node.rest).filter(|words| !words.is_empty());
     if words.is_none() {
-        field::refuse(notes, node, "a program");
+        field::reject(notes, node, "a program");
     }
-    Some(Entry::new(key, words?, node.place))
+    Some(Entry::new(key, words?, node.position))
 }
 
-/// One address a line, or one line of a block.
+/// One address per line of a block.
 fn peers(node: &Node, notes: &mut Notes) -> Option<Entry> {
     let mut peers = Vec::new();
     for line in node.inner() {
         match line.keyword().parse::<std::net::IpAddr>() {
             Ok(address) => {
-                peers.push(Item::new(address.to_string(), Some(line.place)));
-                field::no_more(notes, line, 0);
+                peers.push(Item::new(address.to_string(), Some(line.position)));
+                field::note_extra(notes, line, 0);
             }
-            Err(_) => line.refuse(notes, "this is no address"),
+            Err(_) => line.reject(notes, "not an address"),
         }
     }
-    (!peers.is_empty()).then(|| Entry::new("unicast_peers", peers, node.place))
+    (!peers.is_empty()).then(|| Entry::new("unicast_peers", peers, node.position))
 }
 
-/// `IP[/M] dev IF label L …`, each as it is written.
+/// `IP[/M] dev IF label L …`: the address of each line.
 fn addresses(key: &'static str, node: &Node, notes: &mut Notes) -> Option<Entry> {
     let mut addresses = Vec::new();
     for line in node.inner() {
@@ -250,7 +258,7 @@ fn addresses(key: &'static str, node: &Node, notes: &mut Notes) -> Option<Entry>
             .split_once('/')
             .unwrap_or((line.keyword(), ""));
         let Ok(parsed) = address.parse::<std::net::IpAddr>() else {
-            line.refuse(notes, "this is no address");
+            line.reject(notes, "not an address");
             continue;
         };
         let bits = if parsed.is_ipv4() { 32 } else { 128 };
@@ -260,47 +268,46 @@ fn addresses(key: &'static str, node: &Node, notes: &mut Notes) -> Option<Entry>
             field::within(length, 0, bits)
         };
         if length.is_none() {
-            let why = format!("the prefix length became {bits}, as keepalived has it");
-            notes.remark(line.place, why);
+            let why = format!("the prefix length became {bits}, as in keepalived");
+            notes.remark(line.position, why);
         }
         let text = format!("{parsed}/{}", length.unwrap_or(bits));
-        addresses.push(Item::new(text, Some(line.place)));
+        addresses.push(Item::new(text, Some(line.position)));
         if line.words.len() > 1 {
-            let why =
-                "not carried over behind the address: Weir adds it to the instance's interface";
-            notes.say(line.place, why);
+            let why = "not imported after the address: Weir adds it to the instance's interface";
+            notes.add(line.position, why);
         }
     }
-    (!addresses.is_empty()).then(|| Entry::new(key, addresses, node.place))
+    (!addresses.is_empty()).then(|| Entry::new(key, addresses, node.position))
 }
 
 fn interfaces(track: &mut Vec<Item>, node: &Node, notes: &mut Notes) {
     for line in node.inner() {
-        let mut entries = vec![Entry::new("interface", line.keyword(), line.place).essential()];
+        let mut entries = vec![Entry::new("interface", line.keyword(), line.position).essential()];
         if line.word(1) == Some("weight") {
-            entries.extend(weighed(track::weight(line, 2, notes)));
+            entries.extend(weight_entries(track::weight(line, 2, notes)));
         } else {
-            field::no_more(notes, line, 0);
+            field::note_extra(notes, line, 0);
         }
-        track.push(Item::new(entries, Some(line.place)));
+        track.push(Item::new(entries, Some(line.position)));
     }
 }
 
 fn tracked(track: &mut Vec<Item>, globals: &Globals, node: &Node, notes: &mut Notes) {
     for line in node.inner() {
-        let Some(known) = globals.tracked.get(line.keyword()) else {
-            line.refuse(notes, "nothing of that name is defined");
+        let Some(object) = globals.tracked.get(line.keyword()) else {
+            line.reject(notes, "nothing of that name is defined");
             continue;
         };
         let weight = match line.word(1) {
             Some("weight") => track::weight(line, 2, notes),
             _ => {
-                field::no_more(notes, line, 0);
-                known.weight
+                field::note_extra(notes, line, 0);
+                object.weight
             }
         };
-        let mut entries = known.entries.clone();
-        entries.extend(weighed(weight));
-        track.push(Item::new(entries, Some(known.place)));
+        let mut entries = object.entries.clone();
+        entries.extend(weight_entries(weight));
+        track.push(Item::new(entries, Some(object.position)));
     }
 }

@@ -1,35 +1,35 @@
-//! Global lines: what holds for every virtual service that says nothing else.
+//! Global lines: defaults for every virtual service.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
 
 use super::real::{Fallback, fallback};
 use super::{Refusal, digits, directive, fatal, quoted, yes_no};
-use crate::World;
+use crate::Environment;
 use crate::inert;
-use crate::note::{Notes, Place};
+use crate::note::{Notes, Position};
 
-/// A number and the line that says it.
-pub(super) type Number = Option<(u64, Place)>;
+/// A number and its line.
+pub(super) type Number = Option<(u64, Position)>;
 
-/// What the global lines say.
+/// Values of the global lines.
 #[derive(Debug, Default)]
 pub(super) struct Globals {
     pub(super) check_timeout: Number,
     pub(super) negotiate_timeout: Number,
     pub(super) check_interval: Number,
     pub(super) failure_count: Number,
-    pub(super) quiescent: Option<(bool, Place)>,
-    /// Each virtual service has a process, and an interval, of its own.
+    pub(super) quiescent: Option<(bool, Position)>,
+    /// With `fork`, each virtual service has its own process and interval.
     pub(super) fork: bool,
     pub(super) fallback: Option<Fallback>,
     pub(super) fallback6: Option<Fallback>,
-    /// Lines that a check has something of.
-    pub(super) used: RefCell<HashSet<Place>>,
+    /// Lines that a check uses.
+    pub(super) used: RefCell<HashSet<Position>>,
 }
 
-/// Directives that both kinds of lines know and weir.toml does not.
-pub(super) const ELSEWHERE: &[(&str, &str)] = &[
+/// Directives of both global and virtual sections that weir.toml has no equivalent for.
+pub(super) const UNSUPPORTED: &[(&str, &str)] = &[
     ("emailalert", MAIL),
     ("emailalertfreq", MAIL),
     ("emailalertstatus", MAIL),
@@ -37,62 +37,62 @@ pub(super) const ELSEWHERE: &[(&str, &str)] = &[
     ("smtp", MAIL),
     (
         "fallbackcommand",
-        "`notify` of a pool calls a program on every change of a server",
+        "`notify` of a pool runs a program on each change of a server",
     ),
     (
         "cleanstop",
-        "services stay in the kernel when the daemon ends, until `weir clean`",
+        "services stay in the kernel when the daemon stops, until `weir clean`",
     ),
     (
         "monitorfile",
         "`weir status` shows states and their reasons",
     ),
-    ("autoreload", "`weir reload` reads the file again"),
+    ("autoreload", "`weir reload` rereads the file"),
     (
         "callback",
-        "`notify` of a pool calls a program on every change of a server",
+        "`notify` of a pool runs a program on each change of a server",
     ),
-    ("logfile", "Weir logs to standard error; the unit keeps it"),
+    (
+        "logfile",
+        "Weir logs to standard error; the systemd unit stores the log",
+    ),
     (
         "execute",
-        "it starts another ldirectord: import that file too, and put the two together",
+        "it starts another ldirectord: import that file too, and merge the results",
     ),
-    ("fork", "probes of Weir never wait for each other"),
+    ("fork", "probes of Weir always run in parallel"),
     ("supervised", "`weir run` stays in the foreground"),
     (
         "readdquiescent",
-        "a server that comes back gets its weight; `slow_start` lets it grow",
+        "a server that recovers gets its weight back; `slow_start` raises it gradually",
     ),
     (
         "maintenancedir",
-        "`weir server POOL/ADDRESS maint` takes a server out, and keeps it out",
+        "`weir server POOL/ADDRESS maint` takes a server out of service",
     ),
-    (
-        "checkcount",
-        "ldirectord itself has dropped it for failurecount",
-    ),
-    ("load", "ldirectord reads it and does nothing with it"),
-    ("comment", "a remark"),
-    ("servicename", "a remark"),
-    ("secret", "there is no RADIUS check, which it would be for"),
-    ("passwd", "checks of Weir log in nowhere"),
-    ("database", "checks of Weir log in nowhere"),
+    ("checkcount", "ldirectord replaced it by failurecount"),
+    ("load", "ldirectord parses it and ignores it"),
+    ("comment", "it is only a comment"),
+    ("servicename", "it is only a comment"),
+    ("secret", "it is for RADIUS checks, and Weir has none"),
+    ("passwd", "checks of Weir do not log in"),
+    ("database", "checks of Weir do not log in"),
 ];
 
-const MAIL: &str = "Weir sends no mail; `notify` of a pool calls a program";
+const MAIL: &str = "Weir sends no mail; `notify` of a pool runs a program";
 
-/// Says of a line that it has no place.
-pub(super) fn elsewhere(notes: &mut Notes, name: &str, place: Place) -> bool {
-    let known = ELSEWHERE.iter().find(|(known, _)| *known == name);
-    if let Some((_, why)) = known {
-        notes.weigh(place, inert::ldirectord(name));
-        notes.say(place, format!("not carried over: {why}"));
+/// Adds a note for an unsupported line.
+pub(super) fn note_unsupported(notes: &mut Notes, name: &str, position: Position) -> bool {
+    let entry = UNSUPPORTED.iter().find(|(keyword, _)| *keyword == name);
+    if let Some((_, why)) = entry {
+        notes.record_effect(position, inert::ldirectord(name));
+        notes.add(position, format!("not imported: {why}"));
     }
-    known.is_some()
+    entry.is_some()
 }
 
 impl Globals {
-    /// Says of lines about checks that no check has anything of them.
+    /// Adds a note for lines about checks that no check uses.
     pub(super) fn unused(&self, notes: &mut Notes) {
         let numbers = [
             self.check_timeout,
@@ -100,31 +100,37 @@ impl Globals {
             self.check_interval,
             self.failure_count,
         ];
-        let numbers = numbers.into_iter().flatten().map(|(_, place)| place);
-        let quiescent = self.quiescent.map(|(_, place)| place);
+        let numbers = numbers.into_iter().flatten().map(|(_, position)| position);
+        let quiescent = self.quiescent.map(|(_, position)| position);
         let fallbacks = [&self.fallback, &self.fallback6];
-        let fallbacks = fallbacks.into_iter().flatten().map(|of| of.place);
-        for place in numbers.chain(quiescent).chain(fallbacks) {
-            if !self.used.borrow().contains(&place) && !notes.speaks_of(place) {
-                notes.remark(
-                    place,
-                    "not carried over: no virtual service has it from here",
-                );
+        let fallbacks = fallbacks
+            .into_iter()
+            .flatten()
+            .map(|fallback| fallback.position);
+        for position in numbers.chain(quiescent).chain(fallbacks) {
+            if !self.used.borrow().contains(&position) && !notes.has_note(position) {
+                notes.remark(position, "not imported: no virtual service uses it");
             }
         }
     }
 
-    pub(super) fn line(&mut self, line: &str, place: Place, world: &dyn World, notes: &mut Notes) {
+    pub(super) fn line(
+        &mut self,
+        line: &str,
+        position: Position,
+        environment: &dyn Environment,
+        notes: &mut Notes,
+    ) {
         if line.trim().is_empty() || line.trim_start().starts_with('#') {
             return;
         }
         let refusal = match directive(line) {
-            _ if line.starts_with("supervised") => supervised(line, place, notes),
-            Some((name, value)) => self.directive(name, value, place, world, notes),
+            _ if line.starts_with("supervised") => supervised(line, position, notes),
+            Some((name, value)) => self.directive(name, value, position, environment, notes),
             None => unknown(line),
         };
         if let Some(why) = refusal {
-            fatal(notes, place, &why);
+            fatal(notes, position, &why);
         }
     }
 
@@ -132,8 +138,8 @@ impl Globals {
         &mut self,
         name: &str,
         value: &str,
-        place: Place,
-        world: &dyn World,
+        position: Position,
+        environment: &dyn Environment,
         notes: &mut Notes,
     ) -> Refusal {
         let number = digits(value).filter(|number| *number > 0);
@@ -146,39 +152,39 @@ impl Globals {
         };
         if let Some(target) = target {
             let Some(number) = number else {
-                return Some(format!("{name} wants a number above 0"));
+                return Some(format!("{name} requires a number above 0"));
             };
-            *target = Some((number, place));
+            *target = Some((number, position));
             return None;
         }
         match name {
             "connecttimeout" | "timeout" => {
                 return Some(
-                    "this directive gave way to checktimeout and negotiatetimeout".to_owned(),
+                    "checktimeout and negotiatetimeout replaced this directive".to_owned(),
                 );
             }
             "quiescent" | "fork" | "autoreload" | "cleanstop" | "readdquiescent" => {
                 let Some(yes) = yes_no(value) else {
-                    return Some(format!("{name} wants yes or no, and nothing behind it"));
+                    return Some(format!("{name} requires yes or no, and nothing after it"));
                 };
                 match name {
-                    "quiescent" => self.quiescent = Some((yes, place)),
+                    "quiescent" => self.quiescent = Some((yes, position)),
                     "fork" => self.fork = yes,
                     _ => {}
                 }
             }
-            "fallback" | "fallback6" => return self.fallback(name, value, place, world),
+            "fallback" | "fallback6" => return self.fallback(name, value, position, environment),
             "checkcount" if number.is_none() => {
-                return Some("checkcount wants a number above 0".to_owned());
+                return Some("checkcount requires a number above 0".to_owned());
             }
             "emailalertfreq" if digits(value).is_none() => {
-                return Some("emailalertfreq wants a number".to_owned());
+                return Some("emailalertfreq requires a number".to_owned());
             }
             "emailalertstatus" if !alert_status(value) => {
-                return Some("there is no such status to mail about".to_owned());
+                return Some("unknown alert status".to_owned());
             }
             "callback" | "logfile" if quoted(value).is_none() => {
-                return Some(format!("{name} wants its value in quotes"));
+                return Some(format!("{name} requires a value in quotes"));
             }
             "emailalert" | "emailalertfrom" | "fallbackcommand" | "maintenancedir" | "smtp"
                 if value.is_empty() =>
@@ -191,15 +197,21 @@ impl Globals {
             }
             _ => {}
         }
-        if name == "quiescent" || elsewhere(notes, name, place) {
+        if name == "quiescent" || note_unsupported(notes, name, position) {
             return None;
         }
         unknown(name)
     }
 
-    fn fallback(&mut self, name: &str, value: &str, place: Place, world: &dyn World) -> Refusal {
+    fn fallback(
+        &mut self,
+        name: &str,
+        value: &str,
+        position: Position,
+        environment: &dyn Environment,
+    ) -> Refusal {
         let ipv6 = name == "fallback6";
-        match fallback(value, ipv6, 0, place, world) {
+        match fallback(value, ipv6, 0, position, environment) {
             Ok(found) if ipv6 => self.fallback6 = Some(found),
             Ok(found) => self.fallback = Some(found),
             Err(why) => return Some(why),
@@ -208,24 +220,24 @@ impl Globals {
     }
 }
 
-fn supervised(line: &str, place: Place, notes: &mut Notes) -> Refusal {
-    elsewhere(notes, "supervised", place);
+fn supervised(line: &str, position: Position, notes: &mut Notes) -> Refusal {
+    note_unsupported(notes, "supervised", position);
     let rest = line["supervised".len()..].trim_end_matches('\r');
     let valid = match super::value(rest) {
         Some(value) => yes_no(value).is_some(),
         None => rest.trim().is_empty(),
     };
-    (!valid).then(|| "supervised wants yes or no, and nothing behind it".to_owned())
+    (!valid).then(|| "supervised requires yes or no, and nothing after it".to_owned())
 }
 
 pub(super) fn unknown(line: &str) -> Refusal {
-    Some(format!("it knows no command {}", line.trim()))
+    Some(format!("unknown command {}", line.trim()))
 }
 
-/// `all`, `none`, or some of the daemon's states.
+/// `all`, `none`, or daemon states.
 pub(super) fn alert_status(value: &str) -> bool {
     let words: Vec<&str> = value.split(',').map(str::trim).collect();
-    let known = [
+    let states = [
         "all",
         "none",
         "starting",
@@ -236,5 +248,5 @@ pub(super) fn alert_status(value: &str) -> bool {
     let none = words.contains(&"none");
     words
         .iter()
-        .all(|word| known.contains(word) && (!none || *word == "none"))
+        .all(|word| states.contains(word) && (!none || *word == "none"))
 }

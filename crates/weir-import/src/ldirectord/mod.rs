@@ -1,6 +1,7 @@
-//! ldirectord.cf, with its own two kinds of lines: global ones at the margin, and those of a virtual service, indented.
+//! ldirectord.cf: global lines at the margin, and indented lines of a virtual service.
 //!
-//! ldirectord dies of the first mistake. The importer says which line that is and goes on, so that one run shows all.
+//! ldirectord exits at the first mistake. The importer adds a note for that line and continues, so that one run
+//! reports all of them.
 
 mod check;
 mod global;
@@ -8,38 +9,38 @@ mod real;
 mod service;
 
 use crate::layer4::Writer;
-use crate::note::{Notes, Place};
-use crate::settle::settle;
-use crate::{Imported, World};
+use crate::note::{Notes, Position};
+use crate::validate::validate;
+use crate::{Environment, Imported};
 
 use global::Globals;
 use service::Section;
 
-/// What ldirectord would say; `None` = it takes the line.
+/// ldirectord's error; `None` = it accepts the line.
 type Refusal = Option<String>;
 
-/// Says what ldirectord dies of.
-fn fatal(notes: &mut Notes, place: Place, why: &str) {
-    notes.say(
-        place,
-        format!("not carried over: ldirectord refuses the file here: {why}"),
+/// Adds a note for an error at which ldirectord exits.
+fn fatal(notes: &mut Notes, position: Position, why: &str) {
+    notes.add(
+        position,
+        format!("not imported: ldirectord rejects the file here: {why}"),
     );
 }
 
-/// Reads ldirectord.cf.
-pub fn ldirectord(name: &str, text: &str, world: &dyn World) -> Imported {
+/// Imports ldirectord.cf.
+pub fn ldirectord(name: &str, text: &str, environment: &dyn Environment) -> Imported {
     let mut notes = Notes::default();
     let file = notes.file(name, text);
     let mut globals = Globals::default();
     let mut sections = Vec::new();
     let mut lines = text.split('\n').enumerate().peekable();
     while let Some((at, line)) = lines.next() {
-        let place = Place::new(file, at + 1);
+        let position = Position::new(file, at + 1);
         let Some(header) = virtual_header(line) else {
-            globals.line(line, place, world, &mut notes);
+            globals.line(line, position, environment, &mut notes);
             continue;
         };
-        let mut section = Section::open(header, place, &mut notes);
+        let mut section = Section::open(header, position, &mut notes);
         while let Some((at, line)) = lines.peek() {
             if line.trim_start().starts_with('#') {
                 lines.next();
@@ -50,11 +51,11 @@ pub fn ldirectord(name: &str, text: &str, world: &dyn World) -> Imported {
                 break;
             };
             if let Some(section) = &mut section {
-                section.line(directive, Place::new(file, at + 1), &mut notes);
+                section.line(directive, Position::new(file, at + 1), &mut notes);
             } else {
-                notes.say(
-                    Place::new(file, at + 1),
-                    "not carried over, with its virtual service",
+                notes.add(
+                    Position::new(file, at + 1),
+                    "not imported, like its virtual service",
                 );
             }
             lines.next();
@@ -64,13 +65,13 @@ pub fn ldirectord(name: &str, text: &str, world: &dyn World) -> Imported {
     let mut writer = Writer::default();
     let mut seen = std::collections::HashSet::new();
     for section in sections {
-        section.write(&mut writer, &globals, &mut seen, world, &mut notes);
+        section.write(&mut writer, &globals, &mut seen, environment, &mut notes);
     }
     globals.unused(&mut notes);
-    settle(writer.document, notes)
+    validate(writer.document, notes)
 }
 
-/// `virtual=…` or `virtual6=…` at the margin: whether it is IPv6, and what it names.
+/// Parses `virtual=…` or `virtual6=…` at the margin: whether it is IPv6, and its value.
 fn virtual_header(line: &str) -> Option<(bool, &str)> {
     let rest = line.strip_prefix("virtual")?;
     let (ipv6, rest) = match rest.strip_prefix('6') {
@@ -80,18 +81,18 @@ fn virtual_header(line: &str) -> Option<(bool, &str)> {
     Some((ipv6, value(rest)?))
 }
 
-/// What stands behind `=`.
+/// Returns the text after `=`.
 fn value(rest: &str) -> Option<&str> {
     Some(rest.trim_start().strip_prefix('=')?.trim_start())
 }
 
-/// A line of a section: four blanks and at least one character more.
+/// A line of a section: four blanks and at least one more character.
 fn indented(line: &str) -> Option<&str> {
     let rest = line.strip_prefix("    ")?;
     let word = rest.trim_start_matches(' ');
     match (rest.is_empty(), word.is_empty()) {
         (true, _) => None,
-        // A line of blanks alone is a command that nobody knows.
+        // ldirectord rejects a line of blanks as an unknown command.
         (false, true) => Some(rest),
         (false, false) => Some(word),
     }
@@ -106,7 +107,7 @@ fn directive(line: &str) -> Option<(&str, &str)> {
     Some((name, value(rest)?))
 }
 
-/// The first digits of a text, as ldirectord finds numbers.
+/// The first digits of a text: how ldirectord parses numbers.
 fn digits(text: &str) -> Option<u64> {
     let start = text.find(|c: char| c.is_ascii_digit())?;
     let rest = &text[start..];
@@ -116,7 +117,7 @@ fn digits(text: &str) -> Option<u64> {
     rest[..end].parse().ok()
 }
 
-/// What stands between the first and the last double quote, if that is something.
+/// The text between the first and the last double quote, if not empty.
 fn quoted(text: &str) -> Option<&str> {
     let (inner, _) = text.strip_prefix('"')?.rsplit_once('"')?;
     Some(inner)
@@ -127,7 +128,7 @@ fn bare(text: &str) -> &str {
     quoted(text).unwrap_or(text)
 }
 
-/// `yes` or `no` and nothing else.
+/// `yes` or `no`, and nothing else.
 fn yes_no(text: &str) -> Option<bool> {
     match text {
         "yes" => Some(true),

@@ -4,20 +4,20 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use weir_model::Forward;
 
-use crate::World;
-use crate::note::Place;
+use crate::Environment;
+use crate::note::Position;
 
 /// `fallback=`.
 #[derive(Clone, Debug)]
 pub(super) struct Fallback {
-    pub(super) place: Place,
+    pub(super) position: Position,
     pub(super) address: IpAddr,
-    /// 0 = the virtual service's.
+    /// 0 = the port of the virtual service.
     pub(super) port: u16,
     pub(super) forward: Forward,
 }
 
-/// `real=`, over as many addresses as its range has.
+/// `real=`, with all addresses of its range.
 #[derive(Clone, Debug)]
 pub(super) struct RealLine {
     pub(super) addresses: Vec<IpAddr>,
@@ -26,12 +26,12 @@ pub(super) struct RealLine {
     pub(super) weight: u64,
     pub(super) request: Option<String>,
     pub(super) receive: Option<String>,
-    pub(super) least: u64,
-    pub(super) most: u64,
+    pub(super) min_connections: u64,
+    pub(super) max_connections: u64,
 }
 
-/// A range longer than this is a slip.
-const LONGEST_RANGE: u32 = 4096;
+/// Maximum length of a range.
+const MAX_RANGE: u32 = 4096;
 
 fn forward(word: &str) -> Result<Forward, String> {
     match word {
@@ -42,8 +42,12 @@ fn forward(word: &str) -> Result<Forward, String> {
     }
 }
 
-/// An address, in brackets if it is of IPv6, or a name.
-pub(super) fn address(host: &str, ipv6: bool, world: &dyn World) -> Result<IpAddr, String> {
+/// An address, in brackets for IPv6, or a host name.
+pub(super) fn address(
+    host: &str,
+    ipv6: bool,
+    environment: &dyn Environment,
+) -> Result<IpAddr, String> {
     let plain = host
         .strip_prefix('[')
         .and_then(|host| host.strip_suffix(']'));
@@ -51,33 +55,37 @@ pub(super) fn address(host: &str, ipv6: bool, world: &dyn World) -> Result<IpAdd
     match parsed {
         Some(address) if address.is_ipv6() == ipv6 => Ok(address),
         Some(_) => Err(format!("{host} is not of the service's family")),
-        None => world
+        None => environment
             .address(host, ipv6)
             .ok_or_else(|| format!("the name {host} cannot be resolved")),
     }
 }
 
-/// A port by number or name.
-pub(super) fn port(text: &str, protocol: &str, world: &dyn World) -> Result<u16, String> {
+/// A port number or name.
+pub(super) fn port(
+    text: &str,
+    protocol: &str,
+    environment: &dyn Environment,
+) -> Result<u16, String> {
     if text.bytes().all(|byte| byte.is_ascii_digit()) {
-        return text.parse().map_err(|_| format!("{text} is no port"));
+        return text.parse().map_err(|_| format!("invalid port {text}"));
     }
-    world
+    environment
         .port(text, protocol)
-        .ok_or_else(|| format!("{text} is the name of no port"))
+        .ok_or_else(|| format!("{text} is not the name of a port"))
 }
 
-/// `HOST[:PORT] [METHOD]`; without a port that of the service.
+/// `HOST[:PORT] [METHOD]`; the default port is the service's.
 pub(super) fn fallback(
     value: &str,
     ipv6: bool,
     of_service: u16,
-    place: Place,
-    world: &dyn World,
+    position: Position,
+    environment: &dyn Environment,
 ) -> Result<Fallback, String> {
     let words: Vec<&str> = value.split_whitespace().collect();
     let (host, method) = match words.as_slice() {
-        [] => return Err("it names no fallback server".to_owned()),
+        [] => return Err("the fallback server is missing".to_owned()),
         [host] => (*host, None),
         [.., host, method] => (*host, Some(*method)),
     };
@@ -92,10 +100,10 @@ pub(super) fn fallback(
         _ => (host, None),
     };
     Ok(Fallback {
-        place,
-        address: address(host, ipv6, world)?,
+        position,
+        address: address(host, ipv6, environment)?,
         port: match written {
-            Some(written) => port(written, "tcp", world)?,
+            Some(written) => port(written, "tcp", environment)?,
             None => of_service,
         },
         forward: method.map_or(Ok(Forward::Direct), forward)?,
@@ -103,8 +111,12 @@ pub(super) fn fallback(
 }
 
 /// `HOST[->HOST][:PORT] METHOD [WEIGHT] ["REQUEST","RECEIVE"] [l:N] [u:N]`.
-pub(super) fn real(value: &str, ipv6: bool, world: &dyn World) -> Result<RealLine, String> {
-    let wrong = || "the address is in a wrong format".to_owned();
+pub(super) fn real(
+    value: &str,
+    ipv6: bool,
+    environment: &dyn Environment,
+) -> Result<RealLine, String> {
+    let wrong = || "invalid address format".to_owned();
     let (target, flags) = value.split_once([' ', '\t']).ok_or_else(wrong)?;
     let (hosts, written) = match target.rsplit_once(':') {
         Some((hosts, port)) if !port.ends_with(']') => (hosts, Some(port)),
@@ -122,11 +134,11 @@ pub(super) fn real(value: &str, ipv6: bool, world: &dyn World) -> Result<RealLin
     if !valid(first) || last.is_some_and(|last| !valid(last)) {
         return Err(wrong());
     }
-    let first = address(first, ipv6, world)?;
-    let port = written.map_or(Ok(0), |written| port(written, "tcp", world))?;
+    let first = address(first, ipv6, environment)?;
+    let port = written.map_or(Ok(0), |written| port(written, "tcp", environment))?;
     let addresses = match last {
         None => vec![first],
-        Some(last) => range(first, address(last, ipv6, world)?)?,
+        Some(last) => range(first, address(last, ipv6, environment)?)?,
     };
     let mut real = RealLine {
         addresses,
@@ -135,8 +147,8 @@ pub(super) fn real(value: &str, ipv6: bool, world: &dyn World) -> Result<RealLin
         weight: 1,
         request: None,
         receive: None,
-        least: 0,
-        most: 0,
+        min_connections: 0,
+        max_connections: 0,
     };
     flags_of(&mut real, flags)?;
     Ok(real)
@@ -144,50 +156,50 @@ pub(super) fn real(value: &str, ipv6: bool, world: &dyn World) -> Result<RealLin
 
 fn range(first: IpAddr, last: IpAddr) -> Result<Vec<IpAddr>, String> {
     let (IpAddr::V4(first), IpAddr::V4(last)) = (first, last) else {
-        return Err("ranges of IPv6 are not supported".to_owned());
+        return Err("IPv6 ranges are not supported".to_owned());
     };
     let (from, to) = (first.to_bits(), last.to_bits());
     if from > to {
         return Err("the range ends before it begins".to_owned());
     }
-    if to - from >= LONGEST_RANGE {
-        return Err(format!("the range has more than {LONGEST_RANGE} addresses"));
+    if to - from >= MAX_RANGE {
+        return Err(format!("the range has more than {MAX_RANGE} addresses"));
     }
     Ok((from..=to)
         .map(|bits| IpAddr::V4(Ipv4Addr::from(bits)))
         .collect())
 }
 
-/// Each flag is looked for behind the one before, and what stands between is lost, as in ldirectord.
+/// Like ldirectord, searches each flag after the one before it and skips the text in between.
 fn flags_of(real: &mut RealLine, flags: &str) -> Result<(), String> {
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let flags = flags.trim_start_matches(|c| !is_word(c));
     let end = flags.find(|c| !is_word(c)).unwrap_or(flags.len());
     let (method, mut rest) = flags.split_at(end);
     real.forward = forward(method)?;
-    if let Some((weight, left)) = behind_blank(rest, "") {
-        (real.weight, rest) = (weight, left);
+    if let Some((weight, tail)) = after_blank(rest, "") {
+        (real.weight, rest) = (weight, tail);
     }
-    if let Some((request, receive, left)) = dialogue(rest) {
+    if let Some((request, receive, tail)) = dialogue(rest) {
         let slash = if request.starts_with('/') { "" } else { "/" };
         real.request = Some(format!("{slash}{request}"));
         real.receive = Some(receive.to_owned());
-        rest = left;
+        rest = tail;
     }
-    if let Some((least, left)) = behind_blank(rest, "l:") {
-        (real.least, rest) = (least, left);
+    if let Some((min, tail)) = after_blank(rest, "l:") {
+        (real.min_connections, rest) = (min, tail);
     }
-    if let Some((most, left)) = behind_blank(rest, "u:") {
-        (real.most, rest) = (most, left);
+    if let Some((max, tail)) = after_blank(rest, "u:") {
+        (real.max_connections, rest) = (max, tail);
     }
     match rest.trim() {
         "" => Ok(()),
-        rest => Err(format!("it cannot read {rest}")),
+        rest => Err(format!("unexpected {rest}")),
     }
 }
 
-/// The first number behind a blank and `mark`, and what follows it.
-fn behind_blank<'t>(text: &'t str, mark: &str) -> Option<(u64, &'t str)> {
+/// Returns the first number after a blank and `mark`, and the rest.
+fn after_blank<'t>(text: &'t str, mark: &str) -> Option<(u64, &'t str)> {
     let blanks = text.match_indices([' ', '\t']);
     for (at, _) in blanks {
         let Some(number) = text[at + 1..].strip_prefix(mark) else {
@@ -203,7 +215,7 @@ fn behind_blank<'t>(text: &'t str, mark: &str) -> Option<(u64, &'t str)> {
     None
 }
 
-/// `"request","receive"`, and what follows.
+/// `"request","receive"`, and the rest.
 fn dialogue(text: &str) -> Option<(&str, &str, &str)> {
     let (_, inner) = text.split_once('"')?;
     let (inner, rest) = inner.rsplit_once('"')?;
@@ -219,15 +231,20 @@ fn dialogue(text: &str) -> Option<(&str, &str, &str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Alone;
+    use crate::EmptyEnvironment;
 
     #[test]
-    fn a_line_may_have_every_flag() {
+    fn line_with_every_flag_is_parsed() {
         let line = "10.0.0.1->10.0.0.2:8080 masq 5 \"index\", \"Up\" l:3 u:9";
-        let read = real(line, false, &Alone).unwrap();
+        let read = real(line, false, &EmptyEnvironment).unwrap();
         assert_eq!(read.addresses.len(), 2);
         assert_eq!(
-            (read.port, read.weight, read.least, read.most),
+            (
+                read.port,
+                read.weight,
+                read.min_connections,
+                read.max_connections
+            ),
             (8080, 5, 3, 9)
         );
         assert_eq!(read.request.as_deref(), Some("/index"));
@@ -235,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ldirectord_refuses_is_refused() {
+    fn invalid_real_servers_are_rejected() {
         for wrong in [
             "10.0.0.1:80",
             "10.0.0.1:80 dr",
@@ -244,8 +261,8 @@ mod tests {
             "nowhere.example:80 gate",
             "10.0.0.1:80 gate much",
         ] {
-            assert!(real(wrong, false, &Alone).is_err(), "{wrong}");
+            assert!(real(wrong, false, &EmptyEnvironment).is_err(), "{wrong}");
         }
-        assert!(real("[fe80::1]:80 ipip 2", true, &Alone).is_ok());
+        assert!(real("[fe80::1]:80 ipip 2", true, &EmptyEnvironment).is_ok());
     }
 }

@@ -1,14 +1,14 @@
-//! `virtual=` and what is indented below it.
+//! `virtual=` and its indented lines.
 
 mod write;
 
 use super::check::CheckKind;
-use super::global::{Number, alert_status, elsewhere, unknown};
+use super::global::{Number, alert_status, note_unsupported, unknown};
 use super::{Refusal, bare, digits, directive, fatal, quoted, yes_no};
 use crate::layer4::is_scheduler;
-use crate::note::{Notes, Place};
+use crate::note::{Notes, Position};
 
-/// Services that ldirectord can talk to, and their ports; 0 = none.
+/// Services that ldirectord can check, and their ports; 0 = none.
 pub(super) const SERVICES: &[(&str, u16)] = &[
     ("dns", 53),
     ("ftp", 21),
@@ -33,34 +33,34 @@ pub(super) const SERVICES: &[(&str, u16)] = &[
     ("submission", 587),
 ];
 
-/// Who the service is, as it is written.
+/// The identity of the service, as written.
 #[derive(Clone, Debug)]
 enum Target {
     Mark(u64),
     Address(String, String),
 }
 
-/// A text and the line that says it.
-pub(super) type Text = Option<(String, Place)>;
+/// A text and its line.
+pub(super) type Text = Option<(String, Position)>;
 
-/// A virtual service while it is read.
+/// A virtual service during parsing.
 #[derive(Clone, Debug)]
 pub(super) struct Section {
-    pub(super) place: Place,
+    pub(super) position: Position,
     ipv6: bool,
     target: Target,
-    protocol: Option<(bool, Place)>,
+    protocol: Option<(bool, Position)>,
     scheduler: Text,
-    flags: Vec<(String, Place)>,
+    flags: Vec<(String, Position)>,
     persistent: Number,
     netmask: Text,
-    ops: Option<Place>,
+    ops: Option<Position>,
     fallback: Text,
-    reals: Vec<(String, Place)>,
-    /// Every line.
-    lines: Vec<Place>,
-    quiescent: Option<(bool, Place)>,
-    pub(super) kind: (CheckKind, Place),
+    reals: Vec<(String, Position)>,
+    /// All lines.
+    lines: Vec<Position>,
+    quiescent: Option<(bool, Position)>,
+    pub(super) kind: (CheckKind, Position),
     pub(super) service: Text,
     pub(super) command: Text,
     pub(super) port: Number,
@@ -76,21 +76,21 @@ pub(super) struct Section {
 }
 
 impl Section {
-    /// `None` = nothing that ldirectord takes.
+    /// `None` = ldirectord rejects it.
     pub(super) fn open(
         (ipv6, value): (bool, &str),
-        place: Place,
+        position: Position,
         notes: &mut Notes,
     ) -> Option<Self> {
         let target = match target(ipv6, value) {
             Ok(target) => target,
             Err(why) => {
-                fatal(notes, place, &why);
+                fatal(notes, position, &why);
                 return None;
             }
         };
         Some(Self {
-            place,
+            position,
             ipv6,
             target,
             protocol: None,
@@ -103,7 +103,7 @@ impl Section {
             reals: Vec::new(),
             lines: Vec::new(),
             quiescent: None,
-            kind: (CheckKind::Negotiate, place),
+            kind: (CheckKind::Negotiate, position),
             service: None,
             command: None,
             port: None,
@@ -119,22 +119,22 @@ impl Section {
         })
     }
 
-    pub(super) fn line(&mut self, line: &str, place: Place, notes: &mut Notes) {
-        self.lines.push(place);
+    pub(super) fn line(&mut self, line: &str, position: Position, notes: &mut Notes) {
+        self.lines.push(position);
         let refusal = match directive(line) {
             Some((name, value)) => self
-                .number(name, value, place)
-                .or_else(|| self.text(name, value, place))
-                .unwrap_or_else(|| self.word(name, value, place, notes)),
+                .number(name, value, position)
+                .or_else(|| self.text(name, value, position))
+                .unwrap_or_else(|| self.word(name, value, position, notes)),
             None => unknown(line),
         };
         if let Some(why) = refusal {
-            fatal(notes, place, &why);
+            fatal(notes, position, &why);
         }
     }
 
-    /// Directives with a number; `None` = it is none of them.
-    fn number(&mut self, name: &str, value: &str, place: Place) -> Option<Refusal> {
+    /// Directives with a number; `None` = not one of them.
+    fn number(&mut self, name: &str, value: &str, position: Position) -> Option<Refusal> {
         let target = match name {
             "checktimeout" => &mut self.check_timeout,
             "negotiatetimeout" => &mut self.negotiate_timeout,
@@ -144,24 +144,24 @@ impl Section {
             "persistent" => &mut self.persistent,
             _ => return None,
         };
-        let most = if name == "checkport" {
+        let max = if name == "checkport" {
             65_535
         } else {
             u64::MAX
         };
         let number =
-            digits(value).filter(|number| (*number > 0 || name == "persistent") && *number <= most);
+            digits(value).filter(|number| (*number > 0 || name == "persistent") && *number <= max);
         Some(match number {
             Some(number) => {
-                *target = Some((number, place));
+                *target = Some((number, position));
                 None
             }
-            None => Some(format!("{name} wants a number above 0")),
+            None => Some(format!("{name} requires a number above 0")),
         })
     }
 
-    /// Directives with a text; `None` = it is none of them.
-    fn text(&mut self, name: &str, value: &str, place: Place) -> Option<Refusal> {
+    /// Directives with a text; `None` = not one of them.
+    fn text(&mut self, name: &str, value: &str, position: Position) -> Option<Refusal> {
         let (target, must_be_quoted) = match name {
             "request" => (&mut self.request, true),
             "receive" => (&mut self.receive, true),
@@ -172,106 +172,108 @@ impl Section {
         };
         let text = match (quoted(value), must_be_quoted) {
             (Some(text), _) => text,
-            (None, true) => return Some(Some(format!("{name} wants its value in quotes"))),
+            (None, true) => return Some(Some(format!("{name} requires a value in quotes"))),
             (None, false) => value.trim_end(),
         };
         if text.is_empty() && name != "virtualhost" {
             return Some(Some(format!("{name} has no value")));
         }
-        *target = Some((text.to_owned(), place));
+        *target = Some((text.to_owned(), position));
         Some(None)
     }
 
-    fn word(&mut self, name: &str, value: &str, place: Place, notes: &mut Notes) -> Refusal {
+    fn word(&mut self, name: &str, value: &str, position: Position, notes: &mut Notes) -> Refusal {
         match name {
             "real" | "real6" => {
                 if (name == "real6") != self.ipv6 {
                     return Some("real6 is for virtual6, and real for virtual".to_owned());
                 }
-                self.reals.push((value.to_owned(), place));
+                self.reals.push((value.to_owned(), position));
             }
             "fallback" | "fallback6" => {
                 if (name == "fallback6") != self.ipv6 {
                     return Some("fallback6 is for virtual6, and fallback for virtual".to_owned());
                 }
-                self.fallback = Some((value.to_owned(), place));
+                self.fallback = Some((value.to_owned(), position));
             }
             "checktype" => match CheckKind::read(value, first_word(value)) {
-                Some(kind) => self.kind = (kind, place),
-                None => return Some("there is no such checktype".to_owned()),
+                Some(kind) => self.kind = (kind, position),
+                None => return Some("unknown checktype".to_owned()),
             },
             "service" => {
                 let word = first_word(value);
-                if !SERVICES.iter().any(|(known, _)| *known == word) {
-                    return Some("it can talk to no such service".to_owned());
+                if !SERVICES.iter().any(|(service, _)| *service == word) {
+                    return Some("unknown service".to_owned());
                 }
-                self.service = Some((word.to_owned(), place));
+                self.service = Some((word.to_owned(), position));
             }
             "httpmethod" => {
                 let word = first_word(value).to_ascii_uppercase();
                 if word != "GET" && word != "HEAD" {
                     return Some("httpmethod must be GET or HEAD".to_owned());
                 }
-                self.method = Some((word, place));
+                self.method = Some((word, position));
             }
-            "scheduler" => return self.scheduler(value, place, notes),
+            "scheduler" => return self.scheduler(value, position, notes),
             "schedflags" => {
                 let flags = value.split_whitespace().next();
                 let Some(flags) = flags else {
                     return Some("schedflags has no value".to_owned());
                 };
-                // It goes through a shell to ipvsadm.
+                // ldirectord passes it to ipvsadm through a shell.
                 self.flags = flags
                     .trim_matches('"')
                     .split(',')
-                    .map(|flag| (flag.to_owned(), place))
+                    .map(|flag| (flag.to_owned(), position))
                     .collect();
             }
-            "netmask" => self.netmask = Some((value.to_owned(), place)),
-            "protocol" => return self.protocol(first_word(value), place),
+            "netmask" => self.netmask = Some((value.to_owned(), position)),
+            "protocol" => return self.protocol(first_word(value), position),
             "ops" | "quiescent" | "cleanstop" => {
-                // A comment behind it leaves its blanks, and they are not "yes".
+                // A comment leaves trailing blanks, and then the value is not "yes".
                 let Some(yes) = yes_no(value) else {
-                    return Some(format!("{name} wants yes or no, and nothing behind it"));
+                    return Some(format!("{name} requires yes or no, and nothing after it"));
                 };
                 match name {
-                    "ops" => self.ops = yes.then_some(place),
-                    "quiescent" => self.quiescent = Some((yes, place)),
+                    "ops" => self.ops = yes.then_some(position),
+                    "quiescent" => self.quiescent = Some((yes, position)),
                     _ => {
-                        elsewhere(notes, name, place);
+                        note_unsupported(notes, name, position);
                     }
                 }
             }
-            _ => return unplaced(name, value, place, notes),
+            _ => return unsupported_directive(name, value, position, notes),
         }
         None
     }
 
-    fn scheduler(&mut self, value: &str, place: Place, notes: &mut Notes) -> Refusal {
+    fn scheduler(&mut self, value: &str, position: Position, notes: &mut Notes) -> Refusal {
         let letter = |c: char| c.is_ascii_lowercase();
         let start = value.find(letter).unwrap_or(value.len());
         let rest = &value[start..];
         let word = &rest[..rest.find(|c| !letter(c)).unwrap_or(rest.len())];
         if word.is_empty() {
-            return Some("a scheduler has small letters".to_owned());
+            return Some("a scheduler's name has lower-case letters".to_owned());
         }
         if is_scheduler(word) {
-            self.scheduler = Some((word.to_owned(), place));
+            self.scheduler = Some((word.to_owned(), position));
         } else {
-            notes.say(
-                place,
-                format!("not carried over: IPVS has no scheduler {word}; wrr in its place"),
+            notes.add(
+                position,
+                format!("not imported: IPVS has no scheduler {word}; wrr is used instead"),
             );
         }
         None
     }
 
-    fn protocol(&mut self, word: &str, place: Place) -> Refusal {
+    fn protocol(&mut self, word: &str, position: Position) -> Refusal {
         match (&self.target, word) {
             (Target::Mark(_), "fwm") => {}
-            (Target::Mark(_), _) => return Some("a firewall mark has the protocol fwm".to_owned()),
-            (_, "tcp") => self.protocol = Some((false, place)),
-            (_, "udp") => self.protocol = Some((true, place)),
+            (Target::Mark(_), _) => {
+                return Some("the protocol of a firewall mark must be fwm".to_owned());
+            }
+            (_, "tcp") => self.protocol = Some((false, position)),
+            (_, "udp") => self.protocol = Some((true, position)),
             _ => return Some("the protocol must be tcp or udp".to_owned()),
         }
         None
@@ -296,30 +298,35 @@ fn first_word(value: &str) -> &str {
     &rest[..rest.find(|c| !word(c)).unwrap_or(rest.len())]
 }
 
-/// Directives that have no place, as far as ldirectord takes them.
-fn unplaced(name: &str, value: &str, place: Place, notes: &mut Notes) -> Refusal {
+/// Unsupported directives, as far as ldirectord accepts them.
+fn unsupported_directive(
+    name: &str,
+    value: &str,
+    position: Position,
+    notes: &mut Notes,
+) -> Refusal {
     match name {
         "connecttimeout" => {
-            return Some("this directive gave way to negotiatetimeout".to_owned());
+            return Some("negotiatetimeout replaced this directive".to_owned());
         }
         "passwd" | "database" | "secret" | "load" if quoted(value).is_none_or(str::is_empty) => {
-            return Some(format!("{name} wants a value in quotes"));
+            return Some(format!("{name} requires a value in quotes"));
         }
         "checkcount" if digits(value).is_none_or(|count| count == 0) => {
-            return Some("checkcount wants a number above 0".to_owned());
+            return Some("checkcount requires a number above 0".to_owned());
         }
         "emailalertfreq" if digits(value).is_none() => {
-            return Some("emailalertfreq wants a number".to_owned());
+            return Some("emailalertfreq requires a number".to_owned());
         }
         "emailalertstatus" if !alert_status(value) => {
-            return Some("there is no such status to mail about".to_owned());
+            return Some("unknown alert status".to_owned());
         }
         "smtp" | "emailalert" | "fallbackcommand" | "monitorfile" if bare(value).is_empty() => {
             return Some(format!("{name} has no value"));
         }
         "autoreload" | "callback" | "logfile" | "execute" | "fork" | "supervised"
         | "readdquiescent" | "maintenancedir" | "emailalertfrom" => return unknown(name),
-        _ if elsewhere(notes, name, place) => {}
+        _ if note_unsupported(notes, name, position) => {}
         _ => return unknown(name),
     }
     None
@@ -334,7 +341,7 @@ fn target(ipv6: bool, value: &str) -> Result<Target, String> {
         let (host, rest) = value.split_once("]:").unwrap_or((value, ""));
         let port = port_of(rest);
         return match (ipv6, port.is_empty()) {
-            (false, _) => Err("an address of IPv6 wants virtual6".to_owned()),
+            (false, _) => Err("an IPv6 address requires virtual6".to_owned()),
             (true, false) => Ok(Target::Address(format!("{host}]"), port)),
             (true, true) => Err("the address of the virtual service is invalid".to_owned()),
         };

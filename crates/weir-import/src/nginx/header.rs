@@ -1,137 +1,137 @@
-//! `proxy_set_header`, `add_header`, `proxy_hide_header` and `rewrite … break`: what a location changes of heads.
+//! `proxy_set_header`, `add_header`, `proxy_hide_header` and `rewrite … break`: the header and path changes of a
+//! location.
 
 use super::Context;
 use super::tree::Node;
 use crate::edit::{Edits, beginning_with_slash};
 use crate::note::Notes;
 
-/// What the levels, the innermost first, change for clients of `scheme`; `told` = servers are told of clients in any case.
+/// Returns the changes of the levels, innermost first, for clients of `scheme`. `forwarded` = client addresses are
+/// sent to servers anyway.
 pub(super) fn edits(
     context: &mut Context<'_>,
     levels: &[&[Node]],
-    (scheme, told): (&str, bool),
+    (scheme, forwarded): (&str, bool),
     notes: &mut Notes,
 ) -> Edits {
     let mut edits = Edits::default();
     for line in inherited(levels, "proxy_set_header") {
         let found = match (line.word(1), line.word(2)) {
-            (Some(name), Some(value)) => request(name, value, (scheme, told)),
-            _ => Err("it names no field, or no value"),
+            (Some(name), Some(value)) => request(name, value, (scheme, forwarded)),
+            _ => Err("the field or its value is missing"),
         };
         match found {
             Ok((name, value)) => {
-                context.used.insert(line.place);
+                context.used.insert(line.position);
                 match value.as_str() {
-                    "" => edits.request.remove(name, line.place),
-                    value => edits.request.set(name, value, line.place),
+                    "" => edits.request.remove(name, line.position),
+                    value => edits.request.set(name, value, line.position),
                 }
             }
-            Err(why) => line.refuse(notes, why),
+            Err(why) => line.reject(notes, why),
         }
     }
-    // nginx hides what the server says, and adds its own then.
+    // nginx hides the server's field and then adds its own.
     for line in inherited(levels, "proxy_hide_header") {
         match line.word(1) {
             Some(name) => {
-                context.used.insert(line.place);
-                edits.response.remove(name, line.place);
+                context.used.insert(line.position);
+                edits.response.remove(name, line.position);
             }
-            None => line.refuse(notes, "it names no field"),
+            None => line.reject(notes, "the field is missing"),
         }
     }
     let mut added: Vec<String> = Vec::new();
     for line in inherited(levels, "add_header") {
         match added_field(line, &added) {
             Ok((name, value)) => {
-                context.used.insert(line.place);
+                context.used.insert(line.position);
                 added.push(name.to_ascii_lowercase());
-                edits.response.set(name, value, line.place);
+                edits.response.set(name, value, line.position);
             }
-            Err(why) => line.refuse(notes, why),
+            Err(why) => line.reject(notes, why),
         }
     }
     let own = levels.first().copied().unwrap_or_default();
     let mut rewrites = own.iter().filter_map(|line| Some((line, new_path(line)?)));
     if let Some((line, (regex, path))) = rewrites.next() {
-        context.used.insert(line.place);
-        edits.rewrite = Some((regex, path, line.place));
+        context.used.insert(line.position);
+        edits.rewrite = Some((regex, path, line.position));
     }
     for (line, _) in rewrites {
-        line.refuse(notes, "a route rewrites a path once");
+        line.reject(notes, "a route rewrites the path only once");
     }
     edits
 }
 
-/// A level has what the one around it says, unless it says something of the kind itself.
+/// A level inherits the directives of the outer one, unless it has directives of the same kind.
 fn inherited<'n>(levels: &[&'n [Node]], keyword: &str) -> Vec<&'n Node> {
-    let of = |level: &&'n [Node]| -> Vec<&'n Node> {
+    let lines_of = |level: &&'n [Node]| -> Vec<&'n Node> {
         let lines = level.iter().filter(|line| line.keyword() == keyword);
         lines.collect()
     };
-    let mut levels = levels.iter().map(of);
+    let mut levels = levels.iter().map(lines_of);
     levels.find(|lines| !lines.is_empty()).unwrap_or_default()
 }
 
-/// A field that clients get beside `others`, which are in small letters.
+/// A field added to responses. `others` are the fields added before, in lower case.
 fn added_field<'n>(line: &'n Node, others: &[String]) -> Result<(&'n str, &'n str), &'static str> {
     let (Some(name), Some(value)) = (line.word(1), line.word(2)) else {
-        return Err("it names no field, or no value");
+        return Err("the field or its value is missing");
     };
     if value.contains('$') {
-        return Err("its value is computed, and a route's is not");
+        return Err("the value is computed, and a route's value is fixed");
     }
-    let known = name.to_ascii_lowercase();
-    if others.contains(&known) {
-        return Err("a route sets a field once");
+    let lower = name.to_ascii_lowercase();
+    if others.contains(&lower) {
+        return Err("a route sets a field only once");
     }
-    // Where a server has them too, both are meant.
-    if matches!(known.as_str(), "set-cookie" | "link" | "vary") {
-        return Err(
-            "a route puts a field in place of those of its name, and adds none beside them",
-        );
+    // These are meant to be sent in addition to the server's.
+    if matches!(lower.as_str(), "set-cookie" | "link" | "vary") {
+        return Err("a route replaces header fields and cannot append one");
     }
     Ok((name, value))
 }
 
-/// A field that servers get.
+/// A field sent to servers.
 fn request<'n>(
     name: &'n str,
     value: &str,
-    (scheme, told): (&str, bool),
+    (scheme, forwarded): (&str, bool),
 ) -> Result<(&'n str, String), &'static str> {
     let is = |other: &str| name.eq_ignore_ascii_case(other);
     let value = value
         .replace("${scheme}", scheme)
         .replace("$scheme", scheme);
     if is("X-Forwarded-For") {
-        return Err("`forwarded` says it");
+        return Err("`forwarded` does this");
     }
     if is("Host") && ["$host", "$http_host", "$host:$server_port"].contains(&value.as_str()) {
-        return Err("Weir passes `Host` as it came");
+        return Err("Weir passes `Host` unchanged");
     }
     if is("Upgrade") || is("Connection") {
-        return Err("Weir keeps connections and passes upgrades by itself");
+        return Err("Weir keeps connections open and passes upgrades by itself");
     }
-    if told && is("X-Real-IP") && value.contains('$') {
-        return Err("`forwarded` tells servers of the client");
+    if forwarded && is("X-Real-IP") && value.contains('$') {
+        return Err("`forwarded` sends the client's address to servers");
     }
-    if told && is("X-Forwarded-Proto") && value == scheme {
-        return Err("`forwarded` says it");
+    if forwarded && is("X-Forwarded-Proto") && value == scheme {
+        return Err("`forwarded` does this");
     }
     if value.contains('$') {
-        return Err("its value is computed, and a route's is not");
+        return Err("the value is computed, and a route's value is fixed");
     }
     Ok((name, value))
 }
 
-/// `rewrite ^/api/(.*)$ /$1 break;` as an expression and a path of ours.
+/// Converts `rewrite ^/api/(.*)$ /$1 break;` to an expression and a path of a route.
 pub(super) fn new_path(line: &Node) -> Option<(String, String)> {
     let ["rewrite", regex, path, "break"] =
         line.words.iter().map(String::as_str).collect::<Vec<&str>>()[..]
     else {
         return None;
     };
-    // A `?` at its end takes the query off, which a route never does.
+    // A trailing `?` removes the query, and a route never does.
     if path.contains(['?', '{', '}']) {
         return None;
     }
@@ -154,17 +154,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_are_carried_where_their_values_are_known() {
-        let said = |name, value| request(name, value, ("https", false));
+    fn constant_header_fields_are_imported() {
+        let imported = |name, value| request(name, value, ("https", false));
         let field = |name, value: &str| Ok((name, value.to_owned()));
-        assert_eq!(said("X-A", "b"), field("X-A", "b"));
-        assert_eq!(said("X-A", ""), field("X-A", ""));
+        assert_eq!(imported("X-A", "b"), field("X-A", "b"));
+        assert_eq!(imported("X-A", ""), field("X-A", ""));
         assert_eq!(
-            said("X-Forwarded-Proto", "$scheme"),
+            imported("X-Forwarded-Proto", "$scheme"),
             field("X-Forwarded-Proto", "https")
         );
-        assert!(said("X-Forwarded-For", "$remote_addr").is_err());
-        assert!(said("Host", "$host").is_err());
-        assert!(said("X-A", "$request_id").is_err());
+        assert!(imported("X-Forwarded-For", "$remote_addr").is_err());
+        assert!(imported("Host", "$host").is_err());
+        assert!(imported("X-A", "$request_id").is_err());
     }
 }

@@ -1,12 +1,13 @@
-//! `limit_req`, `limit_conn`, `client_max_body_size` and `proxy_next_upstream` of a server block: `limits` and `retry_on`.
+//! `limit_req`, `limit_conn`, `client_max_body_size` and `proxy_next_upstream` of a server block: `limits` and
+//! `retry_on`.
 
 use super::Context;
 use super::tree::Node;
 use super::upstream::hash_key;
 use crate::document::Entry;
-use crate::note::{Notes, Place};
+use crate::note::{Notes, Position};
 
-/// The last line with that keyword, of the server block or of the one around it.
+/// Returns the last line with that keyword, of the server block or the enclosing one.
 fn find<'n>(levels: [&'n [Node]; 2], keyword: &str) -> Option<&'n Node> {
     let mut levels = levels.into_iter();
     levels.find_map(|nodes| nodes.iter().rev().find(|node| node.keyword() == keyword))
@@ -16,70 +17,73 @@ fn find<'n>(levels: [&'n [Node]; 2], keyword: &str) -> Option<&'n Node> {
 pub(super) fn limits(
     context: &mut Context<'_>,
     levels: [&[Node]; 2],
-    idle: Option<(u64, Place)>,
+    idle: Option<(u64, Position)>,
     notes: &mut Notes,
 ) -> Vec<Entry> {
     let mut entries = Vec::new();
-    if let Some((count, place)) = idle {
-        entries.push(Entry::new("idle_servers", count, place));
+    if let Some((count, position)) = idle {
+        entries.push(Entry::new("idle_servers", count, position));
     }
     if let Some(line) = find(levels, "client_max_body_size") {
         match line.word(1).and_then(size) {
-            Some(octets) => {
-                context.used.insert(line.place);
-                entries.push(Entry::new("body", octets, line.place));
+            Some(bytes) => {
+                context.used.insert(line.position);
+                entries.push(Entry::new("body", bytes, line.position));
             }
-            None => line.refuse(notes, "nginx wants a size"),
+            None => line.reject(notes, "nginx requires a size"),
         }
     }
     if let Some(line) = find(levels, "proxy_next_upstream_tries") {
         let tries = line.word(1).and_then(|word| word.parse::<u64>().ok());
         match tries.filter(|tries| *tries > 0) {
             Some(tries) => {
-                context.used.insert(line.place);
-                entries.push(Entry::new("retries", tries - 1, line.place));
+                context.used.insert(line.position);
+                entries.push(Entry::new("retries", tries - 1, line.position));
             }
-            None => line.refuse(notes, "Weir tries `limits.retries` other servers at most"),
+            None => line.reject(
+                notes,
+                "`limits.retries` sets how many other servers Weir tries",
+            ),
         }
     }
     let mut key = None;
     if let Some(line) = find(levels, "limit_req") {
         match rate(levels[1], line) {
-            Ok((of, zone, rate, burst)) => {
-                context.used.extend([line.place, zone]);
+            Ok((limit_key, zone, rate, burst)) => {
+                context.used.extend([line.position, zone]);
                 if !line.words.iter().any(|word| word == "nodelay") {
-                    notes.say(
-                        line.place,
-                        "what is beyond the rate is answered 429 at once, and not delayed",
+                    notes.add(
+                        line.position,
+                        "requests above the rate get status 429 at once and are not delayed",
                     );
                 }
-                entries.push(Entry::new("rate", rate, line.place));
-                entries.push(Entry::new("burst", burst, line.place));
-                key = Some((of, zone));
+                entries.push(Entry::new("rate", rate, line.position));
+                entries.push(Entry::new("burst", burst, line.position));
+                key = Some((limit_key, zone));
             }
-            Err(why) => line.refuse(notes, why),
+            Err(why) => line.reject(notes, why),
         }
     }
     if let Some(line) = find(levels, "limit_conn") {
-        match at_once(levels[1], line) {
-            Ok((of, ..)) if key.as_ref().is_some_and(|(known, _)| *known != of) => {
-                line.refuse(notes, "`limits` tells clients apart by one key");
+        match concurrency(levels[1], line) {
+            Ok((limit_key, ..)) if key.as_ref().is_some_and(|(other, _)| *other != limit_key) => {
+                line.reject(notes, "`limits` has one key to distinguish clients");
             }
-            Ok((of, zone, most)) => {
-                context.used.extend([line.place, zone]);
-                entries.push(Entry::new("concurrent", most, line.place));
-                key = Some((of, zone));
+            Ok((limit_key, zone, max)) => {
+                context.used.extend([line.position, zone]);
+                entries.push(Entry::new("concurrent", max, line.position));
+                key = Some((limit_key, zone));
             }
-            Err(why) => line.refuse(notes, why),
+            Err(why) => line.reject(notes, why),
         }
     }
-    if let Some((key, place)) = key.filter(|(key, _)| key != "source") {
-        entries.push(Entry::new("key", key, place).essential());
+    if let Some((key, position)) = key.filter(|(key, _)| key != "source") {
+        entries.push(Entry::new("key", key, position).essential());
     }
     entries
 }
 
-/// The zone of that name: by what it tells clients apart.
+/// Returns the zone of that name, and its key.
 fn zone<'n>(
     outer: &'n [Node],
     keyword: &str,
@@ -94,7 +98,7 @@ fn zone<'n>(
                     == Some(name)
             })
     };
-    let zone = outer.iter().find(named).ok_or("there is no such zone")?;
+    let zone = outer.iter().find(named).ok_or("no such zone")?;
     let key = zone
         .word(1)
         .and_then(hash_key)
@@ -102,10 +106,10 @@ fn zone<'n>(
     Ok((zone, key))
 }
 
-/// `limit_req zone=one burst=20`: key, zone, requests a second, and at once.
-fn rate(outer: &[Node], line: &Node) -> Result<(String, Place, u64, u64), &'static str> {
+/// `limit_req zone=one burst=20`: key, zone, requests per second, burst.
+fn rate(outer: &[Node], line: &Node) -> Result<(String, Position, u64, u64), &'static str> {
     let option = |name: &str| line.words.iter().find_map(|word| word.strip_prefix(name));
-    let name = option("zone=").ok_or("it names no zone")?;
+    let name = option("zone=").ok_or("the zone is missing")?;
     let (zone, key) = zone(outer, "limit_req_zone", name)?;
     let rate = zone
         .words
@@ -122,17 +126,17 @@ fn rate(outer: &[Node], line: &Node) -> Result<(String, Place, u64, u64), &'stat
     });
     let rate = rate
         .filter(|rate| *rate > 0)
-        .ok_or("`limits.rate` counts whole requests a second")?;
+        .ok_or("`limits.rate` is in whole requests per second")?;
     let burst = option("burst=").and_then(|word| word.parse::<u64>().ok());
-    Ok((key, zone.place, rate, burst.unwrap_or(0) + 1))
+    Ok((key, zone.position, rate, burst.unwrap_or(0) + 1))
 }
 
-/// `limit_conn perip 10`: key, zone, requests at once.
-fn at_once(outer: &[Node], line: &Node) -> Result<(String, Place, u64), &'static str> {
-    let name = line.word(1).ok_or("it names no zone")?;
+/// `limit_conn perip 10`: key, zone, concurrent requests.
+fn concurrency(outer: &[Node], line: &Node) -> Result<(String, Position, u64), &'static str> {
+    let name = line.word(1).ok_or("the zone is missing")?;
     let (zone, key) = zone(outer, "limit_conn_zone", name)?;
-    let most = line.word(2).and_then(|word| word.parse().ok());
-    Ok((key, zone.place, most.ok_or("nginx wants a number")?))
+    let max = line.word(2).and_then(|word| word.parse().ok());
+    Ok((key, zone.position, max.ok_or("nginx requires a number")?))
 }
 
 /// `proxy_next_upstream error timeout http_503`.
@@ -142,7 +146,7 @@ pub(super) fn retry_on(
     notes: &mut Notes,
 ) -> Option<Entry> {
     let line = find(levels, "proxy_next_upstream")?;
-    context.used.insert(line.place);
+    context.used.insert(line.position);
     let mut conditions: Vec<&str> = Vec::new();
     for word in line.words.iter().skip(1) {
         let ours: &[&str] = match word.as_str() {
@@ -153,9 +157,9 @@ pub(super) fn retry_on(
             other => match other.strip_prefix("http_") {
                 Some(status) => &[status],
                 None => {
-                    notes.say(
-                        line.place,
-                        format!("{other} is not carried over: only what may be repeated is"),
+                    notes.add(
+                        line.position,
+                        format!("{other} is not imported: Weir only retries requests that are safe to repeat"),
                     );
                     &[]
                 }
@@ -164,10 +168,10 @@ pub(super) fn retry_on(
         conditions.extend(ours);
     }
     let conditions: Vec<String> = conditions.into_iter().map(str::to_owned).collect();
-    Some(Entry::new("retry_on", conditions, line.place))
+    Some(Entry::new("retry_on", conditions, line.position))
 }
 
-/// `10m`, in octets.
+/// Parses `10m` to bytes.
 fn size(text: &str) -> Option<u64> {
     let (number, unit) = match text.strip_suffix(['k', 'K', 'm', 'M', 'g', 'G']) {
         Some(number) => (number, text.chars().last()?.to_ascii_lowercase()),
@@ -187,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_have_units() {
+    fn sizes_with_units_are_parsed() {
         assert_eq!(size("10m"), Some(10 << 20));
         assert_eq!(size("1K"), Some(1024));
         assert_eq!(size("0"), Some(0));

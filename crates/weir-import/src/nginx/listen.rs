@@ -1,14 +1,14 @@
 //! `listen`, and which server blocks share which addresses.
 
 use super::tree::Node;
-use crate::World;
+use crate::Environment;
 use crate::layer7::endpoint;
-use crate::note::{Notes, Place};
+use crate::note::{Notes, Position};
 
-/// One address of a server block.
+/// One `listen` address of a server block.
 #[derive(Clone, Debug)]
 pub(super) struct Listen {
-    pub(super) place: Place,
+    pub(super) position: Position,
     pub(super) address: String,
     pub(super) tls: bool,
     pub(super) default: bool,
@@ -16,20 +16,20 @@ pub(super) struct Listen {
     pub(super) udp: bool,
 }
 
-/// Addresses with the server blocks that share them.
+/// Addresses and the server blocks that share them.
 #[derive(Clone, Debug)]
-pub(super) struct Shared {
+pub(super) struct ListenGroup {
     pub(super) listen: Vec<Listen>,
     /// Indices of server blocks, in file order.
     pub(super) servers: Vec<usize>,
-    /// The one of them that takes what no name is for.
+    /// The default server.
     pub(super) default: usize,
 }
 
-/// Every `listen` of a server block; without one nginx takes port 80.
+/// Returns every `listen` of a server block; nginx's default is port 80.
 pub(super) fn listens(
     node: &Node,
-    world: &dyn World,
+    environment: &dyn Environment,
     plain_default: bool,
     notes: &mut Notes,
 ) -> Vec<Listen> {
@@ -41,15 +41,15 @@ pub(super) fn listens(
         .filter(|line| line.keyword() == "listen")
     {
         any = true;
-        match listen(line, world, notes) {
+        match listen(line, environment, notes) {
             Ok(listen) => found.push(listen),
-            Err(why) => line.refuse(notes, &why),
+            Err(why) => line.reject(notes, &why),
         }
     }
     if !any && plain_default {
-        notes.remark(node.place, "no listen: port 80, as nginx has it");
+        notes.remark(node.position, "no listen: port 80, nginx's default");
         found.push(Listen {
-            place: node.place,
+            position: node.position,
             address: "0.0.0.0:80".to_owned(),
             tls: false,
             default: false,
@@ -60,26 +60,26 @@ pub(super) fn listens(
     found
 }
 
-fn listen(line: &Node, world: &dyn World, notes: &mut Notes) -> Result<Listen, String> {
-    let text = line.word(1).ok_or("it names no address")?;
+fn listen(line: &Node, environment: &dyn Environment, notes: &mut Notes) -> Result<Listen, String> {
+    let text = line.word(1).ok_or("the address is missing")?;
     if text.starts_with("unix:") {
-        return Err("Weir listens on no unix socket".to_owned());
+        return Err("Weir cannot listen on a Unix socket".to_owned());
     }
     let address = if text.bytes().all(|byte| byte.is_ascii_digit()) {
         format!(
             "0.0.0.0:{}",
             text.parse::<u16>()
-                .map_err(|_| format!("{text} is no port"))?
+                .map_err(|_| format!("invalid port {text}"))?
         )
     } else {
         let text = match text.strip_prefix("*") {
             Some(rest) => format!("0.0.0.0{rest}"),
             None => text.to_owned(),
         };
-        address(&text, world)?
+        address(&text, environment)?
     };
     let mut listen = Listen {
-        place: line.place,
+        position: line.position,
         address,
         tls: false,
         default: false,
@@ -92,12 +92,15 @@ fn listen(line: &Node, world: &dyn World, notes: &mut Notes) -> Result<Listen, S
             "default_server" | "default" => listen.default = true,
             "proxy_protocol" => listen.proxy_protocol = true,
             "udp" => listen.udp = true,
-            "http2" => notes.say(line.place, "http2: Weir offers what it speaks by ALPN"),
+            "http2" => notes.add(
+                line.position,
+                "http2: Weir offers the protocols it supports by ALPN",
+            ),
             other => {
                 let name = other.split('=').next().unwrap_or(other);
-                notes.say(
-                    line.place,
-                    format!("{name} is not carried over: `listen` has no such word"),
+                notes.add(
+                    line.position,
+                    format!("{name} is not imported: `listen` has no such option"),
                 );
             }
         }
@@ -105,34 +108,34 @@ fn listen(line: &Node, world: &dyn World, notes: &mut Notes) -> Result<Listen, S
     Ok(listen)
 }
 
-fn address(text: &str, world: &dyn World) -> Result<String, String> {
+fn address(text: &str, environment: &dyn Environment) -> Result<String, String> {
     if let Ok(address) = text.parse::<std::net::SocketAddr>() {
         return Ok(endpoint(address.ip(), address.port()));
     }
-    super::target::resolved(world, text, 80)
+    super::target::resolved(environment, text, 80)
 }
 
-/// Addresses that the same server blocks share, in the order of the first of each.
-pub(super) fn shared(all: &[Vec<Listen>]) -> Vec<Shared> {
-    let mut addresses: Vec<Shared> = Vec::new();
+/// Groups addresses by their server blocks, in order of first appearance.
+pub(super) fn shared(all: &[Vec<Listen>]) -> Vec<ListenGroup> {
+    let mut addresses: Vec<ListenGroup> = Vec::new();
     for (server, listens) in all.iter().enumerate() {
         for listen in listens {
-            let known = addresses
+            let existing = addresses
                 .iter_mut()
-                .find(|known| known.listen[0].address == listen.address);
-            match known {
-                Some(known) => {
-                    if !known.servers.contains(&server) {
-                        known.servers.push(server);
+                .find(|existing| existing.listen[0].address == listen.address);
+            match existing {
+                Some(existing) => {
+                    if !existing.servers.contains(&server) {
+                        existing.servers.push(server);
                     }
                     if listen.default {
-                        known.default = server;
+                        existing.default = server;
                     }
-                    // One of them that says `ssl` says it for all.
-                    known.listen[0].tls |= listen.tls;
-                    known.listen[0].proxy_protocol |= listen.proxy_protocol;
+                    // `ssl` on one `listen` applies to all with this address.
+                    existing.listen[0].tls |= listen.tls;
+                    existing.listen[0].proxy_protocol |= listen.proxy_protocol;
                 }
-                None => addresses.push(Shared {
+                None => addresses.push(ListenGroup {
                     listen: vec![listen.clone()],
                     servers: vec![server],
                     default: server,
@@ -140,7 +143,7 @@ pub(super) fn shared(all: &[Vec<Listen>]) -> Vec<Shared> {
             }
         }
     }
-    let mut groups: Vec<Shared> = Vec::new();
+    let mut groups: Vec<ListenGroup> = Vec::new();
     for address in addresses {
         let same = groups.iter_mut().find(|group| {
             group.servers == address.servers

@@ -1,64 +1,64 @@
-//! `location`, and the `if` blocks in it: routes of one server block.
+//! `location`, and its `if` blocks: routes of one server block.
 
 use super::action::action;
 use super::header::{edits, new_path};
 use super::tree::Node;
-use super::when::{When, admitted, when};
+use super::when::{When, access_rules, when};
 use super::{Context, reason};
 use crate::edit::Edits;
 use crate::guard;
 use crate::layer7::{Action, Condition};
-use crate::note::{Notes, Place};
+use crate::note::{Notes, Position};
 
-/// A route of a server block: a path, or all that is left; and what becomes of it.
+/// A route of a server block: a path, or the catch-all, and its action.
 #[derive(Clone, Debug)]
-pub(super) struct Way {
-    pub(super) place: Place,
+pub(super) struct BlockRoute {
+    pub(super) position: Position,
     /// `None` = every path.
     pub(super) path: Option<String>,
-    /// An expression, in place of a path.
+    /// A regular expression, instead of a path.
     pub(super) regex: Option<String>,
-    /// What a request must be besides.
+    /// Further conditions on a request.
     pub(super) when: Condition,
     pub(super) action: Action,
-    /// What becomes of heads where it leads to a pool.
+    /// Header changes, if it leads to a pool.
     pub(super) edits: Edits,
-    /// Where it stands among its like: exact paths, `^~`, expressions, prefixes; longer ones first.
+    /// Sort order: exact paths, `^~`, expressions, prefixes; longer ones first.
     rank: (u8, usize),
 }
 
-/// What a server block's locations come to.
+/// Routes of a server block's locations.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Ways {
-    pub(super) all: Vec<Way>,
-    /// `keepalive` of an upstream that they lead to.
-    pub(super) idle: Option<(u64, Place)>,
-    /// Whether servers are told of clients.
-    pub(super) told: bool,
-    pub(super) passed: Passed,
+pub(super) struct BlockRoutes {
+    pub(super) all: Vec<BlockRoute>,
+    /// `keepalive` of a target upstream.
+    pub(super) idle: Option<(u64, Position)>,
+    /// Client addresses are sent to servers.
+    pub(super) forwarded: bool,
+    pub(super) path_use: PathUse,
 }
 
-/// What a service does with paths: its `proxy_pass` by the path that nginx asks servers for.
+/// How a service uses paths: which path `proxy_pass` sends to servers.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Passed {
-    /// Some location is for certain paths.
+pub(super) struct PathUse {
+    /// Some location matches certain paths.
     pub(super) compared: bool,
-    /// Some ask for the path as it was received: they name no path.
+    /// Some `proxy_pass` has no path: servers get the path as received.
     pub(super) received: bool,
-    /// One asks for the normalized path: it names the location's own.
-    pub(super) normalized: Option<Place>,
+    /// One `proxy_pass` has the location's path: servers get the normalized path.
+    pub(super) normalized: Option<Position>,
 }
 
-impl Way {
-    /// Whether it is for every path.
-    pub(super) fn is_rest(&self) -> bool {
+impl BlockRoute {
+    /// Returns whether it matches every path.
+    pub(super) fn is_catch_all(&self) -> bool {
         self.path.is_none() && self.regex.is_none() && self.when == Condition::default()
     }
 
-    /// What becomes of every path that is left.
-    pub(super) fn rest(place: Place, action: Action) -> Self {
+    /// A route for all remaining paths.
+    pub(super) fn catch_all(position: Position, action: Action) -> Self {
         Self {
-            place,
+            position,
             path: None,
             regex: None,
             when: Condition::default(),
@@ -69,16 +69,16 @@ impl Way {
     }
 }
 
-/// Reads a server block; `scheme` is that of its clients, and the locations of `pages` are pages of errors. `idle` is what
-/// server blocks before it have found.
-pub(super) fn ways(
+/// Converts a server block. `scheme` is that of its clients; locations of `pages` hold error pages. `idle` and
+/// `path_use` are the values of earlier server blocks.
+pub(super) fn block_routes(
     context: &mut Context<'_>,
     server: &Node,
     scheme: &str,
     outer: &[Node],
-    (pages, idle, passed): (&[String], Option<(u64, Place)>, Passed),
+    (pages, idle, path_use): (&[String], Option<(u64, Position)>, PathUse),
     notes: &mut Notes,
-) -> Ways {
+) -> BlockRoutes {
     let is_page = |node: &Node| {
         let path = match (node.word(1), node.word(2)) {
             (Some("="), path) | (path, None) => path,
@@ -91,97 +91,101 @@ pub(super) fn ways(
         .iter()
         .filter(|node| node.keyword() == "location" && !is_page(node))
         .collect();
-    let inner = locations.iter().any(|node| told(node.inner()));
-    let mut ways = Ways {
-        told: told(server.inner()) || told(outer) || inner,
+    let inner = locations
+        .iter()
+        .any(|node| sets_forwarded_for(node.inner()));
+    let mut routes = BlockRoutes {
+        forwarded: sets_forwarded_for(server.inner()) || sets_forwarded_for(outer) || inner,
         idle,
-        passed,
-        ..Ways::default()
+        path_use,
+        ..BlockRoutes::default()
     };
     let levels: [&[Node]; 2] = [server.inner(), outer];
-    let every = Way {
+    let every = BlockRoute {
         rank: (0, 0),
-        ..Way::rest(server.place, Action::Pool(String::new()))
+        ..BlockRoute::catch_all(server.position, Action::Pool(String::new()))
     };
-    if asked(context, server, scheme, &every, &levels, &mut ways, notes) {
-        leave_all(context, &locations);
-        return ways;
+    if if_blocks(context, server, scheme, &every, &levels, &mut routes, notes) {
+        skip_all(context, &locations);
+        return routes;
     }
-    let own = action(context, server, scheme, "/", &levels, &mut ways, notes);
+    let own = action(context, server, scheme, "/", &levels, &mut routes, notes);
     for line in server
         .inner()
         .iter()
         .filter(|line| line.keyword() == "rewrite" && new_path(line).is_some())
     {
-        line.refuse(
+        line.reject(
             notes,
-            "locations are chosen by the new path, and routes look at the one that came",
+            "nginx selects the location by the new path, and routes match the received path",
         );
     }
-    if let Some((action, place)) = own {
-        ways.all.push(Way::rest(place, action));
-        leave_all(context, &locations);
-        return ways;
+    if let Some((action, position)) = own {
+        routes.all.push(BlockRoute::catch_all(position, action));
+        skip_all(context, &locations);
+        return routes;
     }
     for node in locations {
-        location(context, node, server, scheme, outer, &mut ways, notes);
+        location(context, node, server, scheme, outer, &mut routes, notes);
     }
-    ways.all.sort_by_key(|way| (way.is_rest(), way.rank));
-    ways
+    routes
+        .all
+        .sort_by_key(|route| (route.is_catch_all(), route.rank));
+    routes
 }
 
-fn leave_all(context: &mut Context<'_>, locations: &[&Node]) {
-    const WHY: &str = "the server answers by itself before it looks at paths";
-    let locations = locations.iter().map(|node| ((*node).clone(), WHY));
+fn skip_all(context: &mut Context<'_>, locations: &[&Node]) {
+    const REASON: &str = "the server responds before it selects a location";
+    let locations = locations.iter().map(|node| ((*node).clone(), REASON));
     context.unneeded.extend(locations);
 }
 
-/// The `if` blocks of a server block or a location, which are tried before all else in it, for requests `like` these; whether
-/// one of them is for every one.
-fn asked(
+/// Converts the `if` blocks of a server block or a location, which come before its other directives, with the other
+/// conditions of `template`. Returns whether one of them matches every request.
+fn if_blocks(
     context: &mut Context<'_>,
     node: &Node,
     scheme: &str,
-    like: &Way,
+    template: &BlockRoute,
     levels: &[&[Node]],
-    ways: &mut Ways,
+    routes: &mut BlockRoutes,
     notes: &mut Notes,
 ) -> bool {
     for block in node.inner().iter().filter(|node| node.keyword() == "if") {
-        let Some(asked) = when(block, scheme) else {
-            block.refuse(notes, reason("if"));
+        let Some(condition) = when(block, scheme) else {
+            block.reject(notes, reason("if"));
             continue;
         };
-        if asked == When::Never {
+        if condition == When::Never {
             context
                 .unneeded
-                .push((block.clone(), "no client of it comes so"));
+                .push((block.clone(), "it applies to no client"));
             continue;
         }
-        let path = like.path.as_deref().unwrap_or("/");
+        let path = template.path.as_deref().unwrap_or("/");
         let path = path.trim_end_matches('*');
-        let Some((action, place)) = action(context, block, scheme, path, levels, ways, notes)
+        let Some((action, position)) = action(context, block, scheme, path, levels, routes, notes)
         else {
-            block.refuse(notes, "nothing in it leads anywhere that Weir could");
+            block.reject(notes, "it has no target that Weir supports");
             continue;
         };
-        context.used.insert(block.place);
+        context.used.insert(block.position);
         let levels: Vec<&[Node]> = std::iter::once(block.inner())
             .chain(levels.iter().copied())
             .collect();
-        let edits = edits_of(context, &action, &levels, (scheme, ways.told), notes);
-        rest_of(context, block, notes);
-        let always = asked == When::Always;
-        let when = match asked {
-            When::Fits(condition) => condition,
+        let edits = edits_of(context, &action, &levels, (scheme, routes.forwarded), notes);
+        note_unused_lines(context, block, notes);
+        let always = condition == When::Always;
+        let when = match condition {
+            When::Matches(condition) => condition,
             _ => Condition::default(),
         };
-        ways.all.push(Way {
-            place,
+        routes.all.push(BlockRoute {
+            position,
             when,
             action,
             edits,
-            ..like.clone()
+            ..template.clone()
         });
         if always {
             return true;
@@ -190,7 +194,7 @@ fn asked(
     false
 }
 
-fn told(nodes: &[Node]) -> bool {
+fn sets_forwarded_for(nodes: &[Node]) -> bool {
     nodes.iter().any(|node| {
         node.keyword() == "proxy_set_header"
             && node
@@ -205,22 +209,23 @@ fn location(
     server: &Node,
     scheme: &str,
     outer: &[Node],
-    ways: &mut Ways,
+    routes: &mut BlockRoutes,
     notes: &mut Notes,
 ) {
     let (kind, text) = match (node.word(1), node.word(2)) {
         (Some(kind @ ("=" | "~" | "~*" | "^~")), Some(text)) => (kind, text),
         (Some(text), None) => ("", text),
-        _ => return node.refuse(notes, "it names no path"),
+        _ => return node.reject(notes, "the path is missing"),
     };
     let (paths, rank): (Vec<Option<String>>, u8) = match kind {
         "=" => (vec![Some(escaped(text))], 0),
         "^~" => (vec![prefix(text)], 1),
-        "" if is_below_another(server, text) => {
+        "" if is_below_prefix(server, text) => {
             if server.inner().iter().any(is_expression) {
-                notes.say(
-                    node.place,
-                    "nginx asks expressions first here; it stands before them, beside the `^~` that it is below",
+                notes.add(
+                    node.position,
+                    "nginx tries regular expressions first here; its route comes before them, like that of the \
+                     `^~` prefix above it",
                 );
             }
             (vec![prefix(text)], 1)
@@ -230,7 +235,7 @@ fn location(
             None => (vec![None], 2),
         },
         "~*" => (vec![None], 2),
-        _ if text.starts_with('@') => return node.refuse(notes, "routes have no names"),
+        _ if text.starts_with('@') => return node.reject(notes, "routes have no names"),
         _ => (vec![prefix(text)], 3),
     };
     if paths
@@ -238,10 +243,10 @@ fn location(
         .flatten()
         .any(|path| path.trim_end_matches('*').contains('*') && kind != "~" && kind != "~*")
     {
-        return node.refuse(notes, "a star in a path stands for anything");
+        return node.reject(notes, "`*` in a route's path is a wildcard");
     }
     let longest = if rank == 2 {
-        ways.all.len()
+        routes.all.len()
     } else {
         usize::MAX - text.len()
     };
@@ -252,59 +257,65 @@ fn location(
         _ => None,
     };
     for path in &paths {
-        let like = Way {
+        let template = BlockRoute {
             path: path.clone(),
             regex: regex_of(path),
             rank: (rank, longest),
-            ..Way::rest(node.place, Action::Pool(String::new()))
+            ..BlockRoute::catch_all(node.position, Action::Pool(String::new()))
         };
-        if asked(context, node, scheme, &like, &levels, ways, notes) {
+        if if_blocks(context, node, scheme, &template, &levels, routes, notes) {
             let rest = node.inner().iter().filter(|line| line.keyword() != "if");
-            let rest = rest.map(|line| (line.clone(), "its `if` answers everybody before"));
+            let rest = rest.map(|line| {
+                (
+                    line.clone(),
+                    "its `if` applies to every request and responds first",
+                )
+            });
             context.unneeded.extend(rest);
-            context.used.insert(node.place);
+            context.used.insert(node.position);
             return;
         }
     }
-    let found = action(context, node, scheme, text, &levels, ways, notes);
-    let (action, place, cases) = match found {
-        Some((action, place)) => {
-            // What `return` answers is answered before nginx asks who may come in.
+    let found = action(context, node, scheme, text, &levels, routes, notes);
+    let (action, position, cases) = match found {
+        Some((action, position)) => {
+            // nginx handles `return` before access rules.
             let cases = match action.pool() {
-                Some(_) => admitted(context, &levels, notes),
+                Some(_) => access_rules(context, &levels, notes),
                 None => vec![(Vec::new(), true)],
             };
-            (action, place, cases)
+            (action, position, cases)
         }
         None if is_guarded(node) => {
-            let cases = admitted(context, &levels, notes);
-            if cases.iter().any(|(_, may)| *may) {
-                const WHY: &str = "whom it lets in gets nginx's own files, which Weir has not; everybody is answered 403";
-                notes.say(node.place, WHY);
+            let cases = access_rules(context, &levels, notes);
+            if cases.iter().any(|(_, allowed)| *allowed) {
+                const REASON: &str = "allowed clients get files from nginx, and Weir serves none; \
+                    every client gets status 403";
+                notes.add(node.position, REASON);
             }
-            // Without this, what nginx denies would come to the pool.
-            let denied = Action::Answer {
+            // Without this route, requests that nginx denies would reach the pool.
+            let denied = Action::Respond {
                 status: 403,
                 body: String::new(),
             };
-            (denied, node.place, vec![(Vec::new(), true)])
+            (denied, node.position, vec![(Vec::new(), true)])
         }
-        None => return node.refuse(notes, "nothing in it leads anywhere that Weir could"),
+        None => return node.reject(notes, "it has no target that Weir supports"),
     };
-    context.used.insert(node.place);
-    let edits = edits_of(context, &action, &levels, (scheme, ways.told), notes);
-    rest_of(context, node, notes);
+    context.used.insert(node.position);
+    let edits = edits_of(context, &action, &levels, (scheme, routes.forwarded), notes);
+    note_unused_lines(context, node, notes);
     for path in paths {
         let regex = regex_of(&path);
-        for (networks, may) in &cases {
-            let action = match may {
+        for (networks, allowed) in &cases {
+            let action = match allowed {
                 true => action.clone(),
-                false => Action::Answer {
+                false => Action::Respond {
                     status: 403,
                     body: String::new(),
                 },
             };
-            ways.all.push(Way {
+            routes.all.push(BlockRoute {
                 path: path.clone(),
                 regex: regex.clone(),
                 when: Condition {
@@ -313,19 +324,19 @@ fn location(
                 },
                 edits: edits.clone(),
                 rank: (rank, longest),
-                ..Way::rest(place, action)
+                ..BlockRoute::catch_all(position, action)
             });
         }
     }
 }
 
-/// Whether it says itself that it is not for everybody.
+/// Returns whether the location restricts its clients.
 fn is_guarded(node: &Node) -> bool {
     let mut lines = node.inner().iter();
-    lines.any(|line| guard::nginx_refuses(&line.words))
+    lines.any(|line| guard::nginx_rejects(&line.words))
 }
 
-/// What becomes of heads; an answer of Weir's own has none that could change.
+/// Header changes; Weir's own responses have none.
 fn edits_of(
     context: &mut Context<'_>,
     action: &Action,
@@ -339,19 +350,19 @@ fn edits_of(
     }
 }
 
-/// Says of every line of a block that nothing came of why.
-fn rest_of(context: &Context<'_>, node: &Node, notes: &mut Notes) {
+/// Adds a note for every unused line of a block.
+fn note_unused_lines(context: &Context<'_>, node: &Node, notes: &mut Notes) {
     for inner in node.inner() {
-        let led = ["proxy_pass", "return", "rewrite"].contains(&inner.keyword());
-        let read = context.used.contains(&inner.place) || notes.speaks_of(inner.place);
-        if !led && !read {
-            inner.refuse(notes, reason(inner.keyword()));
+        let is_action = ["proxy_pass", "return", "rewrite"].contains(&inner.keyword());
+        let read = context.used.contains(&inner.position) || notes.has_note(inner.position);
+        if !is_action && !read {
+            inner.reject(notes, reason(inner.keyword()));
         }
     }
 }
 
-/// Whether a location is for some of the paths of a `^~` one, which would take them all.
-fn is_below_another(server: &Node, text: &str) -> bool {
+/// Returns whether a `^~` location would match all paths of this location.
+fn is_below_prefix(server: &Node, text: &str) -> bool {
     let stops = |node: &&Node| node.keyword() == "location" && node.word(1) == Some("^~");
     let mut paths = server.inner().iter().filter(stops);
     paths.any(|node| {
@@ -364,12 +375,12 @@ fn is_expression(node: &Node) -> bool {
     node.keyword() == "location" && matches!(node.word(1), Some("~" | "~*"))
 }
 
-/// `/` is every path.
+/// `/` matches every path.
 fn prefix(text: &str) -> Option<String> {
     (text != "/").then(|| format!("{}*", escaped(text)))
 }
 
-/// A path as nginx compares it, decoded, in the spelling that routes compare.
+/// Escapes a decoded nginx path as routes compare it.
 fn escaped(text: &str) -> String {
     let mut path = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -382,7 +393,7 @@ fn escaped(text: &str) -> String {
     path
 }
 
-/// `\.(png|jpg)$`, the one expression that is a list of names' ends.
+/// Parses `\.(png|jpg)$`, an expression that is a list of file extensions.
 fn endings(pattern: &str) -> Option<Vec<String>> {
     let inner = pattern.strip_prefix("\\.")?.strip_suffix('$')?;
     let inner = match inner.strip_prefix('(') {
@@ -401,12 +412,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_escaped_as_requests_have_them() {
+    fn paths_are_percent_encoded() {
         assert_eq!(escaped("/a b/\u{e9}%20;x=1"), "/a%20b/%C3%A9%2520;x=1");
     }
 
     #[test]
-    fn only_a_list_of_endings_is_an_expression_that_routes_know() {
+    fn list_of_extensions_is_parsed() {
         assert_eq!(
             endings(r"\.(png|jpg)$"),
             Some(vec!["*.png".into(), "*.jpg".into()])

@@ -1,7 +1,7 @@
 //! nginx.conf: upstreams, servers, locations with `proxy_pass` and `return`, streams.
 //!
-//! nginx asks each address that it listens on for its servers, and these for their names; a service of Weir is what listens,
-//! and its routes have the names. So server blocks that share their addresses become one service.
+//! In nginx, an address has servers and these have names; in Weir, a service has the addresses and its routes have
+//! the names. So server blocks that share their addresses become one service.
 
 mod action;
 mod header;
@@ -20,35 +20,35 @@ mod when;
 use std::collections::{HashMap, HashSet};
 
 use crate::guard;
-use crate::inert;
+use crate::inert::{self, Unsupported};
 use crate::layer4::Writer;
-use crate::note::{Notes, Place};
-use crate::settle::settle;
-use crate::{Imported, World};
+use crate::note::{Notes, Position};
+use crate::validate::validate;
+use crate::{Environment, Imported};
 
 use tree::Node;
 use upstream::Upstreams;
 
-/// What the whole file is read into.
+/// State of one import.
 struct Context<'w> {
-    world: &'w dyn World,
+    environment: &'w dyn Environment,
     writer: Writer,
     upstreams: Upstreams,
-    /// Pools that were written, by what leads to them.
+    /// Pools already written, by their target.
     pools: HashMap<String, String>,
-    used: HashSet<Place>,
-    /// What one service had no use for, and why; another one of the same block's may have.
+    used: HashSet<Position>,
+    /// Lines that one service did not use, with the reason; another service of the same block may use them.
     unneeded: Vec<(Node, &'static str)>,
 }
 
-/// Reads nginx.conf; `name` is its path, which included files are relative to. A file of conf.d, which holds servers without
-/// `http` around them, is read as if it were there.
-pub fn nginx(name: &str, text: &str, world: &dyn World) -> Imported {
+/// Imports nginx.conf; `name` is its path, the base of relative includes. A file of conf.d, with servers outside of
+/// `http`, is accepted too.
+pub fn nginx(name: &str, text: &str, environment: &dyn Environment) -> Imported {
     let mut notes = Notes::default();
-    let nodes = tree::read(world, &mut notes, name, text);
+    let nodes = tree::read(environment, &mut notes, name, text);
     guards(&nodes, &mut notes);
     let mut context = Context {
-        world,
+        environment,
         writer: Writer::default(),
         upstreams: Upstreams::default(),
         pools: HashMap::new(),
@@ -58,26 +58,26 @@ pub fn nginx(name: &str, text: &str, world: &dyn World) -> Imported {
     let of_http = |node: &Node| matches!(node.keyword(), "server" | "upstream");
     if nodes.iter().any(of_http) && !nodes.iter().any(|node| node.keyword() == "http") {
         http(&mut context, &nodes, &mut notes);
-        return settle(context.writer.document, notes);
+        return validate(context.writer.document, notes);
     }
     for node in &nodes {
         match node.keyword() {
             "http" => http(&mut context, node.inner(), &mut notes),
             "stream" => stream::write(&mut context, node, &mut notes),
-            "events" => node.refuse(&mut notes, "Weir has its own way of waiting"),
-            "mail" => node.refuse(&mut notes, "Weir speaks no mail"),
-            keyword => node.refuse(&mut notes, main_reason(keyword)),
+            "events" => node.reject(&mut notes, "Weir chooses its own event mechanism"),
+            "mail" => node.reject(&mut notes, "Weir does not proxy mail"),
+            keyword => node.reject(&mut notes, main_reason(keyword)),
         }
     }
-    settle(context.writer.document, notes)
+    validate(context.writer.document, notes)
 }
 
-/// Marks what keeps clients out.
+/// Marks lines that keep clients out.
 fn guards(nodes: &[Node], notes: &mut Notes) {
     for node in nodes {
-        notes.weigh(node.place, inert::nginx(&node.words));
+        notes.record_effect(node.position, inert::nginx(&node.words, UNSUPPORTED));
         if guard::nginx(&node.words) {
-            notes.guard(node.place);
+            notes.mark_guard(node.position);
         }
         guards(node.inner(), notes);
     }
@@ -86,7 +86,7 @@ fn guards(nodes: &[Node], notes: &mut Notes) {
 fn main_reason(keyword: &str) -> &'static str {
     match keyword {
         "user" | "pid" | "daemon" | "master_process" | "working_directory" | "lock_file" => {
-            "how the process runs is its unit's matter"
+            "the systemd unit sets how the process runs"
         }
         "worker_processes"
         | "worker_cpu_affinity"
@@ -96,11 +96,11 @@ fn main_reason(keyword: &str) -> &'static str {
         | "thread_pool"
         | "pcre_jit"
         | "timer_resolution"
-        | "worker_shutdown_timeout" => "Weir has a worker for each processor",
-        "error_log" => "Weir logs to standard error; the unit keeps it",
-        "load_module" => "Weir loads no modules",
-        "include" => "there is no such file",
-        _ => "weir.toml has no place for it",
+        | "worker_shutdown_timeout" => "Weir runs one worker per CPU",
+        "error_log" => "Weir logs to standard error; the systemd unit stores the log",
+        "load_module" => "Weir has no modules",
+        "include" => "no such file",
+        _ => "weir.toml has no equivalent",
     }
 }
 
@@ -110,18 +110,19 @@ fn http(context: &mut Context<'_>, nodes: &[Node], notes: &mut Notes) {
     }
     server::write(context, nodes, notes);
     for node in nodes {
-        let told = context.used.contains(&node.place) || notes.speaks_of(node.place);
-        if !told && !matches!(node.keyword(), "server" | "upstream") {
-            node.refuse(notes, reason(node.keyword()));
+        let noted = context.used.contains(&node.position) || notes.has_note(node.position);
+        if !noted && !matches!(node.keyword(), "server" | "upstream") {
+            node.reject(notes, reason(node.keyword()));
         }
     }
     context.upstreams.unused(notes);
 }
 
-/// Directives of `http`, `server` and `location` that have no place, and why.
-const ELSEWHERE: &[(&[&str], &str)] = &[
-    (
-        &[
+/// Directives of `http`, `server` and `location` that weir.toml has no equivalent for.
+const UNSUPPORTED: &[Unsupported] = &[
+    Unsupported {
+        reason: "Weir does not serve files",
+        visible: &[
             "root",
             "alias",
             "index",
@@ -129,8 +130,6 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
             "try_files",
             "types",
             "default_type",
-            "sendfile",
-            "tcp_nopush",
             "open_file_cache",
             "expires",
             "charset",
@@ -138,14 +137,14 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
             "sub_filter",
             "directio",
             "aio",
-            "types_hash_max_size",
             "etag",
             "internal",
         ],
-        "Weir serves no files",
-    ),
-    (
-        &[
+        inert: &["sendfile", "tcp_nopush", "types_hash_max_size"],
+    },
+    Unsupported {
+        reason: "Weir's servers must use HTTP",
+        visible: &[
             "fastcgi_pass",
             "fastcgi_param",
             "fastcgi_index",
@@ -157,14 +156,16 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
             "uwsgi_param",
             "fastcgi_read_timeout",
         ],
-        "servers of Weir speak HTTP",
-    ),
-    (
-        &["access_log", "log_format", "log_not_found", "error_log"],
-        "`access_log` of a service writes to a file, by its own formats",
-    ),
-    (
-        &[
+        inert: &[],
+    },
+    Unsupported {
+        reason: "`access_log` of a service writes to a file, in Weir's own formats",
+        visible: &[],
+        inert: &["access_log", "log_format", "log_not_found", "error_log"],
+    },
+    Unsupported {
+        reason: "`compression` has no such setting",
+        visible: &[
             "gzip_comp_level",
             "gzip_vary",
             "gzip_proxied",
@@ -173,14 +174,16 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
             "gzip_buffers",
             "brotli_comp_level",
         ],
-        "`compression` does as is right by itself",
-    ),
-    (
-        &["gzip", "gunzip", "brotli"],
-        "`compression` of a service is for all of its requests alike",
-    ),
-    (
-        &[
+        inert: &[],
+    },
+    Unsupported {
+        reason: "`compression` of a service applies to all of its requests",
+        visible: &["gzip", "gunzip", "brotli"],
+        inert: &[],
+    },
+    Unsupported {
+        reason: "a route only compares parts of the request",
+        visible: &[
             "map",
             "geo",
             "split_clients",
@@ -188,14 +191,14 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
             "if",
             "break",
             "rewrite",
-            "rewrite_log",
             "perl",
             "js_import",
         ],
-        "a route compares what a request says, and computes nothing",
-    ),
-    (
-        &[
+        inert: &["rewrite_log"],
+    },
+    Unsupported {
+        reason: "`limits` are set per service, for all of its requests, and rejected requests get status 429",
+        visible: &[
             "limit_req",
             "limit_req_zone",
             "limit_conn",
@@ -203,38 +206,47 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
             "limit_req_status",
             "limit_conn_status",
         ],
-        "`limits` are a service's: of all its requests alike, and answered 429",
-    ),
-    (
-        &[
+        inert: &[],
+    },
+    Unsupported {
+        reason: "Weir does not authenticate users; `source` of a route matches networks",
+        visible: &[
             "auth_basic",
             "auth_basic_user_file",
             "auth_request",
             "satisfy",
         ],
-        "Weir asks nobody who it is; `source` of a route tells networks apart",
-    ),
-    (&["allow", "deny"], "nothing that it guards leads to a pool"),
-    (
-        &["add_header", "proxy_hide_header", "proxy_set_header"],
-        "nothing that it is for leads to a pool",
-    ),
-    (
-        &[
+        inert: &[],
+    },
+    Unsupported {
+        reason: "it protects no route to a pool",
+        visible: &["allow", "deny"],
+        inert: &[],
+    },
+    Unsupported {
+        reason: "it applies to no route to a pool",
+        visible: &["add_header", "proxy_hide_header", "proxy_set_header"],
+        inert: &[],
+    },
+    Unsupported {
+        reason: "Weir does not rewrite responses this way",
+        visible: &[
             "more_set_headers",
             "proxy_pass_header",
             "proxy_cookie_path",
             "proxy_cookie_domain",
             "proxy_redirect",
         ],
-        "Weir passes responses as they are",
-    ),
-    (
-        &["error_page", "proxy_intercept_errors"],
-        "`error_pages` of a service names files",
-    ),
-    (
-        &[
+        inert: &[],
+    },
+    Unsupported {
+        reason: "`error_pages` of a service takes files",
+        visible: &["error_page", "proxy_intercept_errors"],
+        inert: &[],
+    },
+    Unsupported {
+        reason: "Weir has no cache",
+        visible: &[
             "proxy_cache",
             "proxy_cache_path",
             "proxy_cache_valid",
@@ -243,12 +255,13 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
             "proxy_cache_lock",
             "proxy_no_cache",
             "proxy_cache_bypass",
-            "proxy_temp_path",
         ],
-        "Weir keeps no answers",
-    ),
-    (
-        &[
+        inert: &["proxy_temp_path"],
+    },
+    Unsupported {
+        reason: "Weir has no setting for this; see `timeouts`",
+        visible: &["proxy_send_timeout"],
+        inert: &[
             "proxy_http_version",
             "proxy_buffering",
             "proxy_buffers",
@@ -258,51 +271,48 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
             "proxy_socket_keepalive",
             "proxy_headers_hash_max_size",
             "proxy_headers_hash_bucket_size",
-            "proxy_send_timeout",
         ],
-        "Weir does as is best by itself; see `timeouts`",
-    ),
-    (
-        &["proxy_ignore_client_abort"],
-        "`abort_on_close` is a service's, not a route's",
-    ),
-    (
-        &["proxy_request_buffering"],
-        "`request_buffering` is a service's, not a route's",
-    ),
-    (
-        &[
+    },
+    Unsupported {
+        reason: "`abort_on_close` is set per service, not per route",
+        visible: &["proxy_ignore_client_abort"],
+        inert: &[],
+    },
+    Unsupported {
+        reason: "`request_buffering` is set per service, not per route",
+        visible: &["proxy_request_buffering"],
+        inert: &[],
+    },
+    Unsupported {
+        reason: "`retry_on`, `limits.retries` and `timeouts.total` are set per service",
+        visible: &[
             "proxy_next_upstream",
             "proxy_next_upstream_tries",
             "proxy_next_upstream_timeout",
         ],
-        "`retry_on`, `limits.retries` and `timeouts.total` are a service's",
-    ),
-    (
-        &[
-            "client_max_body_size",
+        inert: &[],
+    },
+    Unsupported {
+        reason: "`limits` of a service has no such key, or counts differently",
+        visible: &["client_max_body_size", "large_client_header_buffers"],
+        inert: &[
             "client_body_buffer_size",
             "client_header_buffer_size",
             "client_body_temp_path",
-            "large_client_header_buffers",
         ],
-        "`limits` of a service has no such key, or counts otherwise",
-    ),
-    (
-        &["resolver", "resolver_timeout"],
-        "Weir asks no name service for servers",
-    ),
-    (
-        &[
+    },
+    Unsupported {
+        reason: "Weir resolves names without this setting",
+        visible: &["resolver", "resolver_timeout"],
+        inert: &[],
+    },
+    Unsupported {
+        reason: "Weir has no setting for this",
+        visible: &[
             "keepalive_requests",
             "keepalive_disable",
-            "tcp_nodelay",
             "reset_timedout_connection",
             "lingering_close",
-            "server_names_hash_bucket_size",
-            "server_names_hash_max_size",
-            "variables_hash_max_size",
-            "map_hash_bucket_size",
             "server_tokens",
             "merge_slashes",
             "port_in_redirect",
@@ -311,34 +321,45 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
             "http2",
             "http3",
         ],
-        "Weir does as is best by itself",
-    ),
-    (
-        &["real_ip_header", "real_ip_recursive"],
-        "`trusted` of a service says whose word about clients is taken",
-    ),
-    (
-        &["stub_status", "status_zone"],
-        "`weir status` and /metrics show what is going on",
-    ),
-    (&["include"], "there is no such file"),
+        inert: &[
+            "tcp_nodelay",
+            "server_names_hash_bucket_size",
+            "server_names_hash_max_size",
+            "variables_hash_max_size",
+            "map_hash_bucket_size",
+        ],
+    },
+    Unsupported {
+        reason: "`trusted` of a service lists the proxies whose client addresses are accepted",
+        visible: &["real_ip_header", "real_ip_recursive"],
+        inert: &[],
+    },
+    Unsupported {
+        reason: "`weir status` and /metrics show the state",
+        visible: &[],
+        inert: &["stub_status", "status_zone"],
+    },
+    Unsupported {
+        reason: "no such file",
+        visible: &["include"],
+        inert: &[],
+    },
 ];
 
-/// Why a directive has no place.
+/// Returns why a directive is not supported.
 fn reason(keyword: &str) -> &'static str {
-    let known = ELSEWHERE.iter().find(|(names, _)| names.contains(&keyword));
-    match (known, keyword) {
-        (Some((_, why)), _) => why,
-        (None, keyword) if keyword.starts_with("gzip_") => "Weir passes bodies as they are",
+    match (inert::find(UNSUPPORTED, keyword), keyword) {
+        (Some(found), _) => found.reason,
+        (None, keyword) if keyword.starts_with("gzip_") => "Weir does not change bodies",
         (None, keyword) if keyword.starts_with("ssl_") => "`tls` of a service has no such key",
         (None, keyword) if keyword.starts_with("proxy_ssl_") => {
-            "`tls` of a pool has no such key, or nothing is sent by TLS"
+            "`tls` of a pool has no such key, or no pool here uses TLS"
         }
-        _ => "weir.toml has no place for it",
+        _ => "weir.toml has no equivalent",
     }
 }
 
-/// A time of nginx: numbers with `ms`, `s`, `m`, `h`, `d`, `w`, by themselves seconds.
+/// Parses an nginx time: numbers with `ms`, `s`, `m`, `h`, `d`, `w`; seconds without a unit.
 fn time(text: &str) -> Option<u64> {
     let mut total: u64 = 0;
     let mut rest = text;
@@ -374,7 +395,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_have_units_and_may_be_sums() {
+    fn times_with_units_and_sums_are_parsed() {
         assert_eq!(time("75"), Some(75_000));
         assert_eq!(time("1m30s"), Some(90_000));
         assert_eq!(time("500ms"), Some(500));

@@ -1,11 +1,11 @@
-//! `error_page` with a page that is a file: `error_pages`.
+//! `error_page` with a file: `error_pages`.
 
 use super::Context;
 use super::tree::Node;
 use crate::document::{Entry, Item};
 use crate::note::Notes;
 
-/// A server block's pages, and the paths of locations that are for them alone.
+/// Returns the error pages of a server block, and the paths of locations that only serve them.
 pub(super) fn pages(
     context: &mut Context<'_>,
     server: &Node,
@@ -22,32 +22,32 @@ pub(super) fn pages(
     for line in all {
         match page(&line, server, outer) {
             Ok((entries, location)) => {
-                context.used.insert(line.place);
+                context.used.insert(line.position);
                 if let Some(location) = location {
                     context.used.extend(location.lines());
                     paths.extend(line.words.last().cloned());
                 }
-                pages.push(Item::new(entries, Some(line.place)));
+                pages.push(Item::new(entries, Some(line.position)));
             }
-            Err(why) => line.refuse(notes, why),
+            Err(why) => line.reject(notes, why),
         }
     }
     (pages, paths)
 }
 
-/// Keys of a page, and the location that holds it.
+/// Returns the keys of a page, and its location.
 fn page<'n>(
     line: &Node,
     server: &'n Node,
     outer: &[Node],
 ) -> Result<(Vec<Entry>, Option<&'n Node>), &'static str> {
     let words: Vec<&str> = line.words.iter().skip(1).map(String::as_str).collect();
-    let (uri, codes) = words.split_last().ok_or("it names no page")?;
+    let (uri, codes) = words.split_last().ok_or("the page is missing")?;
     if !uri.starts_with('/') || uri.contains('$') {
-        return Err("`error_pages` of a service are files");
+        return Err("`error_pages` of a service takes files");
     }
     if codes.is_empty() || codes.iter().any(|code| code.parse::<u16>().is_err()) {
-        return Err("a page leaves the status as it is");
+        return Err("`error_pages` of a service does not change the status");
     }
     let mut inner = server.inner().iter();
     let location = inner.find(|node| {
@@ -68,18 +68,18 @@ fn page<'n>(
         })
     });
     if leads {
-        return Err("its page comes from a location that is no file");
+        return Err("its page comes from a location without a file");
     }
     let root = location
         .and_then(|node| root(node.inner()))
         .or_else(|| root(server.inner()))
         .or_else(|| root(outer))
         .filter(|root| root.starts_with('/'))
-        .ok_or("its file is below nginx's own directory: write the whole path")?;
+        .ok_or("its file is relative to nginx's own directory: write the absolute path")?;
     let file = format!("{}{uri}", root.trim_end_matches('/'));
     let entries = vec![
-        Entry::new("status", codes.join(","), line.place).essential(),
-        Entry::new("file", file, line.place).essential(),
+        Entry::new("status", codes.join(","), line.position).essential(),
+        Entry::new("file", file, line.position).essential(),
     ];
     Ok((entries, location))
 }

@@ -1,15 +1,15 @@
-//! `server` blocks: services, and routes by the names of servers.
+//! `server` blocks: services, and routes by server name.
 
-use super::listen::{Shared, listens, shared};
-use super::location::{Passed, Way, ways};
+use super::listen::{ListenGroup, listens, shared};
+use super::location::{BlockRoute, PathUse, block_routes};
 use super::tree::Node;
 use super::{Context, reason, time};
 use super::{limit, page, tls};
 use crate::document::{Entry, Item, Table};
 use crate::layer7::{Action, Condition};
 use crate::name::plain;
-use crate::note::{Notes, Place};
-use crate::time::show;
+use crate::note::{Notes, Position};
+use crate::time::format_millis;
 
 pub(super) fn write(context: &mut Context<'_>, outer: &[Node], notes: &mut Notes) {
     let servers: Vec<&Node> = outer
@@ -18,33 +18,33 @@ pub(super) fn write(context: &mut Context<'_>, outer: &[Node], notes: &mut Notes
         .collect();
     let all: Vec<_> = servers
         .iter()
-        .map(|server| listens(server, context.world, true, notes))
+        .map(|server| listens(server, context.environment, true, notes))
         .collect();
     for (server, listens) in servers.iter().zip(&all) {
         if listens.is_empty() {
-            server.refuse(notes, "it listens nowhere that Weir could");
+            server.reject(notes, "it has no address that Weir can listen on");
         }
     }
     for group in shared(&all) {
         service(context, &group, &servers, outer, notes);
     }
     for (node, why) in std::mem::take(&mut context.unneeded) {
-        if !context.used.contains(&node.place) {
-            node.refuse(notes, why);
+        if !context.used.contains(&node.position) {
+            node.reject(notes, why);
         }
     }
     for server in servers {
         for line in server.inner() {
             let read = ["listen", "server_name", "location", "return", "rewrite"]
                 .contains(&line.keyword());
-            if !read && !context.used.contains(&line.place) && !notes.speaks_of(line.place) {
-                line.refuse(notes, reason(line.keyword()));
+            if !read && !context.used.contains(&line.position) && !notes.has_note(line.position) {
+                line.reject(notes, reason(line.keyword()));
             }
         }
     }
 }
 
-/// Names of a server block that routes can say: exact ones, and `*.` with a name.
+/// Returns the names of a server block that routes support: exact names and `*.` with a name.
 fn names(server: &Node, notes: &mut Notes) -> Vec<String> {
     let mut names = Vec::new();
     let lines = server
@@ -56,15 +56,17 @@ fn names(server: &Node, notes: &mut Notes) -> Vec<String> {
             match word.as_str() {
                 "_" | "" | "\"\"" => {}
                 name if name.starts_with('~') => {
-                    notes.say(
-                        line.place,
-                        format!("{name} is not carried over: `host` is no expression"),
+                    notes.add(
+                        line.position,
+                        format!("{name} is not imported: `host` is not a regular expression"),
                     );
                 }
                 name if name.ends_with(".*") => {
-                    notes.say(
-                        line.place,
-                        format!("{name} is not carried over: a star stands at the front of a host"),
+                    notes.add(
+                        line.position,
+                        format!(
+                            "{name} is not imported: `*` is only allowed at the start of a host"
+                        ),
                     );
                 }
                 name => match name.strip_prefix('.') {
@@ -80,12 +82,12 @@ fn names(server: &Node, notes: &mut Notes) -> Vec<String> {
     names
 }
 
-/// A route, its host, and how early it is tried.
-type Routed = ((bool, usize), Condition, Way);
+/// A route, its condition, and its sort order.
+type HostRoute = ((bool, usize), Condition, BlockRoute);
 
 fn service(
     context: &mut Context<'_>,
-    group: &Shared,
+    group: &ListenGroup,
     servers: &[&Node],
     outer: &[Node],
     notes: &mut Notes,
@@ -95,54 +97,54 @@ fn service(
     let Some(default) = servers.get(group.default) else {
         return;
     };
-    let mut routes: Vec<Routed> = Vec::new();
+    let mut routes: Vec<HostRoute> = Vec::new();
     let mut rest = None;
     let mut idle = None;
-    let mut told = false;
-    let mut passed = Passed::default();
+    let mut forwarded = false;
+    let mut path_use = PathUse::default();
     let (pages, paths) = page::pages(context, default, outer, notes);
     for index in &group.servers {
         let Some(server) = servers.get(*index) else {
             continue;
         };
         let own: &[String] = if *index == group.default { &paths } else { &[] };
-        let found = ways(context, server, scheme, outer, (own, idle, passed), notes);
+        let found = block_routes(context, server, scheme, outer, (own, idle, path_use), notes);
         idle = found.idle;
-        passed = found.passed;
-        told |= found.told;
+        path_use = found.path_use;
+        forwarded |= found.forwarded;
         let names = names(server, notes);
         if *index == group.default {
             rest = Some(found.all);
             continue;
         }
         if names.is_empty() {
-            server.refuse(notes, "it has no name by which a route could find it");
+            server.reject(notes, "it has no name that a route can match");
         }
         for name in names {
-            routes.extend(of_host(&name, &found.all, server.place));
+            routes.extend(of_host(&name, &found.all, server.position));
         }
     }
-    // Exact names come before `*.`, longer ones before shorter.
+    // Exact names come before `*.`, longer ones before shorter ones.
     routes.sort_by_key(|(order, ..)| *order);
     let mut rest = rest.unwrap_or_default();
-    let last = rest.last().filter(|way| way.is_rest()).cloned();
+    let last = rest.last().filter(|route| route.is_catch_all()).cloned();
     let pool = match &last {
-        Some(Way {
+        Some(BlockRoute {
             action: Action::Pool(pool),
             ..
         }) => {
-            if last.as_ref().is_some_and(|way| way.edits.is_empty()) {
+            if last.as_ref().is_some_and(|route| route.edits.is_empty()) {
                 rest.pop();
             }
             pool.clone()
         }
-        _ => context.writer.no_servers(default.place),
+        _ => context.writer.no_servers(default.position),
     };
     let name = name_of(context, group, default, tls);
-    let looks = |way: &Way| way.path.is_some() || way.regex.is_some();
-    passed.compared = rest
+    let looks = |route: &BlockRoute| route.path.is_some() || route.regex.is_some();
+    path_use.compared = rest
         .iter()
-        .chain(routes.iter().map(|(.., way)| way))
+        .chain(routes.iter().map(|(.., route)| route))
         .any(looks);
     table(
         context,
@@ -151,75 +153,92 @@ fn service(
         default,
         &pool,
         outer,
-        (idle, told, pages, passed),
+        (idle, forwarded, pages, path_use),
         notes,
     );
-    for (_, condition, way) in &routes {
-        context
-            .writer
-            .edited_route(&name, way.place, condition, &way.action, &way.edits, notes);
+    for (_, condition, route) in &routes {
+        context.writer.route_with_edits(
+            &name,
+            route.position,
+            condition,
+            &route.action,
+            &route.edits,
+            notes,
+        );
     }
     let answered = last.is_some();
-    for way in rest {
+    for route in rest {
         let condition = Condition {
-            path: way.path.clone(),
-            regex: way.regex.clone(),
-            ..way.when.clone()
+            path: route.path.clone(),
+            regex: route.regex.clone(),
+            ..route.when.clone()
         };
-        context
-            .writer
-            .edited_route(&name, way.place, &condition, &way.action, &way.edits, notes);
+        context.writer.route_with_edits(
+            &name,
+            route.position,
+            &condition,
+            &route.action,
+            &route.edits,
+            notes,
+        );
     }
     if !answered {
-        let answer = Action::Answer {
+        let response = Action::Respond {
             status: 404,
             body: String::new(),
         };
         context
             .writer
-            .route(&name, default.place, &Condition::default(), &answer);
+            .route(&name, default.position, &Condition::default(), &response);
     }
 }
 
-/// The routes of a server block under one of its names.
-fn of_host(name: &str, ways: &[Way], place: Place) -> Vec<Routed> {
+/// Returns the routes of a server block for one of its names.
+fn of_host(name: &str, block_routes: &[BlockRoute], position: Position) -> Vec<HostRoute> {
     let order = (name.starts_with("*."), usize::MAX - name.len());
-    let of = |path: Option<String>, regex: Option<String>| Condition {
+    let condition_for = |path: Option<String>, regex: Option<String>| Condition {
         host: Some(name.to_owned()),
         path,
         regex,
         ..Condition::default()
     };
-    let routed = |way: &Way| {
-        let mut condition = of(way.path.clone(), way.regex.clone());
-        // One of several names of a server block: what is asked of another one is nothing to this one.
-        let asked = way.when.host.clone().unwrap_or_else(|| name.to_owned());
+    let routed = |route: &BlockRoute| {
+        let mut condition = condition_for(route.path.clone(), route.regex.clone());
+        // A server block with several names: a condition on another name never matches here.
+        let host = route.when.host.clone().unwrap_or_else(|| name.to_owned());
         let below = name
             .strip_prefix('*')
-            .is_some_and(|end| asked.ends_with(end));
-        if asked != name && !below {
+            .is_some_and(|end| host.ends_with(end));
+        if host != name && !below {
             return None;
         }
-        condition.host = Some(asked);
+        condition.host = Some(host);
         let rest = Condition {
             host: None,
-            ..way.when.clone()
+            ..route.when.clone()
         };
-        Some((order, condition.and(&rest)?, way.clone()))
+        Some((order, condition.and(&rest)?, route.clone()))
     };
-    let mut routes: Vec<Routed> = ways.iter().filter_map(routed).collect();
-    if ways.last().is_none_or(|way| !way.is_rest()) {
-        let answer = Action::Answer {
+    let mut routes: Vec<HostRoute> = block_routes.iter().filter_map(routed).collect();
+    if block_routes
+        .last()
+        .is_none_or(|route| !route.is_catch_all())
+    {
+        let response = Action::Respond {
             status: 404,
             body: String::new(),
         };
-        routes.push((order, of(None, None), Way::rest(place, answer)));
+        routes.push((
+            order,
+            condition_for(None, None),
+            BlockRoute::catch_all(position, response),
+        ));
     }
     routes
 }
 
-/// After the default server's first name, or the port.
-fn name_of(context: &mut Context<'_>, group: &Shared, default: &Node, tls: bool) -> String {
+/// Named after the default server's first name, or the port.
+fn name_of(context: &mut Context<'_>, group: &ListenGroup, default: &Node, tls: bool) -> String {
     let names = default
         .inner()
         .iter()
@@ -256,18 +275,18 @@ fn name_of(context: &mut Context<'_>, group: &Shared, default: &Node, tls: bool)
 fn table(
     context: &mut Context<'_>,
     name: &str,
-    group: &Shared,
+    group: &ListenGroup,
     default: &Node,
     pool: &str,
     outer: &[Node],
-    (idle, told, pages, passed): (Option<(u64, Place)>, bool, Vec<Item>, Passed),
+    (idle, forwarded, pages, path_use): (Option<(u64, Position)>, bool, Vec<Item>, PathUse),
     notes: &mut Notes,
 ) {
-    let mut table = Table::new(&["service", name], default.place);
+    let mut table = Table::new(&["service", name], default.position);
     let listen: Vec<Item> = group
         .listen
         .iter()
-        .map(|listen| Item::new(listen.address.as_str(), Some(listen.place)))
+        .map(|listen| Item::new(listen.address.as_str(), Some(listen.position)))
         .collect();
     table.push(Entry::implied("listen", listen).essential());
     table.push(Entry::implied("forward", "proxy").essential());
@@ -279,19 +298,19 @@ fn table(
             .iter()
             .find_map(|nodes| nodes.iter().rev().find(|node| node.keyword() == keyword));
         let node = found?;
-        context.used.insert(node.place);
-        Some((node.word(1)?.to_owned(), node.place))
+        context.used.insert(node.position);
+        Some((node.word(1)?.to_owned(), node.position))
     };
     if group.listen[0].tls {
-        let mut keys = tls::keys(&mut find, default.place, notes);
+        let mut keys = tls::keys(&mut find, default.position, notes);
         keys.extend(tls::minimum([default.inner(), outer], notes));
         table.push(Entry::implied("tls", keys).essential());
     }
-    if let Some((word, place)) = find("proxy_ignore_client_abort") {
-        table.push(Entry::new("abort_on_close", word != "on", place));
+    if let Some((word, position)) = find("proxy_ignore_client_abort") {
+        table.push(Entry::new("abort_on_close", word != "on", position));
     }
-    if let Some((word, place)) = find("proxy_request_buffering") {
-        table.push(Entry::new("request_buffering", word != "off", place));
+    if let Some((word, position)) = find("proxy_request_buffering") {
+        table.push(Entry::new("request_buffering", word != "off", position));
     }
     let timeouts = timeouts(&mut find, notes);
     if !timeouts.is_empty() {
@@ -308,27 +327,27 @@ fn table(
     if !pages.is_empty() {
         table.push(Entry::implied("error_pages", pages));
     }
-    normalize_path(context, &mut table, levels, passed, notes);
+    normalize_path(context, &mut table, levels, path_use, notes);
     compression(context, &mut table, [default.inner(), outer]);
     trusted(context, &mut table, default, outer);
-    if !told {
+    if !forwarded {
         table.push(Entry::implied("forwarded", false));
     }
     underscores(context, &mut table, levels);
     if group.listen[0].proxy_protocol {
-        table.push(Entry::new("proxy_protocol", true, group.listen[0].place));
+        table.push(Entry::new("proxy_protocol", true, group.listen[0].position));
     }
     table.covers = default.lines();
     context.writer.document.push(table);
 }
 
-/// nginx compares paths decoded, encoded slashes included. It asks servers for the path as it was received, or for what it
-/// compared where `proxy_pass` names a path.
+/// nginx compares decoded paths, including encoded slashes. It sends servers the path as received, or the compared
+/// path if `proxy_pass` has a path.
 fn normalize_path(
     context: &mut Context<'_>,
     table: &mut Table,
     levels: [&[Node]; 2],
-    passed: Passed,
+    path_use: PathUse,
     notes: &mut Notes,
 ) {
     let mut entries = Vec::new();
@@ -337,18 +356,18 @@ fn normalize_path(
         nodes.find(|node| node.keyword() == "merge_slashes")
     });
     if let Some(node) = found.filter(|node| node.word(1) == Some("off")) {
-        context.used.insert(node.place);
-        entries.push(Entry::new("merge_slashes", false, node.place));
+        context.used.insert(node.position);
+        entries.push(Entry::new("merge_slashes", false, node.position));
     }
-    if passed.compared {
+    if path_use.compared {
         entries.push(Entry::implied("encoded_slash", "decode"));
     }
-    match passed.normalized {
-        Some(place) if passed.received => notes.say(
-            place,
-            "servers are asked for the path as it was received, as another `proxy_pass` of the service asks",
+    match path_use.normalized {
+        Some(position) if path_use.received => notes.add(
+            position,
+            "servers get the path as received, as for another `proxy_pass` of the service",
         ),
-        Some(place) => entries.push(Entry::new("forward", "normalized", place)),
+        Some(position) => entries.push(Entry::new("forward", "normalized", position)),
         None => {}
     }
     if !entries.is_empty() {
@@ -356,20 +375,20 @@ fn normalize_path(
     }
 }
 
-/// `gzip on`, with its types; without any nginx compresses HTML alone.
+/// `gzip on`, with its types. By default nginx only compresses HTML.
 fn compression(context: &mut Context<'_>, table: &mut Table, levels: [&[Node]; 2]) {
     let mut find = |keyword: &str| {
         let mut levels = levels.iter();
         let node =
             levels.find_map(|nodes| nodes.iter().rev().find(|node| node.keyword() == keyword))?;
-        context.used.insert(node.place);
+        context.used.insert(node.position);
         Some(node)
     };
     let Some(on) = find("gzip") else { return };
     if on.word(1) != Some("on") {
         return;
     }
-    let mut entries = vec![Entry::new("codings", vec!["gzip".to_owned()], on.place)];
+    let mut entries = vec![Entry::new("codings", vec!["gzip".to_owned()], on.position)];
     let mut kinds = vec!["text/html".to_owned()];
     let types = find("gzip_types");
     if let Some(types) = types {
@@ -380,19 +399,20 @@ fn compression(context: &mut Context<'_>, table: &mut Table, levels: [&[Node]; 2
     entries.push(Entry::new(
         "types",
         kinds,
-        types.map_or(on.place, |types| types.place),
+        types.map_or(on.position, |types| types.position),
     ));
     let minimum = find("gzip_min_length");
-    let octets = minimum.and_then(|node| node.word(1)?.parse::<u64>().ok());
-    entries.push(match (minimum, octets) {
-        (Some(node), Some(octets)) => Entry::new("minimum", octets, node.place),
-        // nginx's own.
+    let bytes = minimum.and_then(|node| node.word(1)?.parse::<u64>().ok());
+    entries.push(match (minimum, bytes) {
+        (Some(node), Some(bytes)) => Entry::new("minimum", bytes, node.position),
+        // nginx's default.
         _ => Entry::implied("minimum", 20_u64),
     });
     table.push(Entry::implied("compression", entries));
 }
 
-/// `underscores_in_headers` and `ignore_invalid_headers`: by default nginx calls names with `_` invalid and ignores such fields.
+/// `underscores_in_headers` and `ignore_invalid_headers`: by default nginx considers names with `_` invalid and
+/// ignores such fields.
 fn underscores(context: &mut Context<'_>, table: &mut Table, levels: [&[Node]; 2]) {
     let switches = [
         ("underscores_in_headers", "on"),
@@ -405,11 +425,11 @@ fn underscores(context: &mut Context<'_>, table: &mut Table, levels: [&[Node]; 2
         else {
             continue;
         };
-        context.used.insert(node.place);
+        context.used.insert(node.position);
         if node.word(1) == Some(keeps)
             && table.entries.iter().all(|entry| entry.key != "underscores")
         {
-            table.push(Entry::new("underscores", "keep", node.place));
+            table.push(Entry::new("underscores", "keep", node.position));
         }
     }
 }
@@ -421,7 +441,7 @@ fn trusted(context: &mut Context<'_>, table: &mut Table, default: &Node, outer: 
         .iter()
         .chain(outer)
         .filter(|node| node.keyword() == "set_real_ip_from")
-        .filter_map(|node| Some(Item::new(node.word(1)?, Some(node.place))))
+        .filter_map(|node| Some(Item::new(node.word(1)?, Some(node.position))))
         .collect();
     for item in &trusted {
         context.used.extend(item.from);
@@ -433,7 +453,7 @@ fn trusted(context: &mut Context<'_>, table: &mut Table, default: &Node, outer: 
 
 /// Keys of `timeouts`.
 fn timeouts(
-    find: &mut dyn FnMut(&str) -> Option<(String, Place)>,
+    find: &mut dyn FnMut(&str) -> Option<(String, Position)>,
     notes: &mut Notes,
 ) -> Vec<Entry> {
     const TIMES: &[(&str, &str)] = &[
@@ -446,19 +466,19 @@ fn timeouts(
     ];
     let mut timeouts: Vec<Entry> = Vec::new();
     for (theirs, ours) in TIMES {
-        let Some((text, place)) = find(theirs) else {
+        let Some((text, position)) = find(theirs) else {
             continue;
         };
         match time(&text) {
-            Some(0) => notes.say(
-                place,
-                "not carried over: 0 turns it off, and Weir waits some time in any case",
+            Some(0) => notes.add(
+                position,
+                "not imported: 0 disables the timeout, and Weir always has one",
             ),
             Some(_) if timeouts.iter().any(|entry| entry.key == *ours) => {
-                notes.say(place, format!("not carried over: `{ours}` is said already"));
+                notes.add(position, format!("not imported: `{ours}` is already set"));
             }
-            Some(millis) => timeouts.push(Entry::new(ours, show(millis), place)),
-            None => notes.say(place, "not carried over: nginx wants a time"),
+            Some(millis) => timeouts.push(Entry::new(ours, format_millis(millis), position)),
+            None => notes.add(position, "not imported: nginx requires a time"),
         }
     }
     timeouts

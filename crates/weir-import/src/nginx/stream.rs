@@ -6,7 +6,7 @@ use super::tree::Node;
 use super::{Context, reason, time};
 use crate::document::{Entry, Item, Table};
 use crate::note::Notes;
-use crate::time::show;
+use crate::time::format_millis;
 
 pub(super) fn write(context: &mut Context<'_>, stream: &Node, notes: &mut Notes) {
     for node in stream
@@ -20,19 +20,19 @@ pub(super) fn write(context: &mut Context<'_>, stream: &Node, notes: &mut Notes)
         match node.keyword() {
             "upstream" => {}
             "server" => server(context, node, notes),
-            keyword => node.refuse(notes, reason(keyword)),
+            keyword => node.reject(notes, reason(keyword)),
         }
     }
     context.upstreams.unused(notes);
 }
 
 fn server(context: &mut Context<'_>, node: &Node, notes: &mut Notes) {
-    let found = listens(node, context.world, false, notes);
+    let found = listens(node, context.environment, false, notes);
     let (udp, tcp): (Vec<_>, Vec<_>) = found.into_iter().partition(|listen| listen.udp);
     if let Some(udp) = udp.first() {
-        notes.say(
-            udp.place,
-            "not carried over: the proxy carries TCP; forward = \"nat\" carries UDP",
+        notes.add(
+            udp.position,
+            "not imported: the proxy only supports TCP; use forward = \"nat\" for UDP",
         );
     }
     let Some(line) = node
@@ -40,15 +40,15 @@ fn server(context: &mut Context<'_>, node: &Node, notes: &mut Notes) {
         .iter()
         .find(|line| line.keyword() == "proxy_pass")
     else {
-        return node.refuse(notes, "it leads nowhere");
+        return node.reject(notes, "the target is missing");
     };
     if tcp.is_empty() {
-        return node.refuse(notes, "it listens nowhere that Weir could");
+        return node.reject(notes, "it has no address that Weir can listen on");
     }
     let to = line.word(1).unwrap_or("");
-    let led = if to.contains('$') {
+    let pool_ref = if to.contains('$') {
         Err(
-            "where it leads is computed; a `tcp` service's routes go by the name that TLS asks for"
+            "the target is computed; routes of a `tcp` service match the TLS server name"
                 .to_owned(),
         )
     } else {
@@ -59,9 +59,9 @@ fn server(context: &mut Context<'_>, node: &Node, notes: &mut Notes) {
         };
         pool(context, &url, Vec::new(), line, notes)
     };
-    let led = match led {
-        Ok(led) => led,
-        Err(why) => return node.refuse(notes, &why),
+    let pool_ref = match pool_ref {
+        Ok(pool_ref) => pool_ref,
+        Err(why) => return node.reject(notes, &why),
     };
     let port = tcp[0].address.rsplit(':').next().unwrap_or("");
     let mut name = format!("stream-{port}");
@@ -74,23 +74,23 @@ fn server(context: &mut Context<'_>, node: &Node, notes: &mut Notes) {
     while taken(&name) {
         name.push_str("-2");
     }
-    let mut table = Table::new(&["service", &name], node.place);
+    let mut table = Table::new(&["service", &name], node.position);
     let listen: Vec<Item> = tcp
         .iter()
-        .map(|listen| Item::new(listen.address.as_str(), Some(listen.place)))
+        .map(|listen| Item::new(listen.address.as_str(), Some(listen.position)))
         .collect();
     table.push(Entry::implied("listen", listen).essential());
     table.push(Entry::implied("forward", "proxy").essential());
     table.push(Entry::implied("protocol", "tcp").essential());
-    table.push(Entry::new("pool", led.pool, line.place).essential());
+    table.push(Entry::new("pool", pool_ref.pool, line.position).essential());
     let timeouts = timeouts(node, notes);
     if !timeouts.is_empty() {
         table.push(Entry::implied("timeouts", timeouts));
     }
     if tcp.iter().any(|listen| listen.tls) {
-        node.refuse(
+        node.reject(
             notes,
-            "TLS of a stream is not carried over: see `tls` of a service",
+            "TLS of a stream is not imported: see `tls` of a service",
         );
         return;
     }
@@ -98,7 +98,7 @@ fn server(context: &mut Context<'_>, node: &Node, notes: &mut Notes) {
     context.writer.document.push(table);
 }
 
-/// Keys of `timeouts`; what else stands there has no place.
+/// Keys of `timeouts`; the other lines are not supported.
 fn timeouts(node: &Node, notes: &mut Notes) -> Vec<Entry> {
     let mut timeouts = Vec::new();
     for line in node.inner() {
@@ -111,11 +111,13 @@ fn timeouts(node: &Node, notes: &mut Notes) -> Vec<Entry> {
                     "connect"
                 };
                 match line.word(1).and_then(time).filter(|millis| *millis > 0) {
-                    Some(millis) => timeouts.push(Entry::new(ours, show(millis), line.place)),
-                    None => line.refuse(notes, "nginx wants a time"),
+                    Some(millis) => {
+                        timeouts.push(Entry::new(ours, format_millis(millis), line.position))
+                    }
+                    None => line.reject(notes, "nginx requires a time"),
                 }
             }
-            keyword => line.refuse(notes, reason(keyword)),
+            keyword => line.reject(notes, reason(keyword)),
         }
     }
     timeouts

@@ -1,21 +1,21 @@
-//! Where `proxy_pass` leads: a URL, an upstream, an address.
+//! The target of `proxy_pass`: a URL, an upstream, an address.
 
 use std::net::IpAddr;
 
 use super::Context;
 use super::tree::Node;
 use super::upstream::{self, keepalive};
-use crate::World;
+use crate::Environment;
 use crate::document::Entry;
 use crate::layer7::{Group, Upstream, endpoint};
-use crate::note::{Notes, Place};
+use crate::note::{Notes, Position};
 
-/// A URL in its parts.
+/// A parsed URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Url {
     pub(super) tls: bool,
     pub(super) host: String,
-    /// Path, if one is written.
+    /// Path, if given.
     pub(super) path: Option<String>,
 }
 
@@ -24,20 +24,20 @@ pub(super) fn url(text: &str) -> Result<Url, String> {
     let (tls, rest) = match (text.strip_prefix("http://"), text.strip_prefix("https://")) {
         (Some(rest), _) => (false, rest),
         (_, Some(rest)) => (true, rest),
-        _ => return Err("it is no URL of http or https".to_owned()),
+        _ => return Err("not an http or https URL".to_owned()),
     };
     if rest.starts_with("unix:") {
-        return Err("Weir has no servers on unix sockets".to_owned());
+        return Err("Weir does not support servers on Unix sockets".to_owned());
     }
     let (host, path) = match rest.find('/') {
         Some(at) => (&rest[..at], Some(rest[at..].to_owned())),
         None => (rest, None),
     };
     if text.contains('$') {
-        return Err("where it leads is computed, and a route's pool is one".to_owned());
+        return Err("the target is computed, and a route's pool is fixed".to_owned());
     }
     if host.is_empty() {
-        return Err("it names no host".to_owned());
+        return Err("the host is missing".to_owned());
     }
     Ok(Url {
         tls,
@@ -46,10 +46,14 @@ pub(super) fn url(text: &str) -> Result<Url, String> {
     })
 }
 
-/// An address in numbers, with its port or `port`.
-pub(super) fn resolved(world: &dyn World, text: &str, port: u16) -> Result<String, String> {
+/// Returns a numeric address with its port, or with `port`.
+pub(super) fn resolved(
+    environment: &dyn Environment,
+    text: &str,
+    port: u16,
+) -> Result<String, String> {
     if text.starts_with("unix:") {
-        return Err("Weir has no servers on unix sockets".to_owned());
+        return Err("Weir does not support servers on Unix sockets".to_owned());
     }
     let (host, written) = match text.rsplit_once(':') {
         Some((host, port)) if host.ends_with(']') || !host.contains(':') => (host, Some(port)),
@@ -59,57 +63,57 @@ pub(super) fn resolved(world: &dyn World, text: &str, port: u16) -> Result<Strin
         None => port,
         Some(written) => written
             .parse()
-            .map_err(|_| format!("{written} is no port"))?,
+            .map_err(|_| format!("invalid port {written}"))?,
     };
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let address: IpAddr = match host.parse() {
         Ok(address) => address,
         Err(_) => {
-            let found = world
+            let found = environment
                 .address(host, false)
-                .or_else(|| world.address(host, true));
+                .or_else(|| environment.address(host, true));
             found.ok_or_else(|| format!("the name {host} cannot be resolved"))?
         }
     };
     Ok(endpoint(address, port))
 }
 
-/// A pool that `proxy_pass` leads to, and what its upstream says of idle connections.
-pub(super) struct Led {
+/// The pool of a `proxy_pass`, and its upstream's limit of idle connections.
+pub(super) struct PoolRef {
     pub(super) pool: String,
-    pub(super) idle: Option<(u64, Place)>,
+    pub(super) idle: Option<(u64, Position)>,
 }
 
-/// The pool of a URL; `tls` are the keys of `tls` where it is one of https.
+/// Returns the pool of a URL; `tls` are the keys of `tls` for https.
 pub(super) fn pool(
     context: &mut Context<'_>,
     url: &Url,
     tls: Vec<Entry>,
     from: &Node,
     notes: &mut Notes,
-) -> Result<Led, String> {
+) -> Result<PoolRef, String> {
     let scheme = if url.tls { "https" } else { "http" };
     let key = format!("{scheme}://{}", url.host);
     let port = if url.tls { 443 } else { 80 };
     let tls = if url.tls { tls } else { Vec::new() };
-    let known = context.pools.get(&key).cloned();
+    let existing = context.pools.get(&key).cloned();
     if let Some(node) = context.upstreams.get(&url.host) {
         let idle = keepalive(&node);
-        let pool = match known {
+        let pool = match existing {
             Some(pool) => pool,
             None => upstream::write(context, &node, tls, 80, notes),
         };
         context.pools.insert(key, pool.clone());
-        return Ok(Led { pool, idle });
+        return Ok(PoolRef { pool, idle });
     }
-    if let Some(pool) = known {
-        return Ok(Led { pool, idle: None });
+    if let Some(pool) = existing {
+        return Ok(PoolRef { pool, idle: None });
     }
-    let address = resolved(context.world, &url.host, port)?;
+    let address = resolved(context.environment, &url.host, port)?;
     let name = context.writer.names.take(&url.host);
     let server = Upstream {
-        from: from.place,
-        entries: vec![Entry::new("address", address, from.place).essential()],
+        from: from.position,
+        entries: vec![Entry::new("address", address, from.position).essential()],
         probes: Vec::new(),
     };
     let mut entries = Vec::new();
@@ -117,7 +121,7 @@ pub(super) fn pool(
         entries.push(Entry::implied("tls", tls));
     }
     context.writer.group(Group {
-        from: from.place,
+        from: from.position,
         name: name.clone(),
         entries,
         servers: vec![server],
@@ -125,7 +129,7 @@ pub(super) fn pool(
         lines: Vec::new(),
     });
     context.pools.insert(key, name.clone());
-    Ok(Led {
+    Ok(PoolRef {
         pool: name,
         idle: None,
     })
@@ -136,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urls_have_parts() {
+    fn urls_are_parsed() {
         let read = |text: &str| url(text).map(|url| (url.tls, url.host, url.path));
         assert_eq!(read("http://a"), Ok((false, "a".into(), None)));
         assert_eq!(

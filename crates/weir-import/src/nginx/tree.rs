@@ -1,12 +1,13 @@
-//! nginx.conf to directives and blocks (`src/core/ngx_conf_file.c`): words, quotes, `;`, braces, comments, includes.
+//! Parses nginx.conf into directives and blocks (`src/core/ngx_conf_file.c`): words, quotes, `;`, braces, comments,
+//! includes.
 
-use crate::World;
-use crate::note::{Notes, Place};
+use crate::Environment;
+use crate::note::{Notes, Position};
 
 /// A directive.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
-    pub(super) place: Place,
+    pub(super) position: Position,
     /// At least one.
     pub(super) words: Vec<String>,
     pub(super) block: Option<Vec<Self>>,
@@ -25,36 +26,36 @@ impl Node {
         self.block.as_deref().unwrap_or_default()
     }
 
-    /// Says of it, and of everything in its braces, that it was not carried over.
-    pub(super) fn refuse(&self, notes: &mut Notes, why: &str) {
-        notes.say(self.place, format!("not carried over: {why}"));
+    /// Adds a note that it, and everything in its block, was not imported.
+    pub(super) fn reject(&self, notes: &mut Notes, why: &str) {
+        notes.add(self.position, format!("not imported: {why}"));
         let why = format!(
-            "not carried over, with the block of line {}",
-            self.place.line()
+            "not imported: it is in the block of line {}",
+            self.position.line()
         );
-        for place in self.lines() {
-            match place.is_beside(self.place) {
-                true => notes.covered(place),
-                false => notes.say(place, &why),
+        for position in self.lines() {
+            match position.is_on_same_line(self.position) {
+                true => notes.add_covered(position),
+                false => notes.add(position, &why),
             }
         }
     }
 
-    /// The lines of everything in its braces.
-    pub(super) fn lines(&self) -> Vec<Place> {
+    /// Returns all lines of the block.
+    pub(super) fn lines(&self) -> Vec<Position> {
         let mut lines = Vec::new();
         let mut open: Vec<&Self> = self.inner().iter().collect();
         while let Some(node) = open.pop() {
-            lines.push(node.place);
+            lines.push(node.position);
             open.extend(node.inner());
         }
         lines
     }
 }
 
-const DEEPEST: usize = 16;
+const MAX_DEPTH: usize = 16;
 
-const MOST_FILES: usize = 1000;
+const MAX_FILES: usize = 1000;
 
 enum Token {
     Word(String),
@@ -63,22 +64,33 @@ enum Token {
     Close,
 }
 
-/// The whole file with what it includes.
-pub(super) fn read(world: &dyn World, notes: &mut Notes, name: &str, text: &str) -> Vec<Node> {
-    file(world, notes, name, text, 0)
+/// Returns the whole file with its includes.
+pub(super) fn read(
+    environment: &dyn Environment,
+    notes: &mut Notes,
+    name: &str,
+    text: &str,
+) -> Vec<Node> {
+    file(environment, notes, name, text, 0)
 }
 
-fn file(world: &dyn World, notes: &mut Notes, name: &str, text: &str, depth: usize) -> Vec<Node> {
+fn file(
+    environment: &dyn Environment,
+    notes: &mut Notes,
+    name: &str,
+    text: &str,
+    depth: usize,
+) -> Vec<Node> {
     let index = notes.file(name, text);
     let tokens = tokens(notes, index, text);
     let mut at = 0;
     let mut nodes = Vec::new();
     while at < tokens.len() {
         nodes.extend(block(notes, &tokens, &mut at, 0));
-        if let Some((place, _)) = tokens.get(at) {
-            notes.say(
-                *place,
-                "a closing brace too many, and nginx refuses the file",
+        if let Some((position, _)) = tokens.get(at) {
+            notes.add(
+                *position,
+                "unexpected closing brace, and nginx rejects the file",
             );
             at += 1;
         }
@@ -87,12 +99,12 @@ fn file(world: &dyn World, notes: &mut Notes, name: &str, text: &str, depth: usi
         .rsplit_once('/')
         .map_or("", |(directory, _)| directory)
         .to_owned();
-    included(world, notes, &directory, nodes, depth)
+    included(environment, notes, &directory, nodes, depth)
 }
 
-/// Puts what `include` names in its place.
+/// Replaces `include` by the contents of its files.
 fn included(
-    world: &dyn World,
+    environment: &dyn Environment,
     notes: &mut Notes,
     directory: &str,
     nodes: Vec<Node>,
@@ -101,15 +113,15 @@ fn included(
     let mut all = Vec::new();
     for mut node in nodes {
         if let Some(inner) = node.block.take() {
-            node.block = Some(included(world, notes, directory, inner, depth));
+            node.block = Some(included(environment, notes, directory, inner, depth));
         }
         let Some(pattern) = node.word(1).filter(|_| node.keyword() == "include") else {
             all.push(node);
             continue;
         };
-        // What a request is answered with by its name's end is nothing to a balancer.
+        // MIME types by file extension do not concern a load balancer.
         if pattern.ends_with("mime.types") {
-            notes.say(node.place, "not carried over: Weir serves no files");
+            notes.add(node.position, "not imported: Weir does not serve files");
             continue;
         }
         let path = if pattern.starts_with('/') || directory.is_empty() {
@@ -117,40 +129,40 @@ fn included(
         } else {
             format!("{directory}/{pattern}")
         };
-        if depth >= DEEPEST || notes.files() > MOST_FILES {
-            notes.say(
-                node.place,
-                "not carried over: files include each other without end",
+        if depth >= MAX_DEPTH || notes.files() > MAX_FILES {
+            notes.add(
+                node.position,
+                "not imported: files include each other endlessly",
             );
             continue;
         }
-        let found = world.glob(&path);
+        let found = environment.glob(&path);
         if found.is_empty() {
-            notes.say(node.place, "not carried over: there is no such file");
+            notes.add(node.position, "not imported: no such file");
         }
         for name in found {
-            match world.read(&name) {
-                Ok(text) => all.extend(file(world, notes, &name, &text, depth + 1)),
-                Err(why) => notes.say(node.place, format!("not carried over: {name}: {why}")),
+            match environment.read(&name) {
+                Ok(text) => all.extend(file(environment, notes, &name, &text, depth + 1)),
+                Err(why) => notes.add(node.position, format!("not imported: {name}: {why}")),
             }
         }
     }
     all
 }
 
-fn tokens(notes: &mut Notes, file: usize, text: &str) -> Vec<(Place, Token)> {
+fn tokens(notes: &mut Notes, file: usize, text: &str) -> Vec<(Position, Token)> {
     let mut tokens = Vec::new();
     let mut line = 1;
     let mut chars = text.chars().peekable();
     while let Some(c) = chars.next() {
-        let place = Place::new(file, line).part(tokens.len());
+        let position = Position::new(file, line).part(tokens.len());
         match c {
             '\n' => line += 1,
             c if c.is_whitespace() => {}
             '#' => while chars.next_if(|c| *c != '\n').is_some() {},
-            ';' => tokens.push((place, Token::End)),
-            '{' => tokens.push((place, Token::Open)),
-            '}' => tokens.push((place, Token::Close)),
+            ';' => tokens.push((position, Token::End)),
+            '{' => tokens.push((position, Token::Open)),
+            '}' => tokens.push((position, Token::Close)),
             quote @ ('"' | '\'') => {
                 let mut word = String::new();
                 let mut closed = false;
@@ -169,12 +181,9 @@ fn tokens(notes: &mut Notes, file: usize, text: &str) -> Vec<(Place, Token)> {
                     }
                 }
                 if !closed {
-                    notes.say(
-                        place,
-                        "a quote that does not end, and nginx refuses the file",
-                    );
+                    notes.add(position, "unterminated quote, and nginx rejects the file");
                 }
-                tokens.push((place, Token::Word(word)));
+                tokens.push((position, Token::Word(word)));
             }
             first => {
                 let mut word = String::new();
@@ -196,20 +205,20 @@ fn tokens(notes: &mut Notes, file: usize, text: &str) -> Vec<(Place, Token)> {
                         c => word.push(c),
                     }
                     next = chars.next_if(|c| !c.is_whitespace() && !matches!(c, ';' | '{' | '}'));
-                    // A brace in an expression is a quantifier.
+                    // A brace in a regular expression is a quantifier.
                     if next.is_none() && chars.peek() == Some(&'{') && word.starts_with(['^', '~'])
                     {
                         next = chars.next();
                     }
                 }
-                tokens.push((place, Token::Word(word)));
+                tokens.push((position, Token::Word(word)));
             }
         }
     }
     tokens
 }
 
-/// What stands behind a backslash in quotes; others keep theirs.
+/// Decodes a character after a backslash in quotes; other characters keep the backslash.
 fn escaped(c: char, word: &mut String) -> char {
     match c {
         'n' => '\n',
@@ -223,50 +232,55 @@ fn escaped(c: char, word: &mut String) -> char {
     }
 }
 
-fn block(notes: &mut Notes, tokens: &[(Place, Token)], at: &mut usize, depth: usize) -> Vec<Node> {
+fn block(
+    notes: &mut Notes,
+    tokens: &[(Position, Token)],
+    at: &mut usize,
+    depth: usize,
+) -> Vec<Node> {
     let mut nodes = Vec::new();
     let mut words: Vec<String> = Vec::new();
-    let mut place: Option<Place> = None;
+    let mut position: Option<Position> = None;
     while let Some((here, token)) = tokens.get(*at) {
         match token {
             Token::Word(word) => {
                 words.push(word.clone());
-                place.get_or_insert(*here);
+                position.get_or_insert(*here);
             }
             Token::End => {
                 let words = std::mem::take(&mut words);
-                match place.take() {
-                    Some(place) => nodes.push(Node {
-                        place,
+                match position.take() {
+                    Some(position) => nodes.push(Node {
+                        position,
                         words,
                         block: None,
                     }),
-                    None => notes.say(*here, "a `;` behind nothing, and nginx refuses the file"),
+                    None => notes.add(*here, "unexpected `;`, and nginx rejects the file"),
                 }
             }
             Token::Open => {
                 *at += 1;
-                if depth >= DEEPEST {
-                    notes.say(*here, "not carried over: blocks in blocks without end");
+                if depth >= MAX_DEPTH {
+                    notes.add(*here, "not imported: blocks are nested too deeply");
                     *at = tokens.len();
                     return nodes;
                 }
                 let inner = block(notes, tokens, at, depth + 1);
                 if *at >= tokens.len() {
-                    notes.say(
+                    notes.add(
                         *here,
-                        "this block has no closing brace, and nginx refuses the file",
+                        "the block has no closing brace, and nginx rejects the file",
                     );
                 }
                 if words.is_empty() {
-                    notes.say(
+                    notes.add(
                         *here,
-                        "a block that belongs to nothing, and nginx refuses the file",
+                        "the block has no directive, and nginx rejects the file",
                     );
                     words.push(String::new());
                 }
                 nodes.push(Node {
-                    place: place.take().unwrap_or(*here),
+                    position: position.take().unwrap_or(*here),
                     words: std::mem::take(&mut words),
                     block: Some(inner),
                 });
@@ -275,10 +289,10 @@ fn block(notes: &mut Notes, tokens: &[(Place, Token)], at: &mut usize, depth: us
         }
         *at += 1;
     }
-    if let Some(place) = place {
-        notes.say(
-            place,
-            "not carried over: no `;` ends it, and nginx refuses the file",
+    if let Some(position) = position {
+        notes.add(
+            position,
+            "not imported: the `;` is missing, and nginx rejects the file",
         );
     }
     nodes
@@ -287,26 +301,30 @@ fn block(notes: &mut Notes, tokens: &[(Place, Token)], at: &mut usize, depth: us
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Alone;
+    use crate::EmptyEnvironment;
 
     fn read_all(text: &str) -> (Vec<Node>, Vec<String>) {
         let mut notes = Notes::default();
-        let nodes = read(&Alone, &mut notes, "f", text);
+        let nodes = read(&EmptyEnvironment, &mut notes, "f", text);
         (nodes, notes.finish())
     }
 
     #[test]
-    fn directives_and_blocks_are_read() {
+    fn directives_and_blocks_are_parsed() {
         let (nodes, notes) = read_all("a 'b c' \"d;\"; # e\nf ~ \\.(x|y)$ {\n  g ${h}i;\n}\n");
         assert!(notes.is_empty(), "{notes:?}");
         assert_eq!(nodes[0].words, ["a", "b c", "d;"]);
         assert_eq!(nodes[1].words, ["f", "~", "\\.(x|y)$"]);
         assert_eq!(nodes[1].inner()[0].words, ["g", "${h}i"]);
-        assert!(nodes[1].inner()[0].place.is_beside(Place::new(0, 3)));
+        assert!(
+            nodes[1].inner()[0]
+                .position
+                .is_on_same_line(Position::new(0, 3))
+        );
     }
 
     #[test]
-    fn what_nginx_refuses_is_said() {
+    fn syntax_errors_are_noted() {
         for wrong in ["a", "a {", "}", ";", "{ a; }", "a 'b;"] {
             let (_, notes) = read_all(wrong);
             assert!(!notes.is_empty(), "{wrong}");

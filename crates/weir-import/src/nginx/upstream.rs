@@ -7,9 +7,9 @@ use super::target::resolved;
 use super::tree::Node;
 use crate::document::Entry;
 use crate::layer7::{Group, Upstream};
-use crate::note::{Notes, Place};
+use crate::note::{Notes, Position};
 
-/// The upstreams by their names, and which of them something leads to.
+/// Upstreams by name, and which of them are used.
 #[derive(Debug, Default)]
 pub(super) struct Upstreams {
     named: HashMap<String, Node>,
@@ -22,11 +22,11 @@ impl Upstreams {
             Some(name) if !self.named.contains_key(name) => {
                 self.named.insert(name.to_owned(), node.clone());
             }
-            Some(_) => node.refuse(
+            Some(_) => node.reject(
                 notes,
-                "there is one of this name already, and nginx refuses the file",
+                "an upstream of this name already exists, and nginx rejects the file",
             ),
-            None => node.refuse(notes, "it has no name"),
+            None => node.reject(notes, "the name is missing"),
         }
     }
 
@@ -36,17 +36,17 @@ impl Upstreams {
         Some(found)
     }
 
-    /// Says of those that nothing leads to.
+    /// Adds a note for unused upstreams.
     pub(super) fn unused(&self, notes: &mut Notes) {
         for (name, node) in &self.named {
             if !self.led_to.contains(name) {
-                node.refuse(notes, "nothing leads to it that Weir could carry over");
+                node.reject(notes, "no target that Weir supports uses it");
             }
         }
     }
 }
 
-/// Writes the pool of an upstream; `tls` are the keys of its `tls`, and the port where none is written.
+/// Writes the pool of an upstream. `tls` are the keys of its `tls`; `port` is the default port.
 pub(super) fn write(
     context: &mut Context<'_>,
     node: &Node,
@@ -61,19 +61,19 @@ pub(super) fn write(
         match inner.keyword() {
             "server" => servers.extend(server(context, inner, port, notes)),
             "least_conn" | "ip_hash" => {
-                scheduler = Entry::new("scheduler", inner.keyword(), inner.place);
+                scheduler = Entry::new("scheduler", inner.keyword(), inner.position);
             }
-            "random" => scheduler = Entry::new("scheduler", "random", inner.place),
-            "least_time" => scheduler = Entry::new("scheduler", "least-time", inner.place),
+            "random" => scheduler = Entry::new("scheduler", "random", inner.position),
+            "least_time" => scheduler = Entry::new("scheduler", "least-time", inner.position),
             "hash" => match inner.word(1).and_then(hash_key) {
                 Some(key) => {
                     let table = vec![
-                        Entry::new("name", "hash", inner.place).essential(),
-                        Entry::new("key", key, inner.place).essential(),
+                        Entry::new("name", "hash", inner.position).essential(),
+                        Entry::new("key", key, inner.position).essential(),
                     ];
-                    scheduler = Entry::new("scheduler", table, inner.place);
+                    scheduler = Entry::new("scheduler", table, inner.position);
                 }
-                None => inner.refuse(
+                None => inner.reject(
                     notes,
                     "`key` is the source, the URI, the path, a field, a cookie or a parameter",
                 ),
@@ -81,14 +81,16 @@ pub(super) fn write(
             "sticky" if inner.word(1) == Some("cookie") && inner.word(2).is_some() => {
                 sticky(&mut entries, inner, notes);
             }
-            // Read by the services that lead here.
+            // Used by the services with this upstream.
             "keepalive" if keepalive(node).is_some() => {}
-            "keepalive" => inner.refuse(notes, "nginx wants a number"),
-            "keepalive_requests" => inner.refuse(notes, "`limits.server_requests` is a service's"),
-            "zone" | "keepalive_timeout" | "keepalive_time" | "resolver" | "resolver_timeout" => {
-                inner.refuse(notes, "Weir does as is best by itself");
+            "keepalive" => inner.reject(notes, "nginx requires a number"),
+            "keepalive_requests" => {
+                inner.reject(notes, "`limits.server_requests` is set per service")
             }
-            _ => inner.refuse(notes, "a pool has no such key"),
+            "zone" | "keepalive_timeout" | "keepalive_time" | "resolver" | "resolver_timeout" => {
+                inner.reject(notes, "Weir has no setting for this");
+            }
+            _ => inner.reject(notes, "a pool has no such key"),
         }
     }
     entries.insert(0, scheduler);
@@ -97,7 +99,7 @@ pub(super) fn write(
     }
     let name = context.writer.names.take(node.word(1).unwrap_or("pool"));
     context.writer.group(Group {
-        from: node.place,
+        from: node.position,
         name: name.clone(),
         entries,
         servers,
@@ -108,12 +110,12 @@ pub(super) fn write(
 }
 
 /// `keepalive N` of an upstream.
-pub(super) fn keepalive(node: &Node) -> Option<(u64, Place)> {
+pub(super) fn keepalive(node: &Node) -> Option<(u64, Position)> {
     let line = node
         .inner()
         .iter()
         .find(|inner| inner.keyword() == "keepalive")?;
-    Some((line.word(1)?.parse().ok()?, line.place))
+    Some((line.word(1)?.parse().ok()?, line.position))
 }
 
 /// `sticky cookie NAME expires=1h domain=… path=…`.
@@ -126,18 +128,18 @@ fn sticky(entries: &mut Vec<Entry>, node: &Node, notes: &mut Notes) {
             Some(("samesite", same)) => attributes.push(format!("SameSite={same}")),
             None if word == "secure" => attributes.push("Secure".to_owned()),
             None if word == "httponly" => attributes.push("HttpOnly".to_owned()),
-            _ => notes.say(
-                node.place,
-                format!("{word} is not carried over: `sticky` has no such key"),
+            _ => notes.add(
+                node.position,
+                format!("{word} is not imported: `sticky` has no such key"),
             ),
         }
     }
-    // nginx sends no attribute that is not written here; Weir would add its own.
+    // nginx only sends the attributes given here; Weir would add its defaults.
     let table = vec![
-        Entry::new("cookie", node.words[2].as_str(), node.place).essential(),
-        Entry::new("attributes", attributes.join("; "), node.place),
+        Entry::new("cookie", node.words[2].as_str(), node.position).essential(),
+        Entry::new("attributes", attributes.join("; "), node.position),
     ];
-    entries.push(Entry::new("sticky", table, node.place));
+    entries.push(Entry::new("sticky", table, node.position));
 }
 
 pub(super) fn hash_key(text: &str) -> Option<String> {
@@ -160,47 +162,55 @@ pub(super) fn hash_key(text: &str) -> Option<String> {
 
 fn server(context: &Context<'_>, node: &Node, port: u16, notes: &mut Notes) -> Option<Upstream> {
     let Some(address) = node.word(1) else {
-        node.refuse(notes, "it has no address");
+        node.reject(notes, "the address is missing");
         return None;
     };
-    let address = match resolved(context.world, address, port) {
+    let address = match resolved(context.environment, address, port) {
         Ok(address) => address,
         Err(why) => {
-            node.refuse(notes, &why);
+            node.reject(notes, &why);
             return None;
         }
     };
-    let place = node.place;
-    let mut entries = vec![Entry::new("address", address, place).essential()];
+    let position = node.position;
+    let mut entries = vec![Entry::new("address", address, position).essential()];
     for word in node.words.iter().skip(2) {
         let (name, value) = word.split_once('=').unwrap_or((word, ""));
         let number = value.parse::<u64>().ok();
         match (name, number) {
             ("weight", Some(1)) | ("max_conns", Some(0)) => {}
-            ("weight", Some(weight)) => entries.push(Entry::new("weight", weight, place)),
-            ("max_conns", Some(most)) => entries.push(Entry::new("max_connections", most, place)),
-            // Used like the others it would be another server than was meant.
-            ("backup", _) => entries.push(Entry::new("backup", true, place).essential()),
+            ("weight", Some(weight)) => entries.push(Entry::new("weight", weight, position)),
+            ("max_conns", Some(max)) => entries.push(Entry::new("max_connections", max, position)),
+            // Without this key it would be used as a regular server.
+            ("backup", _) => entries.push(Entry::new("backup", true, position).essential()),
             ("down", _) => {
                 entries.retain(|entry| entry.key != "weight");
-                entries.push(Entry::new("weight", 0_u32, place));
-                notes.say(place, "it is down: weight = 0; `weir server POOL/ADDRESS maint` says so without the file");
+                entries.push(Entry::new("weight", 0_u32, position));
+                notes.add(
+                    position,
+                    "down, so weight = 0; `weir server POOL/ADDRESS maint` does this at run time",
+                );
             }
             ("max_fails" | "fail_timeout", _) => {
-                notes.say(place, format!("{name} is not carried over: add a `check` to the pool, or leave it to retries"));
+                notes.add(
+                    position,
+                    format!(
+                        "{name} is not imported: add a `check` to the pool, or rely on retries"
+                    ),
+                );
             }
-            ("slow_start", _) => notes.say(
-                place,
-                "slow_start is not carried over: it is the pool's, with a check",
+            ("slow_start", _) => notes.add(
+                position,
+                "slow_start is not imported: it is set per pool and requires a check",
             ),
-            _ => notes.say(
-                place,
-                format!("{word} is not carried over: a server of Weir has no such key"),
+            _ => notes.add(
+                position,
+                format!("{word} is not imported: a server of Weir has no such key"),
             ),
         }
     }
     Some(Upstream {
-        from: place,
+        from: position,
         entries,
         probes: Vec::new(),
     })
@@ -209,13 +219,13 @@ fn server(context: &Context<'_>, node: &Node, port: u16, notes: &mut Notes) -> O
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Alone;
+    use crate::EmptyEnvironment;
     use crate::document::Value;
 
-    /// What `attributes` becomes; a nginx of Debian has no `sticky`, so the corpus cannot hold it.
+    /// Returns the value of `attributes`. Debian's nginx has no `sticky`, so the corpus cannot contain it.
     fn attributes(line: &str) -> Option<String> {
         let mut notes = Notes::default();
-        let nodes = super::super::tree::read(&Alone, &mut notes, "f", line);
+        let nodes = super::super::tree::read(&EmptyEnvironment, &mut notes, "f", line);
         let mut entries = Vec::new();
         sticky(&mut entries, &nodes[0], &mut notes);
         let Value::Table(table) = &entries[0].item.value else {
@@ -229,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cookie_has_the_attributes_that_nginx_sends_and_no_others() {
+    fn sticky_cookie_has_only_the_given_attributes() {
         assert_eq!(attributes("sticky cookie SRV;").as_deref(), Some(""));
         assert_eq!(
             attributes("sticky cookie SRV path=/x samesite=strict secure;").as_deref(),

@@ -1,19 +1,19 @@
-//! `if`, `allow` and `deny`: for which of a location's requests something is, as far as a route can say that.
+//! `if`, `allow` and `deny`: the requests that a directive applies to, as far as routes support it.
 
 use super::Context;
 use super::tree::Node;
 use crate::layer7::Condition;
 use crate::note::Notes;
 
-/// What an `if` asks.
+/// The condition of an `if`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum When {
     Always,
     Never,
-    Fits(Condition),
+    Matches(Condition),
 }
 
-/// `if ($host = old.example)` and the like, of clients of `scheme`; `None` = a route cannot ask it.
+/// Parses `if ($host = old.example)` and similar, for clients of `scheme`; `None` = routes do not support it.
 pub(super) fn when(node: &Node, scheme: &str) -> Option<When> {
     let text = node.words.get(1..)?.join(" ");
     let inner = text.strip_prefix('(')?.strip_suffix(')')?.trim();
@@ -21,7 +21,7 @@ pub(super) fn when(node: &Node, scheme: &str) -> Option<When> {
         return None;
     };
     let value = value.trim_matches(['"', '\'']);
-    let known = |own: &str| {
+    let constant = |own: &str| {
         let same = own == value;
         match (sign, same) {
             ("=", true) | ("!=", false) => Some(When::Always),
@@ -30,9 +30,9 @@ pub(super) fn when(node: &Node, scheme: &str) -> Option<When> {
         }
     };
     match variable {
-        "$scheme" => return known(scheme),
-        "$https" => return known(if scheme == "https" { "on" } else { "" }),
-        // A star would stand for anything.
+        "$scheme" => return constant(scheme),
+        "$https" => return constant(if scheme == "https" { "on" } else { "" }),
+        // `*` would become a wildcard.
         _ if sign != "=" || value.is_empty() || value.contains('*') => return None,
         _ => {}
     }
@@ -51,18 +51,19 @@ pub(super) fn when(node: &Node, scheme: &str) -> Option<When> {
             }
         }
     }
-    Some(When::Fits(condition))
+    Some(When::Matches(condition))
 }
 
-/// Networks, in the order in which nginx tries them, and whether they may come in; none = everybody who is left.
-pub(super) fn admitted(
+/// Returns networks in nginx's order of evaluation, and whether they are allowed; no networks = all remaining
+/// clients.
+pub(super) fn access_rules(
     context: &mut Context<'_>,
     levels: &[&[Node]],
     notes: &mut Notes,
 ) -> Vec<(Vec<String>, bool)> {
     let of_kind = |node: &&Node| matches!(node.keyword(), "allow" | "deny");
     let mut rules: Vec<(Vec<String>, bool)> = Vec::new();
-    // A level has the rules of the one around it, unless it has its own.
+    // A level inherits the rules of the outer one, unless it has its own.
     let level = levels
         .iter()
         .find(|level| level.iter().any(|node| of_kind(&node)));
@@ -72,21 +73,21 @@ pub(super) fn admitted(
         .filter(of_kind)
     {
         let word = node.word(1).unwrap_or("");
-        let may = node.keyword() == "allow";
+        let allowed = node.keyword() == "allow";
         if word == "all" {
-            context.used.insert(node.place);
-            rules.push((Vec::new(), may));
+            context.used.insert(node.position);
+            rules.push((Vec::new(), allowed));
             return rules;
         }
         let address = word.split('/').next().unwrap_or("");
         if address.parse::<std::net::IpAddr>().is_err() {
-            node.refuse(notes, "a route's `source` is a network");
+            node.reject(notes, "a route's `source` is a network");
             continue;
         }
-        context.used.insert(node.place);
+        context.used.insert(node.position);
         match rules.last_mut() {
-            Some((networks, same)) if *same == may => networks.push(word.to_owned()),
-            _ => rules.push((vec![word.to_owned()], may)),
+            Some((networks, same)) if *same == allowed => networks.push(word.to_owned()),
+            _ => rules.push((vec![word.to_owned()], allowed)),
         }
     }
     rules.push((Vec::new(), true));
@@ -96,31 +97,31 @@ pub(super) fn admitted(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Alone;
+    use crate::EmptyEnvironment;
 
-    fn asked(text: &str) -> Option<When> {
+    fn parse_if(text: &str) -> Option<When> {
         let mut notes = Notes::default();
         let text = format!("{text} {{ return 403; }}");
-        let nodes = super::super::tree::read(&Alone, &mut notes, "f", &text);
+        let nodes = super::super::tree::read(&EmptyEnvironment, &mut notes, "f", &text);
         when(&nodes[0], "http")
     }
 
     #[test]
-    fn what_an_if_asks() {
-        assert_eq!(asked("if ($scheme = http)"), Some(When::Always));
-        assert_eq!(asked("if ($scheme != \"https\")"), Some(When::Always));
-        assert_eq!(asked("if ($https = on)"), Some(When::Never));
-        let Some(When::Fits(condition)) = asked("if ($host = Old.example)") else {
+    fn if_conditions_are_parsed() {
+        assert_eq!(parse_if("if ($scheme = http)"), Some(When::Always));
+        assert_eq!(parse_if("if ($scheme != \"https\")"), Some(When::Always));
+        assert_eq!(parse_if("if ($https = on)"), Some(When::Never));
+        let Some(When::Matches(condition)) = parse_if("if ($host = Old.example)") else {
             panic!("a host");
         };
         assert_eq!(condition.host.as_deref(), Some("old.example"));
-        let Some(When::Fits(condition)) = asked("if ($http_x_forwarded_proto = http)") else {
+        let Some(When::Matches(condition)) = parse_if("if ($http_x_forwarded_proto = http)") else {
             panic!("a field");
         };
         assert_eq!(condition.headers, ["x-forwarded-proto: http"]);
-        assert_eq!(asked("if ($host != a)"), None);
-        assert_eq!(asked("if (-f $request_filename)"), None);
-        assert_eq!(asked("if ($http_user_agent ~* bot)"), None);
-        assert_eq!(asked("if ($http_user_agent = *curl*)"), None);
+        assert_eq!(parse_if("if ($host != a)"), None);
+        assert_eq!(parse_if("if (-f $request_filename)"), None);
+        assert_eq!(parse_if("if ($http_user_agent ~* bot)"), None);
+        assert_eq!(parse_if("if ($http_user_agent = *curl*)"), None);
     }
 }

@@ -1,4 +1,4 @@
-//! The corpus, and the files around it as a world.
+//! The corpus, and the files next to it as an environment.
 
 #![allow(clippy::disallowed_methods, reason = "the test reads its own files")]
 
@@ -6,12 +6,12 @@ use std::fs;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use weir_import::{Imported, World};
+use weir_import::{Environment, Imported};
 
-/// Reads the corpus's own directory and knows `http`.
+/// Reads the corpus directory and knows the service name `http`.
 pub(crate) struct Corpus(pub(crate) PathBuf);
 
-impl World for Corpus {
+impl Environment for Corpus {
     fn read(&self, path: &str) -> Result<String, String> {
         fs::read_to_string(self.0.join(path)).map_err(|error| error.to_string())
     }
@@ -64,7 +64,7 @@ pub(crate) struct Case {
 }
 
 impl Case {
-    pub(crate) fn world(&self) -> Corpus {
+    pub(crate) fn environment(&self) -> Corpus {
         Corpus(self.directory.clone())
     }
 }
@@ -89,8 +89,8 @@ pub(crate) fn corpus(program: &str) -> Vec<Case> {
 }
 
 #[allow(dead_code, reason = "each test uses its part")]
-/// `weir check` accepts what was written.
-pub(crate) fn accepted(imported: &Imported, of: &str) {
+/// Asserts that `weir check` accepts the output.
+pub(crate) fn assert_accepted(imported: &Imported, of: &str) {
     let parsed = weir_config::parse(&imported.toml, &weir_config::Host::default());
     if let Err(found) = parsed {
         panic!("{of}: {found:#?}\n{}", imported.toml);
@@ -98,8 +98,8 @@ pub(crate) fn accepted(imported: &Imported, of: &str) {
 }
 
 #[allow(dead_code, reason = "each test uses its part")]
-/// The numbers of the lines of the file itself that notes name.
-pub(crate) fn noted(imported: &Imported) -> Vec<usize> {
+/// Returns the line numbers of notes about the file itself.
+pub(crate) fn noted_lines(imported: &Imported) -> Vec<usize> {
     let number = |note: &String| {
         let rest = note.strip_prefix("line ")?;
         rest.split(':').next()?.parse().ok()

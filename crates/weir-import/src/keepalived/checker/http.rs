@@ -1,6 +1,6 @@
-//! `HTTP_GET` and `SSL_GET`: a check for each of their URLs.
+//! `HTTP_GET` and `SSL_GET`: one check per URL.
 
-use super::super::field::{self, Of};
+use super::super::field::{self, Located};
 use super::super::setting::Settings;
 use super::super::tree::Node;
 use super::{Checker, unknown};
@@ -8,7 +8,7 @@ use crate::document::Entry;
 use crate::note::Notes;
 use crate::probe::{Probe, literal};
 
-/// A check for each URL.
+/// Returns one check per URL.
 pub(super) fn checks(
     kind: &str,
     checker: &Checker<'_>,
@@ -18,74 +18,74 @@ pub(super) fn checks(
     let mut checker = Checker {
         rest: Vec::new(),
         settings: checker.settings.clone(),
-        aim: checker.aim.clone(),
+        endpoint: checker.endpoint.clone(),
         ..*checker
     };
-    let own = Own::read(&mut checker, notes);
-    if own.urls.is_empty() {
-        let why = "keepalived refuses a checker without `url`";
-        checker.node.refuse(notes, why);
+    let http = HttpSettings::read(&mut checker, notes);
+    if http.urls.is_empty() {
+        let why = "keepalived rejects a checker without `url`";
+        checker.node.reject(notes, why);
         return Vec::new();
     }
     let mut probes = Vec::new();
-    for url in &own.urls {
+    for url in &http.urls {
         let mut probe = checker.probe(kind, retries, notes);
-        own.version(&mut probe, notes);
-        if let Some((name, place)) = &own.sni {
-            probe.push(Entry::new("server_name", name.as_str(), *place));
+        http.version(&mut probe, notes);
+        if let Some((name, position)) = &http.sni {
+            probe.push(Entry::new("server_name", name.as_str(), *position));
         }
-        if this_url(url, &checker.settings, &mut probe, notes) {
+        if url_check(url, &checker.settings, &mut probe, notes) {
             probes.push(probe);
         }
     }
     if kind == "https" {
         for probe in &mut probes {
-            // keepalived looks at no certificate.
+            // keepalived does not verify certificates.
             probe.push(Entry::implied("verify", false));
         }
     }
     probes
 }
 
-/// What only these checkers have.
+/// Settings that only these checkers have.
 #[derive(Default)]
-struct Own<'a> {
-    version: Of<String>,
-    sni: Of<String>,
+struct HttpSettings<'a> {
+    version: Located<String>,
+    sni: Located<String>,
     urls: Vec<&'a Node>,
 }
 
-impl<'a> Own<'a> {
+impl<'a> HttpSettings<'a> {
     fn read(checker: &mut Checker<'a>, notes: &mut Notes) -> Self {
-        let mut own = Self::default();
+        let mut http = Self::default();
         for node in checker.node.inner() {
             match node.keyword() {
                 "nb_get_retry" => {
                     checker.settings.retry = field::number(notes, node, 0, u32::MAX.into());
                 }
                 "virtualhost" => checker.settings.virtualhost = field::word(notes, node, "a name"),
-                "http_protocol" => own.version = field::word(notes, node, "1.0, 1.0C or 1.1"),
+                "http_protocol" => http.version = field::word(notes, node, "1.0, 1.0C or 1.1"),
                 "enable_sni" | "tls_compliant" | "fast_recovery" => {
                     if field::flag(notes, node).is_some() {
                         let why = match node.keyword() {
-                            "fast_recovery" => "Weir probes all URLs each time",
-                            "enable_sni" => "`server_name` of the check names the host to TLS",
-                            _ => "Weir ends TLS as it should be",
+                            "fast_recovery" => "Weir checks all URLs each time",
+                            "enable_sni" => "`server_name` of the check sets the TLS host name",
+                            _ => "Weir always closes TLS connections properly",
                         };
-                        notes.say(node.place, format!("not carried over: {why}"));
+                        notes.add(node.position, format!("not imported: {why}"));
                     }
                 }
-                "sni_name" => own.sni = field::word(notes, node, "a name"),
-                "url" => own.urls.push(node),
+                "sni_name" => http.sni = field::word(notes, node, "a name"),
+                "url" => http.urls.push(node),
                 keyword if is_common(keyword) => {}
                 _ => unknown(node, checker.node.keyword(), notes),
             }
         }
-        own
+        http
     }
 
     fn version(&self, probe: &mut Probe, notes: &mut Notes) {
-        let Some((word, place)) = &self.version else {
+        let Some((word, position)) = &self.version else {
             probe.push(Entry::implied("version", "1.0"));
             return;
         };
@@ -93,13 +93,13 @@ impl<'a> Own<'a> {
             "1.1" => {}
             "1.0" => probe.push(Entry::implied("version", "1.0")),
             "1.0C" => {
-                probe.push(Entry::new("version", "1.0", *place));
+                probe.push(Entry::new("version", "1.0", *position));
                 let fields = vec!["Connection: close".to_owned()];
-                probe.push(Entry::new("headers", fields, *place));
+                probe.push(Entry::new("headers", fields, *position));
             }
             _ => {
-                let why = format!("not carried over: {word} is not 1.0, 1.0C or 1.1");
-                notes.say(*place, why);
+                let why = format!("not imported: {word} is not 1.0, 1.0C or 1.1");
+                notes.add(*position, why);
                 probe.push(Entry::implied("version", "1.0"));
             }
         }
@@ -125,13 +125,13 @@ fn is_common(keyword: &str) -> bool {
     COMMON.contains(&keyword)
 }
 
-/// Whether the URL can be asked for.
-fn this_url(url: &Node, settings: &Settings, probe: &mut Probe, notes: &mut Notes) -> bool {
-    let mut path: Of<String> = None;
+/// Fills in the check of one URL; returns whether it is valid.
+fn url_check(url: &Node, settings: &Settings, probe: &mut Probe, notes: &mut Notes) -> bool {
+    let mut path: Located<String> = None;
     let mut host = settings.virtualhost.clone();
-    let mut codes = Entry::new("status", "200-299", url.place);
+    let mut codes = Entry::new("status", "200-299", url.position);
     let mut digest = None;
-    let mut wanted = Wanted::default();
+    let mut body_match = BodyMatch::default();
     for node in url.inner() {
         match node.keyword() {
             "path" => path = field::word(notes, node, "a path"),
@@ -139,55 +139,55 @@ fn this_url(url: &Node, settings: &Settings, probe: &mut Probe, notes: &mut Note
             "status_code" => {
                 let words: Vec<String> = status_codes(node, notes);
                 if !words.is_empty() {
-                    codes = Entry::new("status", words.join(","), node.place);
+                    codes = Entry::new("status", words.join(","), node.position);
                 }
             }
             "digest" => {
-                let word = field::word(notes, node, "an MD5 of 32 digits");
-                digest = word.map(|(word, place)| Entry::new("digest", word, place));
+                let word = field::word(notes, node, "an MD5 digest of 32 digits");
+                digest = word.map(|(word, position)| Entry::new("digest", word, position));
             }
-            "tls_compliant" => node.refuse(notes, "Weir ends TLS as it should be"),
-            _ if wanted.take(node, notes) => {}
+            "tls_compliant" => node.reject(notes, "Weir always closes TLS connections properly"),
+            _ if body_match.take(node, notes) => {}
             _ => unknown(node, "url", notes),
         }
     }
-    let Some((path, place)) = path else {
-        url.refuse(notes, "keepalived refuses a `url` without `path`");
+    let Some((path, position)) = path else {
+        url.reject(notes, "keepalived rejects a `url` without `path`");
         return false;
     };
     let slash = if path.starts_with('/') { "" } else { "/" };
-    probe.push(Entry::new("path", format!("{slash}{path}"), place));
-    if let Some((host, place)) = host {
-        probe.push(Entry::new("host", host, place));
+    probe.push(Entry::new("path", format!("{slash}{path}"), position));
+    if let Some((host, position)) = host {
+        probe.push(Entry::new("host", host, position));
     }
-    let expect: Vec<Entry> = [Some(codes), digest, wanted.entry()]
+    let expect: Vec<Entry> = [Some(codes), digest, body_match.entry()]
         .into_iter()
         .flatten()
         .collect();
-    probe.push(Entry::new("expect", expect, url.place));
+    probe.push(Entry::new("expect", expect, url.position));
     true
 }
 
-/// What `regex` and its options want of the body.
+/// Requirements of `regex` and its options for the body.
 #[derive(Default)]
-struct Wanted {
-    pattern: Of<String>,
-    /// Letters of the options that the other library knows too.
+struct BodyMatch {
+    pattern: Located<String>,
+    /// Option letters that both regular expression libraries have.
     options: String,
     anchored: bool,
     negated: bool,
 }
 
-impl Wanted {
+impl BodyMatch {
     fn take(&mut self, node: &Node, notes: &mut Notes) -> bool {
         match node.keyword() {
             "regex" => {
                 let words = super::super::tree::shell_words(&node.rest).unwrap_or_default();
                 let pattern = words.into_iter().next().filter(|it| !it.is_empty());
                 if pattern.is_none() {
-                    node.refuse(notes, "it holds no expression");
+                    node.reject(notes, "the expression is missing");
                 }
-                self.pattern = pattern.map(|pattern| (pattern, node.place));
+                self.pattern = pattern.map(|pattern| (pattern, node.position));
             }
             "regex_no_match" => self.negated = true,
             "regex_options" => {
@@ -196,15 +196,15 @@ impl Wanted {
                 }
             }
             "regex_min_offset" | "regex_max_offset" => {
-                node.refuse(notes, "the body is searched as a whole");
+                node.reject(notes, "Weir searches the whole body");
             }
-            "regex_stack" => node.refuse(notes, "the search needs no stack"),
+            "regex_stack" => node.reject(notes, "the search uses no stack"),
             _ => return false,
         }
         true
     }
 
-    /// An option by the name that PCRE2 has for it.
+    /// Adds an option by its PCRE2 name.
     fn option(&mut self, word: &str, node: &Node, notes: &mut Notes) {
         match word {
             "caseless" => self.options.push('i'),
@@ -214,15 +214,15 @@ impl Wanted {
             "ungreedy" => self.options.push('U'),
             "anchored" => self.anchored = true,
             _ => {
-                let why = format!("not carried over: expressions of Weir have no option {word}");
-                notes.say(node.place, why);
+                let why = format!("not imported: Weir's regular expressions have no option {word}");
+                notes.add(node.position, why);
             }
         }
     }
 
-    /// As `expect` says it.
+    /// Returns the key of `expect`.
     fn entry(self) -> Option<Entry> {
-        let (pattern, place) = self.pattern?;
+        let (pattern, position) = self.pattern?;
         let key = if self.negated { "without" } else { "regex" };
         if let (false, false, "", Some(text)) = (
             self.negated,
@@ -230,7 +230,7 @@ impl Wanted {
             self.options.as_str(),
             literal(&pattern),
         ) {
-            return Some(Entry::new("body", text, place));
+            return Some(Entry::new("body", text, position));
         }
         let options = match self.options.as_str() {
             "" => String::new(),
@@ -241,7 +241,7 @@ impl Wanted {
         } else {
             options + &pattern
         };
-        Some(Entry::new(key, pattern, place))
+        Some(Entry::new(key, pattern, position))
     }
 }
 
@@ -253,14 +253,14 @@ fn status_codes(node: &Node, notes: &mut Notes) -> Vec<String> {
         let code = |text: &str| field::within(text, 100, 599);
         match (code(first), code(last)) {
             (Some(first), Some(last)) if first <= last => codes.push(word.clone()),
-            _ => notes.say(
-                node.place,
-                format!("not carried over: {word} is no status code"),
+            _ => notes.add(
+                node.position,
+                format!("not imported: {word} is not a status code"),
             ),
         }
     }
     if node.words.len() < 2 {
-        field::refuse(notes, node, "a status code");
+        field::reject(notes, node, "a status code");
     }
     codes
 }

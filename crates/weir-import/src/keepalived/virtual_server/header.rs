@@ -1,4 +1,4 @@
-//! Who a virtual server is: an address, a firewall mark or a group of both, and the listeners that follow.
+//! The identity of a virtual server: an address, a firewall mark or a group of both, and its listeners.
 
 use std::net::IpAddr;
 
@@ -8,61 +8,61 @@ use crate::keepalived::field;
 use crate::keepalived::group::Group;
 use crate::keepalived::tree::Node;
 use crate::layer4::{listener, mark_listener};
-use crate::note::{Notes, Place};
+use crate::note::{Notes, Position};
 
-/// Who the service is.
+/// The identity of the service.
 pub(super) enum Header<'a> {
     Address(IpAddr, u16),
     Mark(u64),
     Group(&'a str, &'a Group),
 }
 
-/// Reads it.
+/// Parses the header.
 pub(super) fn header<'a>(
     globals: &'a Globals,
     node: &'a Node,
     notes: &mut Notes,
 ) -> Option<Header<'a>> {
-    let refuse = |notes: &mut Notes, why: &str| {
-        node.refuse(notes, why);
+    let reject = |notes: &mut Notes, why: &str| {
+        node.reject(notes, why);
         None
     };
     match node.word(1) {
-        None => refuse(notes, "it names no address"),
+        None => reject(notes, "the address is missing"),
         Some("group") => {
-            field::no_further(notes, node, 2);
+            field::note_extra_words(notes, node, 2);
             let Some(name) = node.word(2) else {
-                return refuse(notes, "it names no group");
+                return reject(notes, "the group's name is missing");
             };
             match globals.groups.get(name) {
                 Some(group) => Some(Header::Group(name, group)),
-                None => refuse(notes, &format!("there is no virtual_server_group {name}")),
+                None => reject(notes, &format!("no such virtual_server_group: {name}")),
             }
         }
         Some("fwmark") => {
-            field::no_further(notes, node, 2);
+            field::note_extra_words(notes, node, 2);
             let mark = node
                 .word(2)
                 .and_then(|word| field::within(word, 1, u32::MAX.into()));
             match mark {
                 Some(mark) => Some(Header::Mark(mark)),
-                None => refuse(notes, "it names no firewall mark"),
+                None => reject(notes, "the firewall mark is missing"),
             }
         }
         Some(word) => {
-            field::no_further(notes, node, 2);
+            field::note_extra_words(notes, node, 2);
             match (word.parse().ok(), field::port(node)) {
                 (Some(address), Some(port)) => Some(Header::Address(address, port)),
-                (None, _) => refuse(notes, &format!("{word} is no address")),
-                (_, None) => refuse(notes, "its port is none"),
+                (None, _) => reject(notes, &format!("{word} is not an address")),
+                (_, None) => reject(notes, "invalid port"),
             }
         }
     }
 }
 
-/// The family of the service.
-pub(super) fn is_ipv6(header: &Header<'_>, of: &Directives, reals: &[&Node]) -> bool {
-    if let Some((ipv6, _)) = of.family {
+/// The address family of the service.
+pub(super) fn is_ipv6(header: &Header<'_>, directives: &Directives, reals: &[&Node]) -> bool {
+    if let Some((ipv6, _)) = directives.family {
         return ipv6;
     }
     let first = match header {
@@ -80,43 +80,48 @@ pub(super) fn is_ipv6(header: &Header<'_>, of: &Directives, reals: &[&Node]) -> 
     word.is_some_and(|word| word.contains(':'))
 }
 
-/// The listeners, and the one port that they have.
+/// Returns the listeners and their common port.
 pub(super) fn listen(
     header: &Header<'_>,
-    of: &mut Directives,
+    directives: &mut Directives,
     ipv6: bool,
     node: &Node,
     notes: &mut Notes,
-) -> Option<(Vec<(String, Place)>, u16)> {
+) -> Option<(Vec<(String, Position)>, u16)> {
     let by_address = match header {
         Header::Mark(_) => false,
         Header::Address(..) => true,
         Header::Group(_, group) => !group.addresses.is_empty(),
     };
-    if by_address && of.protocol.is_none() {
-        notes.remark(node.place, "no protocol: UDP, as keepalived has it");
+    if by_address && directives.protocol.is_none() {
+        notes.remark(node.position, "no protocol: UDP, keepalived's default");
     }
-    if !by_address && let Some((_, place)) = of.protocol {
-        notes.say(place, "not carried over: a firewall mark has no protocol");
+    if !by_address && let Some((_, position)) = directives.protocol {
+        notes.add(position, "not imported: a firewall mark has no protocol");
     }
-    let protocol = of.protocol.map_or("udp", |(protocol, _)| protocol);
+    let protocol = directives.protocol.map_or("udp", |(protocol, _)| protocol);
     if by_address
         && protocol != "udp"
-        && let Some(place) = of.ops.take()
+        && let Some(position) = directives.ops.take()
     {
-        notes.say(place, "not carried over: one packet scheduling is for UDP");
+        notes.add(
+            position,
+            "not imported: one-packet scheduling is only for UDP",
+        );
     }
-    let place = of.protocol.map_or(node.place, |(_, place)| place);
+    let position = directives
+        .protocol
+        .map_or(node.position, |(_, position)| position);
     if by_address && protocol == "sctp" {
-        notes.say(place, "not carried over: SCTP is not balanced");
-        node.refuse(notes, "SCTP is not balanced");
+        notes.add(position, "not imported: Weir does not balance SCTP");
+        node.reject(notes, "Weir does not balance SCTP");
         return None;
     }
     Some(match header {
-        Header::Mark(number) => (vec![(mark_listener(*number, ipv6), node.place)], 0),
+        Header::Mark(number) => (vec![(mark_listener(*number, ipv6), node.position)], 0),
         Header::Address(address, port) => {
             let listen = listener(protocol, *address, *port);
-            (vec![(listen, node.place)], *port)
+            (vec![(listen, node.position)], *port)
         }
         Header::Group(_, group) => {
             let mut listen = Vec::new();
@@ -124,20 +129,20 @@ pub(super) fn listen(
                 let addresses = block.addresses.iter();
                 listen.extend(
                     addresses
-                        .map(|address| (listener(protocol, *address, block.port), block.place)),
+                        .map(|address| (listener(protocol, *address, block.port), block.position)),
                 );
             }
             listen.extend(
                 group
                     .marks
                     .iter()
-                    .map(|(number, ipv6, place)| (mark_listener(*number, *ipv6), *place)),
+                    .map(|(number, ipv6, position)| (mark_listener(*number, *ipv6), *position)),
             );
             let mut ports = group.addresses.iter().map(|block| block.port);
             let first = ports.next().unwrap_or(0);
             let one = group.marks.is_empty() && ports.all(|port| port == first);
             if listen.is_empty() {
-                node.refuse(notes, "its group has no entries");
+                node.reject(notes, "the group has no entries");
                 return None;
             }
             (listen, if one { first } else { 0 })

@@ -4,40 +4,40 @@ use std::net::IpAddr;
 
 use weir_model::Forward;
 
-use super::directive::{Directives, other_keepalived};
+use super::directive::{Directives, is_fork_keyword};
 use crate::keepalived::Globals;
 use crate::keepalived::checker::{CHECKERS, checks};
 use crate::keepalived::field;
 use crate::keepalived::method::method;
 use crate::keepalived::setting::{Level, Settings};
 use crate::keepalived::tree::Node;
-use crate::layer4::{Real, Said};
+use crate::layer4::{Real, Sourced};
 use crate::note::Notes;
 
-/// Reads one; `None` = keepalived would not have it.
+/// Parses a real server; `None` = keepalived ignores it.
 pub(super) fn real_server(
     globals: &Globals,
-    of: &Directives,
+    directives: &Directives,
     node: &Node,
     ipv6: bool,
     notes: &mut Notes,
 ) -> Option<Real> {
-    field::no_further(notes, node, 2);
+    field::note_extra_words(notes, node, 2);
     let address: Option<IpAddr> = node.word(1).and_then(|word| word.parse().ok());
     let (Some(address), Some(port)) = (address, field::port(node)) else {
-        node.refuse(notes, "it names no address, or no port");
+        node.reject(notes, "the address or the port is missing");
         return None;
     };
     let mut real = Real {
-        from: node.place,
+        from: node.position,
         address,
         port,
-        weight: match of.weight {
-            Some((weight, place)) => Said::at(weight, place),
-            None => Said::implied(1),
+        weight: match directives.weight {
+            Some((weight, position)) => Sourced::at(weight, position),
+            None => Sourced::implied(1),
         },
-        most: None,
-        least: None,
+        max_connections: None,
+        min_connections: None,
         method: None,
         probes: Vec::new(),
     };
@@ -52,17 +52,17 @@ pub(super) fn real_server(
     }
     let forward = real
         .method
-        .or(of.method)
+        .or(directives.method)
         .map_or(Forward::Nat, |(method, _)| method.forward);
     if forward != Forward::Tunnel && address.is_ipv6() != ipv6 {
-        node.refuse(
+        node.reject(
             notes,
-            "it is not of the service's family, and keepalived skips it",
+            "its address is not of the service's family, and keepalived skips it",
         );
         return None;
     }
     let own = settings.clone();
-    let settings = settings.within(&of.settings);
+    let settings = settings.within(&directives.settings);
     for checker in checkers {
         real.probes
             .extend(checks(globals, checker, &settings, notes));
@@ -73,33 +73,33 @@ pub(super) fn real_server(
     Some(real)
 }
 
-/// Directives of a real server beside its checkers and their settings.
+/// Directives of a real server, except for checkers and their settings.
 fn real_directive(real: &mut Real, node: &Node, notes: &mut Notes) {
     match node.keyword() {
         "weight" => {
-            if let Some((weight, place)) = field::number(notes, node, 0, i32::MAX as u64) {
-                real.weight = Said::at(weight, place);
+            if let Some((weight, position)) = field::number(notes, node, 0, i32::MAX as u64) {
+                real.weight = Sourced::at(weight, position);
             }
         }
         "lvs_method" => real.method = method(notes, node),
-        "uthreshold" => real.most = field::number(notes, node, 0, u32::MAX.into()),
-        "lthreshold" => real.least = field::number(notes, node, 0, u32::MAX.into()),
+        "uthreshold" => real.max_connections = field::number(notes, node, 0, u32::MAX.into()),
+        "lthreshold" => real.min_connections = field::number(notes, node, 0, u32::MAX.into()),
         "notify_up" | "notify_down" => {
-            node.refuse(
+            node.reject(
                 notes,
-                "`notify` of the pool calls a program on every change of a server",
+                "`notify` of the pool runs a program on each change of a server",
             );
         }
-        "smtp_alert" => node.refuse(
+        "smtp_alert" => node.reject(
             notes,
-            "Weir sends no mail; `notify` of the pool calls a program",
+            "Weir sends no mail; `notify` of the pool runs a program",
         ),
-        "snmp_name" => node.refuse(notes, "Weir speaks no SNMP"),
+        "snmp_name" => node.reject(notes, "Weir has no SNMP"),
         keyword => {
-            let why = other_keepalived(keyword);
-            node.refuse(
+            let why = is_fork_keyword(keyword);
+            node.reject(
                 notes,
-                why.unwrap_or("keepalived knows no such keyword in real_server"),
+                why.unwrap_or("keepalived has no such keyword in real_server"),
             );
         }
     }

@@ -1,4 +1,4 @@
-//! From a virtual service that was read to the one that is written.
+//! Writes a parsed virtual service.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -6,16 +6,17 @@ use std::net::IpAddr;
 use weir_model::Forward;
 
 use super::{Section, Target};
-use crate::World;
+use crate::Environment;
 use crate::layer4::{
-    Method, Persistent, Real, Said, Virtual, Writer, listener, mark_listener, mask_length, name_of,
+    Method, Persistent, Real, Sourced, Virtual, Writer, listener, mark_listener, mask_length,
+    name_of,
 };
 use crate::ldirectord::check::{CheckKind, check};
 use crate::ldirectord::fatal;
 use crate::ldirectord::global::Globals;
 use crate::ldirectord::real::{Fallback, RealLine, address, fallback, port, real};
-use crate::note::{Notes, Place};
-use crate::settle::places;
+use crate::note::{Notes, Position};
+use crate::validate::positions;
 
 impl Section {
     /// Writes the service with its pool.
@@ -24,23 +25,23 @@ impl Section {
         writer: &mut Writer,
         globals: &Globals,
         seen: &mut HashSet<String>,
-        world: &dyn World,
+        environment: &dyn Environment,
         notes: &mut Notes,
     ) {
-        let Some((listen, address, port)) = self.listen(world, notes) else {
-            return self.refuse_all(notes);
+        let Some((listen, address, port)) = self.listen(environment, notes) else {
+            return self.reject_all(notes);
         };
         if !seen.insert(listen.clone()) {
-            fatal(notes, self.place, "it has this virtual service already");
-            return self.refuse_all(notes);
+            fatal(notes, self.position, "duplicate virtual service");
+            return self.reject_all(notes);
         }
         let mut reals = Vec::new();
-        for (value, place) in &self.reals {
-            match real(value, self.ipv6, world) {
+        for (value, position) in &self.reals {
+            match real(value, self.ipv6, environment) {
                 Ok(line) => {
-                    reals.extend(self.reals_of(&line, *place, globals, address, port, notes))
+                    reals.extend(self.reals_of(&line, *position, globals, address, port, notes))
                 }
-                Err(why) => fatal(notes, *place, &why),
+                Err(why) => fatal(notes, *position, &why),
             }
         }
         self.unused(&reals, globals, notes);
@@ -48,27 +49,32 @@ impl Section {
         for real in &mut reals {
             real.method = real.method.filter(|(own, _)| *own != method);
         }
-        let sorry = self.sorry(globals, method, port, world, notes);
+        let sorry = self.sorry(globals, method, port, environment, notes);
         let name = name_of(&listen);
         let (scheduler, scheduler_from) = match &self.scheduler {
-            Some((name, place)) => (name.clone(), Some(*place)),
+            Some((name, position)) => (name.clone(), Some(*position)),
             None => ("wrr".to_owned(), None),
         };
-        let one_packet = self.ops.filter(|place| {
+        let one_packet = self.ops.filter(|position| {
             let udp = self.protocol_name() != "tcp";
             if !udp {
-                notes.say(*place, "not carried over: one packet scheduling is for UDP");
+                notes.add(
+                    *position,
+                    "not imported: one-packet scheduling is only for UDP",
+                );
             }
             udp
         });
-        let listen_from = self.protocol.map_or(self.place, |(_, place)| place);
-        let of = Virtual {
-            from: self.place,
+        let listen_from = self
+            .protocol
+            .map_or(self.position, |(_, position)| position);
+        let spec = Virtual {
+            from: self.position,
             name,
             listen: vec![(listen, listen_from)],
             port,
-            method: Said::implied(method),
-            scheduler: Said {
+            method: Sourced::implied(method),
+            scheduler: Sourced {
                 value: scheduler,
                 from: scheduler_from,
             },
@@ -81,13 +87,13 @@ impl Section {
             hysteresis: None,
             lines: self.lines.clone(),
         };
-        writer.write(of, notes);
+        writer.write(spec, notes);
     }
 
-    /// The listener, its address and its port.
+    /// Returns the listener, its address and its port.
     fn listen(
         &self,
-        world: &dyn World,
+        environment: &dyn Environment,
         notes: &mut Notes,
     ) -> Option<(String, Option<IpAddr>, u16)> {
         let (host, written) = match &self.target {
@@ -97,12 +103,12 @@ impl Section {
             Target::Address(host, port) => (host, port),
         };
         let protocol = self.protocol_name();
-        let found = address(host, self.ipv6, world)
-            .and_then(|address| Ok((address, port(written, protocol, world)?)));
+        let found = address(host, self.ipv6, environment)
+            .and_then(|address| Ok((address, port(written, protocol, environment)?)));
         let (address, port) = match found {
             Ok(found) => found,
             Err(why) => {
-                fatal(notes, self.place, &why);
+                fatal(notes, self.position, &why);
                 return None;
             }
         };
@@ -113,7 +119,7 @@ impl Section {
     fn reals_of(
         &self,
         line: &RealLine,
-        place: Place,
+        position: Position,
         globals: &Globals,
         vip: Option<IpAddr>,
         port: u16,
@@ -121,7 +127,7 @@ impl Section {
     ) -> Vec<Real> {
         let off = self.kind.0 == CheckKind::Off;
         let quiescent = self.quiescent.or(globals.quiescent);
-        let at = |value: u64| (value != 0).then_some((value, place));
+        let at = |value: u64| (value != 0).then_some((value, position));
         let mut reals = Vec::new();
         for address in &line.addresses {
             let real_port = if line.port == 0 { port } else { line.port };
@@ -137,22 +143,25 @@ impl Section {
                 quiescent,
                 &target,
                 (*address, real_port),
-                place,
+                position,
                 notes,
             );
             reals.push(Real {
-                from: place,
+                from: position,
                 address: *address,
                 port: real_port,
-                weight: Said::at(if off { 0 } else { line.weight }, place),
-                most: at(line.most),
-                least: at(line.least),
-                method: Some((Method::plain(line.forward), place)),
+                weight: Sourced::at(if off { 0 } else { line.weight }, position),
+                max_connections: at(line.max_connections),
+                min_connections: at(line.min_connections),
+                method: Some((Method::plain(line.forward), position)),
                 probes: probe.into_iter().collect(),
             });
         }
         if off {
-            notes.say(place, "checktype off keeps it out: weight = 0");
+            notes.add(
+                position,
+                "checktype off takes the server out of use: weight = 0",
+            );
         }
         reals
     }
@@ -162,14 +171,14 @@ impl Section {
         globals: &Globals,
         method: Method,
         port: u16,
-        world: &dyn World,
+        environment: &dyn Environment,
         notes: &mut Notes,
     ) -> Option<Real> {
-        let own = self.fallback.as_ref().and_then(|(value, place)| {
-            match fallback(value, self.ipv6, port, *place, world) {
+        let own = self.fallback.as_ref().and_then(|(value, position)| {
+            match fallback(value, self.ipv6, port, *position, environment) {
                 Ok(found) => Some(found),
                 Err(why) => {
-                    fatal(notes, *place, &why);
+                    fatal(notes, *position, &why);
                     None
                 }
             }
@@ -179,23 +188,27 @@ impl Section {
         } else {
             &globals.fallback
         };
-        let of: Fallback = own.or_else(|| global.clone())?;
-        globals.used.borrow_mut().insert(of.place);
-        let own_method = Method::plain(of.forward);
+        let fallback: Fallback = own.or_else(|| global.clone())?;
+        globals.used.borrow_mut().insert(fallback.position);
+        let own_method = Method::plain(fallback.forward);
         Some(Real {
-            from: of.place,
-            address: of.address,
-            port: if of.port == 0 { port } else { of.port },
-            weight: Said::implied(1),
-            most: None,
-            least: None,
-            method: (own_method != method).then_some((own_method, of.place)),
+            from: fallback.position,
+            address: fallback.address,
+            port: if fallback.port == 0 {
+                port
+            } else {
+                fallback.port
+            },
+            weight: Sourced::implied(1),
+            max_connections: None,
+            min_connections: None,
+            method: (own_method != method).then_some((own_method, fallback.position)),
             probes: Vec::new(),
         })
     }
 
     fn persistence(&self, notes: &mut Notes) -> Option<Persistent> {
-        let mask = self.netmask.as_ref().and_then(|(value, place)| {
+        let mask = self.netmask.as_ref().and_then(|(value, position)| {
             let bits = if self.ipv6 {
                 value.parse().ok().filter(|bits| (1..=128).contains(bits))
             } else {
@@ -204,22 +217,22 @@ impl Section {
             if bits.is_none() {
                 fatal(
                     notes,
-                    *place,
-                    "netmask wants a dotted quad, or a prefix length of IPv6",
+                    *position,
+                    "netmask requires a dotted mask, or an IPv6 prefix length",
                 );
             } else if self.persistent.is_none() {
-                notes.say(
-                    *place,
-                    "not carried over: without `persistent` it masks nothing",
+                notes.add(
+                    *position,
+                    "not imported: it has no effect without `persistent`",
                 );
             }
-            bits.map(|bits| (bits, *place))
+            bits.map(|bits| (bits, *position))
         });
         let (seconds, from) = self.persistent?;
         if seconds == 0 {
-            notes.say(
+            notes.add(
                 from,
-                "not carried over: ipvsadm takes no persistence of 0 seconds",
+                "not imported: ipvsadm rejects a persistence of 0 seconds",
             );
             return None;
         }
@@ -231,12 +244,12 @@ impl Section {
         })
     }
 
-    /// Says of everything about checks that no check has it.
+    /// Adds a note for settings of checks that no check uses.
     fn unused(&self, reals: &[Real], globals: &Globals, notes: &mut Notes) {
         let mut used = HashSet::new();
         for probe in reals.iter().flat_map(|real| &real.probes) {
-            places(&probe.entries, &mut |place| {
-                used.insert(place);
+            positions(&probe.entries, &mut |position| {
+                used.insert(position);
             });
         }
         let numbers = [
@@ -255,25 +268,25 @@ impl Section {
             &self.host,
             &self.login,
         ];
-        let numbers = numbers.into_iter().flatten().map(|(_, place)| place);
-        let texts = texts.into_iter().flatten().map(|(_, place)| *place);
-        let quiescent = self.quiescent.map(|(_, place)| place);
-        for place in numbers.chain(texts).chain(quiescent) {
-            if !used.contains(&place) && !notes.speaks_of(place) {
-                notes.say(place, "not carried over: no check here has a place for it");
+        let numbers = numbers.into_iter().flatten().map(|(_, position)| position);
+        let texts = texts.into_iter().flatten().map(|(_, position)| *position);
+        let quiescent = self.quiescent.map(|(_, position)| position);
+        for position in numbers.chain(texts).chain(quiescent) {
+            if !used.contains(&position) && !notes.has_note(position) {
+                notes.add(position, "not imported: no check here uses it");
             }
         }
         globals.used.borrow_mut().extend(used);
     }
 
-    fn refuse_all(&self, notes: &mut Notes) {
-        for (_, place) in &self.reals {
-            notes.say(*place, "not carried over, with its virtual service");
+    fn reject_all(&self, notes: &mut Notes) {
+        for (_, position) in &self.reals {
+            notes.add(*position, "not imported, like its virtual service");
         }
     }
 }
 
-/// The method of most servers, the first of equals.
+/// The most common method, or the first of several.
 fn service_method(reals: &[Real]) -> Method {
     let count = |forward: Forward| {
         let same = |real: &&Real| {
@@ -283,7 +296,7 @@ fn service_method(reals: &[Real]) -> Method {
         reals.iter().filter(same).count()
     };
     let order = [Forward::Direct, Forward::Nat, Forward::Tunnel];
-    let most = order.into_iter().map(count).max().unwrap_or(0);
-    let found = order.into_iter().find(|forward| count(*forward) == most);
+    let max = order.into_iter().map(count).max().unwrap_or(0);
+    let found = order.into_iter().find(|forward| count(*forward) == max);
     Method::plain(found.unwrap_or(Forward::Direct))
 }

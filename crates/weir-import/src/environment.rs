@@ -1,33 +1,33 @@
-//! What an importer must ask of the machine.
+//! Access to the machine, provided by the caller.
 
 use std::net::IpAddr;
 
-/// Files and names, looked up by whoever can.
-pub trait World {
-    /// The text of a file.
+/// Looks up files and names.
+pub trait Environment {
+    /// Returns the text of a file.
     ///
     /// # Errors
-    /// Why there is none, in words.
+    /// The reason why it cannot be read.
     fn read(&self, path: &str) -> Result<String, String>;
-    /// The files that a shell pattern names, in order; none if nothing fits.
+    /// Returns the files that match a shell pattern, sorted.
     fn glob(&self, pattern: &str) -> Vec<String>;
-    /// An address of a host name, of that family.
+    /// Resolves a host name to an address of the given family.
     fn address(&self, host: &str, ipv6: bool) -> Option<IpAddr>;
-    /// The port of a service's name, `protocol` being `tcp` or `udp`.
+    /// Returns the port of a service name; `protocol` is `tcp` or `udp`.
     fn port(&self, service: &str, protocol: &str) -> Option<u16>;
-    /// The machine's own name.
+    /// Returns the machine's host name.
     fn host_name(&self) -> String;
-    /// A variable of the environment.
+    /// Returns an environment variable.
     fn variable(&self, name: &str) -> Option<String>;
 }
 
-/// A world with nothing in it.
+/// An environment without files and names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Alone;
+pub struct EmptyEnvironment;
 
-impl World for Alone {
+impl Environment for EmptyEnvironment {
     fn read(&self, _: &str) -> Result<String, String> {
-        Err("there are no files here".to_owned())
+        Err("there are no files".to_owned())
     }
 
     fn glob(&self, _: &str) -> Vec<String> {

@@ -1,0 +1,378 @@
+//! Removes what the configuration parser rejects, and adds notes.
+//!
+//! The importers write what a line means. Only `weir-config` knows whether this build has the key, accepts the value
+//! and supports the whole. So the text is parsed, each error is traced back to its source line, and the smallest
+//! removable part is removed, until nothing is rejected.
+
+use std::collections::HashSet;
+
+use weir_config::{Code, Diagnostic, Host, Severity};
+
+use crate::Imported;
+use crate::document::{Document, Entry, Item, Path, Table, Text, Value};
+use crate::note::{Notes, Position};
+
+/// Returns a text that `weir check` accepts, and all notes.
+pub(crate) fn validate(mut document: Document, mut notes: Notes) -> Imported {
+    loop {
+        let text = document.render();
+        let found = match weir_config::parse(&text.text, &Host::default()) {
+            Ok(parsed) if unreachable(&mut document, &text, &parsed.findings, &mut notes) => {
+                continue;
+            }
+            Ok(_) => {
+                return Imported {
+                    toml: text.text,
+                    losses: notes.losses(),
+                    unguarded: notes.unguarded(),
+                    notes: notes.finish(),
+                };
+            }
+            Err(found) => found,
+        };
+        let before = size(&document);
+        let errors = found
+            .iter()
+            .filter(|found| found.severity() == Severity::Error);
+        for error in errors {
+            mark_error(&mut document, &text, error, &mut notes);
+        }
+        remove_marked(&mut document, &mut notes);
+        if size(&document) >= before {
+            // The error belongs to no part of the text: remove the last table.
+            drop_last(&mut document, &mut notes);
+        }
+    }
+}
+
+/// Removes routes that no request reaches because an earlier one matches all of them: alternatives of one rule, and
+/// rules without effect. Returns whether there were any.
+fn unreachable(
+    document: &mut Document,
+    text: &Text,
+    findings: &[Diagnostic],
+    notes: &mut Notes,
+) -> bool {
+    let table = |at: usize| {
+        let tables = text.spans.iter().filter(|(_, path)| path.len() == 1);
+        let mut holding = tables.filter(|(span, _)| span.contains(&at));
+        holding.next().map(|(_, path)| path[0])
+    };
+    let mut gone: Vec<(usize, usize)> = Vec::new();
+    for finding in findings {
+        let earlier = finding.related.first().and_then(|it| table(it.span.start));
+        let is_route = |at: &usize| document.tables[*at].path == ["route"];
+        let Some(earlier) = earlier.filter(is_route) else {
+            continue;
+        };
+        let further = finding.further.iter().map(|it| it.span.start);
+        let positions = std::iter::once(finding.span.start).chain(further);
+        if finding.code == Code::UnreachableRoute {
+            gone.extend(positions.filter_map(|at| Some((table(at)?, earlier))));
+        }
+    }
+    for (at, _) in &gone {
+        document.tables[*at].removed = true;
+    }
+    for (at, earlier) in &gone {
+        let (from, by) = (document.tables[*at].from, document.tables[*earlier].from);
+        let kept = |table: &Table| !table.removed && table.from.is_on_same_line(from);
+        if document.tables.iter().any(kept) {
+            notes.add_covered(from);
+        } else {
+            let line = by.line();
+            notes.remark(
+                from,
+                format!("not imported: no request reaches it, line {line} matches them all first"),
+            );
+        }
+    }
+    document.tables.retain(|table| !table.removed);
+    !gone.is_empty()
+}
+
+/// Size of the document; every round reduces it.
+fn size(document: &Document) -> usize {
+    fn value_size(value: &Value) -> usize {
+        1 + match value {
+            Value::List(items) => items.iter().map(|item| value_size(&item.value)).sum(),
+            Value::Table(entries) => entries.iter().map(entry).sum(),
+            _ => 0,
+        }
+    }
+    fn entry(entry: &Entry) -> usize {
+        value_size(&entry.item.value) + usize::from(entry.fallback.is_some())
+    }
+    let table = |table: &Table| 1 + table.entries.iter().map(entry).sum::<usize>();
+    document.tables.iter().map(table).sum()
+}
+
+fn drop_last(document: &mut Document, notes: &mut Notes) {
+    if let Some(table) = document.tables.pop() {
+        notes.add(table.from, "not imported: weir check rejects the result");
+    }
+}
+
+/// Marks the smallest part that the error is about.
+fn mark_error(document: &mut Document, text: &Text, error: &Diagnostic, notes: &mut Notes) {
+    let at = error.span.start;
+    let holds = |(span, _): &&(std::ops::Range<usize>, Path)| span.contains(&at);
+    let innermost = text
+        .spans
+        .iter()
+        .filter(holds)
+        .min_by_key(|(span, path)| (span.len(), usize::MAX - path.len()));
+    let Some((_, path)) = innermost else { return };
+    let Some((table, rest)) = path.split_first() else {
+        return;
+    };
+    let Some(table) = document.tables.get_mut(*table) else {
+        return;
+    };
+    let why = format!("not imported: {}", reason(error));
+    let Some((entry, rest)) = rest.split_first() else {
+        table.removed = true;
+        notes.add(table.from, why);
+        return;
+    };
+    let from = table.from;
+    if let Some(entry) = table.entries.get_mut(*entry) {
+        mark_entry(entry, rest, from, why, notes);
+    }
+}
+
+fn mark_entry(entry: &mut Entry, rest: &[usize], from: Position, why: String, notes: &mut Notes) {
+    let from = entry.item.from.unwrap_or(from);
+    let inner = match (&mut entry.item.value, rest.split_first()) {
+        (Value::List(items), Some((at, rest))) => items
+            .get_mut(*at)
+            .map(|item| mark_item(item, rest, from, &why, notes)),
+        (Value::Table(entries), Some((at, rest))) => entries
+            .get_mut(*at)
+            .map(|entry| mark_entry(entry, rest, from, why.clone(), notes)),
+        _ => None,
+    };
+    if inner.is_some() {
+        return;
+    }
+    match entry.fallback.take() {
+        Some(fallback) => {
+            notes.add(from, format!("{why}; {} is used instead", plain(&fallback)));
+            entry.item.value = fallback;
+        }
+        None => mark_removed(&mut entry.item, from, &why, notes),
+    }
+}
+
+/// Marks it as removed, with a note for every line in it.
+fn mark_removed(item: &mut Item, from: Position, why: &str, notes: &mut Notes) {
+    item.removed = true;
+    notes.add(from, why);
+    positions_of(item, &mut |position| notes.add(position, why));
+}
+
+fn mark_item(item: &mut Item, rest: &[usize], from: Position, why: &str, notes: &mut Notes) {
+    let from = item.from.unwrap_or(from);
+    if let (Value::Table(entries), Some((at, rest))) = (&mut item.value, rest.split_first())
+        && let Some(entry) = entries.get_mut(*at)
+    {
+        return mark_entry(entry, rest, from, why.to_owned(), notes);
+    }
+    mark_removed(item, from, why, notes);
+}
+
+/// Returns the message without backquotes.
+fn reason(error: &Diagnostic) -> String {
+    let message = error.message.replace('`', "");
+    match &error.cause {
+        Some(cause) if error.label.is_empty() => format!("{message} ({})", cause.replace('`', "")),
+        _ => message,
+    }
+}
+
+fn plain(value: &Value) -> String {
+    match value {
+        Value::Text(text) => text.clone(),
+        Value::Integer(number) => number.to_string(),
+        Value::Flag(flag) => flag.to_string(),
+        Value::Hundredths(number) => (number / 100).to_string(),
+        Value::List(_) | Value::Table(_) => "a simpler value".to_owned(),
+    }
+}
+
+/// Removes what is marked, and everything that requires it.
+fn remove_marked(document: &mut Document, notes: &mut Notes) {
+    let mut before = lines(document);
+    for table in &mut document.tables {
+        let mut essential = false;
+        table.entries.retain_mut(|entry| {
+            let removed = remove_marked_in(&mut entry.item);
+            essential |= removed && entry.essential;
+            !removed
+        });
+        table.removed |= essential;
+    }
+    let removed: Vec<Vec<String>> = document
+        .tables
+        .iter()
+        .filter(|table| table.removed && !table.repeated)
+        .map(|table| table.path.clone())
+        .collect();
+    for table in &mut document.tables {
+        table.removed |= removed
+            .iter()
+            .any(|removed| table.path.starts_with(removed));
+    }
+    mark_unused_pools(document);
+    for table in document.tables.iter().filter(|table| table.removed) {
+        before.extend(table.covers.iter().map(|position| (*position, table.from)));
+    }
+    document.tables.retain(|table| !table.removed);
+    let after: HashSet<Position> = lines(document)
+        .into_iter()
+        .map(|(position, _)| position)
+        .collect();
+    for (position, owner) in before {
+        if after.contains(&position) || notes.has_note(position) {
+            continue;
+        }
+        let why = match position == owner {
+            true => "not imported: something it requires is missing".to_owned(),
+            false => format!("not imported, like the rest of line {}", owner.line()),
+        };
+        notes.add(position, why);
+    }
+}
+
+/// Returns every source line, with that of its table.
+fn lines(document: &Document) -> Vec<(Position, Position)> {
+    let mut lines = Vec::new();
+    for table in &document.tables {
+        lines.push((table.from, table.from));
+        positions(&table.entries, &mut |position| {
+            lines.push((position, table.from))
+        });
+    }
+    lines
+}
+
+/// Returns whether nothing remains.
+fn remove_marked_in(item: &mut Item) -> bool {
+    match &mut item.value {
+        Value::List(items) => {
+            let before = items.len();
+            items.retain_mut(|item| !remove_marked_in(item));
+            item.removed |= items.is_empty() && before > 0;
+        }
+        Value::Table(entries) => {
+            let mut essential = false;
+            entries.retain_mut(|entry| {
+                let removed = remove_marked_in(&mut entry.item);
+                essential |= removed && entry.essential;
+                !removed
+            });
+            item.removed |= essential;
+        }
+        _ => {}
+    }
+    item.removed
+}
+
+/// Removes pools that only removed services used.
+fn mark_unused_pools(document: &mut Document) {
+    let pools = |table: &Table| table.text("pool").map(str::to_owned);
+    let (gone, remaining): (Vec<&Table>, Vec<&Table>) =
+        document.tables.iter().partition(|table| table.removed);
+    let remaining: HashSet<String> = remaining.into_iter().filter_map(pools).collect();
+    let gone: HashSet<String> = gone.into_iter().filter_map(pools).collect();
+    for table in &mut document.tables {
+        if let [kind, name, ..] = table.path.as_slice()
+            && kind == "pool"
+            && gone.contains(name)
+            && !remaining.contains(name)
+        {
+            table.removed = true;
+        }
+    }
+}
+
+/// Calls `visit` with every source line of keys and values.
+pub(crate) fn positions(entries: &[Entry], visit: &mut dyn FnMut(Position)) {
+    for entry in entries {
+        positions_of(&entry.item, visit);
+    }
+}
+
+fn positions_of(item: &Item, visit: &mut dyn FnMut(Position)) {
+    if let Some(position) = item.from {
+        visit(position);
+    }
+    match &item.value {
+        Value::List(items) => items.iter().for_each(|inner| positions_of(inner, visit)),
+        Value::Table(entries) => positions(entries, visit),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(lines: usize) -> Notes {
+        let mut notes = Notes::default();
+        notes.file("a", &"word\n".repeat(lines));
+        notes
+    }
+
+    fn pool(position: Position, address: &str) -> Table {
+        let mut pool = Table::new(&["pool", "a"], position);
+        let servers = vec![Item::new(address, Some(position))];
+        pool.push(Entry::new("servers", servers, position));
+        pool
+    }
+
+    #[test]
+    fn rejected_key_is_removed_alone() {
+        let position = Position::new(0, 1);
+        let mut document = Document::default();
+        let mut pool = pool(position, "10.0.0.5");
+        pool.push(Entry::new("colour", "red", Position::new(0, 2)));
+        document.push(pool);
+        let imported = validate(document, file(2));
+        assert_eq!(imported.toml, "[pool.a]\nservers = [\n  \"10.0.0.5\",\n]\n");
+        assert_eq!(imported.notes.len(), 1);
+        assert!(imported.notes[0].starts_with("line 2: word: not imported:"));
+    }
+
+    #[test]
+    fn service_without_essential_key_is_removed_with_its_pool() {
+        let mut document = Document::default();
+        document.push(pool(Position::new(0, 3), "10.0.0.5"));
+        let mut service = Table::new(&["service", "a"], Position::new(0, 1));
+        let listen = vec![Item::new("sctp/192.0.2.1:80", None)];
+        service.push(Entry::new("listen", listen, Position::new(0, 2)).essential());
+        service.push(Entry::implied("forward", "nat").essential());
+        service.push(Entry::implied("pool", "a").essential());
+        document.push(service);
+        let imported = validate(document, file(3));
+        assert_eq!(imported.toml, "");
+        let lines: Vec<&str> = imported
+            .notes
+            .iter()
+            .filter_map(|note| note.get(..6))
+            .collect();
+        assert_eq!(lines, ["line 1", "line 2", "line 3"]);
+    }
+
+    #[test]
+    fn rejected_value_is_replaced_by_fallback() {
+        let position = Position::new(0, 1);
+        let mut document = Document::default();
+        let mut table = pool(position, "10.0.0.5");
+        table.push(Entry::new("no_server", "shout", position).or("drop"));
+        document.push(table);
+        let imported = validate(document, file(1));
+        assert!(imported.toml.contains("no_server = \"drop\""));
+        assert!(imported.notes[0].ends_with("; drop is used instead"));
+    }
+}
