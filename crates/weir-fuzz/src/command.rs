@@ -1,7 +1,8 @@
-//! Commands of the fuzzer's program that do not fuzz: the corpora as libFuzzer wants them, files in a directory, and back.
+//! Commands of the fuzzer's program that do not fuzz: the corpora as libFuzzer wants them, files in a directory, and
+//! back.
 //!
-//! `list`, `longest TARGET`, `unpack TARGET DIRECTORY`, `pack TARGET DIRECTORY`. `pack` keeps the smallest inputs, up to
-//! [`MOST_BYTES`] of text, so that the repository does not grow with every night of fuzzing.
+//! `list`, `longest TARGET`, `unpack TARGET DIRECTORY`, `pack TARGET DIRECTORY`. `pack` keeps the smallest inputs, up
+//! to [`MOST_BYTES`] of text, so that the repository does not grow with every night of fuzzing.
 
 use std::error::Error;
 use std::fs;

@@ -1,7 +1,7 @@
 //! Corpora as text: one input a line, bytes outside of printable ASCII escaped as `\xNN`.
 //!
-//! Thousands of small binary files are of no use to a reader and slow to check out; a line can be read in a review, and a
-//! difference shows what was added.
+//! Thousands of small binary files are of no use to a reader and slow to check out; a line can be read in a review, and
+//! a difference shows what was added.
 
 use std::fmt::Write as _;
 

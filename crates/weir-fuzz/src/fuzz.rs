@@ -1,6 +1,6 @@
 //! The program that libFuzzer drives: `WEIR_FUZZ_TARGET=NAME weir-fuzz [libFuzzer's options] [CORPUS…]`, or
-//! `WEIR_FUZZ_COMMAND='list' weir-fuzz` for the commands of [`weir_fuzz::command`]. Environment variables, because libFuzzer
-//! takes every argument.
+//! `WEIR_FUZZ_COMMAND='list' weir-fuzz` for the commands of [`weir_fuzz::command`]. Environment variables, because
+//! libFuzzer takes every argument.
 
 #![no_main]
 

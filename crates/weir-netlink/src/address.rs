@@ -111,8 +111,9 @@ impl Netlink {
             .await
     }
 
-    /// As [`Netlink::add_address`], but never chosen as the source of what this machine begins: IPv4 in scope `host`, IPv6
-    /// deprecated from the start (RFC 4862 section 5.5.4). For a VIP on a server, whose answers name it themselves.
+    /// As [`Netlink::add_address`], but never chosen as the source of what this machine begins: IPv4 in scope `host`,
+    /// IPv6 deprecated from the start (RFC 4862 section 5.5.4). For a VIP on a server, whose answers name it
+    /// themselves.
     ///
     /// # Errors
     /// As [`Netlink::add_address`].

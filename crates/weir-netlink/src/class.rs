@@ -1,14 +1,15 @@
 //! Which destinations the kernel cannot tell apart.
 //!
-//! Whatever decides about a packet of this machine without source and mark looks at its destination through a prefix: of a
-//! rule, of a route in some table, or of those that the kernel treats in ways of their own. Between two neighbouring edges of
-//! all these prefixes every destination has the same answer, so that of many behind a few routes a few are asked about.
+//! Whatever decides about a packet of this machine without source and mark looks at its destination through a prefix:
+//! of a rule, of a route in some table, or of those that the kernel treats in ways of their own. Between two
+//! neighbouring edges of all these prefixes every destination has the same answer, so that of many behind a few routes
+//! a few are asked about.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// What the kernel knows without a route: "this host", loopback, groups, everybody; the same of IPv6 and link-local ones
-/// (`ip_route_output_key_hash_rcu`, `__ipv6_addr_type`).
+/// What the kernel knows without a route: "this host", loopback, groups, everybody; the same of IPv6 and link-local
+/// ones (`ip_route_output_key_hash_rcu`, `__ipv6_addr_type`).
 const OWN_WAYS: [(IpAddr, u8); 7] = [
     (IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8),
     (IpAddr::V4(Ipv4Addr::new(127, 0, 0, 0)), 8),

@@ -82,8 +82,8 @@ impl Exchange {
         })
     }
 
-    /// Sends many requests that the kernel answers by one message or one error each, some at a time, and returns the answers
-    /// in the order of the requests. `request` names one by its place, in errors.
+    /// Sends many requests that the kernel answers by one message or one error each, some at a time, and returns the
+    /// answers in the order of the requests. `request` names one by its place, in errors.
     pub(crate) async fn ask_each<T>(
         &mut self,
         payloads: Vec<T>,

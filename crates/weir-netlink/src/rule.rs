@@ -1,8 +1,8 @@
 //! Rules of policy routing that come before everything else, the local table included.
 //!
-//! A rule that is added stands behind those of its priority, and nothing is smaller than the priority of the local table's
-//! rule, 0. So that rule is added once more behind the new one, and then its first copy is removed: at no moment is there
-//! none, and what is left is what was there (net/core/fib_rules.c, `fib_newrule`, `fib_delrule`).
+//! A rule that is added stands behind those of its priority, and nothing is smaller than the priority of the local
+//! table's rule, 0. So that rule is added once more behind the new one, and then its first copy is removed: at no
+//! moment is there none, and what is left is what was there (net/core/fib_rules.c, `fib_newrule`, `fib_delrule`).
 
 use std::collections::BTreeSet;
 use std::fmt;

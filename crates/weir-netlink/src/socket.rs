@@ -79,8 +79,8 @@ pub struct TcpSocket {
 
 /// struct nlmsghdr.
 const HEADER: usize = 16;
-/// struct inet_diag_req. The kernel's table of connections is walked once for a request, empty or not (0.5 to 3 ms for a quarter of a
-/// million buckets); this older form asks for both families at once, which inet_diag_req_v2 cannot.
+/// struct inet_diag_req. The kernel's table of connections is walked once for a request, empty or not (0.5 to 3 ms for
+/// a quarter of a million buckets); this older form asks for both families at once, which inet_diag_req_v2 cannot.
 const REQUEST: usize = 60;
 /// Where the states stand in it.
 const STATES: usize = 52;

@@ -107,8 +107,8 @@ fn port_and_tag<'a>(device: &'a Link, state: &'a NetState) -> (&'a Link, Option<
 }
 
 impl NetState {
-    /// Whether another picture has the same devices and addresses: then the kernel's answers of one hold for the other, unless
-    /// routes changed on purpose.
+    /// Whether another picture has the same devices and addresses: then the kernel's answers of one hold for the other,
+    /// unless routes changed on purpose.
     pub fn leads_as(&self, other: &Self) -> bool {
         let addresses = |state: &Self| -> BTreeSet<(u32, IpAddr, u8)> {
             let known = state.addresses.iter();

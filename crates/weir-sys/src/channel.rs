@@ -1,6 +1,7 @@
 //! Messages with open files between two processes of this machine, over a pair of sockets.
 //!
-//! A message is whole or not there, and is never empty. What is received is closed on exec, so that it does not leak into probes and hooks.
+//! A message is whole or not there, and is never empty. What is received is closed on exec, so that it does not leak
+//! into probes and hooks.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;

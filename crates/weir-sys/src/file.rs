@@ -16,8 +16,8 @@ pub(crate) const PRIVATE: u32 = 0o600;
 /// What an open needs so that a symbolic link of another user leads nowhere, and a pipe does not block.
 pub(crate) const NO_LINK: i32 = (OFlags::NOFOLLOW.bits() | OFlags::NONBLOCK.bits()) as i32;
 
-/// Makes an empty file with mode 0600 for writing. What had the name before, a symbolic link included, is removed and never
-/// written to. The mode is there from the start and does not depend on the umask.
+/// Makes an empty file with mode 0600 for writing. What had the name before, a symbolic link included, is removed and
+/// never written to. The mode is there from the start and does not depend on the umask.
 ///
 /// # Errors
 /// The directory cannot be written, or another process made a file of that name in the same moment.
@@ -31,8 +31,9 @@ pub fn create_private(path: &Path) -> io::Result<File> {
     options.open(path)
 }
 
-/// Puts `bytes` in place of what is in a file, or makes it, with mode 0600: a reader finds all of the former or all of these.
-/// Nothing waits for a disk; after a failure of power the file may be empty. Two must not write the same file at once.
+/// Puts `bytes` in place of what is in a file, or makes it, with mode 0600: a reader finds all of the former or all of
+/// these. Nothing waits for a disk; after a failure of power the file may be empty. Two must not write the same file at
+/// once.
 ///
 /// The two files change names, because ext4 writes out at once what is renamed over another file (`ext4_rename`,
 /// `auto_da_alloc`), which takes it ten times as long as all the rest.

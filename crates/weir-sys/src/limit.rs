@@ -69,8 +69,8 @@ pub fn raise_memlock() -> Result<()> {
     setrlimit(Resource::Memlock, most).map_err(|e| Error::call("setrlimit", "RLIMIT_MEMLOCK", e))
 }
 
-/// Keeps this process's memory to itself (PR_SET_DUMPABLE): no core file is written, and other processes of the same user
-/// can neither trace it nor read its memory. Programs that it starts are not affected.
+/// Keeps this process's memory to itself (PR_SET_DUMPABLE): no core file is written, and other processes of the same
+/// user can neither trace it nor read its memory. Programs that it starts are not affected.
 ///
 /// # Errors
 /// The kernel refuses.

@@ -22,8 +22,8 @@ use rustix::net::{
 use crate::clock::{Clock, now_ns};
 use crate::{Error, Result};
 
-/// How long a manager may take to read. Its queue holds a few messages (net.unix.max_dgram_qlen), a start may send thousands of
-/// descriptors, and a manager that misses `READY=1` ends the service.
+/// How long a manager may take to read. Its queue holds a few messages (net.unix.max_dgram_qlen), a start may send
+/// thousands of descriptors, and a manager that misses `READY=1` ends the service.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What can be said to the service manager.
@@ -102,8 +102,8 @@ impl Notifier {
         Self::send_text(manager, &message)
     }
 
-    /// Has the manager hold a descriptor under a name without colons, for this service's next start; in place of one that it
-    /// holds under that name.
+    /// Has the manager hold a descriptor under a name without colons, for this service's next start; in place of one
+    /// that it holds under that name.
     ///
     /// # Errors
     /// As [`Notifier::send`].

@@ -1,8 +1,8 @@
 //! Frames sent as they are, by AF_PACKET: what announces an address has no socket of its own in the stack.
 //!
-//! A socket for sending receives nothing, so it costs the host no copy of its packets; a listening one gets the frames of one
-//! protocol from one interface. Interfaces are of the network namespace in which the socket was opened. What a frame says is the
-//! caller's matter.
+//! A socket for sending receives nothing, so it costs the host no copy of its packets; a listening one gets the frames
+//! of one protocol from one interface. Interfaces are of the network namespace in which the socket was opened. What a
+//! frame says is the caller's matter.
 
 #![allow(
     unsafe_code,
@@ -69,7 +69,8 @@ impl FrameSocket {
         Ok(Self { socket })
     }
 
-    /// The next frame that a listening socket gets within that time, link header included: its length, cut to the buffer's.
+    /// The next frame that a listening socket gets within that time, link header included: its length, cut to the
+    /// buffer's.
     ///
     /// # Errors
     /// The interface went down.

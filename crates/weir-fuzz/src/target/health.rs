@@ -42,7 +42,7 @@ pub(super) fn stream(input: &[u8]) {
             service: "a.b".to_owned(),
         },
     };
-    let Some(mut dialogue) = dialogue::of(&target_of(probe)) else {
+    let Some(mut dialogue) = dialogue::for_target(&target_of(probe)) else {
         return;
     };
     let _ = dialogue.open();
@@ -80,7 +80,7 @@ pub(super) fn datagram(input: &[u8]) {
         },
     ];
     for probe in probes {
-        let _ = question::judge(&probe, MARK, input);
+        let _ = question::evaluate(&probe, MARK, input);
     }
 }
 

@@ -3,7 +3,7 @@
 use weir_http::chunk::Chunks;
 use weir_http::exchange::{Exchange, Step};
 use weir_http::head::{self, HeadLimits};
-use weir_http::rewrite::{RequestEdit, ResponseTouch, write_request};
+use weir_http::rewrite::{RequestEdit, ResponseEdit, write_request};
 use weir_http::{cookie, encoding, hello, preamble};
 use weir_model::{Coding, ProxyHeader, Underscores};
 
@@ -87,7 +87,7 @@ fn answered(asked: &[u8], input: &[u8], portion: usize) -> (Vec<u8>, bool) {
     let request = request.ok().flatten().expect("a request of ours");
     let mut exchange = Exchange::new(&request, limits.underscores);
     let _ = exchange.client_data(&[]);
-    let touch = ResponseTouch::default();
+    let touch = ResponseEdit::default();
     let (mut held, mut out) = (Vec::new(), Vec::new());
     for piece in input.chunks(portion) {
         held.extend_from_slice(piece);
@@ -136,7 +136,7 @@ pub(super) fn chunked(input: &[u8]) {
 /// The good body of a request, without the trailers that servers must not see: whole and byte by byte.
 fn trailers(input: &[u8], taken: usize) {
     let passed = |portion: usize| {
-        let (mut chunks, mut passed) = (Chunks::of_request(Underscores::Drop), Vec::new());
+        let (mut chunks, mut passed) = (Chunks::for_request(Underscores::Drop), Vec::new());
         for piece in input[..taken].chunks(portion) {
             let scanned = chunks.scan_request(piece, &mut |_| {});
             let (count, passing) = scanned.expect("a body that was read before");
@@ -153,7 +153,7 @@ fn trailers(input: &[u8], taken: usize) {
         "portions change what passes"
     );
     if done {
-        let again = Chunks::of_request(Underscores::Reject).scan(&whole, &mut |_| {});
+        let again = Chunks::for_request(Underscores::Reject).scan(&whole, &mut |_| {});
         assert_eq!(
             again,
             Ok(whole.len()),

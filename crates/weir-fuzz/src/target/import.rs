@@ -1,18 +1,18 @@
 //! Other programs' files. What an importer writes must be a configuration that `weir check` accepts.
 
 use weir_config::Host;
-use weir_import::Alone;
+use weir_import::EmptyEnvironment;
 use weir_ipvsadm::Numeric;
 
 use super::texts;
 
-type Importer = fn(&str, &str, &dyn weir_import::World) -> weir_import::Imported;
+type Importer = fn(&str, &str, &dyn weir_import::Environment) -> weir_import::Imported;
 
 fn import(importer: Importer, input: &[u8]) {
     let Ok(text) = std::str::from_utf8(input) else {
         return;
     };
-    accepted(&importer("file", text, &Alone).toml);
+    accepted(&importer("file", text, &EmptyEnvironment).toml);
 }
 
 fn accepted(toml: &str) {

@@ -62,8 +62,8 @@ impl Netlink {
         Ok(answer)
     }
 
-    /// [`Netlink::route_get`] for many destinations, in their order, without source and mark. Of those that no route and no rule
-    /// tells apart one is asked about.
+    /// [`Netlink::route_get`] for many destinations, in their order, without source and mark. Of those that no route
+    /// and no rule tells apart one is asked about.
     ///
     /// # Errors
     /// As [`Netlink::route_get`].
@@ -132,8 +132,8 @@ impl Netlink {
         Ok(answers.into_iter().map(route).collect())
     }
 
-    /// What destinations share an answer; `None` when that cannot be said, or a route has several legs: which of them the kernel
-    /// names depends on more than the prefix.
+    /// What destinations share an answer; `None` when that cannot be said, or a route has several legs: which of them
+    /// the kernel names depends on more than the prefix.
     async fn classes(&self) -> Option<Classes> {
         let undecodable = self.undecodable().await;
         let routes = self.routes().await.ok()?;
