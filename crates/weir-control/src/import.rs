@@ -1,8 +1,8 @@
 //! The machine as `weir import` may ask it: files, names, the environment. Nothing is changed.
 //!
-//! Host names are resolved all at once and within one deadline, so that a name server that does not answer costs two seconds
-//! and not ten for each name. The importers ask for one name after the other; so they run once to learn which names there are,
-//! and again with what was found.
+//! Host names are resolved all at once and within one deadline, so that a name server that does not answer costs two
+//! seconds and not ten for each name. The importers ask for one name after the other; so they run once to learn which
+//! names there are, and again with what was found.
 
 mod resolve;
 
@@ -12,7 +12,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use weir_import::World;
+use weir_import::Environment;
 use weir_ipvsadm::{Names, Protocol};
 use weir_netlink::Netlink;
 use weir_sys::names;
@@ -115,8 +115,8 @@ impl Names for Machine {
 /// VIPs that the comment names.
 const VIPS_SHOWN: usize = 4;
 
-/// Comment lines about the VIPs of an imported file, which the program that it is from expects on this machine as Weir does. Whether
-/// Weir is to add them, only the operator knows: on one of two directors it must not.
+/// Comment lines about the VIPs of an imported file, which the program that it is from expects on this machine as Weir
+/// does. Whether Weir is to add them, only the operator knows: on one of two directors it must not.
 pub async fn about_vips(toml: &str) -> String {
     let Ok(parsed) = weir_config::parse(toml, &weir_config::Host::default()) else {
         return String::new();
@@ -164,7 +164,7 @@ async fn interfaces() -> Result<BTreeMap<IpAddr, String>, weir_netlink::Error> {
 /// No configuration is larger.
 const MOST_BYTES: u64 = 64 << 20;
 
-impl World for Machine {
+impl Environment for Machine {
     fn read(&self, path: &str) -> Result<String, String> {
         let path = &self.place(path);
         let known = std::fs::metadata(path).map_err(|error| error.to_string())?;

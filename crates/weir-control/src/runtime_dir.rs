@@ -1,9 +1,9 @@
 //! The runtime directory as a directory: who may own it, and the modes of what it holds.
 //!
-//! Whoever can write there decides what Weir believes (its token, its state) and where root's writes go. So it belongs to root or
-//! to the process's own user and other users cannot enter it; `[node] socket_group` may pass through it to the socket. Files
-//! in it have mode 0600 from the start. A directory that an earlier build left wider is adopted and narrowed; one of another
-//! user is refused. What the files hold is not known here.
+//! Whoever can write there decides what Weir believes (its token, its state) and where root's writes go. So it belongs
+//! to root or to the process's own user and other users cannot enter it; `[node] socket_group` may pass through it to
+//! the socket. Files in it have mode 0600 from the start. A directory that an earlier build left wider is adopted and
+//! narrowed; one of another user is refused. What the files hold is not known here.
 
 use std::fs::{self, DirBuilder, DirEntry, Metadata, Permissions};
 use std::io::{self, ErrorKind};
@@ -42,8 +42,8 @@ const SOCKETS: &[&str] = &["weir.sock", "weir.sock.new", "weir.sock.held"];
 const LINKS: &[&str] = &["configuration", "configuration.new"];
 /// Directories, with files named by processes.
 const DIRECTORIES: &[&str] = &["draining"];
-/// What [`forget`] leaves: locks, since a lock whose file was removed does not exclude the next process, and records of changes
-/// that are not undone yet.
+/// What [`forget`] leaves: locks, since a lock whose file was removed does not exclude the next process, and records of
+/// changes that are not undone yet.
 const KEPT: &[&str] = &[
     "lock",
     "real-server.lock",
@@ -167,8 +167,8 @@ impl SocketAccess {
     }
 }
 
-/// Makes the directory if need be, or adopts the one that is there: refuses other users' and narrows the modes of what is Weir's.
-/// A group that may pass stays.
+/// Makes the directory if need be, or adopts the one that is there: refuses other users' and narrows the modes of what
+/// is Weir's. A group that may pass stays.
 ///
 /// # Errors
 /// See [`Unusable`].
@@ -219,9 +219,9 @@ pub fn prepare(path: &Path) -> Result<(), Unusable> {
     Ok(())
 }
 
-/// Removes what Weir remembers in the directory: configuration, overrides, counts, check results, keys, the token, sockets. Locks
-/// and records of changes that are not undone yet stay, and so does what is not Weir's. Returns how many entries were removed.
-/// The caller holds the daemon's lock.
+/// Removes what Weir remembers in the directory: configuration, overrides, counts, check results, keys, the token,
+/// sockets. Locks and records of changes that are not undone yet stay, and so does what is not Weir's. Returns how many
+/// entries were removed. The caller holds the daemon's lock.
 ///
 /// # Errors
 /// The directory cannot be read or written.

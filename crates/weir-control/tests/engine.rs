@@ -1,4 +1,5 @@
-//! The engine in namespaces: a client, a director and two servers on one bridge, real connections through XDP. Needs root.
+//! The engine in namespaces: a client, a director and two servers on one bridge, real connections through XDP. Needs
+//! root.
 //!
 //! Client 10.8.0.1, director 10.8.0.2, servers 10.8.0.11 and 10.8.0.12, VIP 192.0.2.10 routed to the director.
 

@@ -1,5 +1,5 @@
-//! `weir real-server` in namespaces: real sockets on a prepared server, a director that does to each packet what `forward`
-//! says, and a client that accepts answers from the VIP alone. Needs root; the kernel needs no tunnel module.
+//! `weir real-server` in namespaces: real sockets on a prepared server, a director that does to each packet what
+//! `forward` says, and a client that accepts answers from the VIP alone. Needs root; the kernel needs no tunnel module.
 
 #[path = "real_server/director.rs"]
 mod director;
@@ -15,8 +15,8 @@ use topology::*;
 use weir_control::real_server::{Error, Step};
 use weir_model::Forward;
 
-/// Exchanges data with the VIP by both protocols, and with the server's own address. Answers the packets that the director
-/// sent on.
+/// Exchanges data with the VIP by both protocols, and with the server's own address. Answers the packets that the
+/// director sent on.
 fn exchange(topology: &Topology, family: usize, treatment: Treatment, target: IpAddr) -> u64 {
     let vip = ip(VIP[family]);
     let director = Director::start(&topology.director, vip, target, treatment);

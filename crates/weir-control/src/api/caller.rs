@@ -1,7 +1,7 @@
 //! Who sent a request, and what that permits.
 //!
-//! On the unix socket the kernel names the process at the other end (SO_PEERCRED); over TCP a token does. The value travels
-//! with each request as an extension, and inside the orders whose effect depends on it.
+//! On the unix socket the kernel names the process at the other end (SO_PEERCRED); over TCP a token does. The value
+//! travels with each request as an extension, and inside the orders whose effect depends on it.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -84,8 +84,8 @@ impl Caller {
         }
     }
 
-    /// Whether this is root, or the user that the daemon runs as, on the unix socket. The owner alone may name files and
-    /// programs, change privileged keys, and read what the daemon quotes from its files.
+    /// Whether this is root, or the user that the daemon runs as, on the unix socket. The owner alone may name files
+    /// and programs, change privileged keys, and read what the daemon quotes from its files.
     pub fn is_owner(&self) -> bool {
         match self {
             Self::Unix { uid, .. } => *uid == 0 || *uid == rustix::process::geteuid().as_raw(),

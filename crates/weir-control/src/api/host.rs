@@ -1,8 +1,8 @@
 //! `Host` and `Origin` of requests over TCP.
 //!
-//! A web page that an operator opens can make the browser send requests here, under a name of its own that it lets point to
-//! this address (DNS rebinding): then `Host` is that name. Names are therefore listed, and an `Origin` must be the host
-//! itself. What changes something takes a token in a field that no page of another origin can set.
+//! A web page that an operator opens can make the browser send requests here, under a name of its own that it lets
+//! point to this address (DNS rebinding): then `Host` is that name. Names are therefore listed, and an `Origin` must be
+//! the host itself. What changes something takes a token in a field that no page of another origin can set.
 
 use std::net::{IpAddr, SocketAddr};
 

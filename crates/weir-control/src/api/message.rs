@@ -15,7 +15,8 @@ pub struct FileRequest {
     pub text: Option<String>,
     /// Whether findings are shown with colours.
     pub color: bool,
-    /// Milliseconds for which a reload is on probation: it is answered after them, and taken back when it made things worse.
+    /// Milliseconds for which a reload is on probation: it is answered after them, and taken back when it made things
+    /// worse.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub guard_ms: Option<u64>,
 }

@@ -1,8 +1,9 @@
-//! The HTTP API: `/v1/ipvsadm`, `/v1/status`, `/metrics`, `/v1/reload`, `/v1/plan`, `/v1/explain`, `/v1/servers/POOL/ADDRESS`.
+//! The HTTP API: `/v1/ipvsadm`, `/v1/status`, `/metrics`, `/v1/reload`, `/v1/plan`, `/v1/explain`,
+//! `/v1/servers/POOL/ADDRESS`.
 //!
-//! Requests become [`Order`]s and answers become JSON. Bodies are bounded in size and time. On the unix socket the kernel
-//! says who asks; over TCP [`Policy`] decides by `Host` and token what a request may do. Files and programs are named by the
-//! owner of the daemon alone, see [`Caller::is_owner`].
+//! Requests become [`Order`]s and answers become JSON. Bodies are bounded in size and time. On the unix socket the
+//! kernel says who asks; over TCP [`Policy`] decides by `Host` and token what a request may do. Files and programs are
+//! named by the owner of the daemon alone, see [`Caller::is_owner`].
 
 mod caller;
 mod host;

@@ -1,8 +1,8 @@
 //! Which connections the API holds: so many in all, so many of one client.
 //!
-//! Where there is no room, a connection that waits for its client (for a request, a body, or a slow reader) is closed for the
-//! new one: of the client that has the most, the one that has waited longest. One whose request is being carried out is never
-//! closed. So clients that say nothing cannot keep others out.
+//! Where there is no room, a connection that waits for its client (for a request, a body, or a slow reader) is closed
+//! for the new one: of the client that has the most, the one that has waited longest. One whose request is being
+//! carried out is never closed. So clients that say nothing cannot keep others out.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

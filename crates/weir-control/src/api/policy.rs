@@ -77,7 +77,8 @@ pub(super) fn required(method: &Method, path: &str) -> Role {
     Role::Write
 }
 
-/// Lets those requests through that mean this server and have the role that they take. Nothing of a body is read before.
+/// Lets those requests through that mean this server and have the role that they take. Nothing of a body is read
+/// before.
 pub(super) async fn gate(
     State(gate): State<Gate>,
     Extension(via): Extension<Via>,

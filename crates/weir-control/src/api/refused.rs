@@ -1,5 +1,5 @@
-//! Requests and connections that were refused before anything was done for them: counted by reason, reported in the log at a
-//! limited rate.
+//! Requests and connections that were refused before anything was done for them: counted by reason, reported in the log
+//! at a limited rate.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,7 +1,7 @@
 //! Connections of the API, bounded in number, in time and in what each may cost.
 //!
-//! A connection that sends no complete header in time is closed; so is an idle one, and one that does not read its answer.
-//! Which of them make room for others is for [`place`](super::place) to say.
+//! A connection that sends no complete header in time is closed; so is an idle one, and one that does not read its
+//! answer. Which of them make room for others is for [`place`](super::place) to say.
 
 use std::io;
 use std::net::SocketAddr;

@@ -73,8 +73,8 @@ impl Tokens {
     /// Fewest characters of a token of a file: 128 bits in base64.
     pub const SHORTEST: usize = 22;
 
-    /// Name and role of a token that a client on loopback, or on another machine, has shown. The time that this takes depends
-    /// on the number of tokens and on the length of this one, not on its characters.
+    /// Name and role of a token that a client on loopback, or on another machine, has shown. The time that this takes
+    /// depends on the number of tokens and on the length of this one, not on its characters.
     pub fn find(&self, shown: &[u8], loopback: bool) -> Option<(&str, Role)> {
         let shown_hash = hash(shown);
         let same = |known: &Hash| verify_slices_are_equal(known, &shown_hash).is_ok();

@@ -1,4 +1,5 @@
-//! Connections of probes: from the source and interface that the check names, with a PROXY header where it asks for one.
+//! Connections of probes: from the source and interface that the check names, with a PROXY header where it asks for
+//! one.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -86,8 +87,8 @@ pub(super) async fn connect(
     Ok(stream)
 }
 
-/// Gives a socket the source that a check names. Through `nat` without source rewriting it is the VIP: the server then answers as
-/// it would a client; where the director does not have the VIP, its own address must do.
+/// Gives a socket the source that a check names. Through `nat` without source rewriting it is the VIP: the server then
+/// answers as it would a client; where the director does not have the VIP, its own address must do.
 pub(super) fn bind(shared: &Shared, socket: &Socket, target: &Target) -> io::Result<()> {
     let from = |address: IpAddr| socket.bind(&SocketAddr::new(address, 0).into());
     match (target.source, target.way) {
@@ -105,7 +106,8 @@ pub(super) fn bind(shared: &Shared, socket: &Socket, target: &Target) -> io::Res
     }
 }
 
-/// HAProxy's proxy-protocol.txt: version 1 names the addresses, version 2 says LOCAL, a connection of the director's own.
+/// HAProxy's proxy-protocol.txt: version 1 names the addresses, version 2 says LOCAL, a connection of the director's
+/// own.
 fn proxy_header(version: ProxyHeader, from: SocketAddr, to: SocketAddr) -> Vec<u8> {
     match version {
         ProxyHeader::V1 => {

@@ -40,11 +40,11 @@ pub(super) async fn ask(
             }
         }
     }
-    let question = datagram::question(&target.probe, mark).unwrap_or_default();
+    let question = datagram::request(&target.probe, mark).unwrap_or_default();
     socket.send(&question).await?;
     loop {
         let length = socket.recv(&mut buffer).await?;
-        if let Some(outcome) = datagram::judge(&target.probe, mark, &buffer[..length]) {
+        if let Some(outcome) = datagram::evaluate(&target.probe, mark, &buffer[..length]) {
             return Ok(outcome);
         }
     }

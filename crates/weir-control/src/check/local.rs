@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use rustix::process::Signal;
 use tokio::process::Command;
-use weir_health::{Outcome, Said, Target};
+use weir_health::{Outcome, ReportedWeight, Target};
 use weir_model::{MAX_WEIGHT, Script};
 
 use crate::membership::file::{self, Owner};
@@ -71,7 +71,9 @@ fn judge(code: Option<i32>, dynamic: bool) -> Outcome {
     let note = format!("exit code {code}");
     match u32::try_from(code) {
         Ok(0) => Outcome::passed(note),
-        Ok(code) if dynamic && code >= 2 => Outcome::passed(note).saying(Said::Weight(code - 2)),
+        Ok(code) if dynamic && code >= 2 => {
+            Outcome::passed(note).with_weight(ReportedWeight::Weight(code - 2))
+        }
         _ => Outcome::failed(note),
     }
 }
@@ -89,8 +91,8 @@ fn account(name: &str) -> Option<(u32, u32)> {
 /// The largest file that is read for a number.
 const NUMBER_MAX: u64 = 4096;
 
-/// The number in a file, as the weight. The file is another program's, so that a link out of its directory is not followed, and
-/// nothing of it but a weight is ever shown.
+/// The number in a file, as the weight. The file is another program's, so that a link out of its directory is not
+/// followed, and nothing of it but a weight is ever shown.
 pub(super) async fn read(path: &str) -> Outcome {
     let (path, shown) = (PathBuf::from(path), path.to_owned());
     let read = move || file::read(&path, Owner::Any, NUMBER_MAX);
@@ -100,9 +102,8 @@ pub(super) async fn read(path: &str) -> Outcome {
         Err(_) => return Outcome::unknown("the file was not read"),
     };
     match text.trim().parse::<u32>() {
-        Ok(weight) if weight <= MAX_WEIGHT => {
-            Outcome::passed(format!("file says {weight}")).saying(Said::Weight(weight))
-        }
+        Ok(weight) if weight <= MAX_WEIGHT => Outcome::passed(format!("file says {weight}"))
+            .with_weight(ReportedWeight::Weight(weight)),
         _ => Outcome::failed(format!("{shown} holds no weight")),
     }
 }
@@ -116,13 +117,13 @@ mod tests {
     fn exit_codes() {
         let said = |code, dynamic| {
             let outcome = judge(code, dynamic);
-            (outcome.verdict, outcome.said)
+            (outcome.verdict, outcome.weight)
         };
         assert_eq!(said(Some(0), true), (Verdict::Passed, None));
         assert_eq!(said(Some(1), true), (Verdict::Failed, None));
         assert_eq!(
             said(Some(12), true),
-            (Verdict::Passed, Some(Said::Weight(10)))
+            (Verdict::Passed, Some(ReportedWeight::Weight(10)))
         );
         assert_eq!(said(Some(2), false), (Verdict::Failed, None));
         assert_eq!(said(None, true), (Verdict::Failed, None));

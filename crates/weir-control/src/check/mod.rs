@@ -1,8 +1,8 @@
 //! Health checks at work: the driver of [`weir_health::Monitor`], and the probes themselves.
 //!
-//! One task waits for what is due next and starts each probe as a task of its own; a probe hands its result in and is gone.
-//! What follows for servers is gathered as [`News`] until the task that owns the engine takes them. Nothing here knows the
-//! engine, weights or the kernel's tables.
+//! One task waits for what is due next and starts each probe as a task of its own; a probe hands its result in and is
+//! gone. What follows for servers is gathered as [`News`] until the task that owns the engine takes them. Nothing here
+//! knows the engine, weights or the kernel's tables.
 
 mod connect;
 mod datagram;
@@ -25,7 +25,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use weir_health::{
-    Checkpoint, Known, Lateness, Monitor, Output, ServerView, Standing, State, Suspended,
+    Checkpoint, Lateness, Monitor, Output, SavedState, ServerView, Standing, State, Suspended,
 };
 use weir_model::{Desired, Probe};
 
@@ -135,7 +135,7 @@ impl Checks {
         &self,
         desired: &Desired,
         suspended: &Suspended,
-        known: &dyn Fn(&str, &str) -> Option<Known>,
+        known: &dyn Fn(&str, &str) -> Option<SavedState>,
         passages: Option<Passages>,
     ) {
         self.surround(desired, passages);
@@ -153,7 +153,7 @@ impl Checks {
         checkpoint: Checkpoint,
         desired: &Desired,
         suspended: &Suspended,
-        known: &dyn Fn(&str, &str) -> Option<Known>,
+        known: &dyn Fn(&str, &str) -> Option<SavedState>,
         passages: Option<Passages>,
     ) {
         self.surround(desired, passages);
@@ -201,7 +201,8 @@ impl Checks {
         .collect()
     }
 
-    /// Logs a pool's change, and has programs told of it and of the services whose clients get an answer no more, or again.
+    /// Logs a pool's change, and has programs told of it and of the services whose clients get an answer no more, or
+    /// again.
     pub fn tell_turn(&self, turn: &PoolTurn, desired: &Desired) {
         let change = |what, from, to| notify::Change {
             pool: turn.pool.clone(),
@@ -236,7 +237,7 @@ impl Checks {
 
     /// When a probe that went straight to a server passed last, since the Unix epoch.
     pub fn passed(&self, pool: &str, server: &str) -> Option<Duration> {
-        self.shared.monitor().passed(pool, server)
+        self.shared.monitor().last_pass(pool, server)
     }
 
     /// Adds the present words of checks to a picture of the engine's.
@@ -292,7 +293,7 @@ impl Shared {
     fn hurry(&self, file: &Path) {
         let reads =
             |probe: &Probe| matches!(probe, Probe::File { path } if Path::new(path) == file);
-        self.monitor().hurry(reads, self.clock.now());
+        self.monitor().probe_now(reads, self.clock.now());
         self.earlier.notify_one();
     }
 

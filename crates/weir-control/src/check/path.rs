@@ -1,8 +1,9 @@
 //! Probes through a service's forward: what the tc programs are told of a conversation, and what they saw of it.
 //!
-//! Under `direct`, `tunnel` and `l3dsr` the socket talks to the server's address; on the way out the packets become a client's,
-//! with the VIP as destination, and the VIP's answers come back as the server's. Under `nat` a client's packets are the server's
-//! already: there the socket is bound to the VIP, so that the server needs its way back through the director.
+//! Under `direct`, `tunnel` and `l3dsr` the socket talks to the server's address; on the way out the packets become a
+//! client's, with the VIP as destination, and the VIP's answers come back as the server's. Under `nat` a client's
+//! packets are the server's already: there the socket is bound to the VIP, so that the server needs its way back
+//! through the director.
 
 use std::collections::HashSet;
 use std::io;
@@ -15,7 +16,7 @@ use tokio::task::spawn_blocking;
 use weir_abi::{Probe, ProbeKey, TUNNEL_CSUM};
 use weir_dataplane::Table;
 use weir_health::{Outcome, Target, Verdict};
-use weir_model::{Forward, Protocol, TunnelChecksum, TunnelKind, Way};
+use weir_model::{Forward, ProbePath, Protocol, TunnelChecksum, TunnelKind};
 use weir_sys::FrameSocket;
 use weir_wire::{ArpOperation, ArpPacket, MacAddr, Packet};
 
@@ -36,7 +37,7 @@ const TUNNEL_SEGMENT: u32 = 1200;
 #[derive(Debug)]
 pub(super) struct Passage {
     table: Passages,
-    way: Way,
+    way: ProbePath,
     server: IpAddr,
     /// What it must not come from.
     vips: Arc<HashSet<IpAddr>>,
@@ -91,7 +92,7 @@ impl Passage {
     }
 
     fn entry(&self) -> Probe {
-        let Way {
+        let ProbePath {
             vip,
             forward,
             tunnel,
@@ -164,7 +165,7 @@ impl Passage {
     }
 
     fn words(&self, seen: &Probe, note: &str) -> String {
-        let Way { vip, port, .. } = self.way;
+        let ProbePath { vip, port, .. } = self.way;
         if seen.answered > 0 {
             return format!("{note} at {}", SocketAddr::new(vip, port));
         }

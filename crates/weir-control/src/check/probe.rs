@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout_at;
-use weir_health::{Dialogue, Order, Outcome, ProbeId, Reply, Target, Verdict, dialogue};
+use weir_health::{Dialogue, Outcome, ProbeId, ProbeRequest, Reply, Target, Verdict, dialogue};
 use weir_model::Probe;
 
 use super::connect::{Refused, connect};
@@ -39,7 +39,7 @@ impl Drop for Report {
     }
 }
 
-pub(super) async fn run(shared: Arc<Shared>, order: Order) {
+pub(super) async fn run(shared: Arc<Shared>, order: ProbeRequest) {
     let deadline = shared.clock.instant(order.deadline);
     let mut report = Report {
         shared,
@@ -66,7 +66,7 @@ pub(super) async fn run(shared: Arc<Shared>, order: Order) {
     let outcome = timed(outcome, started.elapsed());
     report.outcome = Some(match passage {
         Some(passage) => passage.judge(outcome).await,
-        None => target.locate(outcome),
+        None => target.with_address(outcome),
     });
 }
 
@@ -127,12 +127,12 @@ async fn ask_over(
     target: &Target,
     without: &str,
 ) -> Outcome {
-    let Some(mut dialogue) = dialogue::of(target) else {
+    let Some(mut dialogue) = dialogue::for_target(target) else {
         return Outcome::passed(without);
     };
     let outcome = converse(stream, dialogue.as_mut()).await;
     // Whether it is still heard changes nothing.
-    let _ = stream.write_all(dialogue.farewell()).await;
+    let _ = stream.write_all(dialogue.quit_message()).await;
     outcome
 }
 

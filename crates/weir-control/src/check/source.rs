@@ -1,7 +1,7 @@
 //! Source addresses of probes: never a VIP by accident.
 //!
-//! A server that has the VIP on its loopback cannot answer a probe from it. The kernel chooses an IPv4 source by the route, but an
-//! IPv6 one among all addresses of the interface (RFC 6724), where the VIP may well come first.
+//! A server that has the VIP on its loopback cannot answer a probe from it. The kernel chooses an IPv4 source by the
+//! route, but an IPv6 one among all addresses of the interface (RFC 6724), where the VIP may well come first.
 
 use std::collections::HashSet;
 use std::io;
@@ -10,8 +10,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use socket2::SockRef;
 use weir_health::Target;
 
-/// Which of the director's addresses a probe leaves from: what its check names, what the route says, or where that is a VIP
-/// another one that suits.
+/// Which of the director's addresses a probe leaves from: what its check names, what the route says, or where that is a
+/// VIP another one that suits.
 ///
 /// # Errors
 /// There is no route, or no address but VIPs.

@@ -1,7 +1,7 @@
 //! TLS of probes: whom a check takes for the server, and the handshake.
 //!
-//! What a check asks for is made ready once for all of its probes, and anew with each configuration, since files may be others
-//! then.
+//! What a check asks for is made ready once for all of its probes, and anew with each configuration, since files may be
+//! others then.
 
 use std::collections::HashMap;
 use std::io;

@@ -1,5 +1,6 @@
-//! Files of `file` checks, by inotify(7) on their directories: a file that changes is read at once, and not only when its
-//! interval has passed. What cannot be watched is still read then. The thread that waits lives as long as the checks.
+//! Files of `file` checks, by inotify(7) on their directories: a file that changes is read at once, and not only when
+//! its interval has passed. What cannot be watched is still read then. The thread that waits lives as long as the
+//! checks.
 
 use std::collections::HashMap;
 use std::ffi::OsString;

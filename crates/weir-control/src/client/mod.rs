@@ -197,8 +197,8 @@ impl Client {
 
     /// What a daemon did not carry out because another one took over meanwhile is the other one's to do.
     ///
-    /// A daemon that was just killed may take a connection with it that it never read: whoever finds nobody there any more
-    /// is told so, as one who came a moment later.
+    /// A daemon that was just killed may take a connection with it that it never read: whoever finds nobody there any
+    /// more is told so, as one who came a moment later.
     async fn ask<T: DeserializeOwned>(
         &self,
         method: Method,

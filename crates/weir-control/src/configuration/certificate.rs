@@ -35,7 +35,8 @@ fn doubtful_tokens(desired: &Desired) -> Option<Doubt> {
     })
 }
 
-/// Refuses a configuration that neither start nor reload would accept, for the files that it names. `path` is its own file.
+/// Refuses a configuration that neither start nor reload would accept, for the files that it names. `path` is its own
+/// file.
 ///
 /// # Errors
 /// Every such file, with the place where it is named.

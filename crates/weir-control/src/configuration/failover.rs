@@ -47,6 +47,11 @@ pub fn failovers(desired: &Desired) -> Vec<Failover> {
     if desired.services.is_empty() {
         return Vec::new();
     }
+    among(desired, &moving_vips())
+}
+
+/// Addresses that keepalived or Pacemaker adds on this machine, as their files name them. A standby does not have them.
+pub fn moving_vips() -> BTreeSet<IpAddr> {
     let entries = fs::read_dir(KEEPALIVED).into_iter().flatten().flatten();
     let files = entries.map(|entry| entry.path());
     let files = files.filter(|path| path.extension().is_some_and(|it| it == "conf"));
@@ -56,7 +61,7 @@ pub fn failovers(desired: &Desired) -> Vec<Failover> {
     moving.extend(of_pacemaker(
         &fs::read_to_string(PACEMAKER).unwrap_or_default(),
     ));
-    among(desired, &moving)
+    moving
 }
 
 fn among(desired: &Desired, moving: &BTreeSet<IpAddr>) -> Vec<Failover> {

@@ -1,7 +1,7 @@
 //! Findings as `weir check --json` prints them, and those about this machine as text.
 
 use serde::Serialize;
-use weir_config::{Code, Diagnostic, FileError, Further, Severity};
+use weir_config::{Code, Diagnostic, FileError, Occurrence, Severity};
 use weir_model::Source;
 use weir_proxy::Doubt;
 
@@ -94,7 +94,7 @@ pub(super) fn places(found: &[Finding]) -> String {
 }
 
 impl At {
-    const fn of(further: &Further) -> Self {
+    const fn of(further: &Occurrence) -> Self {
         let Source { line, column } = further.at;
         Self {
             line,

@@ -26,7 +26,7 @@ use weir_sys::names;
 pub use certificate::{
     doubtful_certificates, occupied_listeners, with_free_listeners, with_usable_files,
 };
-pub use failover::{Failover, failovers};
+pub use failover::{Failover, failovers, moving_vips};
 pub use finding::{At, Finding, Place};
 pub use secret::Remembered;
 pub use vip::{AbsentVip, absent_vips};
@@ -129,8 +129,9 @@ pub fn load_text(text: &str, color: bool) -> Result<Loaded, Rejected> {
     judge(text, json, &ThisMachine::default(), TEXT, color)
 }
 
-/// Whether a caller who is not the owner may bring `text`, while `active` is the text of the active configuration. Comes before
-/// [`load_text`]: that reads secrets from the files that a text names, and its errors say whether these exist.
+/// Whether a caller who is not the owner may bring `text`, while `active` is the text of the active configuration.
+/// Comes before [`load_text`]: that reads secrets from the files that a text names, and its errors say whether these
+/// exist.
 ///
 /// # Errors
 /// It would run a program, read or write a file, or let others control the daemon, and the active one does not.
@@ -327,7 +328,7 @@ mod tests {
         let directory = load(Path::new("/"), false).unwrap_err();
         assert!(directory.summary.contains("cannot be read"), "{directory}");
         let endless = load(Path::new("/dev/zero"), false).unwrap_err();
-        assert!(endless.summary.contains("at most"), "{endless}");
+        assert!(endless.summary.contains("the maximum is"), "{endless}");
     }
 
     #[test]

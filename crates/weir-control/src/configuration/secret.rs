@@ -70,7 +70,8 @@ fn file(path: &Path) -> io::Result<SecretValue> {
     })
 }
 
-/// Secrets by their sources, as a daemon leaves them to the next one. What the configuration's own text holds is not among them.
+/// Secrets by their sources, as a daemon leaves them to the next one. What the configuration's own text holds is not
+/// among them.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Remembered(BTreeMap<String, Vec<u8>>);
 

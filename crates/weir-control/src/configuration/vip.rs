@@ -1,5 +1,5 @@
-//! VIPs that are on no interface of this machine, or that a reload takes off theirs: legal (they may be routed here), and most
-//! often forgotten.
+//! VIPs that are on no interface of this machine, or that a reload takes off theirs: legal (they may be routed here),
+//! and most often forgotten.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -60,8 +60,8 @@ impl AbsentVip {
     }
 }
 
-/// The VIPs of `desired` that are on no interface of this network namespace, or are there only because Weir has `added` them; none
-/// where Weir itself would add them.
+/// The VIPs of `desired` that are on no interface of this network namespace, or are there only because Weir has `added`
+/// them; none where Weir itself would add them, and not those that keepalived or Pacemaker moves.
 ///
 /// # Errors
 /// The addresses cannot be read.
@@ -74,7 +74,7 @@ pub async fn absent_vips(
     }
     let present = Netlink::open()?.addresses().await?;
     let present = present.iter().map(|address| address.ip).collect();
-    Ok(absent(desired, present, added))
+    Ok(absent(desired, present, added, &super::moving_vips()))
 }
 
 /// Once for each VIP, in file order; `present` are the addresses that are there.
@@ -82,12 +82,14 @@ fn absent(
     desired: &Desired,
     present: BTreeSet<IpAddr>,
     added: &BTreeSet<(String, IpAddr)>,
+    moving: &BTreeSet<IpAddr>,
 ) -> Vec<AbsentVip> {
     let added_to = |address: IpAddr| {
         let mut on = added.iter().filter(|(_, it)| *it == address);
         on.next().map(|(interface, _)| interface.clone())
     };
     let mut seen = present;
+    seen.extend(moving);
     seen.retain(|address| added_to(*address).is_none());
     let mut found = Vec::new();
     let needed: BTreeSet<IpAddr> = desired.proxied_addresses().collect();
@@ -139,7 +141,7 @@ mod tests {
         let shown = |present: &[&str], added: &[&str]| -> String {
             let present = present.iter().map(|it| vip(it)).collect();
             let added = added.iter().map(|it| ("eth0".to_owned(), vip(it)));
-            let found = absent(&desired, present, &added.collect());
+            let found = absent(&desired, present, &added.collect(), &BTreeSet::new());
             let found = found
                 .iter()
                 .map(|vip| Finding::of_absent_vip(vip, "weir.toml"));
@@ -152,5 +154,8 @@ mod tests {
         let all = ["192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4"];
         insta::assert_snapshot!("added", shown(&all, &["192.0.2.1", "192.0.2.4"]));
         assert_eq!(shown(&all, &[]), "");
+        let moving = BTreeSet::from(all.map(vip));
+        let none = BTreeSet::new();
+        assert!(absent(&desired, none, &BTreeSet::new(), &moving).is_empty());
     }
 }

@@ -71,8 +71,8 @@ impl Admin {
         }
     }
 
-    /// Reads certificates and tokens and takes the new address before anything else of a configuration takes effect, since
-    /// this can fail.
+    /// Reads certificates and tokens and takes the new address before anything else of a configuration takes effect,
+    /// since this can fail.
     ///
     /// # Errors
     /// [`Error::Admin`], [`Error::AdminTls`], [`Error::AdminTokens`].

@@ -295,8 +295,8 @@ impl<P: Plane> Director<P> {
         Ok(answer)
     }
 
-    /// The configuration that `request` asks for, as far as `caller` may bring it. Text in place of a file leaves the active
-    /// file as it is.
+    /// The configuration that `request` asks for, as far as `caller` may bring it. Text in place of a file leaves the
+    /// active file as it is.
     fn load(&self, request: &FileRequest, caller: &Caller) -> Result<(PathBuf, Loaded), Refusal> {
         if let Some(text) = &request.text {
             if !caller.is_owner() {

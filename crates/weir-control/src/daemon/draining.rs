@@ -1,5 +1,5 @@
-//! Daemons that were succeeded and drain: they still have clients. Each tells of itself in a file of the runtime directory, for the one in
-//! charge to show; that may be the third after it.
+//! Daemons that were succeeded and drain: they still have clients. Each tells of itself in a file of the runtime
+//! directory, for the one in charge to show; that may be the third after it.
 
 use std::fs;
 use std::os::unix::fs::DirBuilderExt;

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use weir_health::{Known, Suspended};
+use weir_health::{SavedState, Suspended};
 use weir_model::Desired;
 use weir_netlink::Event;
 
@@ -40,7 +40,7 @@ impl Plane for Engine {
         Engine::hear(self, news)
     }
 
-    fn known(&self, pool: &str, server: &str) -> Option<Known> {
+    fn known(&self, pool: &str, server: &str) -> Option<SavedState> {
         Engine::known(self, pool, server)
     }
 

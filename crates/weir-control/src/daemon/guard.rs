@@ -1,7 +1,8 @@
 //! A reload on probation: what was in force before comes back when it turns out worse.
 //!
-//! Worse is a server that fails its checks and did not before, or a larger share of failed requests, or of those that servers
-//! answered by 5xx. What failed is judged by what the status document says; a layer 4 service knows no failed requests, so that its servers' checks alone count.
+//! Worse is a server that fails its checks and did not before, or a larger share of failed requests, or of those that
+//! servers answered by 5xx. What failed is judged by what the status document says; a layer 4 service knows no failed
+//! requests, so that its servers' checks alone count.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

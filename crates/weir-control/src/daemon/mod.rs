@@ -1,7 +1,8 @@
-//! `weir run`: from arguments to a director that serves orders, signals and the network's changes until it is told to end.
+//! `weir run`: from arguments to a director that serves orders, signals and the network's changes until it is told to
+//! end.
 //!
-//! One task owns the engine and does one thing at a time; the API's tasks only pass orders to it. Ending changes nothing
-//! in the kernel: what is pinned and attached forwards on.
+//! One task owns the engine and does one thing at a time; the API's tasks only pass orders to it. Ending changes
+//! nothing in the kernel: what is pinned and attached forwards on.
 
 mod admin;
 mod director;
@@ -43,7 +44,8 @@ pub use error::Error;
 pub use plane::Plane;
 pub use runtime_dir::{LOCK, RuntimeDir, SOCKET, last_configuration, last_text};
 
-/// Secrets from files and the environment, for the keeper: after a death what was active goes on, and they may be others or gone by then.
+/// Secrets from files and the environment, for the keeper: after a death what was active goes on, and they may be
+/// others or gone by then.
 const SECRETS: &str = "secrets";
 
 /// How often the engine looks after what nothing tells it.
@@ -60,7 +62,8 @@ const WATCH_SHARE: u32 = 20;
 /// How often a daemon that has been succeeded looks whether it still has clients.
 const LEAVING_LOOK: Duration = Duration::from_millis(50);
 
-/// What checks say is gathered so long before it is put into force: a pool of thousands is weighed once, not once a result.
+/// What checks say is gathered so long before it is put into force: a pool of thousands is weighed once, not once a
+/// result.
 const GATHERING: Duration = Duration::from_millis(20);
 
 /// What the command line gives.
@@ -76,16 +79,16 @@ pub struct Options {
     pub color: bool,
 }
 
-/// Keeps keys and secrets in this process's memory: neither a core file nor a debugger of the same user shows them. ssh-agent
-/// does so, and the kernel does it to HAProxy and nginx when they change from root to another user.
+/// Keeps keys and secrets in this process's memory: neither a core file nor a debugger of the same user shows them.
+/// ssh-agent does so, and the kernel does it to HAProxy and nginx when they change from root to another user.
 pub fn hide_memory() {
     if let Err(error) = weir_sys::hide_memory() {
         tracing::warn!(%error, "a core file of this process would hold its secrets");
     }
 }
 
-/// Runs until SIGTERM or SIGINT, with the engine that `open` brings up for the file's configuration. After a death, and as a
-/// successor, it is the configuration that was in force, whatever the file holds by now.
+/// Runs until SIGTERM or SIGINT, with the engine that `open` brings up for the file's configuration. After a death, and
+/// as a successor, it is the configuration that was in force, whatever the file holds by now.
 ///
 /// # Errors
 /// It could not start; nothing of the configuration is in force then that was not before.
@@ -111,6 +114,7 @@ pub async fn run<P: Plane>(
     if let Err(error) = weir_sys::raise_nofile() {
         tracing::warn!(%error, "few connections and probes can be open at a time");
     }
+    tracing::info!(file = %file.display(), "starting");
     let notifier = Notifier::from_env()?;
     let mut runtime_dir = if kept.is_kept() {
         RuntimeDir::kept(&options.runtime_dir)?

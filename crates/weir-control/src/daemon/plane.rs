@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use weir_health::{Known, Suspended};
+use weir_health::{SavedState, Suspended};
 use weir_model::Desired;
 use weir_netlink::Event;
 use weir_sys::Channel;
@@ -42,7 +42,7 @@ pub trait Plane {
     fn hear(&mut self, news: Vec<News>) -> Result<(), Self::Error>;
 
     /// What checks said of a server before, in this run or a former one.
-    fn known(&self, pool: &str, server: &str) -> Option<Known>;
+    fn known(&self, pool: &str, server: &str) -> Option<SavedState>;
 
     /// Whether an operator has drained a server or put it into maintenance.
     fn is_withdrawn(&self, pool: &str, server: &str) -> bool {
@@ -97,7 +97,8 @@ pub trait Plane {
     /// Flows of a service, or of one server in it, now.
     fn live_flows(&self, service: &str, server: Option<&str>) -> u64;
 
-    /// Connections of a server over all services that use its pool: those that are open, and those that are closed and still known.
+    /// Connections of a server over all services that use its pool: those that are open, and those that are closed and
+    /// still known.
     ///
     /// # Errors
     /// The plane's.
@@ -117,8 +118,8 @@ pub trait Plane {
         std::future::ready(())
     }
 
-    /// Several times a second: what clients' packets say of servers. `passed` is asked when a probe that went straight to a server
-    /// passed last.
+    /// Several times a second: what clients' packets say of servers. `passed` is asked when a probe that went straight
+    /// to a server passed last.
     ///
     /// # Errors
     /// The plane's.
@@ -143,8 +144,8 @@ pub trait Plane {
         std::future::ready(Ok(()))
     }
 
-    /// A successor is in charge: clients go to it by `channel`, as soon as each can. Nothing else may be asked of the plane
-    /// from now on but [`Self::is_handed_over`], [`Self::clients`] and [`Self::close`].
+    /// A successor is in charge: clients go to it by `channel`, as soon as each can. Nothing else may be asked of the
+    /// plane from now on but [`Self::is_handed_over`], [`Self::clients`] and [`Self::close`].
     fn hand_over(&mut self, channel: Channel) {
         drop(channel);
     }

@@ -106,8 +106,8 @@ impl RuntimeDir {
         Ok(())
     }
 
-    /// Makes the directory if need be and takes its lock. That of a keeper which was killed a moment ago is waited for: its
-    /// daemon, which holds it too, dies after it.
+    /// Makes the directory if need be and takes its lock. That of a keeper which was killed a moment ago is waited for:
+    /// its daemon, which holds it too, dies after it.
     ///
     /// # Errors
     /// [`Error::Running`] when another process holds it.
@@ -128,7 +128,8 @@ impl RuntimeDir {
         }
     }
 
-    /// Listens on a socket that no client finds yet: until its mode is right, and requests are answered, a former daemon's is there.
+    /// Listens on a socket that no client finds yet: until its mode is right, and requests are answered, a former
+    /// daemon's is there.
     ///
     /// # Errors
     /// The path is longer than a socket's name may be (108 bytes), or cannot be written.
@@ -154,8 +155,8 @@ impl RuntimeDir {
         fs::rename(self.path.join(NEW_SOCKET), &path).map_err(|e| file(&path, e))
     }
 
-    /// Gives the socket a second name, for the case that a successor which fails has put its own in its place. Without one
-    /// that case costs the way to this daemon, and nothing else.
+    /// Gives the socket a second name, for the case that a successor which fails has put its own in its place. Without
+    /// one that case costs the way to this daemon, and nothing else.
     pub fn hold_socket(&self) {
         self.forget_held();
         if let Err(error) = fs::hard_link(self.path.join(SOCKET), self.path.join(HELD)) {
@@ -251,7 +252,8 @@ impl RuntimeDir {
     }
 }
 
-/// A socket whose file has mode 0600 from the start: bind(2) gives it the mode of the socket itself (net/unix/af_unix.c).
+/// A socket whose file has mode 0600 from the start: bind(2) gives it the mode of the socket itself
+/// (net/unix/af_unix.c).
 fn private_listener(path: &Path) -> io::Result<UnixListener> {
     const BACKLOG: i32 = 1024;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;

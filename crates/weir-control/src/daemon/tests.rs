@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
-use weir_health::{Known, Suspended};
+use weir_health::{SavedState, Suspended};
 use weir_model::Desired;
 use weir_netlink::Event;
 
@@ -68,7 +68,7 @@ impl Plane for Fake {
         Ok(())
     }
 
-    fn known(&self, _: &str, _: &str) -> Option<Known> {
+    fn known(&self, _: &str, _: &str) -> Option<SavedState> {
         None
     }
 

@@ -1,17 +1,17 @@
-//! Segments that came with a wrong checksum: what a director or a bridge makes of packets whose checksum the sender had left to
-//! its device.
+//! Segments that came with a wrong checksum: what a director or a bridge makes of packets whose checksum the sender had
+//! left to its device.
 
-use super::Ailment;
+use super::Diagnosis;
 
 /// A line of noise in so many segments is a cable's business.
 const TOLERATED_SHARE: u64 = 100_000;
 
 /// More wrong checksums came than a link makes.
-pub(crate) fn wrong() -> Option<Ailment> {
+pub(crate) fn wrong() -> Option<Diagnosis> {
     found(&std::fs::read_to_string("/proc/thread-self/net/snmp").ok()?)
 }
 
-fn found(text: &str) -> Option<Ailment> {
+fn found(text: &str) -> Option<Diagnosis> {
     let (errors, segments) = (
         counter(text, "Tcp:", "InCsumErrors")?,
         counter(text, "Tcp:", "InSegs")?,
@@ -19,7 +19,7 @@ fn found(text: &str) -> Option<Ailment> {
     if errors == 0 || errors < segments / TOLERATED_SHARE {
         return None;
     }
-    Some(Ailment::new(
+    Some(Diagnosis::new(
         format!(
             "{errors} of {segments} TCP segments came here with a wrong checksum (InCsumErrors)"
         ),

@@ -9,7 +9,7 @@ use weir_netlink::{Link, NetState, resolve};
 use weir_sys::FrameSocket;
 use weir_wire::{ArpOperation, ArpPacket, MacAddr, NeighbourMessage, Packet};
 
-use super::Ailment;
+use super::Diagnosis;
 
 /// How long answers are waited for.
 const LISTENING: Duration = Duration::from_millis(300);
@@ -25,8 +25,13 @@ const ICMPV6: u8 = 58;
 /// An answer that only this machine should have given: the VIP, and the link address of the machine that gave it.
 type Claim = (IpAddr, String);
 
-/// Other machines that answer for a VIP of a layer 4 service.
-pub(super) fn claimants(desired: &Desired, state: &NetState) -> Vec<Ailment> {
+/// Other machines that answer for a VIP of a layer 4 service. Of VIPs that are `moving` and are not here, that is the
+/// active director.
+pub(super) fn claimants(
+    desired: &Desired,
+    state: &NetState,
+    moving: &BTreeSet<IpAddr>,
+) -> Vec<Diagnosis> {
     let vips = &super::director::listeners(desired);
     let servers = servers(desired, state);
     let mut found = Vec::new();
@@ -62,7 +67,14 @@ pub(super) fn claimants(desired: &Desired, state: &NetState) -> Vec<Ailment> {
             });
             for (vip, other) in claims.unwrap_or_default() {
                 let server = servers.get(&other).copied();
-                found.push(ailment(desired, &link.name, vip, (&other, server)));
+                let here = state.addresses.iter().any(|address| address.ip == vip);
+                match server {
+                    None if moving.contains(&vip) && here => {
+                        found.push(both_active(&link.name, vip, &other));
+                    }
+                    None if moving.contains(&vip) => {}
+                    _ => found.push(diagnosis(desired, &link.name, vip, (&other, server))),
+                }
             }
         }
     }
@@ -91,12 +103,24 @@ fn preparation(desired: &Desired, vip: IpAddr, server: IpAddr) -> Option<Forward
     })
 }
 
-fn ailment(
+/// Two directors have a VIP that only the active one should have.
+fn both_active(device: &str, vip: IpAddr, other: &str) -> Diagnosis {
+    Diagnosis::new(
+        format!("{other} on {device} has the VIP {vip} too: two directors are active"),
+        "clients and routers send their packets to whichever answered last",
+    )
+    .fix(
+        "let the directors' messages pass between them (VRRP: IP protocol 112 to 224.0.0.18 or the unicast peers; Pacemaker: \
+         Corosync's ports)",
+    )
+}
+
+fn diagnosis(
     desired: &Desired,
     device: &str,
     vip: IpAddr,
     (other, server): (&str, Option<IpAddr>),
-) -> Ailment {
+) -> Diagnosis {
     let asked = if vip.is_ipv4() {
         "ARP"
     } else {
@@ -109,20 +133,21 @@ fn ailment(
         ),
         None => (other.to_owned(), "that machine".to_owned()),
     };
-    // An address of the interface that a question comes in by is answered whatever arp_ignore is: it has to go from there first.
-    let mut mend = format!(
+    // An address of the interface that a question comes in by is answered whatever arp_ignore is: it has to go from
+    // there first.
+    let mut fix = format!(
         "on {place}: ip addr del {vip} dev eth0, or whichever of its interfaces but lo has it"
     );
     if let Some(forward) = server.and_then(|server| preparation(desired, vip, server)) {
-        mend += &format!(
+        fix += &format!(
             "; then weir real-server up --forward {forward} --vip {vip}, which puts it on lo, where the server does not answer for it"
         );
     }
-    Ailment::new(
+    Diagnosis::new(
         format!("{who} on {device} answers {asked} for the VIP {vip}"),
         "clients and routers that get its answer first send their packets there, past the director",
     )
-    .mend(mend)
+    .fix(fix)
 }
 
 fn question(mac: MacAddr, sender: IpAddr, vip: IpAddr) -> Option<Vec<u8>> {

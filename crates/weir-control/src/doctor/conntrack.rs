@@ -1,8 +1,9 @@
-//! Conntrack, where the firewall's rules have set it to work: packets that find no room in its table, or that it takes for strays.
+//! Conntrack, where the firewall's rules have set it to work: packets that find no room in its table, or that it takes
+//! for strays.
 
 use weir_netlink::Sysctl;
 
-use super::Ailment;
+use super::Diagnosis;
 use super::firewall::{self, Packet, Ruleset, Tracking};
 
 /// A table that is so full, in percent, has no room for the next burst.
@@ -14,32 +15,33 @@ fn number(name: &str) -> Option<u64> {
 }
 
 /// Conntrack's table has hardly any room.
-pub(crate) fn full() -> Option<Ailment> {
+pub(crate) fn full() -> Option<Diagnosis> {
     room(number("nf_conntrack_count")?, number("nf_conntrack_max")?)
 }
 
-fn room(count: u64, most: u64) -> Option<Ailment> {
+fn room(count: u64, most: u64) -> Option<Diagnosis> {
     if most == 0 || count * 100 < most * NEARLY_FULL {
         return None;
     }
     let larger = most * 2;
     Some(
-        Ailment::new(
+        Diagnosis::new(
             format!("conntrack's table holds {count} of {most} entries"),
             "when it is full the kernel drops the first packet of every further connection",
         )
-        .mend(format!("sysctl -w net.netfilter.nf_conntrack_max={larger}")),
+        .fix(format!("sysctl -w net.netfilter.nf_conntrack_max={larger}")),
     )
 }
 
-/// Connections that conntrack does not know, because it began to look after they did, are cut where it may not learn them.
-pub(crate) fn unknown(rules: &Ruleset, client: Packet) -> Option<Ailment> {
+/// Connections that conntrack does not know, because it began to look after they did, are cut where it may not learn
+/// them.
+pub(crate) fn unknown(rules: &Ruleset, client: Packet) -> Option<Diagnosis> {
     if number("nf_conntrack_tcp_loose") != Some(0) {
         return None;
     }
     let drop = rules.drops(client.later(Tracking::Invalid), firewall::INBOUND)?;
     Some(
-        Ailment::new(
+        Diagnosis::new(
             format!(
                 "net/netfilter/nf_conntrack_tcp_loose is 0, and the chain `{} {}` of {} drops what conntrack calls invalid",
                 drop.table, drop.chain, drop.tool
@@ -47,7 +49,7 @@ pub(crate) fn unknown(rules: &Ruleset, client: Packet) -> Option<Ailment> {
             "connections that conntrack has not seen from their beginning (rules loaded anew, an entry that timed out while \
              they were silent) are cut: their clients hang",
         )
-        .mend("sysctl -w net.netfilter.nf_conntrack_tcp_loose=1"),
+        .fix("sysctl -w net.netfilter.nf_conntrack_tcp_loose=1"),
     )
 }
 
@@ -61,7 +63,7 @@ mod tests {
         assert_eq!(room(89_999, 100_000), None);
         let found = room(90_000, 100_000).expect("it is nearly full");
         assert!(found.seen.contains("90000 of 100000"), "{found}");
-        let mend = found.mend.expect("a command");
-        assert!(mend.ends_with("nf_conntrack_max=200000"), "{mend}");
+        let fix = found.fix.expect("a command");
+        assert!(fix.ends_with("nf_conntrack_max=200000"), "{fix}");
     }
 }

@@ -1,7 +1,7 @@
 //! `weir doctor`: what on and around the director would break balancing.
 //!
-//! Reads the configuration, the kernel's settings, the daemon's status and the neighbours on the wire. It changes nothing: what
-//! Weir itself has set its daemon keeps as it is, and the rest is the operator's.
+//! Reads the configuration, the kernel's settings, the daemon's status and the neighbours on the wire. It changes
+//! nothing: what Weir itself has set its daemon keeps as it is, and the rest is the operator's.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -11,11 +11,12 @@ use weir_model::{Desired, Forward};
 use weir_netlink::{Link, NetState, Netlink, Sysctl, resolve};
 
 use super::manager::{self, Held};
-use super::{Ailment, claimant, duplicate, reach, stack};
+use super::{Diagnosis, claimant, duplicate, reach, stack};
+use crate::configuration::moving_vips;
 use crate::status::Report;
 
-/// How long servers whose link address is not known may take to answer. The kernel asks once a second, and one question or
-/// answer may be lost.
+/// How long servers whose link address is not known may take to answer. The kernel asks once a second, and one question
+/// or answer may be lost.
 const RESOLVING: Duration = Duration::from_millis(2_500);
 const RESOLVING_LOOK: Duration = Duration::from_millis(50);
 
@@ -42,7 +43,7 @@ pub enum Daemon {
 pub async fn director(
     desired: &Desired,
     daemon: &Daemon,
-) -> Result<Vec<Ailment>, weir_netlink::Error> {
+) -> Result<Vec<Diagnosis>, weir_netlink::Error> {
     let netlink = Netlink::open()?;
     let status = match daemon {
         Daemon::Answers(report) => Some(&**report),
@@ -58,20 +59,21 @@ pub async fn director(
     let mut found = Vec::new();
     match daemon {
         Daemon::Absent => found.push(
-            Ailment::new(
+            Diagnosis::new(
                 "no daemon runs",
                 "packets go on as they did, but no check takes a dead server out and nothing is repaired",
             )
-            .mend("weir run"),
+            .fix("weir run"),
         ),
-        Daemon::Fails(how) => found.push(Ailment::new(
+        Daemon::Fails(how) => found.push(Diagnosis::new(
             how,
             "packets go on as they did; what the daemon knows of services and servers is not among these findings",
         )),
         Daemon::Answers(_) | Daemon::Closed => {}
     }
     let runs = !matches!(daemon, Daemon::Absent);
-    found.extend(vips(desired, &state, runs));
+    let moving = moving_vips();
+    found.extend(vips(desired, &state, runs, &moving));
     found.extend(duplicate::unusable(
         &addresses(desired),
         &state.addresses,
@@ -81,7 +83,7 @@ pub async fn director(
     found.extend(ways(&servers, &state));
     found.extend(nat(desired, &netlink, &state));
     found.extend(sizes(desired, &state));
-    found.extend(claimant::claimants(desired, &state));
+    found.extend(claimant::claimants(desired, &state, &moving));
     found.extend(stack::obstacles(desired));
     found.extend(reach::deaf(desired, &state, &down(status)));
     found.extend(
@@ -92,7 +94,8 @@ pub async fn director(
     Ok(found)
 }
 
-/// The network, once the kernel has looked for the servers' neighbours: it forgets those that were not used for a while.
+/// The network, once the kernel has looked for the servers' neighbours: it forgets those that were not used for a
+/// while.
 async fn resolved(
     netlink: &Netlink,
     servers: &BTreeSet<IpAddr>,
@@ -116,8 +119,8 @@ fn is_unresolved(server: IpAddr, state: &NetState) -> bool {
     !ways.is_empty() && ways.iter().all(|way| !way.local && way.mac.is_none())
 }
 
-/// Has the kernel ask for a server's link address, or its router's, by sending an empty datagram there. Where it may not be sent the
-/// address stays unknown.
+/// Has the kernel ask for a server's link address, or its router's, by sending an empty datagram there. Where it may
+/// not be sent the address stays unknown.
 fn prompt(server: IpAddr) {
     let any: IpAddr = match server {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -168,8 +171,14 @@ fn down(status: Option<&Report>) -> Vec<String> {
     down.map(|server| server.address.clone()).collect()
 }
 
-/// VIPs that this machine lacks. Those that Weir adds are missing while no daemon `runs`, which is reported on its own.
-fn vips(desired: &Desired, state: &NetState, runs: bool) -> Vec<Ailment> {
+/// VIPs that this machine lacks. Those that Weir adds are missing while no daemon `runs`, which is reported on its own;
+/// those that are `moving` are missing on a standby.
+fn vips(
+    desired: &Desired,
+    state: &NetState,
+    runs: bool,
+    moving: &BTreeSet<IpAddr>,
+) -> Vec<Diagnosis> {
     let added_to = desired.node.vip_interface.as_deref();
     if added_to.is_some() && !runs {
         return Vec::new();
@@ -188,20 +197,21 @@ fn vips(desired: &Desired, state: &NetState, runs: bool) -> Vec<Ailment> {
     };
     addresses(desired)
         .difference(&here)
+        .filter(|vip| !moving.contains(vip))
         .map(|vip| {
             let length = if vip.is_ipv4() { 32 } else { 128 };
             let what = format!("the VIP {vip} is on no interface of this machine");
-            Ailment::new(what, why(vip)).mend(format!("ip addr add {vip}/{length} dev {device}"))
+            Diagnosis::new(what, why(vip)).fix(format!("ip addr add {vip}/{length} dev {device}"))
         })
         .collect()
 }
 
 /// Servers that no route or no neighbour leads to.
-fn ways(servers: &BTreeSet<IpAddr>, state: &NetState) -> Vec<Ailment> {
+fn ways(servers: &BTreeSet<IpAddr>, state: &NetState) -> Vec<Diagnosis> {
     let mut found = Vec::new();
     for server in servers {
         if resolve(*server, state).is_empty() {
-            found.push(Ailment::new(
+            found.push(Diagnosis::new(
                 format!("no route leads to server {server}"),
                 "packets for it are dropped",
             ));
@@ -211,7 +221,7 @@ fn ways(servers: &BTreeSet<IpAddr>, state: &NetState) -> Vec<Ailment> {
             } else {
                 "neighbour discovery"
             };
-            found.push(Ailment::new(
+            found.push(Diagnosis::new(
                 format!("server {server}, or the router to it, does not answer {asked}"),
                 "it is off, or its address, VLAN or cable is another",
             ));
@@ -221,7 +231,7 @@ fn ways(servers: &BTreeSet<IpAddr>, state: &NetState) -> Vec<Ailment> {
 }
 
 /// Under nat without source rewriting replies must come through here, and be let through.
-fn nat(desired: &Desired, netlink: &Netlink, state: &NetState) -> Vec<Ailment> {
+fn nat(desired: &Desired, netlink: &Netlink, state: &NetState) -> Vec<Diagnosis> {
     let translated = desired.services.iter().filter(|service| {
         let pool = desired.pool(&service.pool);
         let mut servers = pool.into_iter().flat_map(|pool| &pool.servers);
@@ -244,11 +254,11 @@ fn nat(desired: &Desired, netlink: &Netlink, state: &NetState) -> Vec<Ailment> {
         let forwards = reads(&device.name, "forwarding") == Some(1);
         if forwards && redirects == Some(1) {
             found.push(
-                Ailment::new(
+                Diagnosis::new(
                     format!("{} sends ICMP redirects", device.name),
                     "servers on the clients' segment are told to answer clients directly, past the director",
                 )
-                .mend(format!(
+                .fix(format!(
                     "sysctl -w net.ipv4.conf.all.send_redirects=0 net.ipv4.conf.{}.send_redirects=0",
                     device.name
                 )),
@@ -259,7 +269,7 @@ fn nat(desired: &Desired, netlink: &Netlink, state: &NetState) -> Vec<Ailment> {
 }
 
 /// Tunnels whose outer packets do not fit.
-fn sizes(desired: &Desired, state: &NetState) -> Vec<Ailment> {
+fn sizes(desired: &Desired, state: &NetState) -> Vec<Diagnosis> {
     const ETHERNET: u32 = 1500;
     let mut devices = BTreeSet::new();
     for service in &desired.services {
@@ -275,12 +285,12 @@ fn sizes(desired: &Desired, state: &NetState) -> Vec<Ailment> {
     narrow
         .filter(|link: &&Link| link.mtu <= ETHERNET)
         .map(|link| {
-            Ailment::new(
+            Diagnosis::new(
                 format!("tunnels leave by {}, whose MTU is {}", link.name, link.mtu),
                 "full packets of clients do not fit with another header: each client is told so by ICMP once, and one whose \
                  network drops that hangs",
             )
-            .mend(format!(
+            .fix(format!(
                 "ip link set {} mtu 1600, where the network carries it; or an MSS clamp on the servers: ip route change \
                  default … advmss 1400",
                 link.name
@@ -290,22 +300,24 @@ fn sizes(desired: &Desired, state: &NetState) -> Vec<Ailment> {
 }
 
 /// What the daemon sees of services and servers.
-fn by_status(report: &Report, desired: &Desired, state: &NetState) -> Vec<Ailment> {
+fn by_status(report: &Report, desired: &Desired, state: &NetState) -> Vec<Diagnosis> {
     let mut found = Vec::new();
     for service in &report.services {
         let name = &service.name;
         let usable = service.servers.iter().any(|it| it.effective_weight > 0);
         if !usable && !service.servers.is_empty() {
-            found.push(Ailment::new(
+            found.push(Diagnosis::new(
                 format!("service {name} has no server that takes clients"),
                 "every client is refused",
             ));
         }
-        for server in &service.servers {
+        // Removed servers only keep their flows.
+        let servers = service.servers.iter().filter(|server| !server.removed);
+        for server in servers.clone() {
             found.extend(ejected(name, server, (desired, state)));
             found.extend(silent(name, server, (desired, state)));
             if server.state == "down" {
-                found.push(Ailment::new(
+                found.push(Diagnosis::new(
                     format!(
                         "server {} of {name} is down: {}",
                         server.address, server.reason
@@ -314,7 +326,6 @@ fn by_status(report: &Report, desired: &Desired, state: &NetState) -> Vec<Ailmen
                 ));
             }
         }
-        let servers = service.servers.iter();
         let finishes = |it: &crate::status::Server| it.handshakes.is_some_and(|it| it.finished > 0);
         if servers.clone().any(finishes) {
             found.extend(servers.filter_map(|it| fruitless(name, it, (desired, state))));
@@ -330,7 +341,7 @@ fn ejected(
     service: &str,
     server: &crate::status::Server,
     context: (&Desired, &NetState),
-) -> Option<Ailment> {
+) -> Option<Diagnosis> {
     let ejected = server.ejected.as_ref()?;
     let seen = format!(
         "server {} of {service} is ejected: {}",
@@ -338,14 +349,14 @@ fn ejected(
     );
     let why = "its clients' handshakes do not finish: it drops or resets SYNs, or something on the way does";
     if !returns_here(service, server, context.0) {
-        return Some(Ailment::new(seen, why));
+        return Some(Diagnosis::new(seen, why));
     }
     let why = format!(
         "{why}; or its replies do not come back through this machine, which must be its default gateway. A check tells which of \
          these, and keeps it in use if it is the latter"
     );
     let way_back = way_back(service, server, context);
-    Some(Ailment::new(seen, why).mend(format!("a check in the pool; then {way_back}")))
+    Some(Diagnosis::new(seen, why).fix(format!("a check in the pool; then {way_back}")))
 }
 
 /// Whether a server's replies must come through this machine: under nat without source rewriting.
@@ -359,13 +370,13 @@ fn silent(
     service: &str,
     server: &crate::status::Server,
     context: (&Desired, &NetState),
-) -> Option<Ailment> {
+) -> Option<Diagnosis> {
     let warning = server.warning.as_ref()?;
-    let ailment = Ailment::new(
+    let diagnosis = Diagnosis::new(
         format!("server {} of {service}: {}", server.address, warning.reason),
         "its clients time out: a reply that reaches them from the server's own address, or not at all, belongs to no connection of theirs",
     );
-    Some(ailment.mend(way_back(service, server, context)))
+    Some(diagnosis.fix(way_back(service, server, context)))
 }
 
 /// What leads a server's replies back to this machine.
@@ -421,7 +432,7 @@ fn fruitless(
     service: &str,
     server: &crate::status::Server,
     context: (&Desired, &NetState),
-) -> Option<Ailment> {
+) -> Option<Diagnosis> {
     let syns = server
         .handshakes
         .as_ref()
@@ -437,16 +448,16 @@ fn fruitless(
     );
     Some(if returns_here(service, server, context.0) {
         let why = "it does not answer, or its replies do not come back through this machine, which must be its default gateway";
-        Ailment::new(seen, why).mend(way_back(service, server, context))
+        Diagnosis::new(seen, why).fix(way_back(service, server, context))
     } else {
         let why = "clients of other servers do finish: it does not have the VIP, its firewall drops them, or its answers are lost";
-        Ailment::new(seen, why).mend("on that server: weir real-server doctor")
+        Diagnosis::new(seen, why).fix("on that server: weir real-server doctor")
     })
 }
 
 /// Servers get SYNs and no client finished, whichever server it met: what comes from the VIP is lost on its way.
-fn unfinished(service: &crate::status::Service) -> Option<Ailment> {
-    let servers = service.servers.iter();
+fn unfinished(service: &crate::status::Service) -> Option<Diagnosis> {
+    let servers = service.servers.iter().filter(|server| !server.removed);
     let syns: u64 = servers
         .filter_map(|it| it.handshakes.map(|it| it.syns))
         .sum();
@@ -455,7 +466,7 @@ fn unfinished(service: &crate::status::Service) -> Option<Ailment> {
         return None;
     }
     if service.forward == "nat" {
-        return Some(Ailment::new(
+        return Some(Diagnosis::new(
             format!(
                 "{syns} SYNs went to the servers of {}, and no client ever finished",
                 service.name
@@ -465,7 +476,7 @@ fn unfinished(service: &crate::status::Service) -> Option<Ailment> {
         ));
     }
     Some(
-        Ailment::new(
+        Diagnosis::new(
             format!(
                 "{syns} SYNs reached the servers of {}, and no client ever finished",
                 service.name
@@ -474,13 +485,45 @@ fn unfinished(service: &crate::status::Service) -> Option<Ailment> {
              belong there (reverse path filter, port security, source guard), a stateful firewall on the way sees one direction only and \
              drops what conntrack calls invalid, or no server has the VIP",
         )
-        .mend("a check with via = \"both\" tells which; then let packets from the VIP pass upstream"),
+        .fix("a check with via = \"both\" tells which; then let packets from the VIP pass upstream"),
     )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A removed server keeps its flows, and the method of the service that it had.
+    #[test]
+    fn removed_servers_are_no_findings() {
+        let counts = r#""connections":0,"stateless":0,"packets_in":0,"packets_out":0,"bytes_in":0,"bytes_out":0"#;
+        let server = |removed: bool| {
+            format!(
+                r#"{{"address":"10.0.0.5","forward":"nat","weight":1,"effective_weight":0,"state":"down","reason":"","since":"",
+                "removed":{removed},"handshakes":{{"syns":16,"finished":0}},"active_connections":1,"inactive_connections":0,{counts}}}"#
+            )
+        };
+        let found = |removed: bool| {
+            let text = format!(
+                r#"{{"name":"web","origin":"file","listen":[],"vip":"local","forward":"tunnel","scheduler":"wlc","pool":"web",
+                "servers":[{}],{counts}}}"#,
+                server(removed)
+            );
+            let report = Report {
+                services: vec![serde_json::from_str(&text).unwrap()],
+                ..Report::default()
+            };
+            by_status(&report, &Desired::default(), &NetState::default())
+        };
+        let about = |found: &[Diagnosis]| {
+            found
+                .iter()
+                .filter(|it| it.to_string().contains("10.0.0.5"))
+                .count()
+        };
+        assert_eq!(about(&found(false)), 1);
+        assert_eq!(about(&found(true)), 0, "{:?}", found(true));
+    }
 
     #[test]
     fn an_address_is_in_its_network() {

@@ -5,14 +5,14 @@ use std::net::IpAddr;
 
 use weir_netlink::Address;
 
-use super::Ailment;
+use super::Diagnosis;
 
 /// VIPs that are on a device and not usable there.
 pub(crate) fn unusable(
     vips: &BTreeSet<IpAddr>,
     addresses: &[Address],
     name: impl Fn(u32) -> Option<String>,
-) -> Vec<Ailment> {
+) -> Vec<Diagnosis> {
     let mut found = Vec::new();
     for address in addresses.iter().filter(|it| vips.contains(&it.ip)) {
         let (vip, prefix) = (address.ip, address.prefix);
@@ -22,20 +22,20 @@ pub(crate) fn unusable(
         );
         if address.duplicate {
             found.push(
-                Ailment::new(
+                Diagnosis::new(
                     format!("the VIP {vip} on {device} failed duplicate address detection"),
                     "another machine of the segment answered for it when it was added: here it stands unused, and nobody \
                      answers for it from here",
                 )
-                .mend(anew),
+                .fix(anew),
             );
         } else if address.tentative {
             found.push(
-                Ailment::new(
+                Diagnosis::new(
                     format!("the VIP {vip} on {device} is tentative: duplicate address detection goes on"),
                     "until that ends packets for it are dropped, and without a carrier it never ends; a VIP is added with nodad",
                 )
-                .mend(anew),
+                .fix(anew),
             );
         }
     }

@@ -1,14 +1,16 @@
-//! Managers of the network that take off addresses which they do not know of: systemd-networkd and NetworkManager, when they apply a
-//! device's configuration again (`networkctl reconfigure`, `netplan apply`, `nmcli device reapply`, a connection that goes up).
+//! Managers of the network that take off addresses which they do not know of: systemd-networkd and NetworkManager, when
+//! they apply a device's configuration again (`networkctl reconfigure`, `netplan apply`, `nmcli device reapply`, a
+//! connection that goes up).
 //!
-//! Seen with networkd 252 and NetworkManager 1.42: addresses on `lo` stay, unless `lo` has a profile of NetworkManager's that somebody
-//! wrote; sysctls of ARP and `rp_filter` stay on every device. Only what manages this network namespace counts.
+//! Seen with networkd 252 and NetworkManager 1.42: addresses on `lo` stay, unless `lo` has a profile of
+//! NetworkManager's that somebody wrote; sysctls of ARP and `rp_filter` stay on every device. Only what manages this
+//! network namespace counts.
 
 use std::fs;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use super::Ailment;
+use super::Diagnosis;
 
 /// Their processes, as the kernel cuts the names off (`TASK_COMM_LEN`).
 const NETWORKD: &str = "systemd-network";
@@ -40,7 +42,7 @@ pub(crate) struct Held {
 }
 
 /// VIPs that will not last.
-pub(crate) fn takers(held: &[Held]) -> Vec<Ailment> {
+pub(crate) fn takers(held: &[Held]) -> Vec<Diagnosis> {
     let root = Path::new("/");
     let (by_networkd, by_manager) = (runs_here(NETWORKD), runs_here(NETWORK_MANAGER));
     let mut found = Vec::new();
@@ -86,7 +88,7 @@ fn names(list: &str, vip: IpAddr) -> bool {
     })
 }
 
-fn networkd(held: &Held, root: &Path) -> Option<Ailment> {
+fn networkd(held: &Held, root: &Path) -> Option<Diagnosis> {
     let Held {
         vip,
         ifindex,
@@ -111,14 +113,14 @@ fn networkd(held: &Held, root: &Path) -> Option<Ailment> {
     }
     let directory = format!("/etc/systemd/network/{name}.d");
     Some(
-        Ailment::new(
+        Diagnosis::new(
             format!(
                 "systemd-networkd manages {device}, on which the VIP {vip} is, by {}",
                 file.display()
             ),
             WHY,
         )
-        .mend(format!(
+        .fix(format!(
             "mkdir -p {directory} && printf '[Network]\\nKeepConfiguration=static\\n' > {directory}/60-weir.conf && networkctl reload"
         )),
     )
@@ -136,7 +138,7 @@ fn additions(root: &Path, name: &str) -> Vec<PathBuf> {
     found.into_values().collect()
 }
 
-fn network_manager(held: &Held, root: &Path) -> Option<Ailment> {
+fn network_manager(held: &Held, root: &Path) -> Option<Diagnosis> {
     let Held {
         vip,
         prefix,
@@ -165,14 +167,14 @@ fn network_manager(held: &Held, root: &Path) -> Option<Ailment> {
     }
     let family = if vip.is_ipv4() { "ipv4" } else { "ipv6" };
     Some(
-        Ailment::new(
+        Diagnosis::new(
             format!("NetworkManager manages {device}, on which the VIP {vip} is, by the connection {uuid}"),
             format!(
                 "{WHY}; where keepalived or Pacemaker moves the VIP it must not be in the connection, and the device is better not \
                  managed (nmcli device set {device} managed no)"
             ),
         )
-        .mend(format!(
+        .fix(format!(
             "nmcli connection modify {uuid} +{family}.addresses {vip}/{prefix}"
         )),
     )
@@ -242,7 +244,7 @@ mod tests {
         let found = networkd(&held("eth0"), root).unwrap();
         assert!(
             found
-                .mend
+                .fix
                 .unwrap()
                 .contains("/10-eth0.network.d/60-weir.conf")
         );
@@ -276,7 +278,7 @@ mod tests {
         );
         let found = network_manager(&held("eth0"), root).unwrap();
         assert_eq!(
-            found.mend.as_deref(),
+            found.fix.as_deref(),
             Some("nmcli connection modify 7 +ipv4.addresses 192.0.2.20/32")
         );
         write(

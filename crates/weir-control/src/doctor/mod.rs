@@ -1,9 +1,9 @@
-//! `weir doctor`: finds what would break balancing here and says how to mend it.
+//! `weir doctor`: finds what would break balancing here and says how to fix it.
 
-mod ailment;
 pub(crate) mod checksum;
 mod claimant;
 pub(crate) mod conntrack;
+mod diagnosis;
 mod director;
 pub(crate) mod duplicate;
 pub(crate) mod firewall;
@@ -13,5 +13,5 @@ mod reach;
 pub(crate) mod source;
 mod stack;
 
-pub use ailment::Ailment;
+pub use diagnosis::Diagnosis;
 pub use director::{Daemon, director};

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::Ailment;
+use super::Diagnosis;
 
 /// Directories of fragments: a file hides those of its name in later ones.
 const DIRECTORIES: [&str; 5] = [
@@ -139,9 +139,9 @@ fn component_fits(glob: &str, name: &str) -> bool {
     }
 }
 
-/// Settings in force, by path below `/proc/sys`, that the next boot does not bring back: one finding for those that no file has,
-/// one for each that a file sets otherwise. `why` is what comes of it.
-pub(crate) fn lost(in_force: &BTreeMap<String, String>, root: &Path, why: &str) -> Vec<Ailment> {
+/// Settings in force, by path below `/proc/sys`, that the next boot does not bring back: one finding for those that no
+/// file has, one for each that a file sets otherwise. `why` is what comes of it.
+pub(crate) fn lost(in_force: &BTreeMap<String, String>, root: &Path, why: &str) -> Vec<Diagnosis> {
     let at_boot = AtBoot::read(root);
     let mut found = Vec::new();
     let mut absent = Vec::new();
@@ -150,14 +150,14 @@ pub(crate) fn lost(in_force: &BTreeMap<String, String>, root: &Path, why: &str) 
             None => absent.push((name, value)),
             Some((kept, _)) if kept == value => {}
             Some((kept, path)) => found.push(
-                Ailment::new(
+                Diagnosis::new(
                     format!(
                         "{name} is {value} until the next boot: {} sets it to {kept}",
                         path.display()
                     ),
                     why,
                 )
-                .mend(format!(
+                .fix(format!(
                     "echo '{} = {value}' >> {}",
                     dotted(name),
                     path.display()
@@ -175,14 +175,14 @@ pub(crate) fn lost(in_force: &BTreeMap<String, String>, root: &Path, why: &str) 
             .map(|(name, value)| format!("{} = {value}\\n", dotted(name)))
             .collect();
         found.push(
-            Ailment::new(
+            Diagnosis::new(
                 format!(
                     "until the next boot only: {}; no file of sysctl.d says so",
                     list.join(", ")
                 ),
                 why,
             )
-            .mend(format!(
+            .fix(format!(
                 "printf '{}' >> /etc/sysctl.d/60-weir.conf",
                 lines.concat()
             )),
@@ -191,7 +191,8 @@ pub(crate) fn lost(in_force: &BTreeMap<String, String>, root: &Path, why: &str) 
     found
 }
 
-/// Whether something that runs at boot calls `weir real-server up`. A template runs only where an instance of it is enabled.
+/// Whether something that runs at boot calls `weir real-server up`. A template runs only where an instance of it is
+/// enabled.
 pub(crate) fn prepared_at_boot(root: &Path) -> bool {
     let calls = |path: &Path| {
         let text = fs::read_to_string(path).unwrap_or_default();

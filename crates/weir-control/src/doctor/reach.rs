@@ -1,6 +1,6 @@
-//! Whether a server of a `direct` service answers for its VIP: a SYN for the VIP is sent to the server's own link address, as a
-//! client's would be, and its answer looked for on the wire. The stack is not asked, which has the VIP itself. Connections that
-//! come about by it are reset at once.
+//! Whether a server of a `direct` service answers for its VIP: a SYN for the VIP is sent to the server's own link
+//! address, as a client's would be, and its answer looked for on the wire. The stack is not asked, which has the VIP
+//! itself. Connections that come about by it are reset at once.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -11,7 +11,7 @@ use weir_netlink::{NetState, Resolved, resolve};
 use weir_sys::FrameSocket;
 use weir_wire::{MacAddr, Packet, TcpFlags};
 
-use super::Ailment;
+use super::Diagnosis;
 
 /// How long answers are waited for; a SYN that is lost is repeated once, at half of it.
 const LISTENING: Duration = Duration::from_millis(600);
@@ -80,7 +80,7 @@ impl Question {
 }
 
 /// Servers that take no packets for the VIP. Those in `down` are known to be gone.
-pub(super) fn deaf(desired: &Desired, state: &NetState, down: &[String]) -> Vec<Ailment> {
+pub(super) fn deaf(desired: &Desired, state: &NetState, down: &[String]) -> Vec<Diagnosis> {
     let questions = questions(desired, state, down);
     let mut by_device: BTreeMap<(u32, bool), Vec<&Question>> = BTreeMap::new();
     for question in &questions {
@@ -95,12 +95,12 @@ pub(super) fn deaf(desired: &Desired, state: &NetState, down: &[String]) -> Vec<
             continue;
         };
         let answers = questions.iter().zip(answers);
-        found.extend(answers.filter_map(|(question, answer)| ailment(question, answer)));
+        found.extend(answers.filter_map(|(question, answer)| diagnosis(question, answer)));
     }
     found
 }
 
-fn ailment(question: &Question, answer: Option<Answer>) -> Option<Ailment> {
+fn diagnosis(question: &Question, answer: Option<Answer>) -> Option<Diagnosis> {
     let Question {
         service,
         server,
@@ -123,7 +123,7 @@ fn ailment(question: &Question, answer: Option<Answer>) -> Option<Ailment> {
              sent to it wait in vain",
         ),
     };
-    Some(Ailment::new(seen, why).mend("on that server: weir real-server doctor"))
+    Some(Diagnosis::new(seen, why).fix("on that server: weir real-server doctor"))
 }
 
 fn questions(desired: &Desired, state: &NetState, down: &[String]) -> Vec<Question> {

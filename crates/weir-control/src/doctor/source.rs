@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use weir_netlink::{Address, Netlink, RouteKind};
 
-use super::Ailment;
+use super::Diagnosis;
 
 /// A host behind everybody's default route (RFC 5737, RFC 3849); nothing is sent to it.
 const ELSEWHERE: [&str; 2] = ["198.51.100.1", "2001:db8:ffff:ffff::1"];
@@ -22,9 +22,9 @@ pub(crate) async fn chosen(
     addresses: &[Address],
     loopback: impl Fn(u32) -> bool,
     netlink: &Netlink,
-) -> Result<Vec<Ailment>, weir_netlink::Error> {
+) -> Result<Vec<Diagnosis>, weir_netlink::Error> {
     let held = |address: &&Address| vips.contains(&address.ip) && loopback(address.ifindex);
-    let mut found: Vec<Ailment> = addresses.iter().filter(held).filter_map(eager).collect();
+    let mut found: Vec<Diagnosis> = addresses.iter().filter(held).filter_map(eager).collect();
     let destinations = destinations(netlink).await?;
     let lookups = netlink.route_get_each(&destinations).await?;
     let mut said = BTreeSet::new();
@@ -39,22 +39,23 @@ pub(crate) async fn chosen(
     Ok(found)
 }
 
-/// IPv6 takes any address that is not deprecated. IPv4 takes one of `lo` only where the interface has none, which is asked for.
-fn eager(address: &Address) -> Option<Ailment> {
+/// IPv6 takes any address that is not deprecated. IPv4 takes one of `lo` only where the interface has none, which is
+/// asked for.
+fn eager(address: &Address) -> Option<Diagnosis> {
     let (vip, prefix) = (address.ip, address.prefix);
     (vip.is_ipv6() && !address.quiet).then(|| {
-        Ailment::new(
+        Diagnosis::new(
             format!("the VIP {vip} on lo is not deprecated"),
             "this machine may choose it as the source of connections of its own, whose answers the director gets",
         )
-        .mend(format!(
+        .fix(format!(
             "ip -6 addr change {vip}/{prefix} dev lo preferred_lft 0"
         ))
     })
 }
 
-fn taken(vip: IpAddr, destination: IpAddr) -> Ailment {
-    Ailment::new(
+fn taken(vip: IpAddr, destination: IpAddr) -> Diagnosis {
+    Diagnosis::new(
         format!("packets of this machine to {destination} have the VIP {vip} as their source"),
         "their answers go to the director: the interface that they leave by has no address of its own to choose, or a route names \
          the VIP as its source (src)",

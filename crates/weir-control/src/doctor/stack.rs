@@ -1,6 +1,6 @@
-//! What the director's own network stack must let through. XDP takes the packets of layer 4 services before any firewall sees
-//! them; through the stack go the clients of proxy services, packets that a firewall mark brings, and all that the director
-//! sends to servers itself: probes and the proxy's connections.
+//! What the director's own network stack must let through. XDP takes the packets of layer 4 services before any
+//! firewall sees them; through the stack go the clients of proxy services, packets that a firewall mark brings, and all
+//! that the director sends to servers itself: probes and the proxy's connections.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -10,10 +10,10 @@ use weir_model::{Check, Desired, Family, Pool, Protocol};
 use super::firewall::{
     self, Drop, End, INBOUND, OUTBOUND, PASSING, Packet, Ruleset, Tracking, Which,
 };
-use super::{Ailment, conntrack};
+use super::{Diagnosis, conntrack};
 
 /// What firewall and conntrack do to those packets.
-pub(super) fn obstacles(desired: &Desired) -> Vec<Ailment> {
+pub(super) fn obstacles(desired: &Desired) -> Vec<Diagnosis> {
     let servers = asked_servers(desired);
     let marks = desired.services.iter().any(|it| !it.marks.is_empty());
     let mut found = Vec::new();
@@ -29,7 +29,7 @@ pub(super) fn obstacles(desired: &Desired) -> Vec<Ailment> {
 }
 
 /// Clients of proxy services.
-fn clients(desired: &Desired, rules: &Ruleset) -> Vec<Ailment> {
+fn clients(desired: &Desired, rules: &Ruleset) -> Vec<Diagnosis> {
     let mut found = Vec::new();
     for proxy in &desired.proxies {
         for listener in &proxy.listen {
@@ -44,7 +44,7 @@ fn clients(desired: &Desired, rules: &Ruleset) -> Vec<Ailment> {
             }
             let name = &proxy.name;
             if let Some(drop) = rules.drops(syn, INBOUND) {
-                found.push(firewall::ailment(
+                found.push(firewall::diagnosis(
                     &drop,
                     &format!("clients' packets for {listener}"),
                     &format!(
@@ -55,7 +55,7 @@ fn clients(desired: &Desired, rules: &Ruleset) -> Vec<Ailment> {
                 ));
             }
             if let Some(drop) = rules.drops(answer, OUTBOUND) {
-                found.push(firewall::ailment(
+                found.push(firewall::diagnosis(
                     &drop,
                     &format!("answers of {listener}"),
                     &format!("clients of the proxy service {name} get no answer"),
@@ -68,7 +68,7 @@ fn clients(desired: &Desired, rules: &Ruleset) -> Vec<Ailment> {
 }
 
 /// What a firewall mark brings passes the chains of forwarded packets, and conntrack sees one direction of it.
-fn marked(desired: &Desired, rules: &Ruleset) -> Vec<Ailment> {
+fn marked(desired: &Desired, rules: &Ruleset) -> Vec<Diagnosis> {
     let mut found = Vec::new();
     for service in &desired.services {
         for mark in &service.marks {
@@ -79,14 +79,14 @@ fn marked(desired: &Desired, rules: &Ruleset) -> Vec<Ailment> {
             let which = Which::marked(mark.family == Family::V4, mark.mark.get());
             let name = &service.name;
             if let Some(drop) = rules.drops(first, PASSING) {
-                found.push(firewall::ailment(
+                found.push(firewall::diagnosis(
                     &drop,
                     &format!("packets of {mark}"),
                     &format!("clients of the service {name} are not answered: what has a mark is led through the chains of forwarded packets"),
                     &which,
                 ));
             } else if let Some(drop) = rules.drops(first.later(Tracking::Invalid), PASSING) {
-                found.push(firewall::ailment(
+                found.push(firewall::diagnosis(
                     &drop,
                     &format!("packets of {mark} behind a connection's first"),
                     &format!(
@@ -117,7 +117,7 @@ fn asked_servers(desired: &Desired) -> BTreeSet<(IpAddr, Option<u16>)> {
             }
             let by_tcp = |check: &&Check| check.probe.protocol() == Some(Protocol::Tcp);
             for check in pool.checks_of(server).iter().filter(by_tcp) {
-                let address = check.aim.address.unwrap_or(server.address);
+                let address = check.target.address.unwrap_or(server.address);
                 let port = check.port(server, ports.get(pool.name.as_str()).copied());
                 asked.insert((address, port));
             }
@@ -127,7 +127,7 @@ fn asked_servers(desired: &Desired) -> BTreeSet<(IpAddr, Option<u16>)> {
 }
 
 /// One finding for all servers that one rule cuts off.
-fn to_servers(servers: &BTreeSet<(IpAddr, Option<u16>)>, rules: &Ruleset) -> Vec<Ailment> {
+fn to_servers(servers: &BTreeSet<(IpAddr, Option<u16>)>, rules: &Ruleset) -> Vec<Diagnosis> {
     let mut there: BTreeMap<String, (Drop, BTreeSet<IpAddr>)> = BTreeMap::new();
     let mut back = there.clone();
     let note = |to: &mut BTreeMap<_, (Drop, BTreeSet<IpAddr>)>, drop: Option<Drop>, server| {
@@ -160,7 +160,7 @@ fn to_servers(servers: &BTreeSet<(IpAddr, Option<u16>)>, rules: &Ruleset) -> Vec
         };
         let is_ipv4 = servers.first().is_some_and(IpAddr::is_ipv4);
         let which = Which::all(is_ipv4, end, None).of(servers.iter().copied());
-        firewall::ailment(drop, &format!("{what} {some}"), why, &which)
+        firewall::diagnosis(drop, &format!("{what} {some}"), why, &which)
     };
     let there = there.values();
     let there = there.map(|it| told(it, "what is sent to", End::Destination));

@@ -1,7 +1,9 @@
-//! VIPs on the director's own interface: added when missing, announced, and taken back when nothing needs them any more.
+//! VIPs on the director's own interface: added when missing, announced, and taken back when nothing needs them any
+//! more.
 //!
-//! An address that was found present is never touched. One that Weir added stays while the configuration, a live flow or an
-//! open connection of the proxy needs it. Where there is no engine, [`crate::vip`] does the same for the proxy's addresses.
+//! An address that was found present is never touched. One that Weir added stays while the configuration, a live flow
+//! or an open connection of the proxy needs it. Where there is no engine, [`crate::vip`] does the same for the proxy's
+//! addresses.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -124,7 +126,8 @@ impl Engine {
     }
 }
 
-/// Addresses that a director added, by interface, as its runtime directory remembers them; none where that cannot be read.
+/// Addresses that a director added, by interface, as its runtime directory remembers them; none where that cannot be
+/// read.
 pub fn added_vips(runtime_dir: &Path) -> BTreeSet<(String, IpAddr)> {
     let memory = StateFile::new(runtime_dir).read().ok().flatten();
     let mut added = vip::read_record(runtime_dir);

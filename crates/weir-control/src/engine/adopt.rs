@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 use weir_abi::{DEST_LIVE, Dest, Extent, Listener, Member};
 use weir_dataplane::Maps;
 use weir_model::{Indexed, Ports, Protocol, Service};
+use weir_planner::allocation::{Allocation, DestSlot, Removal, ServiceSlot, StoredStart};
+use weir_planner::extent::number;
+use weir_planner::{Totals, mark};
 
 use super::Result;
-use super::allocation::{Allocation, DestSlot, Removal, ServiceSlot, StoredStart};
-use super::extent::number;
-use super::{mark, write};
-use crate::snapshot::Totals;
+use super::write;
 
 /// The allocation that the maps tell.
 ///

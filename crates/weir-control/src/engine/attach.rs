@@ -1,6 +1,7 @@
 //! The engine's changes to the host's network: neighbours kept resolved, programs attached, merging stopped.
 //!
-//! VIPs are [`super::address`]'s. Each change that is to be undone is remembered in the state file with what was there before.
+//! VIPs are [`super::address`]'s. Each change that is to be undone is remembered in the state file with what was there
+//! before.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -11,8 +12,8 @@ use weir_sys::ethtool::{self, Features};
 use super::network::Plan;
 use super::{Engine, Result};
 
-/// How long opening waits for the servers' neighbours to answer: longer than an ARP exchange, no longer than an operator
-/// notices.
+/// How long opening waits for the servers' neighbours to answer: longer than an ARP exchange, no longer than an
+/// operator notices.
 pub(super) const RESOLVING: Duration = Duration::from_millis(300);
 const RESOLVING_STEP: Duration = Duration::from_millis(10);
 

@@ -2,12 +2,12 @@
 
 use weir_abi::{LocalityKey, TICK_SHIFT};
 use weir_model::{Protocol, Scheduler, SchedulerKind};
+use weir_planner::allocation::ServiceSlot;
+use weir_planner::extent::{self, Rule};
 use weir_sched::choice::{Arrival, Service};
 use weir_sched::locality::{Cache, Entry};
 use weir_sched::{Counts, Cursor, Flags, Member, Start, table};
 
-use super::allocation::ServiceSlot;
-use super::extent::{self, Rule};
 use super::{Engine, Result};
 use crate::explain::Packet;
 

@@ -5,9 +5,9 @@ use std::net::IpAddr;
 
 use weir_dataplane::{PinDir, open_readonly, pinned_sizes};
 use weir_netlink::{Change, Netlink};
+use weir_planner::allocation::Allocation;
 use weir_sys::ethtool::Features;
 
-use super::allocation::Allocation;
 use super::origin::Origin;
 use super::state::{Memory, StateFile, Undo};
 use super::{Paths, Result};
@@ -28,8 +28,9 @@ pub struct Cleaned {
     pub marks: usize,
 }
 
-/// Removes pins, attachments, addresses, neighbours, offload settings and the way of marked packets that are remembered in these directories. Repeating
-/// it does no harm. Must run inside a tokio runtime, in the director's network namespace.
+/// Removes pins, attachments, addresses, neighbours, offload settings and the way of marked packets that are remembered
+/// in these directories. Repeating it does no harm. Must run inside a tokio runtime, in the director's network
+/// namespace.
 ///
 /// # Errors
 /// Something cannot be removed; the state file then stays, so that a second try knows what is left.
@@ -60,8 +61,8 @@ pub fn is_pinned(paths: &Paths) -> bool {
     !matches!(pinned_sizes(&PinDir::new(&paths.pin_dir)), Ok(None))
 }
 
-/// Removes a pinned data plane that no interface has and that serves nothing: what is left of a start that died. Returns whether it
-/// did. What is remembered of servers stays.
+/// Removes a pinned data plane that no interface has and that serves nothing: what is left of a start that died.
+/// Returns whether it did. What is remembered of servers stays.
 ///
 /// # Errors
 /// As [`clean`].
@@ -80,8 +81,8 @@ pub async fn clean_unused(paths: &Paths) -> Result<bool> {
     Ok(true)
 }
 
-/// The same as [`clean`], but `kept`, VIPs that proxy services have without an engine, stay, and what operators and checks said of
-/// servers stays remembered.
+/// The same as [`clean`], but `kept`, VIPs that proxy services have without an engine, stay, and what operators and
+/// checks said of servers stays remembered.
 pub(super) async fn clean_pinned(paths: &Paths, kept: &BTreeSet<(String, IpAddr)>) -> Result<()> {
     let mut file = StateFile::new(&paths.runtime_dir);
     let memory = file.read()?;

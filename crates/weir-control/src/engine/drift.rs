@@ -1,7 +1,9 @@
-//! What somebody else changed of what Weir put into the kernel: found by looking twice a second, mended, logged and counted.
+//! What somebody else changed of what Weir put into the kernel: found by looking twice a second, mended, logged and
+//! counted.
 //!
-//! Programs that are gone from their interface or were replaced, elements of maps, addresses that Weir adds, the way of marked packets. Servers whose
-//! neighbour moved are told by the kernel and followed at once; they are counted here too.
+//! Programs that are gone from their interface or were replaced, elements of maps, addresses that Weir adds, the way of
+//! marked packets. Servers whose neighbour moved are told by the kernel and followed at once; they are counted here
+//! too.
 
 use std::net::IpAddr;
 
@@ -42,7 +44,7 @@ impl Engine {
     }
 
     async fn mend_programs(&mut self) -> Result<()> {
-        for ifindex in self.plane.mend_attachments()? {
+        for ifindex in self.plane.restore_attachments()? {
             self.note_program(ifindex, "another program was in the place of Weir's");
         }
         // Of devices that are gone their events tell.

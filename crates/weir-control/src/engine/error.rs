@@ -16,6 +16,9 @@ pub enum Error {
     /// Addresses for proxy services.
     #[error(transparent)]
     Vip(#[from] crate::vip::Error),
+    /// The configuration has no rows.
+    #[error(transparent)]
+    Plan(#[from] weir_planner::Error),
     /// The kernel around them.
     #[error(transparent)]
     System(#[from] weir_sys::Error),
@@ -38,14 +41,6 @@ pub enum Error {
     /// The file wants what ipvsadm has made.
     #[error(transparent)]
     Claimed(Claim),
-    /// A service names a pool that is not there.
-    #[error("service {service} names pool {pool}, which does not exist")]
-    NoPool {
-        /// The service.
-        service: String,
-        /// The name.
-        pool: String,
-    },
     /// No such pool or server.
     #[error("no server {server} in pool {pool}")]
     NoServer {
@@ -80,14 +75,6 @@ pub enum Error {
         /// How it goes away.
         fix: String,
     },
-    /// More than the data plane has rows for.
-    #[error("more than {most} {what}: raise max_{what} in [node]")]
-    TooMany {
-        /// `services` or `servers`.
-        what: &'static str,
-        /// How many there may be.
-        most: u32,
-    },
     /// No room for lists and hash tables.
     #[error("no room for {elements} elements of tables: raise max_servers in [node]")]
     NoRoom {
@@ -101,14 +88,6 @@ pub enum Error {
         cause: Box<Error>,
         /// Why the way back did.
         back: Box<Error>,
-    },
-    /// A scheduler's table cannot be built.
-    #[error("service {service}: {source}")]
-    Tables {
-        /// The service.
-        service: String,
-        /// Why.
-        source: weir_sched::Error,
     },
 }
 

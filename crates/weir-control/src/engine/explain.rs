@@ -3,10 +3,10 @@
 use weir_abi::{Addr, FlowCold};
 use weir_health::State;
 use weir_model::{Listener, Protocol, Service};
+use weir_planner::allocation::{DestSlot, ServiceSlot};
+use weir_planner::rows::rule;
 
-use super::allocation::{DestSlot, ServiceSlot};
 use super::choice::{Choice, why};
-use super::rows::rule;
 use super::{Engine, Result};
 use crate::explain::{Answer, Packet};
 

@@ -1,8 +1,8 @@
 //! What changed since the state file was written, a line a change: remembering one server must not cost writing down a
 //! hundred thousand.
 //!
-//! The journal names the state file that it continues; one that continues another is not read. A line that a death cut off
-//! ends it.
+//! The journal names the state file that it continues; one that continues another is not read. A line that a death cut
+//! off ends it.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use weir_ipvsadm::Edit;
+use weir_planner::allocation::ServiceSlot;
 use weir_sys::create_private;
 
-use super::allocation::ServiceSlot;
 use super::origin::Zero;
 use super::overrides::Override;
 use super::standing::StoredStanding;
@@ -142,7 +142,8 @@ impl Journal {
         &self.path
     }
 
-    /// Adds a change. Not synced: a process that dies takes nothing along, and a machine that does takes the maps along.
+    /// Adds a change. Not synced: a process that dies takes nothing along, and a machine that does takes the maps
+    /// along.
     pub(super) fn add(&mut self, record: &Record) -> io::Result<()> {
         self.line(record)
     }

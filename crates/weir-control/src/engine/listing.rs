@@ -13,8 +13,8 @@ use weir_ipvsadm::{
     Server, ServerKey, Service, ServiceKey, TableService, Timeouts, Tunnel, TunnelKind, name_of,
 };
 use weir_model::{Desired, Indexed, Ports, TunnelChecksum};
+use weir_planner::allocation::{DestSlot, ServiceSlot, configured};
 
-use super::allocation::{DestSlot, ServiceSlot};
 use super::network::tick;
 use super::origin::{forward, key_of_mark, protocol};
 use super::rate::RateBook;
@@ -63,7 +63,7 @@ impl View<'_> {
             }
         }
         Ok(Listing {
-            size: u64::from(self.maps.flows.places()),
+            size: u64::from(self.maps.flows.capacity()),
             services,
         })
     }
@@ -113,7 +113,7 @@ impl View<'_> {
         let mut servers = Vec::new();
         let dests = slot.map(|slot| slot.dests.as_slice()).unwrap_or_default();
         for dest in dests.iter().rev().filter(|dest| dest.listed()) {
-            if let Some(server) = super::allocation::configured(self.desired, service, dest) {
+            if let Some(server) = configured(self.desired, service, dest) {
                 let server = server_of(service, server, dest, port);
                 servers.push(self.server(&service.name, server, Some(dest))?);
             }
@@ -263,7 +263,8 @@ pub fn is_made(name: &str) -> bool {
     name.starts_with("ipvsadm:")
 }
 
-/// A mark in the place of an address, as the kernel keeps it there: in its first word (ip_vs_core.c, `ip_vs_sched_persist`).
+/// A mark in the place of an address, as the kernel keeps it there: in its first word (ip_vs_core.c,
+/// `ip_vs_sched_persist`).
 fn address_of(mark: &weir_model::Mark) -> IpAddr {
     match mark.family {
         weir_model::Family::V4 => Ipv4Addr::from(mark.mark.get()).into(),

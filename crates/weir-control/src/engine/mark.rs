@@ -1,20 +1,18 @@
 //! The way of packets that carry a firewall mark: routed to a device of Weir's, balanced by XDP at its peer.
 //!
-//! A mark is set by the stack's firewall, behind XDP. So rules of policy routing lead marked packets to one end of a veth
-//! pair, where the tc program writes the mark into the frame; XDP at the other end takes it up (`bpf/lib/firewall_mark.h`).
-//! Programs are attached before the first rule stands, and rules go before the devices do.
+//! A mark is set by the stack's firewall, behind XDP. So rules of policy routing lead marked packets to one end of a
+//! veth pair, where the tc program writes the mark into the frame; XDP at the other end takes it up
+//! (`bpf/lib/firewall_mark.h`). Programs are attached before the first rule stands, and rules go before the devices do.
 
 use std::collections::BTreeSet;
-use std::net::Ipv6Addr;
 
 use serde::{Deserialize, Serialize};
 use weir_abi::MARK_MAC;
 use weir_dataplane::{Direction, Hook, XdpChoice};
-use weir_model::{Family, Mark};
 use weir_netlink::{Change, MacAddr, Netlink, Rule};
+use weir_planner::mark::{Key, Pair};
 use weir_sys::ethtool::{Features, TX_CHECKSUM};
 
-use super::rows::ListenerKey;
 use super::{Engine, Result};
 
 /// Larger than any Ethernet's: what came in by one leaves by the pair.
@@ -23,21 +21,6 @@ const MTU: u32 = 9216;
 const TABLE: u32 = 0x5765_0000;
 /// As many pairs of names are tried.
 const NAMES: u32 = 64;
-
-/// IPv6 or not, and the mark.
-pub(super) type Key = (bool, u32);
-
-/// The key of a mark.
-pub(super) fn key(mark: &Mark) -> Key {
-    (mark.family == Family::V6, mark.mark.get())
-}
-
-/// A mark as a listener: what it is in the place of the address, 4 or 6 in that of the port.
-pub(super) fn listener(mark: &Mark) -> ListenerKey {
-    let (ipv6, number) = key(mark);
-    let number = Ipv6Addr::from(u128::from(number));
-    (number.into(), if ipv6 { 6 } else { 4 }, 0)
-}
 
 /// What was added to the host for marked packets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,15 +33,6 @@ pub(super) struct MarkWay {
     pub(super) table: u32,
     /// Marks that have a rule.
     pub(super) rules: BTreeSet<Key>,
-}
-
-/// The numbers of both devices.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Pair {
-    /// Where marked packets go in.
-    pub(super) entry: u32,
-    /// Where they come out.
-    pub(super) exit: u32,
 }
 
 impl MarkWay {

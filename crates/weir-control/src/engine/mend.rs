@@ -1,19 +1,20 @@
 //! What maps hold, beside what was written into them.
 //!
-//! Hash maps are read as a whole each second, thousands of elements with a system call, and arrays through their mapping, so
-//! that what somebody removes or changes is found within a second however large the tables are. Lists that schedulers read
-//! are not compared: trees in them change with every packet, and nobody can remove an element of an array.
+//! Hash maps are read as a whole each second, thousands of elements with a system call, and arrays through their
+//! mapping, so that what somebody removes or changes is found within a second however large the tables are. Lists that
+//! schedulers read are not compared: trees in them change with every packet, and nobody can remove an element of an
+//! array.
 
 use weir_abi::{Addr, Vip};
 use weir_dataplane::Maps;
+use weir_planner::sum::Rows;
 
 use super::Result;
-use super::sum::Rows;
 use super::write::{Writer, listener, service_row, vip_row};
 
 impl Writer {
-    /// Looks whether what is written is still there, and writes it again where somebody removed or changed it; what somebody
-    /// added is removed. Answers how many elements that were.
+    /// Looks whether what is written is still there, and writes it again where somebody removed or changed it; what
+    /// somebody added is removed. Answers how many elements that were.
     ///
     /// # Errors
     /// A map cannot be read or written.

@@ -1,49 +1,41 @@
 //! The layer 4 director: brings the data plane and the network to a configuration, and keeps them there.
 //!
-//! [`Engine::apply`] plans with pure functions (`allocation`, `rows`, `extent`) and only then writes (`write`): a
-//! configuration that cannot be had changes nothing. What packets meet lives in pinned maps; an engine that goes away leaves
-//! them as they are, and the next one adopts them (`adopt`, `state`). It refuses to run a loop, open a socket for
-//! clients or read a file of configuration: the daemon above does, and calls from one task.
+//! [`Engine::apply`] plans with weir-planner and only then writes (`write`): a configuration that cannot be had changes
+//! nothing. What packets meet lives in pinned maps; an engine that goes away leaves them as they are, and the next one
+//! adopts them (`adopt`, `state`). It refuses to run a loop, open a socket for clients or read a file of configuration:
+//! the daemon above does, and calls from one task.
 
 mod address;
 mod adopt;
-mod allocation;
 mod attach;
 mod choice;
 mod clean;
 mod drift;
 mod error;
 mod explain;
-mod extent;
-mod index;
 pub(crate) mod journal;
 mod listing;
 mod mark;
 mod mend;
 mod network;
-mod number;
 mod open;
 mod order;
 mod origin;
 mod overrides;
 pub(crate) mod passive;
-mod policy;
 mod rate;
 mod reload;
 mod remaining;
-mod rows;
 mod settle;
 mod silence;
 pub(crate) mod standing;
 mod state;
 mod status;
-mod sum;
 mod taken;
-#[cfg(test)]
-mod tests;
 mod tree;
 mod upkeep;
 mod way;
+mod weight;
 mod write;
 
 use std::collections::BTreeMap;
@@ -55,16 +47,16 @@ use weir_abi::Cursor;
 use weir_dataplane::Dataplane;
 use weir_health::Outliers;
 use weir_model::{Indexed, Timeouts};
+use weir_planner::allocation::{Facts, Former};
+use weir_planner::sum::{Changes, Rows};
 
 use crate::snapshot::Drift;
 use crate::vip::Announcements;
 
-use self::allocation::{Allocation, Facts, Former};
 use self::network::Network;
 use self::rate::RateBook;
 use self::silence::Silent;
 use self::state::{Memory, StateFile};
-use self::sum::{Changes, Rows};
 use self::write::Writer;
 
 pub use self::address::added_vips;
@@ -144,14 +136,6 @@ pub struct Engine {
     patience: Duration,
 }
 
-/// Every service that has rows or shall have some: the removed ones first, then the others in their order.
-fn every_name(allocation: &Allocation, desired: &Indexed) -> Vec<String> {
-    let gone = allocation.services.keys();
-    let gone = gone.filter(|name| desired.service(name).is_none());
-    let there = desired.services.iter().map(|service| &service.name);
-    gone.chain(there).cloned().collect()
-}
-
 /// Where the servers of some services are.
 fn addresses<'a>(
     memory: &'a Memory,
@@ -190,12 +174,12 @@ fn allocate(
         dests: sizes.dests,
         now_ms: now_ms(),
         cursor: &cursor,
-        standings: &memory.standings,
+        weights: &|service, pool| {
+            weight::weights(service, pool, &memory.overrides, &memory.standings)
+        },
     };
     let touched = touched.iter().copied();
-    memory
-        .allocation
-        .reconcile(desired, touched, &memory.overrides, &facts)
+    Ok(memory.allocation.reconcile(desired, touched, &facts)?)
 }
 
 fn now_ms() -> u64 {

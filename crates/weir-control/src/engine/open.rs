@@ -1,6 +1,7 @@
 //! The beginning: what is pinned is adopted, or made.
 //!
-//! The kernel takes as long to verify the programs as everything else together, so it does that on a thread of its own beside.
+//! The kernel takes as long to verify the programs as everything else together, so it does that on a thread of its own
+//! beside.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -10,22 +11,22 @@ use std::time::{Duration, Instant};
 use weir_dataplane::{Dataplane, OpenOptions, Opened, PinDir, Sizes, pinned_sizes};
 use weir_health::Outliers;
 use weir_model::{Desired, Indexed, Node};
+use weir_planner::allocation::Allocation;
+use weir_planner::sum::{Changes, Rows, rows};
 
-use super::allocation::Allocation;
 use super::attach::attached;
 use super::clean::{clean_pinned, is_pinned};
 use super::network::Network;
 use super::origin::Origin;
 use super::rate::RateBook;
 use super::state::{Memory, StateFile};
-use super::sum::{Changes, Rows, rows};
 use super::write::Writer;
-use super::{Engine, Paths, Result, adopt, allocate, attach, every_name, now_ms};
+use super::{Engine, Paths, Result, adopt, allocate, attach, now_ms};
 use crate::snapshot::Drift;
 use crate::vip::{Announcements, read_record, remove_record};
 
 /// What is known without the data plane.
-struct Known {
+struct SavedState {
     file: StateFile,
     memory: Memory,
     /// There was no state file.
@@ -35,7 +36,7 @@ struct Known {
     network: Network,
 }
 
-impl Known {
+impl SavedState {
     async fn read(paths: &Paths, configured: &Desired) -> Result<Self> {
         let file = StateFile::new(&paths.runtime_dir);
         let known = file.read()?;
@@ -85,7 +86,7 @@ impl Known {
             memory.revision += 1;
             memory.fingerprint = revision;
         }
-        let every = every_name(&memory.allocation, &desired);
+        let every = memory.allocation.service_names(&desired);
         let every: Vec<&str> = every.iter().map(String::as_str).collect();
         allocate(memory, &desired, plane, &every)?;
         let network = &mut self.network;
@@ -118,7 +119,8 @@ impl Engine {
     /// network namespace of the director.
     ///
     /// # Errors
-    /// The configuration cannot be had, or the kernel refuses. What ran before goes on; where nothing was pinned before, nothing is.
+    /// The configuration cannot be had, or the kernel refuses. What ran before goes on; where nothing was pinned
+    /// before, nothing is.
     pub async fn open(paths: &Paths, configured: &Desired) -> Result<Self> {
         let first = !is_pinned(paths);
         let added = read_record(&paths.runtime_dir);
@@ -139,7 +141,7 @@ impl Engine {
         let pin_dir = paths.pin_dir.clone();
         // A thread begins in the namespaces of the one that makes it.
         let opening = std::thread::spawn(move || open_plane(pin_dir, wanted));
-        let known = Known::read(paths, configured).await;
+        let known = SavedState::read(paths, configured).await;
         let opened = opening.join();
         let opened = opened.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         let (mut known, (plane, opened)) = (known?, opened?);
@@ -179,15 +181,16 @@ impl Engine {
 }
 
 impl Engine {
-    /// Whether what is pinned, and what is remembered of it, is still this engine's. Where it is not, another program had begun to take
-    /// over, and only an engine that is opened anew knows what there is.
+    /// Whether what is pinned, and what is remembered of it, is still this engine's. Where it is not, another program
+    /// had begun to take over, and only an engine that is opened anew knows what there is.
     pub fn is_untouched(&self) -> bool {
-        self.file.is_own() && self.plane.is_in_force().unwrap_or(false)
+        self.file.is_own() && self.plane.is_current().unwrap_or(false)
     }
 
-    /// Leaves counts to another program that has put maps of its own in place of this engine's, and could not take them along.
+    /// Leaves counts to another program that has put maps of its own in place of this engine's, and could not take them
+    /// along.
     pub fn leave_counts(&self) {
-        match self.plane.lend_counts() {
+        match self.plane.transfer_counts() {
             Ok(true) => tracing::info!("the other program began without counts and got them"),
             Ok(false) => {}
             Err(error) => tracing::warn!(%error, "counts could not be left to the other program"),
@@ -196,7 +199,7 @@ impl Engine {
 
     /// Ends the path at tc where another program has begun to run XDP and does not know of it.
     pub fn leave_tc(&self) {
-        if let Err(error) = self.plane.leave_tc() {
+        if let Err(error) = self.plane.detach_tc() {
             tracing::warn!(%error, "a program stays at tc: `weir clean` removes it");
         }
     }
@@ -230,8 +233,9 @@ pub(super) fn open_plane(pin_dir: PathBuf, sizes: Sizes) -> Result<(Dataplane, O
     Ok(opened)
 }
 
-/// How much the maps hold, from the limits of the configuration; no less than `now`, whose rows may be in use. A service's header and spread table begin with 67 elements,
-/// and a server costs up to ten more; what is replaced and what replaces it are there together for a moment.
+/// How much the maps hold, from the limits of the configuration; no less than `now`, whose rows may be in use. A
+/// service's header and spread table begin with 67 elements, and a server costs up to ten more; what is replaced and
+/// what replaces it are there together for a moment.
 pub(super) fn sizes(node: &Node, now: Option<&Sizes>) -> Sizes {
     let defaults = Sizes::default();
     let (least_services, least_dests) = now.map_or((0, 0), |now| (now.services, now.dests));
@@ -249,5 +253,15 @@ pub(super) fn sizes(node: &Node, now: Option<&Sizes>) -> Sizes {
         vips: defaults.vips.max(services),
         listeners: defaults.listeners.max(services.saturating_mul(4)),
         ..defaults
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_configuration_has_the_data_planes_own_sizes() {
+        assert_eq!(sizes(&Node::default(), None), Sizes::default());
     }
 }

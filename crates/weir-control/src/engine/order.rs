@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use weir_health::{Known, Suspended};
+use weir_health::{SavedState, Suspended};
 use weir_model::MAX_WEIGHT;
 
 use super::journal::Record;
@@ -79,7 +79,7 @@ impl Engine {
     }
 
     /// What checks said of a server, in this run or a former one.
-    pub fn known(&self, pool: &str, server: &str) -> Option<Known> {
+    pub fn known(&self, pool: &str, server: &str) -> Option<SavedState> {
         self.memory.standings.known(pool, server)
     }
 

@@ -1,9 +1,9 @@
 //! ipvsadm's services beside the file's: one table, two origins.
 //!
-//! What ipvsadm made is kept in the state file as its own table and merged into every configuration before it is planned,
-//! so that a reload cannot touch it. Edits are carried out on a copy, an edit after the other; what a copy holds comes into
-//! force as a whole, or not at all. The file's services are listed and counted here too, and are not changed: what an
-//! edit asks of them is refused with their place, but for weights, which are overrides.
+//! What ipvsadm made is kept in the state file as its own table and merged into every configuration before it is
+//! planned, so that a reload cannot touch it. Edits are carried out on a copy, an edit after the other; what a copy
+//! holds comes into force as a whole, or not at all. The file's services are listed and counted here too, and are not
+//! changed: what an edit asks of them is refused with their place, but for weights, which are overrides.
 
 use std::collections::{BTreeMap, HashSet};
 use std::net::IpAddr;
@@ -121,16 +121,7 @@ impl Origin {
     fn edit(&mut self, edit: &Edit) -> Result<(), Errno> {
         match edit {
             Edit::Timeouts(new) => {
-                let timeouts = self.timeouts.get_or_insert_default();
-                for (timeout, seconds) in [
-                    (&mut timeouts.tcp_s, new.tcp_s),
-                    (&mut timeouts.tcp_fin_s, new.tcp_fin_s),
-                    (&mut timeouts.udp_s, new.udp_s),
-                ] {
-                    if seconds != 0 {
-                        *timeout = seconds;
-                    }
-                }
+                self.timeouts.get_or_insert_default().update(new);
                 return Ok(());
             }
             Edit::Clear => self.zeroed.clear(),
@@ -234,7 +225,7 @@ fn belongs(service: &weir_model::Service, but: &str) -> Refusal {
     let name = &service.name;
     Refusal::File {
         line: service.source.line,
-        words: format!("service {name} belongs to the file{but}"),
+        definition: format!("service {name} belongs to the file{but}"),
     }
 }
 
@@ -308,8 +299,8 @@ impl Engine {
         self.memory.origin.claim(desired)
     }
 
-    /// Carries ipvsadm's edits out, one after the other; each is in force or changed nothing. When they cannot come into
-    /// force together, they are tried one at a time.
+    /// Carries ipvsadm's edits out, one after the other; each is in force or changed nothing. When they cannot come
+    /// into force together, they are tried one at a time.
     pub async fn edit_table(&mut self, edits: &[Edit]) -> Vec<Result<(), Refusal>> {
         let mut origin = self.memory.origin.clone();
         let (mut answers, mut done) = (Vec::with_capacity(edits.len()), Vec::new());
@@ -327,7 +318,7 @@ impl Engine {
             Ok(()) => answers,
             Err(error) if edits.len() == 1 => {
                 tracing::warn!(%error, "an edit of ipvsadm's was refused");
-                vec![Err(Refusal::Words(error.to_string()))]
+                vec![Err(Refusal::Message(error.to_string()))]
             }
             Err(_) => {
                 let mut answers = Vec::with_capacity(edits.len());
@@ -353,7 +344,7 @@ impl Engine {
                 let done = self
                     .set_override(&word.pool, &word.server, word.change)
                     .await;
-                done.map_err(|error| Refusal::Words(error.to_string()))?;
+                done.map_err(|error| Refusal::Message(error.to_string()))?;
             }
         } else {
             origin.edit(edit)?;

@@ -1,13 +1,14 @@
-//! What clients' packets say of servers: several times a second the data plane's counts are looked at, and servers that take no
-//! connections in a service are ejected from that service. Those that a check has taken out already are left to it, and those that are
-//! alive although their replies do not come back through the director ([`silence`](super::silence)) stay: they have a warning.
+//! What clients' packets say of servers: several times a second the data plane's counts are looked at, and servers that
+//! take no connections in a service are ejected from that service. Those that a check has taken out already are left to
+//! it, and those that are alive although their replies do not come back through the director
+//! ([`silence`](super::silence)) stay: they have a warning.
 //!
 //! Services that behave as the kernel does (`strict_ipvs`, ipvsadm's) are left alone: it has nothing of the kind.
 
 use std::collections::{BTreeSet, HashSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use weir_health::{Ejection, Outliers, Sample, Turn};
+use weir_health::{Ejection, EjectionChange, Outliers, Sample};
 use weir_model::{Pool, Service};
 
 use super::standing::{Ejected, Standings};
@@ -39,8 +40,8 @@ fn group(ejected: &Ejected) -> &str {
     ejected.service.as_ref().unwrap_or(&ejected.pool)
 }
 
-/// Notes in `standings` who goes and who comes back, by the counts of now; answers the pools where weights follow from that.
-/// `explain` may put an ejection's reason into words of its own.
+/// Notes in `standings` who goes and who comes back, by the counts of now; answers the pools where weights follow from
+/// that. `explain` may put an ejection's reason into words of its own.
 pub(crate) fn judge(
     outliers: &mut Outliers,
     standings: &mut Standings,
@@ -72,14 +73,14 @@ pub(crate) fn judge(
             touched.insert(name.to_owned());
         }
     }
-    outliers.keep(|group| watched.contains(group));
+    outliers.retain(|group| watched.contains(group));
     touched.extend(standings.forget_ejected(|it| watched.contains(group(it))));
     touched
 }
 
 impl Engine {
-    /// Takes in what was counted since the last look and applies what follows. `passed` is asked when a probe of a server passed
-    /// last.
+    /// Takes in what was counted since the last look and applies what follows. `passed` is asked when a probe of a
+    /// server passed last.
     ///
     /// # Errors
     /// A map cannot be read, or what follows not be written.
@@ -163,7 +164,7 @@ pub(crate) fn forgive(
     let new: Vec<Ejected> = all.cloned().collect();
     new.into_iter()
         .map(|ejected| {
-            outliers.forgive(group(&ejected), &ejected.server);
+            outliers.reset(group(&ejected), &ejected.server);
             let pool = ejected.pool.clone();
             standings.eject(ejected, None);
             pool
@@ -171,7 +172,7 @@ pub(crate) fn forgive(
         .collect()
 }
 
-fn log(watched: &Watched<'_>, turn: &Turn, now: Duration) {
+fn log(watched: &Watched<'_>, turn: &EjectionChange, now: Duration) {
     let (pool, service) = (watched.pool.name.as_str(), watched.service);
     let server = turn.server.as_str();
     match &turn.ejection {

@@ -8,11 +8,11 @@ use std::net::IpAddr;
 
 use weir_dataplane::Dataplane;
 use weir_model::{Desired, Indexed};
+use weir_planner::sum::{Changes, Rows, rows};
 
 use super::open::{open_plane, sizes};
-use super::sum::{Changes, Rows, rows};
 use super::write::Writer;
-use super::{Applied, Engine, Error, Result, addresses, allocate, every_name};
+use super::{Applied, Engine, Error, Result, addresses, allocate};
 
 /// A data plane of another size, and what writes it.
 struct Replaced {
@@ -24,9 +24,10 @@ impl Engine {
     /// Puts another configuration into force.
     ///
     /// # Errors
-    /// The configuration cannot be had, or the kernel refuses a change: what was in force is in force again, except that a
-    /// server which the refused configuration left out stands last in its pool's order of adding. [`Error::Halfway`]: the
-    /// way back failed too; each service then has either configuration, whole, and applying again continues.
+    /// The configuration cannot be had, or the kernel refuses a change: what was in force is in force again, except
+    /// that a server which the refused configuration left out stands last in its pool's order of adding.
+    /// [`Error::Halfway`]: the way back failed too; each service then has either configuration, whole, and applying
+    /// again continues.
     pub async fn apply(&mut self, desired: &Desired) -> Result<Applied> {
         let merged = self.memory.origin.merged(desired.clone())?;
         let applied = self.apply_merged(merged).await?;
@@ -48,7 +49,7 @@ impl Engine {
             })
         };
         let touched = match replaced {
-            Some(_) => every_name(&self.memory.allocation, &desired),
+            Some(_) => self.memory.allocation.service_names(&desired),
             None => owned(desired.changed_since(&self.desired)),
         };
         let touched: Vec<&str> = touched.iter().map(String::as_str).collect();
@@ -99,8 +100,8 @@ impl Engine {
         })
     }
 
-    /// Asks the network about new servers and plans rows: all of them, for a data plane with that many rows of servers, or
-    /// those of the touched services, in place. Nothing has changed after an error.
+    /// Asks the network about new servers and plans rows: all of them, for a data plane with that many rows of servers,
+    /// or those of the touched services, in place. Nothing has changed after an error.
     async fn plan(
         &mut self,
         desired: &Indexed,
@@ -113,7 +114,7 @@ impl Engine {
         if let Some(dest_rows) = whole {
             let allocation = &self.memory.allocation;
             let around = self.network.surroundings(allocation.addresses());
-            return rows(desired, allocation, &around, dest_rows).map(Some);
+            return Ok(Some(rows(desired, allocation, &around, dest_rows)?));
         }
         let touched: Vec<&str> = touched
             .iter()
@@ -161,8 +162,8 @@ impl Engine {
         there.map(|(name, _)| name.clone()).collect()
     }
 
-    /// Brings a former configuration back after another one failed midway. Rows that the other one gave out are removed in
-    /// the ordinary way: a packet may have bound a flow to them already.
+    /// Brings a former configuration back after another one failed midway. Rows that the other one gave out are removed
+    /// in the ordinary way: a packet may have bound a flow to them already.
     async fn put_back(&mut self, former: Indexed) -> Result<()> {
         let touched = owned(former.changed_since(&self.desired));
         let touched: Vec<&str> = touched.iter().map(String::as_str).collect();

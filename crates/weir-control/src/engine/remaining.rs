@@ -1,19 +1,22 @@
 //! Which connections of a server are open, for whoever waits for them to end.
 //!
-//! The counts of a server tell established flows from all others; whether one of the others is still open follows from its state, and
-//! from whether replies pass here. Under `nat` both sides' FINs are seen, so that a half-closed connection is known to be one.
-//! Under the other methods the client's FIN is all that is seen: such a flow counts as open for as long as packets come.
+//! The counts of a server tell established flows from all others; whether one of the others is still open follows from
+//! its state, and from whether replies pass here. Under `nat` both sides' FINs are seen, so that a half-closed
+//! connection is known to be one. Under the other methods the client's FIN is all that is seen: such a flow counts as
+//! open for as long as packets come.
 
 use std::collections::HashMap;
 
 use weir_abi::{KIND_FORWARD, State};
 use weir_model::Forward;
+use weir_planner::allocation::configured;
 
 use super::network::tick;
 use super::{Engine, Result};
 
 impl Engine {
-    /// Flows of a server over all services of its pool: those that are open, and those that are over and have not expired.
+    /// Flows of a server over all services of its pool: those that are open, and those that are over and have not
+    /// expired.
     ///
     /// # Errors
     /// A map cannot be read.
@@ -30,7 +33,7 @@ impl Engine {
                 let live = maps.live(dest.id)?;
                 active += live.active;
                 inactive += live.inactive;
-                let configured = super::allocation::configured(&self.desired, service, dest);
+                let configured = configured(&self.desired, service, dest);
                 let forward = configured.map_or(service.forward, |it| it.forward_in(service));
                 rows.insert(dest.id, forward == Forward::Nat);
             }

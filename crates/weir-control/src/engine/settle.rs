@@ -7,11 +7,11 @@ use std::time::Instant;
 use weir_abi::{DEVICE_REDIRECT, DEVICE_SEND, HOP_REDIRECT, HOP_SEND};
 use weir_dataplane::Maps;
 use weir_dataplane::migrate::Moved;
+use weir_planner::allocation::Former;
+use weir_planner::sum::Changes;
 
-use super::allocation::Former;
 use super::journal::Record;
 use super::network::Hops;
-use super::sum::Changes;
 use super::{Engine, Result, addresses};
 
 impl Engine {

@@ -1,14 +1,14 @@
-//! Servers under `nat` without `snat` whose replies take another way than through the director: found by what the data plane
-//! counts of clients' SYNs and of replies, and shown as warnings. Weights are not touched.
+//! Servers under `nat` without `snat` whose replies take another way than through the director: found by what the data
+//! plane counts of clients' SYNs and of replies, and shown as warnings. Weights are not touched.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use weir_abi::{KIND_FORWARD, State};
-use weir_health::{Client, Counted, Finding, Key, Silence, Unanswered};
+use weir_health::{Client, Finding, Key, NoReplyWarning, ReplyCounters, ReplyWatch};
 use weir_model::Service;
+use weir_planner::allocation::DestSlot;
 
-use super::allocation::DestSlot;
 use super::{Engine, Result};
 use crate::snapshot::Warning;
 
@@ -19,14 +19,14 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// What is known of silent servers, and when the flow table may be read for it again.
 #[derive(Debug)]
 pub(super) struct Silent {
-    servers: Silence,
+    servers: ReplyWatch,
     next: Instant,
 }
 
 impl Default for Silent {
     fn default() -> Self {
         Self {
-            servers: Silence::default(),
+            servers: ReplyWatch::default(),
             next: Instant::now(),
         }
     }
@@ -39,7 +39,7 @@ struct Looked<'a> {
     server: &'a str,
     dest: u32,
     generation: u32,
-    counted: Counted,
+    counted: ReplyCounters,
 }
 
 const fn key(dest: u32, generation: u32) -> Key {
@@ -74,7 +74,7 @@ impl Engine {
             if silent.servers.needs_replies(key, counted) {
                 counted.replies = Some(self.plane.maps().traffic(looked.dest)?.packets_out);
             }
-            match silent.servers.look(key, counted, now) {
+            match silent.servers.observe(key, counted, now) {
                 Finding::Suspect => suspects.push(looked),
                 Finding::Replied => tracing::info!(
                     service = looked.service,
@@ -87,7 +87,7 @@ impl Engine {
         if !suspects.is_empty() && Instant::now() >= silent.next {
             self.meet_clients(silent, &suspects, now);
         }
-        silent.servers.keep(|key| there.contains(&key));
+        silent.servers.retain(|key| there.contains(&key));
         Ok(())
     }
 
@@ -110,7 +110,7 @@ impl Engine {
                     server: &dest.name,
                     dest: dest.id,
                     generation: dest.generation,
-                    counted: Counted {
+                    counted: ReplyCounters {
                         syns: live.syns,
                         answered: live.answered,
                         replies: None,
@@ -145,7 +145,7 @@ impl Engine {
         for looked in suspects {
             let clients = waiting.remove(&looked.dest).unwrap_or_default();
             let (key, syns) = (looked.key(), looked.counted.syns);
-            if let Some(found) = silent.servers.meet(key, syns, clients, now) {
+            if let Some(found) = silent.servers.add_clients(key, syns, clients, now) {
                 tracing::warn!(
                     service = looked.service,
                     server = looked.server,
@@ -156,8 +156,8 @@ impl Engine {
         }
     }
 
-    /// Whether a server is alive although its replies do not come back through here; `passed` is asked when a probe of it
-    /// passed last.
+    /// Whether a server is alive although its replies do not come back through here; `passed` is asked when a probe of
+    /// it passed last.
     pub(super) fn is_alive(
         &self,
         dest: &DestSlot,
@@ -177,7 +177,7 @@ impl Engine {
     }
 }
 
-fn reason(found: &Unanswered) -> String {
+fn reason(found: &NoReplyWarning) -> String {
     let clients = match found.clients {
         1 => "1 client".to_owned(),
         many => format!("{many} clients"),

@@ -1,13 +1,13 @@
 //! What checks say of servers, as the engine keeps it: by the names of the file, over restarts.
 //!
-//! A server that has checks and was never heard of counts as starting, so that a reload lets no server in before its first
-//! result. The checks themselves run elsewhere ([`crate::check`]); here their word becomes weight.
+//! A server that has checks and was never heard of counts as starting, so that a reload lets no server in before its
+//! first result. The checks themselves run elsewhere ([`crate::check`]); here their word becomes weight.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use weir_health::{Candidate, Ejection, Known, Regime, Standing, State, Weighed, weigh};
+use weir_health::{Candidate, Ejection, Regime, SavedState, Standing, State, Weighed, weigh};
 use weir_model::{Indexed, Pool, Server, Start};
 
 use crate::check::{News, PoolTurn, Serving};
@@ -87,8 +87,8 @@ impl Standings {
     }
 
     /// What a new run of checks goes on from.
-    pub(crate) fn known(&self, pool: &str, server: &str) -> Option<Known> {
-        self.get(pool, server).map(Known::from)
+    pub(crate) fn known(&self, pool: &str, server: &str) -> Option<SavedState> {
+        self.get(pool, server).map(SavedState::from)
     }
 
     /// Takes news in; answers what of it is to be remembered over restarts.
@@ -200,8 +200,8 @@ impl Standings {
         self.regimes.get(pool).copied().unwrap_or_default()
     }
 
-    /// The weights of a pool's servers in a service, or where that makes no difference, in the pool's order, from those by
-    /// configuration and operators.
+    /// The weights of a pool's servers in a service, or where that makes no difference, in the pool's order, from those
+    /// by configuration and operators.
     pub(crate) fn weigh(
         &self,
         pool: &Pool,
@@ -239,7 +239,8 @@ impl Standings {
         )
     }
 
-    /// Whether a pool has a sorry server that its own checks have not taken out, in a service where that makes a difference.
+    /// Whether a pool has a sorry server that its own checks have not taken out, in a service where that makes a
+    /// difference.
     pub(crate) fn sorry_serves(&self, pool: &Pool, service: Option<&str>) -> bool {
         pool.sorry.as_ref().is_some_and(|server| {
             let unheard = unheard(pool, server);

@@ -1,9 +1,9 @@
 //! `RUNTIME_DIR/state.json`: what the maps cannot say, and what is to be undone.
 //!
-//! Written whole and by rename when a daemon starts, then continued by a journal ([`super::journal`]), before the change
-//! that it describes where undoing depends on it. The kernel forgets its part
-//! at boot; the boot's identifier tells a file that outlived one. A file that is missing or cannot be read costs overrides,
-//! totals of servers that are gone and the memory of what to undo, never traffic: [`super::adopt`] finds the rows again.
+//! Written whole and by rename when a daemon starts, then continued by a journal ([`super::journal`]), before the
+//! change that it describes where undoing depends on it. The kernel forgets its part at boot; the boot's identifier
+//! tells a file that outlived one. A file that is missing or cannot be read costs overrides, totals of servers that are
+//! gone and the memory of what to undo, never traffic: [`super::adopt`] finds the rows again.
 
 use std::fs;
 use std::io::{ErrorKind, Write};
@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
+use weir_planner::allocation::Allocation;
 use weir_sys::{boot_id, create_private};
 
-use super::allocation::Allocation;
 use super::journal::{self, JOURNAL, Journal, Record, STATE};
 use super::mark::MarkWay;
 use super::origin::Origin;

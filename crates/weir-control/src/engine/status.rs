@@ -7,8 +7,8 @@ use weir_abi::{Live, REASONS, Traffic};
 use weir_dataplane::{Maps, Mode};
 use weir_health::Standing;
 use weir_model::{Forward, Service};
+use weir_planner::allocation::{DestSlot, Removal, ServiceSlot, configured};
 
-use super::allocation::{DestSlot, Removal, ServiceSlot, configured};
 use super::listing::is_made;
 use super::overrides::Override;
 use super::{Engine, Result};
@@ -75,7 +75,7 @@ impl Engine {
             drift: self.drift,
             open_files: None,
             flows: FlowTableStatus {
-                places: u64::from(maps.flows.places()),
+                places: u64::from(maps.flows.capacity()),
                 entries: maps.flows.walk().count() as u64,
                 expired: maps.sweep()?.expired,
             },
@@ -221,7 +221,7 @@ impl Engine {
                 .cloned(),
             warning: self.warning(dest).filter(|_| dest.removed.is_none()),
             handshakes: (live.syns, live.answered),
-            check_weight: standing.and_then(|standing| standing.brings(base)),
+            check_weight: standing.and_then(|standing| standing.reported_weight(base)),
             slow_start: None,
             checks: Vec::new(),
         })

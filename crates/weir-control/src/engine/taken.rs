@@ -30,8 +30,8 @@ impl Engine {
         self.taken(ifindex, "XDP", program.ok().flatten())
     }
 
-    /// Refuses an interface where another director balances: of two paths the one behind would never see its packets, or see
-    /// what the first rewrote. At tc the kernel would take both.
+    /// Refuses an interface where another director balances: of two paths the one behind would never see its packets,
+    /// or see what the first rewrote. At tc the kernel would take both.
     pub(super) async fn refuse_other_director(&self, ifindex: u32) -> Result<()> {
         let attachments = self.plane.attachments()?;
         let own = |id: &u32| attachments.iter().any(|it| it.program_id == *id);

@@ -1,15 +1,13 @@
 //! The nodes of a service's tree of winners or sums, as weir-sched's tournament makes them of the counts in the maps.
 //!
-//! Packets change nodes at the same time. As they do, a node is written, and computed once more from what is there then: of
-//! two who meet at a node, the last to write sees what the other had counted.
+//! Packets change nodes at the same time. As they do, a node is written, and computed once more from what is there
+//! then: of two who meet at a node, the last to write sees what the other had counted.
 
 use std::sync::atomic::{Ordering, fence};
 
-use weir_abi::{
-    Extent, Member as Row, RULE_FO, RULE_LC, RULE_NQ, RULE_OVF, RULE_SED, RULE_SUM_ACTIVE,
-    RULE_SUM_WEIGHT, RULE_WLC, Scheduler,
-};
+use weir_abi::{Extent, Member as Row, Scheduler};
 use weir_dataplane::Maps;
+use weir_planner::tree::kind;
 use weir_sched::load::{Counts, Rule};
 use weir_sched::tournament::{self, Tree};
 use weir_sched::{Member, load};
@@ -18,25 +16,6 @@ use super::Result;
 
 /// Rounds for a node that packets change meanwhile; the next upkeep looks again.
 const TRIES: usize = 4;
-
-/// The tree of a long list and the word by which packets know it; none for schedulers that ask nothing of a whole list.
-pub(super) const fn kind(scheduler: Scheduler, bounded: bool) -> Option<(Tree, u32)> {
-    let (rule, word) = match scheduler {
-        Scheduler::Lc => (Rule::Lc, RULE_LC),
-        Scheduler::Wlc | Scheduler::Lblc | Scheduler::Lblcr => (Rule::Wlc, RULE_WLC),
-        Scheduler::Sed => (Rule::Sed, RULE_SED),
-        Scheduler::Nq => (Rule::Nq, RULE_NQ),
-        Scheduler::Ovf => (Rule::Ovf, RULE_OVF),
-        // The last two seek the next server below its threshold.
-        Scheduler::Fo | Scheduler::Wrr | Scheduler::Rr => (Rule::Fo, RULE_FO),
-        Scheduler::Twos | Scheduler::P2c => return Some((Tree::Weights, RULE_SUM_WEIGHT)),
-        Scheduler::Dh | Scheduler::Sh | Scheduler::Mh | Scheduler::Maglev if bounded => {
-            return Some((Tree::Active, RULE_SUM_ACTIVE));
-        }
-        _ => return None,
-    };
-    Some((Tree::Winners(rule), word))
-}
 
 /// Computes every node of an extent's tree, if it has one, and writes those that differ.
 ///

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use weir_netlink::Event;
+use weir_planner::allocation::DestSlot;
 
-use super::allocation::DestSlot;
 use super::journal::Record;
 use super::{Engine, Result};
 

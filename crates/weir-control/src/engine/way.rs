@@ -1,5 +1,5 @@
-//! Which devices and neighbours lead to the servers: kept as servers come and go, because asking each of them again would cost
-//! a change as much as there are servers.
+//! Which devices and neighbours lead to the servers: kept as servers come and go, because asking each of them again
+//! would cost a change as much as there are servers.
 //!
 //! Follows from the kernel's lookups and the links, not from what neighbours answer.
 

@@ -1,6 +1,8 @@
-//! `weir explain --request`: what would become of a request of HTTP, from the configuration in force and the servers' states.
+//! `weir explain --request`: what would become of a request of HTTP, from the configuration in force and the servers'
+//! states.
 //!
-//! The request is read by the same code as the workers'; what a worker alone knows (its cursors, its dice) is told as a rule.
+//! The request is read by the same code as the workers'; what a worker alone knows (its cursors, its dice) is told as a
+//! rule.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
@@ -183,8 +185,8 @@ impl Request {
         answer
     }
 
-    /// The service that listens on the request's port. Which address a client connects to a URL does not say, unless it holds
-    /// one; of several services the first is taken.
+    /// The service that listens on the request's port. Which address a client connects to a URL does not say, unless it
+    /// holds one; of several services the first is taken.
     fn service<'a>(&self, desired: &'a Desired, steps: &mut Vec<String>) -> Option<&'a Proxy> {
         let here = |proxy: &&Proxy| {
             proxy.protocol == ProxyProtocol::Http

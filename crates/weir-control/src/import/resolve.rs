@@ -9,8 +9,8 @@ use std::time::Instant;
 /// Names that are asked for at a time. The resolver blocks, for as long as `resolv.conf` says.
 const AT_ONCE: usize = 64;
 
-/// The addresses of each name for which there was an answer by then: none, where that was that there are none. Threads that
-/// still wait end by themselves, or with the process.
+/// The addresses of each name for which there was an answer by then: none, where that was that there are none. Threads
+/// that still wait end by themselves, or with the process.
 pub(super) fn all(names: &BTreeSet<String>, deadline: Instant) -> BTreeMap<String, Vec<IpAddr>> {
     let queue = Arc::new(Mutex::new(names.clone()));
     let (answers, answered) = mpsc::channel();

@@ -1,7 +1,7 @@
 //! `weir ipvsadm`: the tool's command lines, carried out by the daemon, or on the pinned plane where there is none.
 //!
-//! What a line means and what is printed is weir-ipvsadm's; what comes into force is the engine's. Here is the way between:
-//! edits travel in batches, listings as values, so that names are looked up where the tool was called.
+//! What a line means and what is printed is weir-ipvsadm's; what comes into force is the engine's. Here is the way
+//! between: edits travel in batches, listings as values, so that names are looked up where the tool was called.
 
 mod direct;
 mod names;
@@ -44,9 +44,9 @@ pub enum Answer {
 /// Puts the file's name into refusals that speak of a line of it.
 pub(crate) fn name_file(answers: &mut [Result<(), Refusal>], file: &std::path::Path) {
     for answer in answers {
-        if let Err(Refusal::File { line, words }) = answer {
-            let words = format!("{}:{line}: {words}", file.display());
-            *answer = Err(Refusal::Words(words));
+        if let Err(Refusal::File { line, definition }) = answer {
+            let message = format!("{}:{line}: {definition}", file.display());
+            *answer = Err(Refusal::Message(message));
         }
     }
 }

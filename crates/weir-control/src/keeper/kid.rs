@@ -41,8 +41,8 @@ pub(super) struct Kid {
 }
 
 impl Kid {
-    /// Starts `program` with this process's arguments; what becomes known of it goes to `news`, under `number`. Must be called
-    /// inside a tokio runtime, by a thread that lives as long as the process: its end is the daemon's.
+    /// Starts `program` with this process's arguments; what becomes known of it goes to `news`, under `number`. Must be
+    /// called inside a tokio runtime, by a thread that lives as long as the process: its end is the daemon's.
     ///
     /// # Errors
     /// The program cannot be started.
@@ -110,7 +110,8 @@ impl Kid {
         }
     }
 
-    /// Whether it hears anything any more. Its end becomes known later, when the last of its threads is gone (proc(5): `stat`).
+    /// Whether it hears anything any more. Its end becomes known later, when the last of its threads is gone (proc(5):
+    /// `stat`).
     pub(super) fn is_alive(&self) -> bool {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid()));
         let state = stat.ok().and_then(|stat| {

@@ -1,5 +1,5 @@
-//! What keeper and daemon say to each other: JSON, with files beside it. Either may be older than the other by an upgrade, so
-//! that fields are added and never change their meaning.
+//! What keeper and daemon say to each other: JSON, with files beside it. Either may be older than the other by an
+//! upgrade, so that fields are added and never change their meaning.
 
 use std::path::PathBuf;
 
@@ -42,7 +42,8 @@ pub(super) enum Word {
         /// As it was kept.
         name: String,
     },
-    /// That was all. The lock comes with it; for a successor also a channel to its predecessor, and what that one left to it.
+    /// That was all. The lock comes with it; for a successor also a channel to its predecessor, and what that one left
+    /// to it.
     Begin {
         /// How often a daemon died since the keeper started.
         restarts: u32,

@@ -1,17 +1,17 @@
-//! `weir run` is two processes: this one, which holds the listening sockets and starts the daemon again when it dies, and the
-//! daemon, which does everything else.
+//! `weir run` is two processes: this one, which holds the listening sockets and starts the daemon again when it dies,
+//! and the daemon, which does everything else.
 //!
-//! A socket that the daemon opens comes here as well ([`Kept`] is the daemon's side), so that no client is refused while nobody
-//! accepts: its SYN waits in the backlog for the next daemon. Under systemd the sockets also go into the descriptor store,
-//! which outlives this process.
+//! A socket that the daemon opens comes here as well ([`Kept`] is the daemon's side), so that no client is refused
+//! while nobody accepts: its SYN waits in the backlog for the next daemon. Under systemd the sockets also go into the
+//! descriptor store, which outlives this process.
 //!
-//! The same holds for what a daemon that is killed cannot write any more and no disk may have: sealed files in memory, such as the
-//! keys of TLS tickets.
+//! The same holds for what a daemon that is killed cannot write any more and no disk may have: sealed files in memory,
+//! such as the keys of TLS tickets.
 //!
-//! The keeper reads no configuration and knows no service. A daemon that dies is started again at once. One that dies as soon as it is
-//! there again is in a loop: it is started ever later, and ends the keeper as well when it goes on; one that serves a while and
-//! dies again and again is started once a second in the end. An order to upgrade starts a second daemon beside the first, which
-//! stays in charge until the second is ready.
+//! The keeper reads no configuration and knows no service. A daemon that dies is started again at once. One that dies
+//! as soon as it is there again is in a loop: it is started ever later, and ends the keeper as well when it goes on;
+//! one that serves a while and dies again and again is started once a second in the end. An order to upgrade starts a
+//! second daemon beside the first, which stays in charge until the second is ready.
 
 mod allowance;
 mod kept;
@@ -57,7 +57,8 @@ enum Role {
     Starting { again: bool },
     /// In charge.
     Serving { since: Instant },
-    /// Was started to take over; the way to it, for its predecessor, and what it said of sockets, which counts when it is ready.
+    /// Was started to take over; the way to it, for its predecessor, and what it said of sockets, which counts when it
+    /// is ready.
     Coming {
         way: Channel,
         said: Vec<(String, Option<OwnedFd>)>,
@@ -90,8 +91,8 @@ struct Keeper {
     code: u8,
 }
 
-/// Runs daemons until one ends by itself or this process is told to end; the exit code. Must be called by a thread that lives
-/// as long as the process, inside a tokio runtime.
+/// Runs daemons until one ends by itself or this process is told to end; the exit code. Must be called by a thread that
+/// lives as long as the process, inside a tokio runtime.
 ///
 /// # Errors
 /// Another keeper holds the runtime directory, or no process can be started.
@@ -184,7 +185,8 @@ impl Keeper {
         }
     }
 
-    /// Everything ends. Clients shall be refused from now on, unless a service manager holds the sockets for the next start.
+    /// Everything ends. Clients shall be refused from now on, unless a service manager holds the sockets for the next
+    /// start.
     fn stop(&mut self, signal: Signal) {
         self.stopping = true;
         self.sockets.clear();

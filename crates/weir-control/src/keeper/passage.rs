@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 use weir_proxy::{Handed, Inlet, Tunnel};
 use weir_sys::{Channel, Message};
 
-/// What stands before the octets that a connection takes along. Fields may be added; one that is missing is as it was before.
+/// What stands before the octets that a connection takes along. Fields may be added; one that is missing is as it was
+/// before.
 #[derive(Debug, Serialize, Deserialize)]
 struct Head {
     service: String,

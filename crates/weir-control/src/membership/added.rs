@@ -1,7 +1,7 @@
 //! Servers that users of the API add to a pool and take out again.
 //!
-//! They are kept as a list in the JSON form of `servers_file`, and what a user may set of a server is what a list may: an address,
-//! a weight, limits, and the name of a check.
+//! They are kept as a list in the JSON form of `servers_file`, and what a user may set of a server is what a list may:
+//! an address, a weight, limits, and the name of a check.
 
 use serde_json::{Map, Value};
 use weir_config::{MEMBER_KEYS, Member};
@@ -10,7 +10,8 @@ use weir_model::{Desired, Pool, Server};
 use super::{Giver, List, Lists, Membership, misfit};
 
 impl Membership {
-    /// The lists with a server added to a pool, or changed: `keys` is what an entry of a list may hold beside the address.
+    /// The lists with a server added to a pool, or changed: `keys` is what an entry of a list may hold beside the
+    /// address.
     ///
     /// # Errors
     /// The keys or the address are wrong, or the server is not the API's; in one line.

@@ -1,4 +1,5 @@
-//! Messages of the domain name system: a question as bytes, and what an answer's bytes say (RFC 1035, RFC 3596, RFC 2782).
+//! Messages of the domain name system: a question as bytes, and what an answer's bytes say (RFC 1035, RFC 3596, RFC
+//! 2782).
 
 use std::collections::BTreeMap;
 use std::io;
@@ -104,8 +105,8 @@ fn refusal(code: RCODE) -> String {
     words.to_owned()
 }
 
-/// Whether a message that makes no sense says itself that it is not whole (RFC 1035 section 4.1.1, QR and TC): some servers cut in
-/// the middle of a record.
+/// Whether a message that makes no sense says itself that it is not whole (RFC 1035 section 4.1.1, QR and TC): some
+/// servers cut in the middle of a record.
 fn is_cut(message: &[u8], mark: u16) -> bool {
     const ANSWER_CUT: u16 = 0x8200;
     let [id @ .., high, low] = message.first_chunk::<4>().unwrap_or(&[0; 4]);

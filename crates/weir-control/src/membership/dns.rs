@@ -1,7 +1,7 @@
 //! Names that stand for servers: asked again when what is known has had its time, by a task for each.
 //!
-//! A task knows one name and gives its servers as a list in the form of `servers_file`, in a fixed order, because the answers'
-//! own order changes from one to the next. It judges nothing: whether a list is believed is the membership's.
+//! A task knows one name and gives its servers as a list in the form of `servers_file`, in a fixed order, because the
+//! answers' own order changes from one to the next. It judges nothing: whether a list is believed is the membership's.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -51,7 +51,8 @@ impl Names {
         }
     }
 
-    /// Asks for those that are not asked for yet, and waits for their first answers. Must be called inside a tokio runtime.
+    /// Asks for those that are not asked for yet, and waits for their first answers. Must be called inside a tokio
+    /// runtime.
     pub(super) async fn ask(&mut self, wanted: impl Iterator<Item = &ServersDns>) {
         let mut first = Vec::new();
         for name in wanted {

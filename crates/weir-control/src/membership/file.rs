@@ -1,9 +1,9 @@
 //! Opening a file that another program writes.
 //!
-//! The daemon may be root and the writer may not, so that the path decides nothing: what is read is judged by its descriptor. The
-//! configured directory is opened as it is named, links included, because the operator chose it. From there the file must be
-//! reached without leaving the directory, by links of the writer too (`..data -> ..2026_01` of a Kubernetes volume), and must be
-//! a regular file of an expected owner. The error of a file never holds a part of it.
+//! The daemon may be root and the writer may not, so that the path decides nothing: what is read is judged by its
+//! descriptor. The configured directory is opened as it is named, links included, because the operator chose it. From
+//! there the file must be reached without leaving the directory, by links of the writer too (`..data -> ..2026_01` of a
+//! Kubernetes volume), and must be a regular file of an expected owner. The error of a file never holds a part of it.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -74,8 +74,8 @@ fn words(error: Errno) -> String {
     }
 }
 
-/// Opens a name below a directory. A link may be absolute if it leads below the directory by the name that the directory has in the
-/// configuration, or by its real one.
+/// Opens a name below a directory. A link may be absolute if it leads below the directory by the name that the
+/// directory has in the configuration, or by its real one.
 fn beneath(directory: &OwnedFd, parent: &Path, name: &OsStr) -> Result<OwnedFd, String> {
     match open_beneath(directory, Path::new(name)) {
         Err(Errno::XDEV) => {

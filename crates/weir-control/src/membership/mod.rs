@@ -1,8 +1,8 @@
 //! Pools whose servers others say: `servers_file`, `servers_dns`, and the API.
 //!
-//! What is in force is the configuration with these servers added. A list that cannot be read, is gone, or has lost more than
-//! half of its servers at once is not believed: the last good one stays, over restarts too, and the status says so. Whoever
-//! reloads the configuration vouches for a list that has become short.
+//! What is in force is the configuration with these servers added. A list that cannot be read, is gone, or has lost
+//! more than half of its servers at once is not believed: the last good one stays, over restarts too, and the status
+//! says so. Whoever reloads the configuration vouches for a list that has become short.
 
 mod added;
 mod answer;
@@ -133,8 +133,8 @@ impl Lists {
         givers.filter_map(|giver| Some((giver, self.by_source.get(&(pool.to_owned(), giver))?)))
     }
 
-    /// The configuration with the lists' servers. One that the configuration lists itself is as it says there, and one of several
-    /// lists as the first has it.
+    /// The configuration with the lists' servers. One that the configuration lists itself is as it says there, and one
+    /// of several lists as the first has it.
     pub fn added_to(&self, configured: &Desired) -> Desired {
         let mut desired = configured.clone();
         for pool in &mut desired.pools {
@@ -150,8 +150,8 @@ impl Lists {
         desired
     }
 
-    /// These of `configured`, for its coming back after `between`, in which `now` was said: what others said of a list that both
-    /// have is the latest.
+    /// These of `configured`, for its coming back after `between`, in which `now` was said: what others said of a list
+    /// that both have is the latest.
     pub fn renewed(&self, configured: &Desired, now: &Self, between: &Desired) -> Self {
         let same = |(name, giver): &Key| {
             let pools = (configured.pool(name), between.pool(name));
@@ -189,8 +189,8 @@ fn essence(member: &Member) -> Essence<'_> {
     (&member.server, member.checks.as_deref())
 }
 
-/// A server with the checks that its list names. Where the configuration has lost one of them, the server has the pool's: none would
-/// be a server that nothing watches.
+/// A server with the checks that its list names. Where the configuration has lost one of them, the server has the
+/// pool's: none would be a server that nothing watches.
 fn checked(configured: &Desired, member: &Member) -> Server {
     let named = member.checks.as_ref().and_then(|names| {
         let checks = names.iter().map(|name| configured.check(name).cloned());
@@ -226,8 +226,8 @@ fn judge(configured: &Desired, pool: &Pool, given: Answer, former: List, vouched
     })
 }
 
-/// Whether services of layer 4 can send their clients to these servers, and their checks are there. The reason names a place in
-/// the list, and nothing that is written there.
+/// Whether services of layer 4 can send their clients to these servers, and their checks are there. The reason names a
+/// place in the list, and nothing that is written there.
 fn fits(configured: &Desired, pool: &Pool, members: &[Member]) -> Result<(), String> {
     for member in members {
         misfit(configured, pool, member).map_or(Ok(()), |reason| {

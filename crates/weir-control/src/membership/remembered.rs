@@ -1,13 +1,14 @@
 //! The lists that a daemon before this one kept in the runtime directory.
 //!
-//! An earlier build let a list hold whatever the configuration may say of a server, programs to run included. What is not allowed
-//! any more is dropped before anything is made of it, and the log names the pool and the address, and not what was there.
+//! An earlier build let a list hold whatever the configuration may say of a server, programs to run included. What is
+//! not allowed any more is dropped before anything is made of it, and the log names the pool and the address, and not
+//! what was there.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use weir_config::{Former, former_members};
+use weir_config::{MigratedMembers, migrate_members};
 
 use super::{Giver, Key, List};
 
@@ -15,7 +16,7 @@ pub(super) fn read(memory: &Path) -> BTreeMap<Key, List> {
     let text = fs::read_to_string(memory).unwrap_or_default();
     let remembered: Vec<(String, Giver, String)> = serde_json::from_str(&text).unwrap_or_default();
     let lists = remembered.into_iter().filter_map(|(pool, giver, text)| {
-        let former = former_members(&text);
+        let former = migrate_members(&text);
         warn(&pool, giver, &former);
         let members = weir_config::members(&former.text).ok()?;
         let list = List {
@@ -28,7 +29,7 @@ pub(super) fn read(memory: &Path) -> BTreeMap<Key, List> {
     lists.collect()
 }
 
-fn warn(pool: &str, giver: Giver, former: &Former) {
+fn warn(pool: &str, giver: Giver, former: &MigratedMembers) {
     for address in &former.unchecked {
         tracing::warn!(
             pool,

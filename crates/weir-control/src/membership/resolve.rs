@@ -1,7 +1,8 @@
 //! A question to the domain name system, and its answer as a list of servers (RFC 1035, RFC 3596, RFC 2782).
 //!
-//! Over UDP from a port of its own, with a number that cannot be guessed; what does not fit is asked again over TCP. Of several
-//! resolvers the first that answers counts. Names are complete: there is no search, and no cache but the caller's.
+//! Over UDP from a port of its own, with a number that cannot be guessed; what does not fit is asked again over TCP. Of
+//! several resolvers the first that answers counts. Names are complete: there is no search, and no cache but the
+//! caller's.
 
 use std::hash::{BuildHasher, Hasher};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

@@ -1,7 +1,7 @@
 //! Waits for files to change, by inotify(7) on their directories: a file that is replaced is another file.
 //!
-//! A directory may be replaced as well, and a file may be a link to another directory below, so that once a second it is looked whether
-//! the directories watched are still those where the files are.
+//! A directory may be replaced as well, and a file may be a link to another directory below, so that once a second it
+//! is looked whether the directories watched are still those where the files are.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -58,8 +58,8 @@ impl Watch {
         }
     }
 
-    /// Watches the directories where the files are now; whether one of them is another than before, so that something may have
-    /// been missed.
+    /// Watches the directories where the files are now; whether one of them is another than before, so that something
+    /// may have been missed.
     pub(super) fn look(&mut self) -> bool {
         if self.files.is_empty() && self.watched.is_empty() {
             return false;

@@ -64,8 +64,8 @@ pub fn plan(
     plan
 }
 
-/// Added addresses that do not stay where they are: a change each, and a warning for each interface that loses some which services
-/// listen on.
+/// Added addresses that do not stay where they are: a change each, and a warning for each interface that loses some
+/// which services listen on.
 fn withdraw(plan: &mut Plan, new: &Desired, added: &[(String, IpAddr)]) {
     let listeners = new.services.iter().flat_map(|service| &service.listen);
     let listeners = listeners.map(|listener| listener.address);

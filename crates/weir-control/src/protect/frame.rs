@@ -1,8 +1,8 @@
 //! Frames on their way back into the stack.
 //!
-//! What this host itself sent, to itself or by a veth, has a checksum that a device was to finish; a frame has no note of it
-//! any more, so that it is finished here. And what the loopback carries must go out again as a packet of this host, because the stack
-//! would refuse a loopback address from anywhere else.
+//! What this host itself sent, to itself or by a veth, has a checksum that a device was to finish; a frame has no note
+//! of it any more, so that it is finished here. And what the loopback carries must go out again as a packet of this
+//! host, because the stack would refuse a loopback address from anywhere else.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -57,8 +57,8 @@ fn place(frame: &[u8]) -> Option<Place> {
     }
 }
 
-/// Finishes a checksum that holds the pseudo header alone (CHECKSUM_PARTIAL, include/linux/skbuff.h); any other stays, right or
-/// wrong.
+/// Finishes a checksum that holds the pseudo header alone (CHECKSUM_PARTIAL, include/linux/skbuff.h); any other stays,
+/// right or wrong.
 pub(super) fn finish_checksum(frame: &mut [u8]) {
     let Some(place) = place(frame) else { return };
     let Some(segment) = frame.get_mut(place.segment..place.end) else {

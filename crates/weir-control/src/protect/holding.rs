@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use tokio::time::{Instant, interval, sleep_until};
-use weir_dataplane::{HeldFrame, Hold, HoldCounts, HoldTo, wait_for_packets};
+use weir_dataplane::{HeldFrame, Hold, HoldCounts, HoldTarget, wait_for_packets};
 use weir_netlink::Link;
 use weir_sys::{Clock, now_ns};
 
@@ -12,8 +12,8 @@ use super::frame::{self, Loopback};
 use super::migration::Turn;
 use super::{Error, io_error};
 
-/// How often the ring is emptied, long before it can be full, and the programs are told that somebody is there; for how long
-/// they believe it.
+/// How often the ring is emptied, long before it can be full, and the programs are told that somebody is there; for how
+/// long they believe it.
 const BEAT: Duration = Duration::from_millis(20);
 const BELIEF: Duration = Duration::from_millis(500);
 
@@ -33,7 +33,8 @@ pub(super) struct Holding {
 }
 
 impl Holding {
-    /// Looks at every device that connections may come by; nothing is held yet. The turn ends when nothing is held any more.
+    /// Looks at every device that connections may come by; nothing is held yet. The turn ends when nothing is held any
+    /// more.
     ///
     /// # Errors
     /// The kernel takes no program, or there are no raw sockets.
@@ -43,9 +44,9 @@ impl Holding {
         links: &[Link],
         turn: Turn,
     ) -> Result<Self, Error> {
-        let to: Vec<HoldTo> = to
+        let to: Vec<HoldTarget> = to
             .iter()
-            .map(|to| HoldTo {
+            .map(|to| HoldTarget {
                 address: to.ip(),
                 port: to.port(),
             })

@@ -1,5 +1,5 @@
-//! `net.ipv4.tcp_migrate_req` while it is needed: connections that a closing socket has not accepted go to another socket of
-//! the same address.
+//! `net.ipv4.tcp_migrate_req` while it is needed: connections that a closing socket has not accepted go to another
+//! socket of the same address.
 //!
 //! The former value is written down before it is changed, so that it is put back also after a death.
 

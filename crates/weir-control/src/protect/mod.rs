@@ -1,12 +1,12 @@
 //! `weir protect`: no new connection meets another program's servers while a command, such as their reload, runs.
 //!
-//! New connections are held at the very first packet, which goes into a ring instead of up the stack, and comes back when the
-//! command has ended: nobody is refused and no client's retry is waited for. Connections that began before are waited for
-//! until the server has accepted them. The holding ends by itself when its time is over, or with this process: whoever was held then comes
-//! in by its first retry.
+//! New connections are held at the very first packet, which goes into a ring instead of up the stack, and comes back
+//! when the command has ended: nobody is refused and no client's retry is waited for. Connections that began before are
+//! waited for until the server has accepted them. The holding ends by itself when its time is over, or with this
+//! process: whoever was held then comes in by its first retry.
 //!
-//! It knows nothing of what the command does. After it, the listening sockets tell when it is time: there must be some again,
-//! and those that were replaced must be gone.
+//! It knows nothing of what the command does. After it, the listening sockets tell when it is time: there must be some
+//! again, and those that were replaced must be gone.
 
 mod frame;
 mod holding;
@@ -98,7 +98,8 @@ fn io_error(what: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
     move |source| Error::Io { what, source }
 }
 
-/// Runs the command under protection and answers how it ended. Must be called inside a tokio runtime, in the network namespace of the servers.
+/// Runs the command under protection and answers how it ended. Must be called inside a tokio runtime, in the network
+/// namespace of the servers.
 ///
 /// # Errors
 /// Nothing can be held here, or the command cannot be started.

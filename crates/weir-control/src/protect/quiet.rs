@@ -17,8 +17,8 @@ const LOOK_MOST: Duration = Duration::from_millis(10);
 /// In this time a SYN that passed before SYNs were held has come to its place.
 const ARRIVAL: Duration = Duration::from_millis(1);
 
-/// How long a socket that a new one stands beside is expected to go: its owner has been told, and closing is all it does, once it
-/// is given a CPU.
+/// How long a socket that a new one stands beside is expected to go: its owner has been told, and closing is all it
+/// does, once it is given a CPU.
 const CLOSING: Duration = Duration::from_secs(2);
 
 /// What listens now, whatever its address.
@@ -76,8 +76,8 @@ impl Listeners {
         Ok(now)
     }
 
-    /// Waits until every connection that has begun is accepted. A client that did not answer within the first second is not
-    /// waited for: it may never.
+    /// Waits until every connection that has begun is accepted. A client that did not answer within the first second is
+    /// not waited for: it may never.
     pub(super) async fn accepted(&self, limit: Duration) -> Result<(), Error> {
         sleep(ARRIVAL).await;
         let quiet = looking(limit, || self.is_quiet());
@@ -88,8 +88,8 @@ impl Listeners {
     }
 
     /// Whether nobody stands between SYN and accept(2). The order matters: a handshake that ends meanwhile moves its
-    /// connection from the second place to the third, which is the first again. Only the second costs time: the kernel walks
-    /// through all connections of the host for it.
+    /// connection from the second place to the third, which is the first again. Only the second costs time: the kernel
+    /// walks through all connections of the host for it.
     fn is_quiet(&self) -> Result<bool, Error> {
         Ok(self.is_accepted()? && self.is_answered()? && self.is_accepted()?)
     }
@@ -106,8 +106,8 @@ impl Listeners {
         Ok(listening.iter().all(|socket| socket.waiting == 0))
     }
 
-    /// Waits until somebody listens, if somebody did, and until sockets that have a successor are gone; what listens at another
-    /// address may be another program's, which goes on.
+    /// Waits until somebody listens, if somebody did, and until sockets that have a successor are gone; what listens at
+    /// another address may be another program's, which goes on.
     pub(super) async fn replaced(&self, limit: Duration) -> Result<(), Error> {
         if self.before.is_empty() {
             return Ok(());

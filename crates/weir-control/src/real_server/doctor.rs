@@ -1,7 +1,8 @@
 //! `weir real-server doctor`: what on this machine keeps it from serving its VIPs.
 //!
-//! Looks at what `up` set and others changed, and at what `up` does not touch: who listens, what answers ARP, which firewall
-//! drops, what the next boot forgets. Nothing is changed without `fix`, and then only what `up` itself would do.
+//! Looks at what `up` set and others changed, and at what `up` does not touch: who listens, what answers ARP, which
+//! firewall drops, what the next boot forgets. Nothing is changed without `fix`, and then only what `up` itself would
+//! do.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -16,26 +17,26 @@ use super::state::{self, State};
 use super::{Options, Result, reconcile};
 use crate::doctor::firewall::{self, End, INBOUND, OUTBOUND, Packet, Ruleset, Which};
 use crate::doctor::manager::{self, Held};
-use crate::doctor::{Ailment, checksum, conntrack, duplicate, persistence, source};
+use crate::doctor::{Diagnosis, checksum, conntrack, duplicate, persistence, source};
 use weir_dataplane::real_server::object_id;
 
 /// What is wrong here; empty = nothing that can be seen from this machine.
 ///
 /// # Errors
 /// The host cannot be read, or with `fix` a step is refused.
-pub async fn doctor(options: &Options, fix: bool) -> Result<Vec<Ailment>> {
+pub async fn doctor(options: &Options, fix: bool) -> Result<Vec<Diagnosis>> {
     let (desired, mut memory) = state::look(options)?;
     let host = Host::open(options).await?;
     let actual = host.actual()?;
     let steps = plan::plan(&desired, &actual, &memory, object_id());
-    let mut found: Vec<Ailment> = steps.iter().map(ailment).collect();
+    let mut found: Vec<Diagnosis> = steps.iter().map(diagnosis).collect();
     if fix && !steps.is_empty() {
         let mut state = State::open(options)?;
         reconcile(&host, &mut state).await?;
         state.save()?;
         memory = state.memory;
         for one in &mut found {
-            one.mended = true;
+            one.fixed = true;
         }
     }
     found.extend(checksum::wrong());
@@ -52,18 +53,18 @@ pub async fn doctor(options: &Options, fix: bool) -> Result<Vec<Ailment>> {
     }
     if desired.entries.is_empty() {
         found.push(
-            Ailment::new(
+            Diagnosis::new(
                 "this machine is prepared for no VIP",
                 "under direct, tunnel and l3dsr a server must take packets for the VIP and be silent about it",
             )
-            .mend("weir real-server up --forward direct --vip VIP"),
+            .fix("weir real-server up --forward direct --vip VIP"),
         );
     }
     Ok(found)
 }
 
 /// VIPs that are not usable here, or are used for what is not a client's.
-async fn addressed(desired: &Desired, actual: &Actual) -> Result<Vec<Ailment>> {
+async fn addressed(desired: &Desired, actual: &Actual) -> Result<Vec<Diagnosis>> {
     let netlink = Netlink::open()?;
     let addresses = netlink.addresses().await?;
     let vips = desired.held_vips();
@@ -89,7 +90,7 @@ async fn addressed(desired: &Desired, actual: &Actual) -> Result<Vec<Ailment>> {
 }
 
 /// A step that `up` would take is something that others undid.
-fn ailment(step: &Step) -> Ailment {
+fn diagnosis(step: &Step) -> Diagnosis {
     let why = match step {
         Step::SetSysctl { name, .. } if name.ends_with("arp_ignore") => {
             "this machine answers ARP for the VIP: clients and routers come here past the director"
@@ -110,12 +111,12 @@ fn ailment(step: &Step) -> Ailment {
         | Step::ForgetSysctl { .. }
         | Step::ForgetAddress { .. } => "it was left over from what `down` has taken back",
     };
-    Ailment::new(format!("not as it was set up: Weir would {step}"), why)
-        .mend("weir real-server doctor --fix")
+    Diagnosis::new(format!("not as it was set up: Weir would {step}"), why)
+        .fix("weir real-server doctor --fix")
 }
 
 /// VIPs where they do harm: on an interface of the segment, or with the segment's prefix length.
-fn misplaced(desired: &Desired, actual: &Actual) -> Vec<Ailment> {
+fn misplaced(desired: &Desired, actual: &Actual) -> Vec<Diagnosis> {
     let mut found = Vec::new();
     for vip in desired.held_vips() {
         for interface in &actual.interfaces {
@@ -125,20 +126,20 @@ fn misplaced(desired: &Desired, actual: &Actual) -> Vec<Ailment> {
             let full = plan::host_prefix(vip);
             if !interface.loopback {
                 found.push(
-                    Ailment::new(
+                    Diagnosis::new(
                         format!("the VIP {vip} is on {name}"),
                         "an address of the interface that the question comes in by is answered whatever arp_ignore says, \
                          1 included",
                     )
-                    .mend(format!("ip addr del {vip}/{length} dev {name}")),
+                    .fix(format!("ip addr del {vip}/{length} dev {name}")),
                 );
             } else if *length != full {
                 found.push(
-                    Ailment::new(
+                    Diagnosis::new(
                         format!("the VIP {vip} has a prefix of {length} bits on {name}"),
                         "the machine takes, and answers ARP for, every address of that prefix",
                     )
-                    .mend(format!(
+                    .fix(format!(
                         "ip addr del {vip}/{length} dev {name} && ip addr add {vip}/{full} dev {name}"
                     )),
                 );
@@ -149,7 +150,7 @@ fn misplaced(desired: &Desired, actual: &Actual) -> Vec<Ailment> {
 }
 
 /// TCP ports of VIPs at which nobody listens. Where the kernel does not tell, nothing is said.
-fn unheard(desired: &Desired) -> Vec<Ailment> {
+fn unheard(desired: &Desired) -> Vec<Diagnosis> {
     let Ok(sockets) = tcp_sockets(&[TcpState::Listen]) else {
         return Vec::new();
     };
@@ -169,7 +170,7 @@ fn unheard(desired: &Desired) -> Vec<Ailment> {
             None => format!("nobody listens on port {port}"),
         };
         found.push(
-            Ailment::new(seen, "clients' connections to the VIP are refused").mend(format!(
+            Diagnosis::new(seen, "clients' connections to the VIP are refused").fix(format!(
                 "let the server program listen on {}",
                 SocketAddr::new(vip, port)
             )),
@@ -179,7 +180,7 @@ fn unheard(desired: &Desired) -> Vec<Ailment> {
 }
 
 /// Settings that `up` has made and the next boot has not, where nothing calls it then.
-fn forgotten(memory: &Memory, root: &Path) -> Vec<Ailment> {
+fn forgotten(memory: &Memory, root: &Path) -> Vec<Diagnosis> {
     let set = memory.sysctls.iter();
     let set: BTreeMap<String, String> = set
         .map(|(name, changed)| (name.clone(), changed.set.clone()))
@@ -196,7 +197,7 @@ fn forgotten(memory: &Memory, root: &Path) -> Vec<Ailment> {
 }
 
 /// What the firewall does to clients and to the answers that they get.
-fn dropped(desired: &Desired, rules: &Ruleset) -> Vec<Ailment> {
+fn dropped(desired: &Desired, rules: &Ruleset) -> Vec<Diagnosis> {
     let mut found = Vec::new();
     for entry in &desired.entries {
         let held = entry.role.holds_vip();
@@ -214,7 +215,7 @@ fn dropped(desired: &Desired, rules: &Ruleset) -> Vec<Ailment> {
         let which = |end| Which::all(entry.vip.is_ipv4(), end, port).of(held.then_some(entry.vip));
         let why = "clients that the director sends here get no answer";
         if let Some(drop) = rules.drops(syn, INBOUND) {
-            found.push(firewall::ailment(
+            found.push(firewall::diagnosis(
                 &drop,
                 &format!("clients' packets for {entry}"),
                 why,
@@ -224,7 +225,7 @@ fn dropped(desired: &Desired, rules: &Ruleset) -> Vec<Ailment> {
             found.extend(conntrack::unknown(rules, syn));
         }
         if let Some(drop) = rules.drops(answer, OUTBOUND) {
-            found.push(firewall::ailment(
+            found.push(firewall::diagnosis(
                 &drop,
                 &format!("answers of {entry}"),
                 why,
@@ -240,8 +241,9 @@ fn hears(local: SocketAddr, vip: IpAddr) -> bool {
     local.ip() == vip || any && (local.is_ipv6() || vip.is_ipv4())
 }
 
-/// What others may have set besides: forwarding on a server sends packets for a VIP that is missing back to the director.
-fn exposed(desired: &Desired, actual: &Actual) -> Vec<Ailment> {
+/// What others may have set besides: forwarding on a server sends packets for a VIP that is missing back to the
+/// director.
+fn exposed(desired: &Desired, actual: &Actual) -> Vec<Diagnosis> {
     let direct = desired.entries.iter().any(|it| it.role == Role::Direct);
     let vips = desired.held_vips();
     let missing = |vip: &&IpAddr| {
@@ -259,13 +261,13 @@ fn exposed(desired: &Desired, actual: &Actual) -> Vec<Ailment> {
         return Vec::new();
     }
     vec![
-        Ailment::new(
+        Diagnosis::new(
             format!(
                 "this machine forwards, and does not have {}",
                 gone.join(", ")
             ),
             "it sends clients' packets on, back to the director, until their TTL is used up",
         )
-        .mend("weir real-server doctor --fix"),
+        .fix("weir real-server doctor --fix"),
     ]
 }

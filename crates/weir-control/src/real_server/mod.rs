@@ -1,9 +1,9 @@
 //! `weir real-server`: prepares a server for `direct`, `tunnel` and `l3dsr`, undoes it and shows it.
 //!
-//! `up` adds to what the runtime directory remembers, `down` takes from it, and both then bring the host there by the same
-//! [`plan`](plan::plan): sysctls, programs, addresses. Whatever goes wrong on the way is taken back. Nothing is undone that
-//! Weir did not do, or that others changed since. What a server of the pool listens on is its own business; so are routes
-//! and firewalls.
+//! `up` adds to what the runtime directory remembers, `down` takes from it, and both then bring the host there by the
+//! same [`plan`](plan::plan): sysctls, programs, addresses. Whatever goes wrong on the way is taken back. Nothing is
+//! undone that Weir did not do, or that others changed since. What a server of the pool listens on is its own business;
+//! so are routes and firewalls.
 //!
 //! Everything here works in the calling thread's network namespace, inside a tokio runtime.
 
@@ -30,8 +30,8 @@ use apply::Host;
 use state::State;
 use weir_dataplane::real_server::object_id;
 
-/// Prepares this host for the VIPs of `request` besides those it is prepared for already. Answers the steps it took; none
-/// = everything was in place.
+/// Prepares this host for the VIPs of `request` besides those it is prepared for already. Answers the steps it took;
+/// none = everything was in place.
 ///
 /// # Errors
 /// [`Error::Refused`] before anything is changed; any other after everything that this call changed was taken back.
@@ -76,8 +76,8 @@ pub async fn down(options: &Options, request: &DownRequest) -> Result<Vec<Step>>
     Ok(steps)
 }
 
-/// Puts back what others undid of what [`up`] has set up; answers the steps that took. Where nothing was set up, nothing is
-/// looked at.
+/// Puts back what others undid of what [`up`] has set up; answers the steps that took. Where nothing was set up,
+/// nothing is looked at.
 ///
 /// # Errors
 /// The host cannot be read, a step is refused, or `up` or `down` is at work; a later call tries again.

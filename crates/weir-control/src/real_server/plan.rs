@@ -4,9 +4,10 @@
 //!
 //! ARP is silenced on `all`: its `arp_ignore` and `arp_announce` count for every interface, one that appears later
 //! included, and a VIP announced by a forgotten interface takes its service down. With `--interface` they are set on
-//! these alone, for hosts that need ARP's default elsewhere. A value that is stricter already stays. IPv6 needs nothing:
-//! NDP does not answer on one interface for an address of another. Strict `rp_filter` drops a client's packet where the
-//! route back leaves by another interface; loose (2) on the receiving interface outweighs `all`, so `all` stays.
+//! these alone, for hosts that need ARP's default elsewhere. A value that is stricter already stays. IPv6 needs
+//! nothing: NDP does not answer on one interface for an address of another. Strict `rp_filter` drops a client's packet
+//! where the route back leaves by another interface; loose (2) on the receiving interface outweighs `all`, so `all`
+//! stays.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

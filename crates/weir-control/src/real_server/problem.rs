@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use weir_model::Forward;
 
 use super::desired::Entry;
+use super::plan::host_prefix;
 
 /// The largest DSCP, six bits.
 pub(super) const MAX_DSCP: u8 = 63;
@@ -54,7 +55,8 @@ pub enum Problem {
     NoInterfaces,
     /// The VIP would be announced.
     #[error(
-        "{vip} is on {interface}, where ARP or NDP answers for it: remove it there (ip addr del {vip}/{len} dev {interface}), a server holds it on lo"
+        "{vip} is on {interface}, where the kernel answers ARP and NDP for it: {}",
+        off_interface(*vip, interface, *len)
     )]
     VipOnInterface {
         /// The VIP.
@@ -72,4 +74,15 @@ pub enum Problem {
         /// Its prefix's length.
         len: u8,
     },
+}
+
+/// A VIP has a prefix of full length as a rule. With another one it may be the address that this machine is reached by.
+fn off_interface(vip: IpAddr, interface: &str, len: u8) -> String {
+    if len < host_prefix(vip) {
+        return format!(
+            "if /{len} is this server's own network, name the VIP of the director's service instead; else remove it there, a server has VIPs \
+             on lo"
+        );
+    }
+    format!("remove it there (ip addr del {vip}/{len} dev {interface}), a server has VIPs on lo")
 }

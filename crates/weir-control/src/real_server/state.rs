@@ -1,7 +1,7 @@
 //! `RUNTIME_DIR/real-server.json`: what was asked for, what was changed, what was there before.
 //!
-//! It is written before each change, whole and by rename, so that a killed process never forgets one. The kernel forgets
-//! all changes at boot; the boot's number tells a file that outlived one.
+//! It is written before each change, whole and by rename, so that a killed process never forgets one. The kernel
+//! forgets all changes at boot; the boot's number tells a file that outlived one.
 
 use std::fs;
 use std::io::{ErrorKind, Write};

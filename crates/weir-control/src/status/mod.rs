@@ -1,8 +1,8 @@
 //! What `weir status` shows: one document, as JSON for programs and as a table for people.
 //!
 //! The document is made of a [`Snapshot`](crate::snapshot::Snapshot) by the daemon, or of what is pinned by the command
-//! itself, and is what travels over the API; the table is drawn from the document alone, so that both show the same. It holds
-//! no rates: these are the difference of two documents ([`table`]).
+//! itself, and is what travels over the API; the table is drawn from the document alone, so that both show the same. It
+//! holds no rates: these are the difference of two documents ([`table`]).
 
 mod made;
 pub mod pinned;
@@ -279,7 +279,8 @@ pub struct Server {
     /// Removed from the configuration; its flows live on.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub removed: bool,
-    /// The weight that its checks bring, in place of the configured one or the operator's; absent where they bring none.
+    /// The weight that its checks bring, in place of the configured one or the operator's; absent where they bring
+    /// none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub check_weight: Option<u32>,
     /// Thousandths of its weight, while slow start keeps it low.

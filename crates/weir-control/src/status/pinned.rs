@@ -1,7 +1,7 @@
 //! The status document without a daemon: what is pinned, by the names that the last daemon remembered.
 //!
-//! Counts come from the maps, names and weights from `RUNTIME_DIR/state.json` and its journal, listeners and pools from the configuration
-//! file where it can be read. What none of these tells is `unknown`. Nothing is changed.
+//! Counts come from the maps, names and weights from `RUNTIME_DIR/state.json` and its journal, listeners and pools from
+//! the configuration file where it can be read. What none of these tells is `unknown`. Nothing is changed.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -152,7 +152,7 @@ pub async fn read(runtime_dir: &Path, pin_dir: &Path, desired: &Desired) -> Resu
     let mut report = Report {
         xdp: interfaces(&plane).await,
         flows: Flows {
-            places: u64::from(maps.flows.places()),
+            places: u64::from(maps.flows.capacity()),
             entries: maps.flows.walk().count() as u64,
             expired: maps.sweep()?.expired,
         },

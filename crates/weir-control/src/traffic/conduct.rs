@@ -1,5 +1,5 @@
-//! What clients' requests say of servers: once a second the proxy's counts are looked at, and servers of which nothing good comes,
-//! while others of their pool do well, are ejected.
+//! What clients' requests say of servers: once a second the proxy's counts are looked at, and servers of which nothing
+//! good comes, while others of their pool do well, are ejected.
 
 use std::collections::{BTreeSet, HashMap};
 

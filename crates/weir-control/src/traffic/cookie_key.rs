@@ -1,8 +1,8 @@
-//! `RUNTIME_DIR/cookie.key`: signs sticky cookies of pools that have no `sticky.secret`, so that clients cannot compute which
-//! cookie leads to which server.
+//! `RUNTIME_DIR/cookie.key`: signs sticky cookies of pools that have no `sticky.secret`, so that clients cannot compute
+//! which cookie leads to which server.
 //!
-//! Generated for the first configuration that needs it, and read by every later daemon: cookies survive restarts, crashes and
-//! upgrades. Nothing shows it. Directors that share a VIP have different ones; `sticky.secret` is for them.
+//! Generated for the first configuration that needs it, and read by every later daemon: cookies survive restarts,
+//! crashes and upgrades. Nothing shows it. Directors that share a VIP have different ones; `sticky.secret` is for them.
 
 use std::fs;
 use std::io::ErrorKind;

@@ -1,5 +1,5 @@
-//! What a daemon leaves to its successor beside connections: what checks said, since when, the proxy's counts, and the keys of TLS
-//! tickets, which are never on a disk. Everything else is in the kernel or in the runtime directory.
+//! What a daemon leaves to its successor beside connections: what checks said, since when, the proxy's counts, and the
+//! keys of TLS tickets, which are never on a disk. Everything else is in the kernel or in the runtime directory.
 
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -1,8 +1,8 @@
-//! `RUNTIME_DIR/proxy-left.json`: what a daemon leaves of its proxy services to the next one, however it ended: counts, what
-//! checks said, since when.
+//! `RUNTIME_DIR/proxy-left.json`: what a daemon leaves of its proxy services to the next one, however it ended: counts,
+//! what checks said, since when.
 //!
-//! Written about once a second when something changed, and at the end; a daemon that is killed loses the counts of its last
-//! second. Writing takes a hundredth of the time at most, however many services there are.
+//! Written about once a second when something changed, and at the end; a daemon that is killed loses the counts of its
+//! last second. Writing takes a hundredth of the time at most, however many services there are.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};

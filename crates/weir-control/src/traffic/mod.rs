@@ -1,8 +1,8 @@
 //! Both kinds of services under one configuration: the layer 4 engine, where there is something for it, and the proxy.
 //!
-//! With proxy services alone there is no engine: nothing is loaded, attached or pinned, and no right beyond that to listen is
-//! needed. A configuration takes effect on both or on neither: what the proxy needs is opened first, the engine applies, and
-//! then the proxy goes over, which cannot fail.
+//! With proxy services alone there is no engine: nothing is loaded, attached or pinned, and no right beyond that to
+//! listen is needed. A configuration takes effect on both or on neither: what the proxy needs is opened first, the
+//! engine applies, and then the proxy goes over, which cannot fail.
 
 mod conduct;
 mod cookie_key;
@@ -41,11 +41,12 @@ use crate::vip::Vips;
 /// The kind of sockets that clients of proxy services come by, for the keeper.
 const SOCKETS: &str = "proxy";
 
-/// The keys of TLS tickets, for the keeper: they are never on a disk, and a daemon that is killed leaves them to the next one.
+/// The keys of TLS tickets, for the keeper: they are never on a disk, and a daemon that is killed leaves them to the
+/// next one.
 const TICKETS: &str = "tickets";
 
-/// Whether `desired` has something that packets must be taken for. A file without any service has: services may come from
-/// ipvsadm.
+/// Whether `desired` has something that packets must be taken for. A file without any service has: services may come
+/// from ipvsadm.
 pub fn needs_engine(desired: &Desired) -> bool {
     !desired.services.is_empty() || desired.proxies.is_empty()
 }
@@ -83,8 +84,8 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// Puts `desired` into force, adopting what is pinned. Must be called inside a tokio runtime, in the network namespace of
-    /// the director.
+    /// Puts `desired` into force, adopting what is pinned. Must be called inside a tokio runtime, in the network
+    /// namespace of the director.
     ///
     /// # Errors
     /// The configuration cannot be had, or the kernel refuses. What ran before goes on.

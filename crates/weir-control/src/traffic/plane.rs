@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
-use weir_health::{Known, Suspended};
+use weir_health::{SavedState, Suspended};
 use weir_model::Desired;
 use weir_netlink::Event;
 use weir_sys::Channel;
@@ -85,7 +85,7 @@ impl Plane for Traffic {
         }
     }
 
-    fn known(&self, pool: &str, server: &str) -> Option<Known> {
+    fn known(&self, pool: &str, server: &str) -> Option<SavedState> {
         let engine = self.engine.as_ref();
         engine
             .and_then(|engine| engine.known(pool, server))
@@ -124,7 +124,8 @@ impl Plane for Traffic {
             .engine
             .as_mut()
             .map_or_else(Vec::new, Engine::take_turns);
-        // Both hear of every pool. Those of layer 4 services are the engine's, used by a proxy or not, and those of ipvsadm.
+        // Both hear of every pool. Those of layer 4 services are the engine's, used by a proxy or not, and those of
+        // ipvsadm.
         let desired = &self.desired;
         let layer_4 = |turn: &PoolTurn| {
             let used = desired.services.iter().any(|it| it.pool == turn.pool);

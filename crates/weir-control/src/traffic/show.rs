@@ -73,7 +73,7 @@ impl Traffic {
         let name = (pool.name.clone(), numbers.name.clone());
         ProxyServerStatus {
             weight: configured,
-            check_weight: by_checks.and_then(|standing| standing.brings(base)),
+            check_weight: by_checks.and_then(|standing| standing.reported_weight(base)),
             state,
             reason: reason.to_owned(),
             since: match by_checks {

@@ -37,7 +37,8 @@ impl Traffic {
         }
     }
 
-    /// Whether clients that belong to a server of weight 0 still come: an operator's 0 quiesces; down and drained are another matter.
+    /// Whether clients that belong to a server of weight 0 still come: an operator's 0 quiesces; down and drained are
+    /// another matter.
     fn keeps_clients(&self, pool: &Pool, server: &Server) -> bool {
         let standing = self.standings.get(&pool.name, &server.name);
         let is_up = standing.is_none_or(|standing| standing.state != State::Down);

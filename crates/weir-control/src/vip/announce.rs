@@ -1,5 +1,5 @@
-//! Announces addresses to the neighbours: gratuitous ARP (RFC 5227 section 3), unsolicited neighbour advertisements (RFC 4861
-//! section 7.2.6). These are hints that may be lost, so they are repeated.
+//! Announces addresses to the neighbours: gratuitous ARP (RFC 5227 section 3), unsolicited neighbour advertisements
+//! (RFC 4861 section 7.2.6). These are hints that may be lost, so they are repeated.
 
 use std::net::{IpAddr, Ipv6Addr};
 

@@ -1,8 +1,9 @@
 //! VIPs of proxy services where no layer 4 engine runs: added to `[node] vip_interface`, announced, and taken back when
 //! neither the configuration nor an open connection needs them.
 //!
-//! An engine does this for the services of both kinds; it takes over what is remembered here ([`read_record`]) when it opens.
-//! `RUNTIME_DIR/vips.json` is written before an address is added, so that `weir clean` and the next daemon know of it.
+//! An engine does this for the services of both kinds; it takes over what is remembered here ([`read_record`]) when it
+//! opens. `RUNTIME_DIR/vips.json` is written before an address is added, so that `weir clean` and the next daemon know
+//! of it.
 
 mod announce;
 mod record;

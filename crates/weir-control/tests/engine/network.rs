@@ -1,4 +1,5 @@
-//! Devices without native XDP, with `attach = "xdp"`: the generic program comes after merging, which is stopped below it and given back.
+//! Devices without native XDP, with `attach = "xdp"`: the generic program comes after merging, which is stopped below
+//! it and given back.
 
 use weir_control::engine::{Engine, clean};
 use weir_model::{Attach, Forward, SchedulerKind, Snat};

@@ -1,4 +1,5 @@
-//! A change costs what it changes: what else the maps hold is not looked at, so that what this test scribbles there stays.
+//! A change costs what it changes: what else the maps hold is not looked at, so that what this test scribbles there
+//! stays.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;

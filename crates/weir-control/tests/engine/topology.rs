@@ -109,8 +109,8 @@ impl Topology {
         ip(&self.client, "route add 192.0.2.10 via 10.8.0.2");
     }
 
-    /// A veth between a namespace and the bridge. Its bridge end merges what it receives, which is what makes veth accept
-    /// frames that the other end's program sends; senders compute checksums themselves, as behind a real card.
+    /// A veth between a namespace and the bridge. Its bridge end merges what it receives, which is what makes veth
+    /// accept frames that the other end's program sends; senders compute checksums themselves, as behind a real card.
     fn join(&self, netns: &NetNs, name: &str, address: &str) {
         let place = format!(
             "/proc/{}/fd/{}",
@@ -226,8 +226,8 @@ impl Topology {
         features(&self.director, interface, &[(name, on)]);
     }
 
-    /// The wire hands the director whole single packets, as a card does: a veth would pass on what another port merged, with
-    /// the checksum left to whoever sends it on.
+    /// The wire hands the director whole single packets, as a card does: a veth would pass on what another port merged,
+    /// with the checksum left to whoever sends it on.
     pub(crate) fn wire_finishes_packets(&self) {
         features(&self.wire, "d0-w", &[("tx-checksum-ip-generic", false)]);
     }
@@ -254,7 +254,8 @@ impl Topology {
         }
     }
 
-    /// Opens connections to the VIP one after the other while `work` runs in the director, three at least; answers them.
+    /// Opens connections to the VIP one after the other while `work` runs in the director, three at least; answers
+    /// them.
     pub(crate) fn connect_during(
         &self,
         address: &str,

@@ -1,5 +1,6 @@
-//! Client, director and server in namespaces of their own: client 10.9.1.1 — 10.9.1.2 director 10.9.2.2 — 10.9.2.3 server,
-//! and the same in fd09::/16. The director forwards as a plain router does; what it does for a VIP is each test's.
+//! Client, director and server in namespaces of their own: client 10.9.1.1 — 10.9.1.2 director 10.9.2.2 — 10.9.2.3
+//! server, and the same in fd09::/16. The director forwards as a plain router does; what it does for a VIP is each
+//! test's.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -132,9 +133,9 @@ impl Topology {
         self.set_offloads();
     }
 
-    /// The client sends packets as they are, one by one and with their checksums, which is what a test's director handles.
-    /// The server merges what arrives, as a card's driver would: veth does so for a peer that never sends merged ones, and
-    /// a thread of its own takes many packets in one go.
+    /// The client sends packets as they are, one by one and with their checksums, which is what a test's director
+    /// handles. The server merges what arrives, as a card's driver would: veth does so for a peer that never sends
+    /// merged ones, and a thread of its own takes many packets in one go.
     fn set_offloads(&self) {
         let set = |netns: &NetNs, interface, features: &[(&str, bool)]| {
             netns

@@ -17,7 +17,8 @@ const MAX_BYTES: u64 = 1 << 20;
 /// Longest name of a token.
 const NAME_MAX: usize = 64;
 
-/// Why a file of tokens cannot be used. Nothing of the file is quoted: it may be another one, or hold a token by mistake.
+/// Why a file of tokens cannot be used. Nothing of the file is quoted: it may be another one, or hold a token by
+/// mistake.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenFileError {
     /// It cannot be opened, read or written.

@@ -40,7 +40,8 @@ impl<P: Plane> Director<P> {
         }
     }
 
-    /// Adds a server to a pool or changes one that was added so, by what it shall have; takes it out when that is nothing.
+    /// Adds a server to a pool or changes one that was added so, by what it shall have; takes it out when that is
+    /// nothing.
     pub(super) async fn member(
         &mut self,
         pool: &str,

@@ -1,7 +1,7 @@
 //! Reloads on probation: when one makes things worse, what was in force before comes back.
 //!
-//! Until its time is over the former configuration is what a death leads back to: the worst that a configuration can do is to end
-//! the daemon.
+//! Until its time is over the former configuration is what a death leads back to: the worst that a configuration can do
+//! is to end the daemon.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -144,7 +144,8 @@ impl<P: Plane> Director<P> {
         let _ = reply.send(Err(Refusal::new(answer)));
     }
 
-    /// What others said meanwhile of servers stays as it is; what the checks of the rejected configuration did to them does not.
+    /// What others said meanwhile of servers stays as it is; what the checks of the rejected configuration did to them
+    /// does not.
     async fn take_back_to(&mut self, revert: Revert) -> Result<u64, Refusal> {
         let mut former = revert.former;
         self.membership.ask(&former.configured).await;

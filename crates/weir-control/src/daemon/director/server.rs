@@ -117,8 +117,8 @@ impl<P: Plane> Director<P> {
     }
 }
 
-/// The server with that name, or the only one with that address and port. A server without a port has those that services of its
-/// pool listen on: so it is in `weir status`, in ipvsadm's listing and in logs.
+/// The server with that name, or the only one with that address and port. A server without a port has those that
+/// services of its pool listen on: so it is in `weir status`, in ipvsadm's listing and in logs.
 fn meant<'a>(desired: &Desired, pool: &'a Pool, written: &str) -> Option<&'a Server> {
     if let Some(server) = pool.server(written) {
         return Some(server);

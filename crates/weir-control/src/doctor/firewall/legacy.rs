@@ -1,5 +1,5 @@
-//! What `iptables-legacy-save` prints, in the words of nftables: one walk serves both. What has no such word is a match that may
-//! hold or not, or an end that nobody knows.
+//! What `iptables-legacy-save` prints, in the words of nftables: one walk serves both. What has no such word is a match
+//! that may hold or not, or an end that nobody knows.
 
 use serde_json::{Value, json};
 

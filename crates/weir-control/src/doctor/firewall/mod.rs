@@ -1,8 +1,8 @@
 //! What the rules of the firewalls do to the packets that balancing lives by.
 //!
-//! The rules are read, not tried: a packet of which only some things are known is led through them, and only where each of
-//! that kind is dropped there is a finding. The kernel has two sets of tables, nftables' and those of `iptables-legacy`; a packet
-//! meets the chains of both.
+//! The rules are read, not tried: a packet of which only some things are known is led through them, and only where each
+//! of that kind is dropped there is a finding. The kernel has two sets of tables, nftables' and those of
+//! `iptables-legacy`; a packet meets the chains of both.
 
 mod compare;
 mod legacy;
@@ -21,7 +21,7 @@ pub(crate) use ruleset::Ruleset;
 pub(crate) use tool::{End, Tool, Which};
 pub(crate) use walk::Drop;
 
-use super::Ailment;
+use super::Diagnosis;
 
 /// Hooks of a packet that this machine takes for itself.
 pub(crate) const INBOUND: &[&str] = &["ingress", "prerouting", "input"];
@@ -32,7 +32,8 @@ pub(crate) const OUTBOUND: &[&str] = &["output", "postrouting"];
 /// Hooks of a packet that it passes on.
 pub(crate) const PASSING: &[&str] = &["ingress", "prerouting", "forward", "postrouting"];
 
-/// Programs that print tables of x_tables, by what lists those that are in use, and the one that where both are is the right one.
+/// Programs that print tables of x_tables, by what lists those that are in use, and the one that where both are is the
+/// right one.
 const LEGACY: [(Tool, &str, [&str; 2]); 2] = [
     (
         Tool::Iptables,
@@ -51,7 +52,7 @@ const LEGACY: [(Tool, &str, [&str; 2]); 2] = [
 pub(crate) struct Firewall {
     pub(crate) rules: Ruleset,
     /// Tables that are in use, and that no program here shows.
-    pub(crate) unseen: Vec<Ailment>,
+    pub(crate) unseen: Vec<Diagnosis>,
 }
 
 /// Reads the rules. Where there is no nft, or it may not be asked, those of nftables are not among them.
@@ -75,14 +76,14 @@ pub(crate) fn read() -> Firewall {
         match texts.find(|text| !is_nft(text)) {
             Some(text) => firewall.rules.add_saved(tool, &text),
             None => firewall.unseen.push(
-                Ailment::new(
+                Diagnosis::new(
                     format!(
                         "tables of {tool} are in use ({}), and no program here shows their rules",
                         tables.join(", ")
                     ),
                     "a packet meets them beside nftables' chains; what they drop is not among these findings",
                 )
-                .mend("apt-get install -y iptables"),
+                .fix("apt-get install -y iptables"),
             ),
         }
     }
@@ -106,9 +107,9 @@ fn is_nft(saved: &str) -> bool {
     first.is_empty() || first.contains("nft") || first.contains("nf_tables")
 }
 
-/// The finding that packets are dropped, and a rule in front of it that lets them pass. `what` they are for an operator, `which`
-/// for the rule.
-pub(crate) fn ailment(drop: &Drop, what: &str, why: &str, which: &Which) -> Ailment {
+/// The finding that packets are dropped, and a rule in front of it that lets them pass. `what` they are for an
+/// operator, `which` for the rule.
+pub(crate) fn diagnosis(drop: &Drop, what: &str, why: &str, which: &Which) -> Diagnosis {
     let Drop {
         tool,
         table,
@@ -119,9 +120,9 @@ pub(crate) fn ailment(drop: &Drop, what: &str, why: &str, which: &Which) -> Ailm
         Some(words) => format!("its rule `{words}`"),
         None => "its policy".to_owned(),
     };
-    Ailment::new(
+    Diagnosis::new(
         format!("the chain `{table} {chain}` of {tool} drops {what}, by {by}"),
         why,
     )
-    .mend(tool.accept(table, chain, which))
+    .fix(tool.accept(table, chain, which))
 }

@@ -1,5 +1,5 @@
-//! What `nft -j list ruleset` prints: chains, rules and sets. iptables, where it is the one that writes nftables, is in it too;
-//! the tables of the other one are added by [`legacy`](super::legacy).
+//! What `nft -j list ruleset` prints: chains, rules and sets. iptables, where it is the one that writes nftables, is in
+//! it too; the tables of the other one are added by [`legacy`](super::legacy).
 
 use std::collections::HashMap;
 

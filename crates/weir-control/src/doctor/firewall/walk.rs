@@ -1,7 +1,8 @@
-//! A packet's way through the chains of its hooks, as far as it can be told: three answers, and only a certain drop is one.
+//! A packet's way through the chains of its hooks, as far as it can be told: three answers, and only a certain drop is
+//! one.
 //!
-//! A rule that asks for something that is not known of the packet may match or not. What it would drop then is not held against
-//! it, what it would accept is believed to be accepted, and what happens to the packet after it is unsure.
+//! A rule that asks for something that is not known of the packet may match or not. What it would drop then is not held
+//! against it, what it would accept is believed to be accepted, and what happens to the packet after it is unsure.
 
 use serde_json::Value;
 

@@ -1,8 +1,8 @@
 //! The network around the director, as the data plane needs it: next hops, devices, interfaces to attach to.
 //!
-//! Keeps a picture of links, addresses, neighbours and the kernel's routes to the servers, and computes rows from it. What
-//! changes the network (managed neighbours, added addresses) is reported, so that it can be undone; remembering that is
-//! [`super::state`]'s matter.
+//! Keeps a picture of links, addresses, neighbours and the kernel's routes to the servers, and computes rows from it.
+//! What changes the network (managed neighbours, added addresses) is reported, so that it can be undone; remembering
+//! that is [`super::state`]'s matter.
 
 mod hop;
 mod mode;
@@ -14,10 +14,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use weir_dataplane::Mode;
 use weir_netlink::{Event, NetState, Netlink, RouteKind, Sysctl, XdpFeatures};
+use weir_planner::mark::Pair;
+use weir_planner::rows::Surroundings;
 
 use super::Result;
-use super::mark::{MarkWay, Pair};
-use super::rows::Surroundings;
+use super::mark::MarkWay;
 use super::way::Ways;
 
 pub(super) use self::hop::{Hops, tick};
@@ -87,8 +88,8 @@ impl Network {
         &self.netlink
     }
 
-    /// Takes the picture anew, for the servers of a configuration and those of removed ones that still have flows. Answers
-    /// the servers whose rows may be others now.
+    /// Takes the picture anew, for the servers of a configuration and those of removed ones that still have flows.
+    /// Answers the servers whose rows may be others now.
     ///
     /// # Errors
     /// A table cannot be read.
@@ -109,8 +110,8 @@ impl Network {
         Ok(changed)
     }
 
-    /// Takes up servers that it does not know yet. The routes of the others are asked for again only when devices or addresses
-    /// changed: a route that changes alone is told by the watch.
+    /// Takes up servers that it does not know yet. The routes of the others are asked for again only when devices or
+    /// addresses changed: a route that changes alone is told by the watch.
     ///
     /// # Errors
     /// A table cannot be read.

@@ -9,8 +9,8 @@ use weir_sys::ethtool;
 
 use super::Network;
 
-/// Kinds of devices whose packets come from a stack of this machine, which leaves checksums to hardware that is not there.
-/// Bonds, teams and VLANs are what is below them.
+/// Kinds of devices whose packets come from a stack of this machine, which leaves checksums to hardware that is not
+/// there. Bonds, teams and VLANs are what is below them.
 const SOFTWARE: [&str; 17] = [
     "bridge",
     "dummy",
@@ -106,8 +106,8 @@ impl Network {
         }
     }
 
-    /// Whether XDP leaves packets with unfinished checksums to tc, on all devices alike. Generic XDP must not: what it says about
-    /// a packet does not reach tc on a bridge.
+    /// Whether XDP leaves packets with unfinished checksums to tc, on all devices alike. Generic XDP must not: what it
+    /// says about a packet does not reach tc on a bridge.
     pub(in crate::engine) fn leaves_unfinished(&self) -> bool {
         let generic = self.attached.values().any(|mode| *mode == Mode::Generic);
         let native = (self.attached.iter()).filter(|(_, mode)| **mode == Mode::Native);
@@ -116,7 +116,8 @@ impl Network {
         !generic && native.any(|ifindex| self.unfinished(*ifindex).is_some())
     }
 
-    /// Takes note of where native XDP is about to be attached, so that the first packet that it meets finds settings that suit it.
+    /// Takes note of where native XDP is about to be attached, so that the first packet that it meets finds settings
+    /// that suit it.
     pub(in crate::engine) fn expect(&mut self, wanted: &BTreeSet<u32>, attach: Attach) {
         let plan = |ifindex: &&u32| self.plan_for(**ifindex, attach) == Plan::Xdp;
         let xdp: BTreeSet<u32> = wanted.iter().filter(plan).copied().collect();

@@ -14,8 +14,8 @@ impl Network {
         self.ways.behind(device, neighbour).collect()
     }
 
-    /// Has the kernel resolve the ways to servers that it was not asked about yet, and keep them so; answers what was not
-    /// kept so before, and whether there was anything to ask.
+    /// Has the kernel resolve the ways to servers that it was not asked about yet, and keep them so; answers what was
+    /// not kept so before, and whether there was anything to ask.
     pub(in crate::engine) async fn manage_neighbours(&mut self) -> (Vec<(u32, IpAddr)>, bool) {
         let wanted: BTreeSet<(u32, IpAddr)> = self.ways.neighbours().collect();
         let mut added = Vec::new();

@@ -4,10 +4,10 @@ use std::time::Instant;
 
 use weir_abi::{Addr, Be16, FILTER_WORDS, Filter, Listener, Vip};
 use weir_dataplane::{Extent, Maps};
+use weir_planner::rows::{ListenerKey, VipRow};
+use weir_planner::sum::{Changes, Rows};
 
 use super::super::Result;
-use super::super::rows::{ListenerKey, VipRow};
-use super::super::sum::{Changes, Rows};
 use super::{Writer, WrittenVip};
 
 impl Writer {

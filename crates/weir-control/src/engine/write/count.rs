@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use weir_dataplane::Maps;
+use weir_planner::sum::{Changes, Rows};
 
 use super::super::Result;
-use super::super::sum::{Changes, Rows};
 use super::Writer;
 
 impl Writer {

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use weir_abi::{Element, Service};
 use weir_dataplane::{Extent, ExtentAllocator, Maps, elements_of};
+use weir_planner::rows::{ServiceRow, VipRow};
+use weir_planner::sum::Changes;
 
-use super::super::rows::{ServiceRow, VipRow};
-use super::super::sum::Changes;
 use super::super::{Result, tree};
 use super::{Writer, WrittenService, WrittenVip, service_row};
 
@@ -63,8 +63,8 @@ impl Writer {
         Ok(writer)
     }
 
-    /// Takes over runs of a former daemon. Runs of services that meet others, which none of this build does, are given back
-    /// only together with those: what is given back twice would be given out twice.
+    /// Takes over runs of a former daemon. Runs of services that meet others, which none of this build does, are given
+    /// back only together with those: what is given back twice would be given out twice.
     fn inherit(&mut self, ranges: Vec<Extent>, elements: u32) {
         let of_services = self.inherited_tables.values().flatten();
         let mut all: Vec<Extent> = of_services.chain(&ranges).copied().collect();

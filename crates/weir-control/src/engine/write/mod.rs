@@ -1,8 +1,9 @@
 //! Rows into maps, changed ones only, in an order that no packet meets half done.
 //!
 //! Servers come before the lists that name them, lists before the services that point to them, services before the
-//! listeners that lead to them; the address filter covers an address before its first listener and until after its last.
-//! What is removed goes the other way round. Runs of elements that packets may still read wait for their grace period.
+//! listeners that lead to them; the address filter covers an address before its first listener and until after its
+//! last. What is removed goes the other way round. Runs of elements that packets may still read wait for their grace
+//! period.
 
 mod address;
 mod count;
@@ -14,9 +15,9 @@ use std::time::Instant;
 
 use weir_abi::{DEST_LIVE, DEST_LOCAL, DEST_SNAT, DEST_STRICT, Dest, Service};
 use weir_dataplane::{Extent, ExtentAllocator, Maps, Pod, wait_for_packets};
+use weir_planner::rows::{ListenerKey, ServiceRow, VipRow};
+use weir_planner::sum::{Changes, Rows};
 
-use super::rows::{ListenerKey, ServiceRow, VipRow};
-use super::sum::{Changes, Rows};
 use super::{Error, Result, tree};
 
 pub(super) use self::address::{listener, vip_row};

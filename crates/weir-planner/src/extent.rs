@@ -1,57 +1,56 @@
-//! What a service's scheduler reads, made of its servers: list, hash table, spread table and the header over them.
+//! The tables that a service's scheduler reads: header, list of servers, hash table and spread table.
 //!
-//! Pure: which elements of the map it lies in is decided when it is written. Everything of one service lies in one run, so
-//! that it is published by one store and given back as one.
+//! All tables of a service are one run of elements, so that one store publishes them and they are freed as one. The
+//! caller decides where in the map the run begins.
 
 use weir_abi::{
     EXTENT_FALLBACK, EXTENT_NETWORK, EXTENT_PORT, EXTENT_REPAIR, Element, Extent, Member as Row,
     Scheduler as Number,
 };
-use weir_dataplane::elements_of;
 use weir_model::{Scheduler, SchedulerKind};
 use weir_sched::{Mode, Start, availability, bucket, hash, maglev, mh, tournament};
 
-use super::allocation::{DestSlot, ServiceSlot};
-use super::{Error, Result, tree};
+use crate::allocation::{DestSlot, ServiceSlot};
+use crate::{Error, Result, tree};
 
 /// Elements of the header.
 const HEADER: u32 = (size_of::<Extent>() / size_of::<Element>()) as u32;
 
 /// A service's tables, without their place.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Tables {
+pub struct Tables {
     scheduler: u32,
     flags: u32,
     start: Start,
     /// Usable servers, the newest first; the oldest first for `first`.
-    pub(super) list: Vec<Row>,
+    pub list: Vec<Row>,
     hash: Vec<u32>,
     spread: Vec<u32>,
     gcd: u32,
     max_load: u32,
-    /// Whether packets look up where a server stands in the list.
+    /// Whether packets look up a server's position in the list.
     placed: bool,
     /// Leaves of the tree, 0 = the list is walked.
     tree_width: u32,
 }
 
-/// What the tables depend on beside the servers.
+/// The inputs of the tables, without the servers.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Rule {
+pub struct Rule {
     /// The scheduler with its flags.
-    pub(super) scheduler: Scheduler,
+    pub scheduler: Scheduler,
     /// `strict_ipvs`.
-    pub(super) strict: bool,
+    pub strict: bool,
     /// The port of the service's first listener, 0 when it has several: what a server without a port is known by.
-    pub(super) port: u16,
+    pub port: u16,
     /// Rows of servers; rows of shared counts follow them.
-    pub(super) dests: u32,
+    pub dests: u32,
     /// More services share the pool's counts than a change of them climbs trees of.
-    pub(super) crowded: bool,
+    pub crowded: bool,
 }
 
 /// How a service treats a hash that leads to a server that takes no flow.
-pub(super) fn mode(rule: &Rule) -> Mode {
+pub fn mode(rule: &Rule) -> Mode {
     // Weir's own maglev has no kernel to follow: its clients are never refused while a server is there.
     if rule.scheduler.flags.fallback || rule.scheduler.kind == SchedulerKind::Maglev {
         availability::Mode::Fallback
@@ -66,7 +65,7 @@ pub(super) fn mode(rule: &Rule) -> Mode {
 ///
 /// # Errors
 /// More servers than a table has places.
-pub(super) fn tables(name: &str, slot: &ServiceSlot, rule: &Rule) -> Result<Tables> {
+pub fn tables(name: &str, slot: &ServiceSlot, rule: &Rule) -> Result<Tables> {
     let members = slot.members();
     let mut usable = usable(slot);
     let refused = |source| Error::Tables {
@@ -126,7 +125,7 @@ pub(super) fn tables(name: &str, slot: &ServiceSlot, rule: &Rule) -> Result<Tabl
 }
 
 /// Servers that take new flows, the newest first.
-pub(super) fn usable(slot: &ServiceSlot) -> Vec<&DestSlot> {
+pub fn usable(slot: &ServiceSlot) -> Vec<&DestSlot> {
     let newest_first = slot.dests.iter().rev();
     newest_first
         .filter(|dest| dest.listed() && dest.effective > 0)
@@ -137,7 +136,7 @@ pub(super) fn usable(slot: &ServiceSlot) -> Vec<&DestSlot> {
 ///
 /// # Errors
 /// More servers than the table has places.
-pub(super) fn spread(
+pub fn spread(
     usable: &[&DestSlot],
     kind: SchedulerKind,
 ) -> std::result::Result<Vec<u32>, weir_sched::Error> {
@@ -169,7 +168,7 @@ fn flags(rule: &Rule) -> u32 {
 }
 
 /// Entries of `mh`'s table, the newest server first; a quiesced one keeps its places.
-pub(super) fn mh_entries(slot: &ServiceSlot, rule: &Rule) -> Vec<mh::Entry> {
+pub fn mh_entries(slot: &ServiceSlot, rule: &Rule) -> Vec<mh::Entry> {
     let newest_first = slot.dests.iter().rev();
     newest_first
         .filter(|dest| dest.listed())
@@ -197,7 +196,7 @@ fn gcd(a: u32, b: u32) -> u32 {
 }
 
 /// The data plane's number of a scheduler.
-pub(super) const fn number(kind: SchedulerKind) -> Number {
+pub const fn number(kind: SchedulerKind) -> Number {
     match kind {
         SchedulerKind::Rr => Number::Rr,
         SchedulerKind::Wrr => Number::Wrr,
@@ -220,7 +219,8 @@ pub(super) const fn number(kind: SchedulerKind) -> Number {
 
 impl Tables {
     /// Elements of the whole run.
-    pub(super) fn elements(&self) -> u32 {
+    #[must_use]
+    pub fn elements(&self) -> u32 {
         self.tree_at(0) + self.tree_width / 4
     }
 
@@ -229,7 +229,8 @@ impl Tables {
     }
 
     /// The header of a run that begins at `at`, then where list, hash table and spread table begin.
-    pub(super) fn header(&self, at: u32) -> (Extent, [u32; 3]) {
+    #[must_use]
+    pub fn header(&self, at: u32) -> (Extent, [u32; 3]) {
         let list_at = at + HEADER;
         let hash_at = list_at + self.list.len() as u32;
         let spread_at = hash_at + words(&self.hash);
@@ -273,30 +274,31 @@ impl Tables {
     }
 
     /// `Dest::place` of every server that has one.
-    pub(super) fn places(&self) -> impl Iterator<Item = (u32, u32)> {
+    pub fn places(&self) -> impl Iterator<Item = (u32, u32)> {
         let placed = if self.placed { &self.list[..] } else { &[] };
         placed.iter().map(|row| row.dest).zip(1..)
     }
 
     /// The run as it lies at `at`, but for the tree's nodes, which change.
-    pub(super) fn image(&self, at: u32) -> Vec<Element> {
+    #[must_use]
+    pub fn image(&self, at: u32) -> Vec<Element> {
         let (header, _) = self.header(at);
-        let mut image = elements_of(&[header]);
-        image.extend(elements_of(&self.list));
-        image.extend(elements_of(&self.hash));
-        image.extend(elements_of(&self.spread));
+        let mut image = header.elements().to_vec();
+        image.extend(self.list.iter().map(Row::element));
+        image.extend(Element::packed(&self.hash));
+        image.extend(Element::packed(&self.spread));
         image
     }
 
     /// The hash table, dest ids.
-    #[cfg(test)]
-    pub(super) fn hash(&self) -> &[u32] {
+    #[must_use]
+    pub fn hash(&self) -> &[u32] {
         &self.hash
     }
 
     /// The spread table, dest ids.
-    #[cfg(test)]
-    pub(super) fn spread(&self) -> &[u32] {
+    #[must_use]
+    pub fn spread(&self) -> &[u32] {
         &self.spread
     }
 }

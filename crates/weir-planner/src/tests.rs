@@ -7,30 +7,18 @@ use weir_abi::{
     EXTENT_PORT, EXTENT_REPAIR, VIP_ECHO, VIP_RANGES, VIP_SNAT,
 };
 use weir_model::{
-    Desired, Forward, Indexed, Listener, Node, OnRemove, Pool, Ports, Protocol, Scheduler,
+    Desired, Forward, Indexed, Listener, OnRemove, Pool, Ports, Protocol, Scheduler,
     SchedulerFlags, SchedulerKind, Server, Service, Snat,
 };
 use weir_sched::Cursor;
 
-use super::allocation::{Allocation, Facts, Released};
-use super::every_name;
-use super::open::sizes;
-use super::overrides::{Override, Overrides};
-use super::policy::Removed;
-use super::rows::Surroundings;
-use super::standing::Standings;
-use super::sum::{Rows, rows};
-use crate::snapshot::Totals;
+use crate::Totals;
+use crate::allocation::{Allocation, Facts, PoolWeights, Released};
+use crate::policy::Removed;
+use crate::rows::Surroundings;
+use crate::sum::{Rows, rows};
 
 const DEST_ROWS: u32 = 64;
-
-#[test]
-fn an_empty_configuration_has_the_data_planes_own_sizes() {
-    assert_eq!(
-        sizes(&Node::default(), None),
-        weir_dataplane::Sizes::default()
-    );
-}
 
 fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
@@ -67,20 +55,22 @@ fn desired(kind: SchedulerKind, servers: &[(&str, u32)]) -> Desired {
     }
 }
 
+fn configured(_: &str, pool: &Pool) -> PoolWeights {
+    PoolWeights::configured(pool)
+}
+
 fn reconcile(allocation: &mut Allocation, desired: &Desired, cursor: Cursor) {
     let facts = Facts {
         services: 16,
         dests: DEST_ROWS,
         now_ms: 1,
         cursor: &|_| cursor,
-        standings: &Standings::default(),
+        weights: &configured,
     };
     let desired = Indexed::from(desired.clone());
-    let names = every_name(allocation, &desired);
+    let names = allocation.service_names(&desired);
     let names = names.iter().map(String::as_str);
-    allocation
-        .reconcile(&desired, names, &Overrides::default(), &facts)
-        .unwrap();
+    allocation.reconcile(&desired, names, &facts).unwrap();
 }
 
 fn rows_of(desired: &Desired, allocation: &Allocation, around: &Surroundings) -> Rows {
@@ -193,7 +183,7 @@ fn the_same_configuration_changes_nothing() {
 }
 
 #[test]
-fn wrr_begins_anew_with_every_change_and_rr_does_not() {
+fn change_restarts_wrr_walk_but_not_rr_walk() {
     let servers = [("10.0.0.1", 4), ("10.0.0.2", 2)];
     let generations = |kind| {
         let (mut allocation, _) = planned(&desired(kind, &servers));
@@ -223,12 +213,11 @@ fn more_servers_than_rows_is_refused() {
         dests: DEST_ROWS,
         now_ms: 1,
         cursor: &|_| Cursor::default(),
-        standings: &Standings::default(),
+        weights: &configured,
     };
     let refused = Allocation::default().reconcile(
         &Indexed::from(desired(SchedulerKind::Rr, &servers)),
         ["one"],
-        &Overrides::default(),
         &facts,
     );
     assert_eq!(
@@ -316,17 +305,24 @@ fn first_is_fo_with_the_oldest_ahead() {
 fn the_sorry_server_takes_over_when_no_other_can() {
     let mut wanted = desired(SchedulerKind::Rr, &[("10.0.0.1", 1)]);
     wanted.pools[0].sorry = Some(server("10.0.0.9", 1));
-    let list = |overrides: &Overrides| {
+    let list = |drained: bool| {
+        let weights = |_: &str, pool: &Pool| {
+            let mut weights = PoolWeights::configured(pool);
+            if drained {
+                weights.servers[0].effective = 0;
+            }
+            weights
+        };
         let mut allocation = Allocation::default();
         let facts = Facts {
             services: 16,
             dests: DEST_ROWS,
             now_ms: 1,
             cursor: &|_| Cursor::default(),
-            standings: &Standings::default(),
+            weights: &weights,
         };
         allocation
-            .reconcile(&Indexed::from(wanted.clone()), ["one"], overrides, &facts)
+            .reconcile(&Indexed::from(wanted.clone()), ["one"], &facts)
             .unwrap();
         let rows = rows_of(&wanted, &allocation, &Surroundings::default());
         rows.services[&1]
@@ -336,12 +332,8 @@ fn the_sorry_server_takes_over_when_no_other_can() {
             .map(|row| row.dest)
             .collect::<Vec<_>>()
     };
-    let mut overrides = Overrides::default();
-    assert_eq!(list(&overrides), [1]);
-    assert!(overrides.set("pool", "10.0.0.1", Some(Override::Drain)));
-    assert_eq!(list(&overrides), [2]);
-    assert!(overrides.set("pool", "10.0.0.1", None));
-    assert_eq!(list(&overrides), [1]);
+    assert_eq!(list(false), [1]);
+    assert_eq!(list(true), [2]);
 }
 
 #[test]
@@ -457,7 +449,7 @@ fn a_removed_service_keeps_what_its_flows_need() {
 }
 
 #[test]
-fn rows_that_share_counts_lead_round_and_a_change_is_told() {
+fn rows_that_share_counts_form_a_ring() {
     let names: Vec<String> = (1..=20).map(|last| format!("10.0.0.{last}")).collect();
     let servers: Vec<(&str, u32)> = names.iter().map(|name| (name.as_str(), 1)).collect();
     let mut wanted = desired(SchedulerKind::Wlc, &servers);
@@ -503,7 +495,7 @@ fn rows_that_share_counts_lead_round_and_a_change_is_told() {
     let indexed = Indexed::from(wanted.clone());
     rows.replan(&indexed, &allocation, &around, DEST_ROWS, ["one", "two"])
         .unwrap();
-    assert_eq!(sibling(&rows, one), 0, "nobody else is left");
+    assert_eq!(sibling(&rows, one), 0, "no other row shares the counts");
 }
 
 #[test]
@@ -524,13 +516,11 @@ fn a_crowd_of_services_goes_through_its_lists() {
             dests: 2048,
             now_ms: 1,
             cursor: &|_| Cursor::default(),
-            standings: &Standings::default(),
+            weights: &configured,
         };
-        let names = every_name(&allocation, &wanted);
+        let names = allocation.service_names(&wanted);
         let names = names.iter().map(String::as_str);
-        allocation
-            .reconcile(&wanted, names, &Overrides::default(), &facts)
-            .unwrap();
+        allocation.reconcile(&wanted, names, &facts).unwrap();
         let (rows, _) = rows(&wanted, &allocation, &Surroundings::default(), 2048).unwrap();
         let row = allocation.services["one"].row;
         rows.services[&row].tables.header(1).0.tree_width

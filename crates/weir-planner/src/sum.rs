@@ -1,7 +1,7 @@
-//! The rows of all services together: parts are put in and taken out, and what that changes is told.
+//! Aggregates the rows of all services. Inserting or removing the rows of a service reports which rows changed.
 //!
-//! Pure. A part costs what it holds, however many others there are: addresses are shared by services, bits of the filter by
-//! addresses, so both are counted.
+//! The cost depends on the size of that service alone. Services share addresses, and addresses share bits of the
+//! filter, so that both are reference-counted.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -12,31 +12,31 @@ use weir_abi::{
 };
 use weir_model::Indexed;
 
-use super::Result;
-use super::allocation::Allocation;
-use super::mark::Pair;
-use super::policy::{self, Removed};
-use super::rows::{ListenerKey, Part, ServiceRow, Surroundings, VipRow, part, settings};
+use crate::Result;
+use crate::allocation::Allocation;
+use crate::mark::Pair;
+use crate::policy::{self, Removed};
+use crate::rows::{ListenerKey, Part, ServiceRow, Surroundings, VipRow, part, settings};
 
 /// Everything that the data plane shall hold, next hops aside.
 #[derive(Debug)]
-pub(super) struct Rows {
+pub struct Rows {
     /// By service row.
-    pub(super) services: BTreeMap<u32, ServiceRow>,
+    pub services: BTreeMap<u32, ServiceRow>,
     /// By server row.
-    pub(super) dests: BTreeMap<u32, Dest>,
+    pub dests: BTreeMap<u32, Dest>,
     /// Upper and lower thresholds by server row.
-    pub(super) thresholds: BTreeMap<u32, (u32, u32)>,
+    pub thresholds: BTreeMap<u32, (u32, u32)>,
     /// What becomes of removed servers' rows, whose other fields stay as they are.
-    pub(super) removed: BTreeMap<u32, Removed>,
+    pub removed: BTreeMap<u32, Removed>,
     /// Exact listeners to service rows.
-    pub(super) listeners: BTreeMap<ListenerKey, u32>,
+    pub listeners: BTreeMap<ListenerKey, u32>,
     /// By address.
-    pub(super) vips: BTreeMap<IpAddr, VipRow>,
+    pub vips: BTreeMap<IpAddr, VipRow>,
     /// The address filter.
-    pub(super) filter: Box<Filter>,
+    pub filter: Box<Filter>,
     /// What is set at run time.
-    pub(super) settings: Settings,
+    pub settings: Settings,
     placed: HashMap<String, Placed>,
     /// Shares of an address's row, by number of the part.
     shares: BTreeMap<IpAddr, BTreeMap<u64, VipRow>>,
@@ -65,20 +65,20 @@ struct Placed {
 
 /// Rows that may differ from what is written.
 #[derive(Debug, Default)]
-pub(super) struct Changes {
+pub struct Changes {
     /// Service rows.
-    pub(super) services: BTreeSet<u32>,
+    pub services: BTreeSet<u32>,
     /// Server rows, of removed ones too.
-    pub(super) dests: BTreeSet<u32>,
+    pub dests: BTreeSet<u32>,
     /// Exact listeners.
-    pub(super) listeners: BTreeSet<ListenerKey>,
+    pub listeners: BTreeSet<ListenerKey>,
     /// Addresses.
-    pub(super) vips: BTreeSet<IpAddr>,
+    pub vips: BTreeSet<IpAddr>,
 }
 
 impl Changes {
     /// Adds others.
-    pub(super) fn extend(&mut self, mut other: Self) {
+    pub fn extend(&mut self, mut other: Self) {
         self.services.append(&mut other.services);
         self.dests.append(&mut other.dests);
         self.listeners.append(&mut other.listeners);
@@ -86,7 +86,7 @@ impl Changes {
     }
 
     /// Whether there are none.
-    pub(super) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.services.is_empty()
             && self.dests.is_empty()
             && self.listeners.is_empty()
@@ -139,7 +139,7 @@ fn each(word: usize, bits: u64) -> impl Iterator<Item = usize> {
 ///
 /// # Errors
 /// A service has more servers than its scheduler's table has places.
-pub(super) fn rows(
+pub fn rows(
     desired: &Indexed,
     allocation: &Allocation,
     around: &Surroundings,
@@ -153,7 +153,7 @@ pub(super) fn rows(
 
 impl Rows {
     /// Of no service.
-    pub(super) fn empty() -> Self {
+    pub fn empty() -> Self {
         Self {
             services: BTreeMap::new(),
             dests: BTreeMap::new(),
@@ -173,11 +173,11 @@ impl Rows {
         }
     }
 
-    /// Plans the rows of some services anew; answers what that changes.
+    /// Plans the rows of some services again and returns the rows that changed.
     ///
     /// # Errors
     /// A service has more servers than its scheduler's table has places; nothing has changed then.
-    pub(super) fn replan<'a>(
+    pub fn replan<'a>(
         &mut self,
         desired: &Indexed,
         allocation: &Allocation,

@@ -7,22 +7,22 @@ use serde::{Deserialize, Serialize};
 use weir_model::{OnRemove, SchedulerKind, Server};
 use weir_sched::{Member, Start, table};
 
-use super::super::mark;
-use crate::snapshot::Totals;
+use crate::Totals;
+use crate::mark;
 
 /// [`Start`] as it is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::engine) struct StoredStart {
+pub struct StoredStart {
     /// [`Start::generation`].
-    pub(in crate::engine) generation: u32,
+    pub generation: u32,
     /// [`Start::last_seq`].
-    pub(in crate::engine) last_seq: u32,
+    pub last_seq: u32,
     /// [`Start::pass_weight`].
-    pub(in crate::engine) pass_weight: u32,
+    pub pass_weight: u32,
     /// [`Start::max_weight`].
-    pub(in crate::engine) max_weight: u32,
+    pub max_weight: u32,
     /// [`Start::step`].
-    pub(in crate::engine) step: u32,
+    pub step: u32,
 }
 
 impl From<Start> for StoredStart {
@@ -66,12 +66,12 @@ impl From<StoredStart> for Start {
 /// What becomes of the flows of a removed server, as it is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(in crate::engine) enum Removal {
+pub enum Removal {
     /// They live on.
     Keep,
     /// They are ended.
     Reset,
-    /// They choose anew.
+    /// They are scheduled again.
     Reschedule,
 }
 
@@ -87,46 +87,46 @@ impl From<OnRemove> for Removal {
 
 /// A server of a service: one row of the data plane.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::engine) struct DestSlot {
+pub struct DestSlot {
     /// The row.
-    pub(in crate::engine) id: u32,
+    pub id: u32,
     /// Changes with each owner of the row.
-    pub(in crate::engine) generation: u32,
+    pub generation: u32,
     /// As in the file.
-    pub(in crate::engine) name: String,
+    pub name: String,
     /// Its address.
-    pub(in crate::engine) address: IpAddr,
+    pub address: IpAddr,
     /// Its port, where the file gives one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(in crate::engine) port: Option<u16>,
-    /// Stands in when no other server is usable.
+    pub port: Option<u16>,
+    /// The sorry server of its pool.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(in crate::engine) sorry: bool,
+    pub sorry: bool,
     /// Order of adding, from 1.
-    pub(in crate::engine) seq: u32,
+    pub seq: u32,
     /// Configured weight.
-    pub(in crate::engine) weight: u32,
+    pub weight: u32,
     /// What the scheduler uses.
-    pub(in crate::engine) effective: u32,
+    pub effective: u32,
     /// Weight 0 is the configured one, or the operator's: persistent clients may still come.
     #[serde(default)]
-    pub(in crate::engine) quiesced: bool,
+    pub quiesced: bool,
     /// Its checks say so.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(in crate::engine) down: bool,
+    pub down: bool,
     /// The last effective weight above 0, which `mh` builds its table of.
-    pub(in crate::engine) last_weight: u32,
+    pub last_weight: u32,
     /// Number of the row of counts shared by all services of the pool; `None` = its own counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(in crate::engine) shared: Option<u32>,
+    pub shared: Option<u32>,
     /// Removed from the configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(in crate::engine) removed: Option<Removal>,
+    pub removed: Option<Removal>,
     /// Down by a check whose failure removes: what becomes of its flows meanwhile.
     #[serde(default)]
-    pub(in crate::engine) failed: Option<Removal>,
+    pub failed: Option<Removal>,
     /// When its present state began, milliseconds of Unix time.
-    pub(in crate::engine) since_ms: u64,
+    pub since_ms: u64,
 }
 
 /// What a server is known by within its service: address, port, whether it is the sorry server.
@@ -141,37 +141,37 @@ impl DestSlot {
         self.key() == (server.address, server.port, sorry)
     }
 
-    /// Whether it stands in the list of its service: a sorry server does only while it is needed.
-    pub(in crate::engine) fn listed(&self) -> bool {
+    /// Whether it is in the list of its service; a sorry server only while it is needed.
+    pub fn listed(&self) -> bool {
         self.removed.is_none() && self.failed.is_none() && (!self.sorry || self.effective > 0)
     }
 }
 
 /// A service: one row of the data plane.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::engine) struct ServiceSlot {
+pub struct ServiceSlot {
     /// The row.
-    pub(in crate::engine) row: u32,
+    pub row: u32,
     /// Changes with each owner of the row.
-    pub(in crate::engine) generation: u32,
+    pub generation: u32,
     /// Canonical name of the scheduler that `start` belongs to.
-    pub(in crate::engine) scheduler: String,
+    pub scheduler: String,
     /// Where walks begin that know only an older list.
-    pub(in crate::engine) start: StoredStart,
+    pub start: StoredStart,
     /// The highest `seq` given out.
-    pub(in crate::engine) last_seq: u32,
+    pub last_seq: u32,
     /// Servers in order of adding, removed ones with flows included.
-    pub(in crate::engine) dests: Vec<DestSlot>,
+    pub dests: Vec<DestSlot>,
     /// Totals of servers whose rows were given back.
-    pub(in crate::engine) retired: Totals,
+    pub retired: Totals,
     /// Removed from the configuration; kept while its servers have flows.
-    pub(in crate::engine) removed: bool,
+    pub removed: bool,
     /// Every address it ever had: flows to one that it lost live on.
     #[serde(default)]
-    pub(in crate::engine) addresses: BTreeSet<IpAddr>,
+    pub addresses: BTreeSet<IpAddr>,
     /// The same of its marks.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    pub(in crate::engine) marks: BTreeSet<mark::Key>,
+    pub marks: BTreeSet<mark::Key>,
 }
 
 impl ServiceSlot {
@@ -191,7 +191,8 @@ impl ServiceSlot {
     }
 
     /// The list as the schedulers see it: the newest first.
-    pub(in crate::engine) fn members(&self) -> Vec<Member> {
+    #[must_use]
+    pub fn members(&self) -> Vec<Member> {
         self.listed().collect()
     }
 

@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 
 /// Which numbers are free. All from `next` on are, and below it those of a set.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Numbers {
+pub(crate) struct Numbers {
     next: u32,
     free: BTreeSet<u32>,
 }
 
 impl Numbers {
     /// From `first` on, without those in use.
-    pub(super) fn new(first: u32, used: impl Iterator<Item = u32>) -> Self {
+    pub(crate) fn new(first: u32, used: impl Iterator<Item = u32>) -> Self {
         let mut used: Vec<u32> = used.filter(|number| *number >= first).collect();
         used.sort_unstable();
         let mut numbers = Self {
@@ -26,7 +26,7 @@ impl Numbers {
     }
 
     /// The lowest free one below `end`.
-    pub(super) fn take(&mut self, end: u32) -> Option<u32> {
+    pub(crate) fn take(&mut self, end: u32) -> Option<u32> {
         if let Some(lowest) = self.free.first().copied() {
             if lowest >= end {
                 return None;
@@ -41,7 +41,7 @@ impl Numbers {
     }
 
     /// Gives one back.
-    pub(super) fn give(&mut self, number: u32) {
+    pub(crate) fn give(&mut self, number: u32) {
         self.free.insert(number);
     }
 }

@@ -1,9 +1,8 @@
-//! Who has which row: ids of services and servers that stay the same as long as their names do.
+//! Allocation of rows: services and servers keep their rows as long as their names stay the same.
 //!
-//! Flow entries name a server's row, so a row is given away only after its last flow has ended; until then a removed server
-//! keeps it. The order of adding (`seq`) and the start of `rr` and `wrr` walks live here too, because they depend on the
-//! history of changes, one added, edited or removed server at a time, as the kernel's do. Pure: counts and cursors are
-//! arguments, and nothing here knows a map.
+//! Flow entries refer to a server's row, so a removed server keeps its row until its last flow has ended. The order of
+//! adding (`seq`) and the start of `rr` and `wrr` walks are kept here too: as in the kernel, they depend on the
+//! history of changes, one added, edited or removed server at a time.
 
 mod follow;
 mod slot;
@@ -12,35 +11,32 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
-use weir_model::{Indexed, Server, Service};
+use weir_model::{Indexed, Pool, Server, Service};
 use weir_sched::Cursor;
 
-use super::index::Index;
-use super::mark;
-use super::number::Numbers;
-use super::overrides::Overrides;
-use super::standing::Standings;
-use super::{Error, Result};
-use crate::snapshot::Totals;
+use crate::index::Index;
+use crate::mark;
+use crate::number::Numbers;
+use crate::{Error, Result, Totals};
 
-pub(super) use self::slot::{DestSlot, Removal, ServiceSlot, StoredStart};
+pub use self::slot::{DestSlot, Removal, ServiceSlot, StoredStart};
 
 /// All rows given out.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Allocation {
+pub struct Allocation {
     /// Services by name.
-    pub(super) services: BTreeMap<String, ServiceSlot>,
+    pub services: BTreeMap<String, ServiceSlot>,
     /// Rows of shared counts by `POOL SERVER PORT`.
-    pub(super) shared: BTreeMap<String, u32>,
+    pub shared: BTreeMap<String, u32>,
     /// The last generation given out.
-    pub(super) last_generation: u32,
+    pub last_generation: u32,
     #[serde(skip)]
     index: Index,
 }
 
 /// What a reconciling replaced: the touched services as they were.
 #[derive(Debug)]
-pub(super) struct Former {
+pub struct Former {
     services: Vec<(String, Option<ServiceSlot>)>,
     shared_since: Vec<String>,
     shared_until: Vec<(String, u32)>,
@@ -49,12 +45,12 @@ pub(super) struct Former {
 
 impl Former {
     /// Whether other servers than before share counts.
-    pub(super) fn sharing_changed(&self) -> bool {
+    pub fn sharing_changed(&self) -> bool {
         !self.shared_since.is_empty() || !self.shared_until.is_empty()
     }
 
     /// The services that are other than before.
-    pub(super) fn changed<'a>(&'a self, now: &'a Allocation) -> impl Iterator<Item = &'a str> {
+    pub fn changed<'a>(&'a self, now: &'a Allocation) -> impl Iterator<Item = &'a str> {
         let changed = self
             .services
             .iter()
@@ -65,31 +61,71 @@ impl Former {
 
 /// What was given back.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Released {
+pub struct Released {
     /// Rows of servers.
-    pub(super) dests: Vec<u32>,
+    pub dests: Vec<u32>,
     /// Where these servers are.
-    pub(super) addresses: BTreeSet<IpAddr>,
+    pub addresses: BTreeSet<IpAddr>,
     /// Rows of services.
-    pub(super) services: Vec<u32>,
+    pub services: Vec<u32>,
     /// Names of the services that lost something, or are no more.
-    pub(super) touched: Vec<String>,
+    pub touched: Vec<String>,
     /// Rows of shared counts were given back too.
-    pub(super) sharing_changed: bool,
+    pub sharing_changed: bool,
 }
 
 /// What the data plane has room for, and what it says now.
-pub(super) struct Facts<'a> {
+pub struct Facts<'a> {
     /// Rows of services, row 0 included.
-    pub(super) services: u32,
+    pub services: u32,
     /// Rows of servers, row 0 included.
-    pub(super) dests: u32,
+    pub dests: u32,
     /// Milliseconds of Unix time.
-    pub(super) now_ms: u64,
+    pub now_ms: u64,
     /// The cursor of a service row.
-    pub(super) cursor: &'a dyn Fn(u32) -> Cursor,
-    /// What checks say of servers.
-    pub(super) standings: &'a Standings,
+    pub cursor: &'a dyn Fn(u32) -> Cursor,
+    /// The effective weights of a pool's servers in a service of that name.
+    pub weights: &'a dyn Fn(&str, &Pool) -> PoolWeights,
+}
+
+/// The servers of a pool in one service, after overrides, health and slow start.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PoolWeights {
+    /// In the order of [`Pool::servers`].
+    pub servers: Vec<ServerWeight>,
+    /// The weight of the sorry server while no other server is usable; 0 = it is down.
+    pub sorry: u32,
+}
+
+impl PoolWeights {
+    /// The configured weights: no override, no check.
+    #[must_use]
+    pub fn configured(pool: &Pool) -> Self {
+        let servers = pool.servers.iter();
+        Self {
+            servers: servers
+                .map(|server| ServerWeight {
+                    effective: server.weight,
+                    quiesced: server.weight == 0,
+                    ..ServerWeight::default()
+                })
+                .collect(),
+            sorry: pool.sorry.as_ref().map_or(0, |sorry| sorry.weight.max(1)),
+        }
+    }
+}
+
+/// The effective weight of a server, and why it is 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ServerWeight {
+    /// What the scheduler uses; 0 = no new flows.
+    pub effective: u32,
+    /// Failed checks remove the server from the list, as [`Pool::on_remove`] says.
+    pub removed: bool,
+    /// Weight 0 by the configuration or by a weight override: persistent clients may still use the server.
+    pub quiesced: bool,
+    /// Down by its checks.
+    pub down: bool,
 }
 
 impl Allocation {
@@ -97,11 +133,10 @@ impl Allocation {
     ///
     /// # Errors
     /// More services or servers than rows; nothing has changed then.
-    pub(super) fn reconcile<'a>(
+    pub fn reconcile<'a>(
         &mut self,
         desired: &Indexed,
         touched: impl IntoIterator<Item = &'a str>,
-        overrides: &Overrides,
         facts: &Facts<'_>,
     ) -> Result<Former> {
         self.index();
@@ -114,7 +149,7 @@ impl Allocation {
         for name in touched {
             let slot = self.services.get(name).cloned();
             former.services.push((name.to_owned(), slot));
-            if let Err(error) = self.reconcile_service(desired, name, overrides, facts) {
+            if let Err(error) = self.reconcile_service(desired, name, facts) {
                 self.restore(former);
                 return Err(error);
             }
@@ -128,7 +163,6 @@ impl Allocation {
         &mut self,
         desired: &Indexed,
         name: &str,
-        overrides: &Overrides,
         facts: &Facts<'_>,
     ) -> Result<()> {
         let Some(service) = desired.service(name) else {
@@ -146,8 +180,7 @@ impl Allocation {
         };
         if !self.services.contains_key(name) {
             let row = self.index.rows.take(facts.services);
-            let row = row.ok_or(Error::TooMany {
-                what: "services",
+            let row = row.ok_or(Error::TooManyServices {
                 most: facts.services - 1,
             })?;
             let slot = ServiceSlot::new(row, self.next_generation(), pool.l4_scheduler().kind);
@@ -160,13 +193,13 @@ impl Allocation {
             slot.marks.extend(service.marks.iter().map(mark::key));
             let generation = &mut self.last_generation;
             let ids = &mut self.index.ids;
-            slot.reconcile((name, pool), overrides, facts, ids, generation)?;
+            slot.reconcile((name, pool), facts, ids, generation)?;
         }
         Ok(())
     }
 
     /// Takes a reconciling back, before anything of it was written.
-    pub(super) fn restore(&mut self, former: Former) {
+    pub fn restore(&mut self, former: Former) {
         for (name, slot) in former.services.into_iter().rev() {
             match slot {
                 Some(slot) => self.services.insert(name, slot),
@@ -186,8 +219,8 @@ impl Allocation {
         self.last_generation
     }
 
-    /// Servers of a pool that several services use are counted together too. Once shared stays shared: the counts of flows
-    /// that began before are already in it.
+    /// Gives servers of a pool with several services a row of shared counts. It stays shared when only one service
+    /// remains, because the counts of existing flows are in it.
     fn share_counts(&mut self, desired: &Indexed, former: &mut Former) {
         let mut left = false;
         for (name, before) in &former.services {
@@ -238,31 +271,40 @@ impl Allocation {
         dropped
     }
 
+    /// Every service that has rows or is configured: the removed ones first, then the configured ones in their order.
+    #[must_use]
+    pub fn service_names(&self, desired: &Indexed) -> Vec<String> {
+        let removed = self.services.keys();
+        let removed = removed.filter(|name| desired.service(name).is_none());
+        let configured = desired.services.iter().map(|service| &service.name);
+        removed.chain(configured).cloned().collect()
+    }
+
     /// Every server row with its service's name.
-    pub(super) fn dests(&self) -> impl Iterator<Item = (&str, &DestSlot)> {
+    pub fn dests(&self) -> impl Iterator<Item = (&str, &DestSlot)> {
         self.services
             .iter()
             .flat_map(|(name, slot)| slot.dests.iter().map(move |dest| (name.as_str(), dest)))
     }
 
     /// Rows of the servers at an address.
-    pub(super) fn at(&self, address: IpAddr) -> &[u32] {
+    pub fn at(&self, address: IpAddr) -> &[u32] {
         self.index.at.get(&address).map_or(&[], Vec::as_slice)
     }
 
     /// Every mark that a service has, or had while flows live.
-    pub(super) fn marks(&self) -> BTreeSet<mark::Key> {
+    pub fn marks(&self) -> BTreeSet<mark::Key> {
         let slots = self.services.values();
         slots.flat_map(|slot| slot.marks.iter().copied()).collect()
     }
 
     /// Every address that a server has, in order.
-    pub(super) fn addresses(&self) -> impl Iterator<Item = IpAddr> {
+    pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
         self.index.at.keys().copied()
     }
 
     /// Gives back the rows of removed servers for which `ended` answers their last totals, and services without any.
-    pub(super) fn release(&mut self, ended: &dyn Fn(&DestSlot) -> Option<Totals>) -> Released {
+    pub fn release(&mut self, ended: &dyn Fn(&DestSlot) -> Option<Totals>) -> Released {
         self.index();
         let mut released = Released::default();
         let mut unshared = false;
@@ -309,7 +351,7 @@ impl Allocation {
 }
 
 /// The server of a slot in the configuration, when it is still there.
-pub(super) fn configured<'a>(
+pub fn configured<'a>(
     desired: &'a Indexed,
     service: &Service,
     dest: &DestSlot,

@@ -1,7 +1,5 @@
-//! What IPVS's switches, persistence and removal mean for rows: which clients may still come, what a SYN on an old flow does,
-//! what becomes of a removed server's packets.
-//!
-//! Pure, like [`mod@super::rows`], which puts the answers into the rows.
+//! Flags of rows that follow from IPVS's switches, persistence and removal: which clients may still use a server, what
+//! a SYN on an existing flow does, what happens to packets of a removed server.
 
 use weir_abi::{
     DEST_LIVE, DEST_RESCHEDULE, DEST_RESET, POLICY_DOWN, POLICY_EXPIRE, POLICY_PERSISTENT,
@@ -11,27 +9,27 @@ use weir_abi::{
 };
 use weir_model::{Desired, Ipvs, Ports, Service};
 
-use super::allocation::{DestSlot, Removal};
+use crate::allocation::{DestSlot, Removal};
 
 /// The port of FTP's control connections: its data connections use others, and belong to the same client's choice.
 const FTP: u16 = 21;
 
 /// What a service's row says of persistence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Template {
+pub struct Template {
     /// How long a choice is remembered; 0 = it is not.
-    pub(super) ticks: u32,
+    pub ticks: u32,
     /// Bits of an IPv4 client's address that count.
-    pub(super) prefix4: u8,
+    pub prefix4: u8,
     /// Bits of an IPv6 client's address that count.
-    pub(super) prefix6: u8,
+    pub prefix6: u8,
     /// `TEMPLATE_*`.
-    pub(super) scope: u8,
+    pub scope: u8,
 }
 
-/// A choice holds for the port that the service listens on, for the whole address when it listens on several of its ports
-/// (ip_vs_core.c, `ip_vs_sched_persist`), and for all of the service when it listens on several addresses or by mark.
-pub(super) fn template(service: &Service) -> Template {
+/// The scope of a choice is the port of the listener; the address for a listener on several ports (ip_vs_core.c,
+/// `ip_vs_sched_persist`); the service for several listeners or a mark.
+pub fn template(service: &Service) -> Template {
     let Some(persistence) = service.persistence else {
         return Template::default();
     };
@@ -52,7 +50,7 @@ pub(super) fn template(service: &Service) -> Template {
 
 /// `POLICY_*` of a server that is configured: persistent clients come to those of weight 0 too, not to those that an
 /// operator drains, or that are down.
-pub(super) fn policy(dest: &DestSlot, ipvs: &Ipvs) -> u8 {
+pub fn policy(dest: &DestSlot, ipvs: &Ipvs) -> u8 {
     let quiesced = dest.quiesced && !ipvs.expire_quiescent_template;
     match dest {
         DestSlot { down: true, .. } => POLICY_DOWN,
@@ -63,16 +61,16 @@ pub(super) fn policy(dest: &DestSlot, ipvs: &Ipvs) -> u8 {
 
 /// What becomes of a removed server's row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Removed {
+pub struct Removed {
     /// `DEST_*`.
-    pub(super) flags: u8,
+    pub flags: u8,
     /// `POLICY_*`.
-    pub(super) policy: u8,
+    pub policy: u8,
 }
 
-/// The kernel drops the packets of a server that is gone, or with `expire_nodest_conn` ends its flows; here flows live on
-/// unless `strict` asks for the kernel's ways.
-pub(super) fn removed(removal: Removal, strict: bool, ipvs: &Ipvs) -> Removed {
+/// The kernel drops packets of a removed server, or with `expire_nodest_conn` ends its flows. Weir keeps the flows
+/// unless `strict` demands the kernel's behaviour.
+pub fn removed(removal: Removal, strict: bool, ipvs: &Ipvs) -> Removed {
     let (flags, policy) = match removal {
         Removal::Reset => (DEST_RESET, 0),
         Removal::Reschedule => (DEST_RESCHEDULE, 0),
@@ -87,7 +85,7 @@ pub(super) fn removed(removal: Removal, strict: bool, ipvs: &Ipvs) -> Removed {
 }
 
 /// `SETTINGS_*` of `[ipvs]`.
-pub(super) fn switches(ipvs: &Ipvs) -> u32 {
+pub fn switches(ipvs: &Ipvs) -> u32 {
     let set = |flag: u32, when: bool| if when { flag } else { 0 };
     set(SETTINGS_SLOPPY_TCP, ipvs.sloppy_tcp)
         | set(SETTINGS_REUSE, ipvs.conn_reuse_mode != 0)
@@ -98,7 +96,7 @@ pub(super) fn switches(ipvs: &Ipvs) -> u32 {
 }
 
 /// Whether `drop_entry` has the table defended (ip_vs_ctl.c, `update_defense_level`).
-pub(super) const fn defends(ipvs: &Ipvs, memory_is_short: bool) -> bool {
+pub const fn defends(ipvs: &Ipvs, memory_is_short: bool) -> bool {
     match ipvs.drop_entry {
         0 => false,
         1 | 2 => memory_is_short,
@@ -107,7 +105,7 @@ pub(super) const fn defends(ipvs: &Ipvs, memory_is_short: bool) -> bool {
 }
 
 /// `SETTINGS_*` of checks: the tc programs look for their probes only where there may be some.
-pub(super) fn probes(desired: &Desired) -> u32 {
+pub fn probes(desired: &Desired) -> u32 {
     if desired.probes_paths() {
         SETTINGS_PROBES
     } else {
@@ -165,7 +163,7 @@ mod tests {
             expire_nodest_conn: true,
             ..Ipvs::default()
         };
-        let (plain, reset, anew) = (
+        let (plain, reset, reschedule) = (
             DEST_LIVE,
             DEST_LIVE | DEST_RESET,
             DEST_LIVE | DEST_RESCHEDULE,
@@ -173,10 +171,10 @@ mod tests {
         let cases = [
             (Removal::Keep, false, Ipvs::default(), (plain, 0)),
             (Removal::Keep, true, Ipvs::default(), (reset, POLICY_SILENT)),
-            (Removal::Keep, false, expire, (anew, POLICY_EXPIRE)),
-            (Removal::Keep, true, expire, (anew, POLICY_EXPIRE)),
+            (Removal::Keep, false, expire, (reschedule, POLICY_EXPIRE)),
+            (Removal::Keep, true, expire, (reschedule, POLICY_EXPIRE)),
             (Removal::Reset, true, expire, (reset, 0)),
-            (Removal::Reschedule, true, expire, (anew, 0)),
+            (Removal::Reschedule, true, expire, (reschedule, 0)),
         ];
         for (removal, strict, ipvs, (flags, policy)) in cases {
             let expected = Removed { flags, policy };

@@ -2,16 +2,13 @@
 
 use std::collections::{HashMap, HashSet};
 
-use weir_health::State;
 use weir_model::{Pool, SchedulerKind, Server};
 use weir_sched::{Member, table};
 
-use super::super::number::Numbers;
-use super::super::overrides::{Override, Overrides};
-use super::super::standing::Standings;
-use super::super::{Error, Result};
 use super::slot::{Key, StoredStart};
-use super::{DestSlot, Facts, Removal, ServiceSlot};
+use super::{DestSlot, Facts, PoolWeights, Removal, ServiceSlot};
+use crate::number::Numbers;
+use crate::{Error, Result};
 
 /// A server that a service shall have, with its effective weight.
 pub(super) struct Wanted<'a> {
@@ -33,7 +30,6 @@ impl ServiceSlot {
     pub(super) fn reconcile(
         &mut self,
         (service, pool): (&str, &Pool),
-        overrides: &Overrides,
         facts: &Facts<'_>,
         ids: &mut Numbers,
         generation: &mut u32,
@@ -52,7 +48,7 @@ impl ServiceSlot {
                 ..walk.into()
             };
         }
-        let wanted = wanted((service, pool), overrides, facts.standings);
+        let wanted = wanted(pool, &(facts.weights)(service, pool));
         self.remove_unwanted(&wanted, pool.on_remove.into(), facts);
         let mut places = self.places();
         for wish in &wanted {
@@ -74,8 +70,7 @@ impl ServiceSlot {
                     );
                 }
                 None => {
-                    let id = ids.take(facts.dests).ok_or(Error::TooMany {
-                        what: "servers",
+                    let id = ids.take(facts.dests).ok_or(Error::TooManyServers {
                         most: facts.dests - 1,
                     })?;
                     *generation = generation.wrapping_add(1).max(1);
@@ -90,7 +85,7 @@ impl ServiceSlot {
         Ok(())
     }
 
-    /// Where each server stands.
+    /// The position of each server.
     fn places(&self) -> HashMap<Key, usize> {
         let keys = self.dests.iter().map(DestSlot::key);
         keys.enumerate().map(|(at, key)| (key, at)).collect()
@@ -201,47 +196,27 @@ impl DestSlot {
     }
 }
 
-fn wanted<'a>(
-    (service, pool): (&str, &'a Pool),
-    overrides: &Overrides,
-    standings: &Standings,
-) -> Vec<Wanted<'a>> {
-    let is_down = |server: &Server| {
-        let standing = standings.in_service(&pool.name, &server.name, service);
-        standing.is_some_and(|standing| standing.state == State::Down)
-    };
-    let weight = |server: &Server| {
-        overrides
-            .get(&pool.name, &server.name)
-            .map_or(server.weight, Override::weight)
-    };
-    let (weighed, _) = standings.weigh(pool, Some(service), &overrides.base(pool));
+fn wanted<'a>(pool: &'a Pool, weights: &PoolWeights) -> Vec<Wanted<'a>> {
     let mut wanted: Vec<Wanted<'a>> = pool
         .servers
         .iter()
-        .zip(weighed)
-        .map(|(server, weighed)| Wanted {
+        .zip(&weights.servers)
+        .map(|(server, weight)| Wanted {
             server,
             sorry: false,
-            effective: weighed.effective,
-            failed: weighed.remove.then_some(pool.on_remove.into()),
-            down: weighed.effective == 0 && is_down(server),
-            quiesced: match overrides.get(&pool.name, &server.name) {
-                None | Some(Override::Weight(_)) => weight(server) == 0,
-                Some(Override::Drain | Override::Maint) => false,
-            },
+            effective: weight.effective,
+            failed: weight.removed.then_some(pool.on_remove.into()),
+            quiesced: weight.quiesced,
+            down: weight.down,
         })
         .collect();
+    debug_assert_eq!(wanted.len(), pool.servers.len());
     let usable = wanted.iter().any(|wish| wish.effective > 0);
     if let Some(server) = &pool.sorry {
         wanted.push(Wanted {
             server,
             sorry: true,
-            effective: if usable || !standings.sorry_serves(pool, Some(service)) {
-                0
-            } else {
-                weight(server).max(1)
-            },
+            effective: if usable { 0 } else { weights.sorry },
             failed: None,
             quiesced: false,
             down: false,

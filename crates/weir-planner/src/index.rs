@@ -3,24 +3,24 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use super::allocation::{DestSlot, ServiceSlot};
-use super::number::Numbers;
+use crate::allocation::{DestSlot, ServiceSlot};
+use crate::number::Numbers;
 
-/// What follows from the services, kept so that a change costs no more than what it touches. Row 0 is nobody's.
+/// What follows from the services, kept so that a change costs no more than what it touches. Row 0 is not used.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Index {
+pub(crate) struct Index {
     /// Nothing is known after reading a state file.
-    pub(super) known: bool,
+    pub(crate) known: bool,
     /// Rows of services.
-    pub(super) rows: Numbers,
+    pub(crate) rows: Numbers,
     /// Rows of servers.
-    pub(super) ids: Numbers,
+    pub(crate) ids: Numbers,
     /// Rows of shared counts.
-    pub(super) shared: Numbers,
-    /// Rows of servers by address; in order, as everything is that is read beside it.
-    pub(super) at: BTreeMap<IpAddr, Vec<u32>>,
+    pub(crate) shared: Numbers,
+    /// Server rows by address, ordered.
+    pub(crate) at: BTreeMap<IpAddr, Vec<u32>>,
     /// Services that are removed, or have removed servers.
-    pub(super) leaving: BTreeSet<String>,
+    pub(crate) leaving: BTreeSet<String>,
 }
 
 /// It holds nothing of its own.
@@ -34,7 +34,7 @@ impl Eq for Index {}
 
 impl Index {
     /// Finds everything out.
-    pub(super) fn of(
+    pub(crate) fn of(
         services: &BTreeMap<String, ServiceSlot>,
         shared: impl Iterator<Item = u32>,
     ) -> Self {
@@ -57,7 +57,7 @@ impl Index {
     }
 
     /// Takes up what a reconciling made of these services.
-    pub(super) fn note(
+    pub(crate) fn note(
         &mut self,
         services: &BTreeMap<String, ServiceSlot>,
         former: &[(String, Option<ServiceSlot>)],
@@ -87,7 +87,7 @@ impl Index {
     }
 
     /// A server's row is given back.
-    pub(super) fn forget(&mut self, dest: &DestSlot) {
+    pub(crate) fn forget(&mut self, dest: &DestSlot) {
         self.ids.give(dest.id);
         if let Some(rows) = self.at.get_mut(&dest.address) {
             rows.retain(|id| *id != dest.id);

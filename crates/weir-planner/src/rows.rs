@@ -1,7 +1,7 @@
 //! The rows that a service asks for, as values. [`super::sum`] puts those of all services together.
 //!
-//! Pure: rows are a function of the desired state, the allocation of ids and what the network says of servers. Writing them
-//! in an order that no packet meets half done is [`super::write`]'s matter, next hops are [`super::network`]'s.
+//! Rows are a function of desired state, allocation and network facts. Next hops, and the order in which rows are
+//! written, are weir-control's.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -16,67 +16,67 @@ use weir_model::{
     TunnelChecksum, TunnelKind,
 };
 
-use super::Result;
-use super::allocation::{DestSlot, Removal, ServiceSlot, configured};
-use super::extent::{Rule, Tables, tables};
-use super::mark::{self, Pair};
-use super::policy::{self, Removed, Template};
+use crate::Result;
+use crate::allocation::{DestSlot, Removal, ServiceSlot, configured};
+use crate::extent::{Rule, Tables, tables};
+use crate::mark::{self, Pair};
+use crate::policy::{self, Removed, Template};
 
 /// ICMP errors of our own making, a CPU and second: the kernel's own limit is 1000 a second too (`icmp_msgs_per_sec`).
 const REJECT_BUDGET: u32 = 1_000;
 
 /// What the network says of the servers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Surroundings {
+pub struct Surroundings {
     /// Addresses of the director itself.
-    pub(super) local: BTreeSet<IpAddr>,
+    pub local: BTreeSet<IpAddr>,
     /// The source that a packet of the director's to each server gets.
-    pub(super) sources: BTreeMap<IpAddr, IpAddr>,
+    pub sources: BTreeMap<IpAddr, IpAddr>,
     /// Some interface does not forward, so the kernel tells no routes there.
-    pub(super) learn_clients: bool,
+    pub learn_clients: bool,
     /// XDP runs where packets with unfinished checksums come in.
-    pub(super) leaves_unfinished: bool,
+    pub leaves_unfinished: bool,
     /// The devices of marked packets.
-    pub(super) marks: Option<Pair>,
+    pub marks: Option<Pair>,
     /// Less is free than `amemthresh` says.
-    pub(super) memory_is_short: bool,
+    pub memory_is_short: bool,
 }
 
 /// A service's row, without the places of its tables.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct ServiceRow {
+pub struct ServiceRow {
     /// `SERVICE_*`.
-    pub(super) flags: u32,
+    pub flags: u32,
     /// Sources of snat.
-    pub(super) snat: Vec<Addr>,
+    pub snat: Vec<Addr>,
     /// First and last source port of snat.
-    pub(super) snat_ports: (u16, u16),
+    pub snat_ports: (u16, u16),
     /// l3dsr mark.
-    pub(super) dscp: u8,
+    pub dscp: u8,
     /// Persistence.
-    pub(super) template: Template,
+    pub template: Template,
     /// Of the row.
-    pub(super) generation: u32,
+    pub generation: u32,
     /// What the scheduler reads.
-    pub(super) tables: Tables,
+    pub tables: Tables,
 }
 
 /// A VIP's row, without the place of its ranges.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct VipRow {
+pub struct VipRow {
     /// `VIP_*`.
-    pub(super) flags: u32,
+    pub flags: u32,
     /// Service of every other TCP port.
-    pub(super) any_tcp: u32,
+    pub any_tcp: u32,
     /// Service of every other UDP port.
-    pub(super) any_udp: u32,
+    pub any_udp: u32,
     /// Sorted by protocol and first port.
-    pub(super) ranges: Vec<Range>,
+    pub ranges: Vec<Range>,
 }
 
 impl VipRow {
     /// Adds what another service has there.
-    pub(super) fn add(&mut self, other: &Self) {
+    pub fn add(&mut self, other: &Self) {
         self.flags |= other.flags;
         self.any_tcp = self.any_tcp.max(other.any_tcp);
         self.any_udp = self.any_udp.max(other.any_udp);
@@ -85,36 +85,36 @@ impl VipRow {
 }
 
 /// An exact listener: address, port, protocol number; for a mark see [`mark::listener`].
-pub(super) type ListenerKey = (IpAddr, u16, u8);
+pub type ListenerKey = (IpAddr, u16, u8);
 
 /// What one service contributes.
 #[derive(Debug, Default)]
-pub(super) struct Part {
+pub struct Part {
     /// Its row, unless it is removed.
-    pub(super) services: BTreeMap<u32, ServiceRow>,
+    pub services: BTreeMap<u32, ServiceRow>,
     /// Rows of its servers.
-    pub(super) dests: BTreeMap<u32, Dest>,
+    pub dests: BTreeMap<u32, Dest>,
     /// Upper and lower thresholds by server row.
-    pub(super) thresholds: BTreeMap<u32, (u32, u32)>,
+    pub thresholds: BTreeMap<u32, (u32, u32)>,
     /// What becomes of its removed servers' rows.
-    pub(super) removed: BTreeMap<u32, Removed>,
+    pub removed: BTreeMap<u32, Removed>,
     /// Its exact listeners.
-    pub(super) listeners: BTreeMap<ListenerKey, u32>,
+    pub listeners: BTreeMap<ListenerKey, u32>,
     /// Its share of each address's row.
-    pub(super) vips: BTreeMap<IpAddr, VipRow>,
+    pub vips: BTreeMap<IpAddr, VipRow>,
     /// Addresses whose packets concern it.
-    pub(super) to: BTreeSet<IpAddr>,
+    pub to: BTreeSet<IpAddr>,
     /// Servers whose replies pass here.
-    pub(super) from: BTreeSet<IpAddr>,
+    pub from: BTreeSet<IpAddr>,
     /// One of its nat servers is the director itself.
-    pub(super) local_nat: bool,
+    pub local_nat: bool,
 }
 
 /// The contribution of a service.
 ///
 /// # Errors
 /// It has more servers than its scheduler's table has places.
-pub(super) fn part(
+pub fn part(
     desired: &Indexed,
     name: &str,
     slot: &ServiceSlot,
@@ -259,8 +259,8 @@ impl Part {
     }
 }
 
-/// What a service's tables depend on beside its servers.
-pub(super) fn rule(desired: &Indexed, service: &Service, dest_rows: u32) -> Rule {
+/// The inputs of a service's tables, without its servers.
+pub fn rule(desired: &Indexed, service: &Service, dest_rows: u32) -> Rule {
     let scheduler = desired
         .pool(&service.pool)
         .map(weir_model::Pool::l4_scheduler);
@@ -276,7 +276,7 @@ pub(super) fn rule(desired: &Indexed, service: &Service, dest_rows: u32) -> Rule
         strict: service.strict_ipvs,
         port,
         dests: dest_rows,
-        crowded: desired.sharing(&service.pool) == Sharing::Crowd,
+        crowded: desired.sharing(&service.pool) == Sharing::Many,
     }
 }
 
@@ -358,7 +358,7 @@ const fn forward_number(forward: Forward) -> weir_abi::Forward {
 }
 
 /// What is set at run time, the flags aside that follow from servers and network.
-pub(super) fn settings(desired: &Indexed) -> Settings {
+pub fn settings(desired: &Indexed) -> Settings {
     let weir_model::Timeouts { tcp, tcp_fin, udp } = desired.timeouts;
     let ipvs = &desired.ipvs;
     Settings {

@@ -1,0 +1,28 @@
+//! The kind of tree that a scheduler uses over a long list. The writer computes its nodes from the counts in the maps.
+
+use weir_abi::{
+    RULE_FO, RULE_LC, RULE_NQ, RULE_OVF, RULE_SED, RULE_SUM_ACTIVE, RULE_SUM_WEIGHT, RULE_WLC,
+    Scheduler,
+};
+use weir_sched::load::Rule;
+use weir_sched::tournament::Tree;
+
+/// The tree of a long list and the word by which packets know it; none for schedulers that ask nothing of a whole list.
+#[must_use]
+pub const fn kind(scheduler: Scheduler, bounded: bool) -> Option<(Tree, u32)> {
+    let (rule, word) = match scheduler {
+        Scheduler::Lc => (Rule::Lc, RULE_LC),
+        Scheduler::Wlc | Scheduler::Lblc | Scheduler::Lblcr => (Rule::Wlc, RULE_WLC),
+        Scheduler::Sed => (Rule::Sed, RULE_SED),
+        Scheduler::Nq => (Rule::Nq, RULE_NQ),
+        Scheduler::Ovf => (Rule::Ovf, RULE_OVF),
+        // The last two seek the next server below its threshold.
+        Scheduler::Fo | Scheduler::Wrr | Scheduler::Rr => (Rule::Fo, RULE_FO),
+        Scheduler::Twos | Scheduler::P2c => return Some((Tree::Weights, RULE_SUM_WEIGHT)),
+        Scheduler::Dh | Scheduler::Sh | Scheduler::Mh | Scheduler::Maglev if bounded => {
+            return Some((Tree::Active, RULE_SUM_ACTIVE));
+        }
+        _ => return None,
+    };
+    Some((Tree::Winners(rule), word))
+}
