@@ -16,7 +16,8 @@ fn main() {
     for stale in files(&out, ".bpf.o") {
         let _ = fs::remove_file(stale);
     }
-    // Names every shared struct, so that a test finds all of them in one object's BTF; the real objects omit what is only local.
+    // Names every shared struct, so that a test finds all of them in one object's BTF; the real objects omit what is
+    // only local.
     let layout = manifest.join("tests/bpf/abi_layout.bpf.c");
     println!("cargo::rerun-if-changed={}", layout.display());
     compile(&root, &layout, &out.join("abi_layout.bpf.o"));

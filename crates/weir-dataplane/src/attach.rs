@@ -1,7 +1,7 @@
-//! Programs onto devices, held by pinned links, so that they stay when this process goes.
+//! Attaches programs to devices by pinned links, which outlive this process.
 //!
-//! A link is made, then pinned: a death in between closes it, and the device is as before. Where the kernel has no tcx, the
-//! filter sits on the clsact qdisc under a handle of Weir's own and the pin holds its program, so that it is found again.
+//! A link is created, then pinned: if the process dies in between, the kernel detaches it. Where the kernel has no tcx,
+//! a filter on the clsact qdisc with a fixed priority and handle is used, and its program is pinned to find it again.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -18,10 +18,10 @@ use crate::sys::{self, LinkKind};
 
 const XDP_GENERIC: u32 = 1 << 1;
 const XDP_NATIVE: u32 = 1 << 2;
-/// In front of every other tcx program: what XDP handed up must not meet another's filter first.
+/// Before all other tcx programs: packets passed on by XDP must not reach another program's filter first.
 const BEFORE: u32 = 1 << 3;
 
-/// Where a clsact filter of Weir's is found again: a priority and a handle that nobody chooses by accident.
+/// Priority and handle that identify Weir's clsact filters.
 const CLSACT_PRIORITY: u16 = 0x57;
 /// The path on socket buffers comes first.
 const CLSACT_BALANCE_PRIORITY: u16 = 0x56;
@@ -39,7 +39,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// As configuration, status and metrics name it.
+    /// The name in configuration, status and metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Native => "native",
@@ -48,7 +48,7 @@ impl Mode {
         }
     }
 
-    /// The mode that a hook of the path is.
+    /// The mode of a hook; `None` for hooks outside the packet path.
     pub const fn of(hook: Hook) -> Option<Self> {
         match hook {
             Hook::XdpNative => Some(Self::Native),
@@ -59,19 +59,19 @@ impl Mode {
     }
 }
 
-/// Which way a tc program looks.
+/// The kind of a tc attachment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
-    /// What comes in, after XDP.
+    /// Ingress, after XDP.
     Ingress,
-    /// What goes out.
+    /// Egress.
     Egress,
-    /// What comes in, by the whole path in place of XDP.
+    /// Ingress, with the whole path instead of XDP.
     Balance,
 }
 
 impl Direction {
-    /// Its hooks: tcx, and clsact where the kernel has none.
+    /// Its hooks: tcx, and clsact for kernels without tcx.
     pub(crate) const fn hooks(self) -> [Hook; 2] {
         match self {
             Self::Ingress => [Hook::Ingress, Hook::ClsactIngress],
@@ -89,7 +89,7 @@ impl Direction {
     }
 }
 
-/// What the caller wants of XDP.
+/// The requested XDP mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum XdpChoice {
     /// Native, else generic.
@@ -101,10 +101,11 @@ pub enum XdpChoice {
     Generic,
 }
 
-/// Attaches an XDP program to a device of the calling thread's network namespace and pins the link as [`PinDir`] names it.
+/// Attaches an XDP program to a device of the calling thread's network namespace and pins the link as [`PinDir`] names
+/// it.
 ///
 /// # Errors
-/// Another program is there ([`Error::Busy`]), or the device takes none in the modes allowed.
+/// Another program is attached ([`Error::Busy`]), or the device supports none of the allowed modes.
 pub fn attach_xdp(
     pins: &PinDir,
     program: BorrowedFd<'_>,
@@ -146,9 +147,9 @@ pub fn attach_xdp(
     }
 }
 
-/// Attaches a tc program: by a pinned tcx link, or by clsact where the kernel has no tcx or `clsact` demands it.
+/// Attaches a tc program by a pinned tcx link, or by clsact if the kernel has no tcx or `clsact` is set.
 ///
-/// `program_pin` is where the program is pinned; clsact needs it, because it attaches through another owner.
+/// `program_pin` is the program's pin, which attaching by clsact needs.
 ///
 /// # Errors
 /// The device is absent or the kernel refuses.
@@ -192,9 +193,9 @@ fn attach_clsact(
     let [_, hook] = direction.hooks();
     let (kind, priority) = direction.clsact();
     let name = device_name(ifindex)?;
-    // Present already is as good; anything else shows when the filter is added.
+    // It may exist already; other errors show up when the filter is added.
     let _ = qdisc_add_clsact(&name);
-    // Pinned first: a death in between leaves a pin that the next opening finds to be without effect, not a filter unknown.
+    // Pinned first: if the process dies in between, there is a pin without a filter, not a filter without a pin.
     let path = pins.link(ifindex, hook);
     remove_file(&path)?;
     sys::pin(program, &path).at(&path)?;
@@ -210,7 +211,7 @@ fn attach_clsact(
         let link = classifier
             .take_link(id)
             .map_err(|error| clsact_error(ifindex, &error))?;
-        // Dropping the link would take the filter off again.
+        // Dropping the link would remove the filter.
         std::mem::forget(link);
         Ok(hook)
     });
@@ -220,7 +221,7 @@ fn attach_clsact(
     attached
 }
 
-/// Gives a clsact filter another program, in one step.
+/// Replaces the program of a clsact filter atomically.
 fn replace_clsact(
     pins: &PinDir,
     program: BorrowedFd<'_>,
@@ -272,9 +273,9 @@ fn device_name(ifindex: u32) -> Result<String> {
 #[allow(unsafe_code, reason = "if_indextoname(3) fills a buffer")]
 fn name_of(ifindex: u32) -> io::Result<String> {
     let mut name = [0u8; libc::IF_NAMESIZE];
-    // SAFETY: the buffer has the size that the call demands.
-    let answer = unsafe { libc::if_indextoname(ifindex, name.as_mut_ptr().cast()) };
-    if answer.is_null() {
+    // SAFETY: the buffer has the required size.
+    let name_start = unsafe { libc::if_indextoname(ifindex, name.as_mut_ptr().cast()) };
+    if name_start.is_null() {
         return Err(io::Error::last_os_error());
     }
     let end = name
@@ -284,7 +285,7 @@ fn name_of(ifindex: u32) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&name[..end]).into_owned())
 }
 
-/// Ids of the programs at tcx ingress of a device, whoever attached them; none where the kernel has no tcx.
+/// Ids of all programs at tcx ingress of a device; empty if the kernel has no tcx.
 ///
 /// # Errors
 /// The device is absent or the kernel refuses.
@@ -298,21 +299,21 @@ pub fn programs_at_tc(ifindex: u32) -> Result<Vec<u32>> {
     }
 }
 
-/// What a pinned attachment is now.
+/// The current state of a pinned attachment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attachment {
     /// The device.
     pub ifindex: u32,
-    /// Where on it.
+    /// Its hook.
     pub hook: Hook,
-    /// The kernel's id of the program there.
+    /// The kernel's id of the attached program.
     pub program_id: u32,
 }
 
-/// The attachments pinned in a directory. Pins whose device is gone are left out.
+/// The attachments pinned in a directory. Pins of removed devices are skipped.
 ///
 /// # Errors
-/// The directory cannot be read or a pin not be opened.
+/// The directory cannot be read or a pin cannot be opened.
 pub fn attachments(pins: &PinDir) -> Result<Vec<Attachment>> {
     let mut found = Vec::new();
     for (ifindex, hook, path) in pins.links()? {
@@ -347,10 +348,10 @@ fn is_clsact(hook: Hook) -> Option<Direction> {
     }
 }
 
-/// Gives a pinned attachment another program in one step; does nothing when it has that one. Answers whether it had another.
+/// Replaces the program of a pinned attachment atomically. Returns false if it has that program already.
 ///
 /// # Errors
-/// The kernel refuses; the program that was there stays.
+/// The kernel returns an error; the old program stays attached.
 pub(crate) fn replace(
     pins: &PinDir,
     attachment: Attachment,
@@ -378,10 +379,10 @@ pub(crate) fn replace(
     Ok(true)
 }
 
-/// Takes a pinned attachment off its device and unpins it; one whose device is gone is unpinned.
+/// Detaches and unpins an attachment; only unpins it if its device was removed.
 ///
 /// # Errors
-/// The kernel refuses; then the pin stays.
+/// The kernel returns an error; the pin stays.
 pub fn detach(pins: &PinDir, ifindex: u32, hook: Hook) -> Result<()> {
     let path = pins.link(ifindex, hook);
     if let Some(direction) = is_clsact(hook) {
@@ -397,7 +398,7 @@ pub fn detach(pins: &PinDir, ifindex: u32, hook: Hook) -> Result<()> {
     };
     match sys::link_detach(link.as_fd()) {
         Ok(()) => {}
-        // Some links cannot be detached early: dropping pin and descriptor does it.
+        // Some links cannot be detached explicitly: closing pin and descriptor detaches them.
         Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {}
         Err(error) => return Err(error).during("detaching", || path.display().to_string()),
     }
@@ -413,10 +414,10 @@ fn detach_clsact(ifindex: u32, direction: Direction) -> Result<()> {
     }
 }
 
-/// Unpins attachments whose device is gone.
+/// Unpins attachments of removed devices.
 ///
 /// # Errors
-/// The directory cannot be read or a pin not be removed.
+/// The directory cannot be read or a pin cannot be removed.
 pub(crate) fn forget_gone_devices(pins: &PinDir) -> Result<()> {
     let live = attachments(pins)?;
     for (ifindex, hook, path) in pins.links()? {

@@ -1,8 +1,8 @@
-//! What a new state takes over from one of other sizes, or of a build whose maps have another shape.
+//! Copies the contents of an old state, of other sizes or of another build, into a new one.
 //!
-//! Rows are copied by index, as far as both states have them; a map whose values are others than this build's is left out, and
-//! those that point into each other all are when one of them is. Packets go on counting in the old maps until the programs are
-//! replaced; what they added meanwhile is added once more when no packet can be in an old program.
+//! Rows are copied by index, up to the smaller size. A map whose value type differs is skipped; maps that refer to each
+//! other are copied all or not at all. Packets are counted in the old maps until the programs are replaced; the
+//! difference is added to the new maps when no packet can be in an old program any more.
 
 use std::io::ErrorKind;
 use std::mem::offset_of;
@@ -18,14 +18,14 @@ use crate::pod::Pod;
 use crate::sys::{self, Access};
 use crate::table::{PerCpu, Table};
 
-/// An old state whose counts are to be settled: maps that the new one does not share, and what they held.
+/// Old maps that the new state does not share, with their values when they were copied.
 #[derive(Debug)]
 pub(crate) struct Carried {
     live: Option<(Mapped<Live>, Vec<Live>)>,
     traffic: Option<(PerCpu<Traffic>, Vec<Traffic>)>,
 }
 
-/// Maps that point into each other.
+/// Maps that refer to each other.
 struct Routing {
     vips: Table<weir_abi::Addr, weir_abi::Vip>,
     listeners: Table<weir_abi::Listener, u32>,
@@ -64,7 +64,7 @@ impl Routing {
 }
 
 impl Carried {
-    /// Copies what the old state holds and the new one does not share.
+    /// Copies the maps that the new state does not share with the old one.
     pub(crate) fn copy(state: &Path, new: &Maps) -> Result<Self> {
         if let Some(routing) = fitting(Routing::open(state))? {
             routing.copy_to(new)?;
@@ -97,10 +97,10 @@ impl Carried {
         Ok(carried)
     }
 
-    /// Adds what was counted in the old maps since the copy. No packet may be in an old program any more.
-    pub(crate) fn settle(self, new: &Maps) -> Result<()> {
+    /// Adds what was counted in the old maps since the copy. No packet may be in an old program.
+    pub(crate) fn add_difference(self, new: &Maps) -> Result<()> {
         if let Some((old, rows)) = self.live {
-            settle_live(&old, &rows, &new.live)?;
+            add_live_difference(&old, &rows, &new.live)?;
         }
         if let Some((old, before)) = self.traffic {
             let now = maps::sums_of_traffic(&old)?;
@@ -114,8 +114,8 @@ impl Carried {
     }
 }
 
-/// Adds to the rows of `new` what `old` has beyond `before`.
-fn settle_live(old: &Mapped<Live>, before: &[Live], new: &Mapped<Live>) -> Result<()> {
+/// Adds the difference between `old` and `before` to the rows of `new`.
+fn add_live_difference(old: &Mapped<Live>, before: &[Live], new: &Mapped<Live>) -> Result<()> {
     for (row, before) in (0u32..).zip(before) {
         let now = old.get(row)?;
         let words = [
@@ -141,10 +141,10 @@ fn settle_live(old: &Mapped<Live>, before: &[Live], new: &Mapped<Live>) -> Resul
     Ok(())
 }
 
-/// Gives the servers' counts of a state that packets meet no more to the one that another build has made in its place, with
-/// `dests` rows of servers, where that build could not carry them over itself: its rows then began with nothing, and flows that
-/// end would make them wrap. Answers whether it was so. No packet may be in a program of the former state any more.
-pub(crate) fn lend(own: &Maps, state: &Path, dests: u32) -> Result<bool> {
+/// Adds the servers' counts of a replaced state to the new one of `dests` server rows, if the build that created that
+/// one did not copy them: its rows then started at zero, and flows that end would make them wrap. Returns whether it
+/// did. No packet may be in a program of the replaced state.
+pub(crate) fn transfer(own: &Maps, state: &Path, dests: u32) -> Result<bool> {
     let Some(live) = fitting(Mapped::open("weir_live", state, Access::Full))? else {
         return Ok(false);
     };
@@ -155,14 +155,14 @@ pub(crate) fn lend(own: &Maps, state: &Path, dests: u32) -> Result<bool> {
     let mut lost = false;
     for row in 0..count.min(live.entries()) {
         let (had, has) = (own.live.get(row)?, live.get(row)?);
-        // A row in use is not given back within the moment that this takes.
+        // A row in use is not reused within this short time.
         lost |= had.active + had.inactive > 0 && has.total < had.total;
     }
     if !lost {
         return Ok(false);
     }
     let nothing = vec![Live::ZERO; count.min(live.entries()) as usize];
-    settle_live(&own.live, &nothing, &live)?;
+    add_live_difference(&own.live, &nothing, &live)?;
     if let Some(traffic) = fitting(per_cpu::<Traffic>(state, "weir_traffic"))?
         && traffic.entries() != own.traffic.entries()
     {
@@ -182,7 +182,7 @@ fn difference(now: &Traffic, before: &Traffic) -> Traffic {
     }
 }
 
-/// Adds to the first CPU's value of each row; what a packet adds to that row in the same microseconds may be lost.
+/// Adds to the first CPU's value of each row; a concurrent update by a packet may be lost.
 fn add_traffic(traffic: &PerCpu<Traffic>, rows: impl Iterator<Item = Traffic>) -> Result<()> {
     for (row, by) in (0u32..).zip(rows) {
         if by == Traffic::ZERO {
@@ -214,7 +214,7 @@ fn mapped<T: Pod>(state: &Path, name: &'static str) -> Result<Mapped<T>> {
     Mapped::open(name, state, Access::Read)
 }
 
-/// `None` = the old state has no such map, or one of another shape.
+/// `None` = the old state has no such map, or one of another type.
 fn fitting<T>(opened: Result<T>) -> Result<Option<T>> {
     match opened {
         Ok(opened) => Ok(Some(opened)),
@@ -241,7 +241,7 @@ fn copy_rows<T: Pod>(old: &Mapped<T>, new: &Mapped<T>) -> Result<()> {
     new.set_all(0, &rows_in_both(old, new)?)
 }
 
-/// Whether both are one map, shared by two states.
+/// Whether both are the same map, shared by two states.
 fn same_map<T: Pod>(old: &Mapped<T>, new: &Mapped<T>) -> bool {
     use std::os::fd::AsFd;
     let id = |map: &Mapped<T>| sys::map_info(map.map().as_fd()).map(|info| info.id).ok();

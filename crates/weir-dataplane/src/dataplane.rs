@@ -1,10 +1,10 @@
 //! The data plane of one director: opened, filled, activated, attached, watched.
 //!
-//! Opening changes nothing that packets meet. It adopts what fits, makes beside it what does not, and loads programs where
-//! the pinned ones are of another build or size. [`Dataplane::activate`] puts all of it in force: the record first, then
-//! each device's program in one step, then what is left of the old is unpinned. A death at any point leaves either the old
-//! record with new directories beside it, which the next opening removes, or the new record with devices that still run the
-//! old programs, which the next activation replaces.
+//! Opening does not affect packets. It adopts maps that fit, creates new directories for those that do not, and loads
+//! programs if the pinned ones are of another build or size. [`Dataplane::activate`] makes all of it effective: it
+//! commits the record, replaces each device's program atomically, and unpins the old objects. If the process dies in
+//! between, there is either the old record with extra directories, which the next open removes, or the new record with
+//! devices that still run the old programs, which the next activation replaces.
 
 use std::path::PathBuf;
 
@@ -22,24 +22,24 @@ use crate::plan::{Plan, flow_directory, load_generation, share_counts, verify};
 use crate::sys::Access;
 use crate::testrun::{self, TestInput, TestRun};
 
-/// What opening needs to know.
+/// Options of [`Dataplane::open`].
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
-    /// Where to pin.
+    /// The pin directory, on a bpffs.
     pub pin_dir: PathBuf,
-    /// How much to hold.
+    /// Sizes of the maps.
     pub sizes: Sizes,
-    /// The fingerprint secret of a flow table that does not exist yet; `None` = drawn from the kernel.
+    /// Hash secret for a new flow table; `None` = random.
     pub secret: Option<[u64; 2]>,
-    /// The flow layout that is wanted, from [`weir_abi::ABI_FLOW_LAYOUT_OLDEST`] to [`ABI_FLOW_LAYOUT`]: an older one is for
-    /// going back to the release that spoke it, and for tests of coming from there.
+    /// The flow table layout, from [`weir_abi::ABI_FLOW_LAYOUT_OLDEST`] to [`ABI_FLOW_LAYOUT`]: an older one is for
+    /// downgrades and for upgrade tests.
     pub flow_layout: u32,
     /// Use clsact filters even where the kernel has tcx.
     pub clsact: bool,
 }
 
 impl OpenOptions {
-    /// Default sizes, a secret from the kernel, the present flow layout, tcx where it exists.
+    /// Default sizes, a random secret, the current flow layout, tcx if available.
     pub fn new(pin_dir: impl Into<PathBuf>) -> Self {
         Self {
             pin_dir: pin_dir.into(),
@@ -51,17 +51,17 @@ impl OpenOptions {
     }
 }
 
-/// What was found.
+/// What [`Dataplane::open`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opened {
-    /// Nothing: every map is new and empty.
+    /// Nothing was pinned: every map is new and empty.
     Fresh,
-    /// Maps that fit, with all they hold. Programs of another build are replaced when the data plane is activated.
+    /// The maps fit and were adopted with their contents. Programs of another build are replaced on activation.
     Adopted,
-    /// Maps of another size or build: they were made anew and hold what could be carried over. Write every row before
-    /// activating. The flow table is the same.
+    /// Maps of another size or build: they were created again with the contents that could be copied. Write every row
+    /// before activating. The flow table was adopted.
     Replaced,
-    /// The flow table has another size or layout: move its flows with [`Dataplane::migrate_flows`] after activating. Other maps may be
+    /// The flow table has another size or layout: call [`Dataplane::migrate_flows`] after activating. Other maps may be
     /// new too: write every row before activating.
     FlowsMigrating,
 }
@@ -87,11 +87,11 @@ pub struct Dataplane {
 }
 
 impl Dataplane {
-    /// Opens what is pinned in a directory, or makes it.
+    /// Opens the data plane pinned in a directory, or creates it.
     ///
     /// # Errors
-    /// A size is impossible, there is no bpffs, the record is another program's, or the kernel refuses a map or a program.
-    /// What runs goes on as before.
+    /// A size is out of range, there is no bpffs, the record is not Weir's, or the kernel rejects a map or a program.
+    /// The running data plane is not affected.
     pub fn open(options: &OpenOptions) -> Result<(Self, Opened)> {
         options.sizes.check()?;
         layout::check_layout(options.flow_layout)?;
@@ -143,11 +143,11 @@ impl Dataplane {
         Ok((dataplane, plan.opened))
     }
 
-    /// Puts this data plane in force on every device that runs an older one, starts the sweep and unpins what it replaces.
-    /// Repeating it does no harm.
+    /// Makes this data plane effective on every device that runs an older one, starts the sweep and unpins replaced
+    /// objects. Idempotent.
     ///
     /// # Errors
-    /// The kernel refuses; devices that were not reached go on with the old programs, and activating again continues.
+    /// The kernel returns an error; remaining devices keep the old programs, and a second call continues.
     pub fn activate(&mut self) -> Result<()> {
         if self.migration.is_some() {
             self.begin_in_old_table(true)?;
@@ -166,7 +166,7 @@ impl Dataplane {
         self.start_sweep()?;
         if let Some(carried) = self.carried.take() {
             wait_for_packets();
-            carried.settle(&self.maps)?;
+            carried.add_difference(&self.maps)?;
         }
         self.active = true;
         self.pins.remove_leftovers(Some(&self.record))
@@ -189,49 +189,49 @@ impl Dataplane {
         (name, self.pins.programs(self.record.programs).join(name))
     }
 
-    /// Whether no other program has put a data plane of its own in this one's place.
+    /// Whether this data plane is still the pinned one, not replaced by another process.
     ///
     /// # Errors
-    /// The record cannot be read, or is not understood.
-    pub fn is_in_force(&self) -> Result<bool> {
+    /// The record cannot be read or parsed.
+    pub fn is_current(&self) -> Result<bool> {
         Ok(LayoutRecord::read(&self.pins.layout())? == Some(self.record))
     }
 
-    /// Gives this data plane's counts to the one that another program has put in its place, where that program began with none:
-    /// one of an older build may not know how to carry them over. Answers whether it was so.
+    /// Adds this data plane's counts to the one that has replaced it, if that started with zero counts: an older build
+    /// does not copy them. Returns whether it did.
     ///
     /// # Errors
-    /// What is pinned cannot be read or written.
-    pub fn lend_counts(&self) -> Result<bool> {
+    /// A pinned map cannot be read or written.
+    pub fn transfer_counts(&self) -> Result<bool> {
         match LayoutRecord::read(&self.pins.layout())? {
             Some(now) if now.state != self.record.state => {
                 wait_for_packets();
-                carry::lend(&self.maps, &self.pins.state(now.state), now.sizes.dests)
+                carry::transfer(&self.maps, &self.pins.state(now.state), now.sizes.dests)
             }
             _ => Ok(false),
         }
     }
 
-    /// Takes the path at tc off devices where a program that took this one's place runs XDP. One of an older build does not know
-    /// that hook, and would leave it with tables that no daemon keeps. Returns how many there were.
+    /// Detaches the tc path from devices on which a replacing data plane runs XDP: an older build does not know that
+    /// hook and would leave it attached with unmaintained maps. Returns the number of devices.
     ///
     /// # Errors
-    /// The pin directory cannot be read, or the kernel refuses.
-    pub fn leave_tc(&self) -> Result<usize> {
-        let mut left = 0;
+    /// The pin directory cannot be read, or the kernel returns an error.
+    pub fn detach_tc(&self) -> Result<usize> {
+        let mut detached = 0;
         for attachment in self.attachments()? {
             let there = self.path_hooks(attachment.ifindex)?;
             let xdp = there.iter().any(|(_, mode)| *mode != Mode::Tc);
             if xdp && Mode::of(attachment.hook) == Some(Mode::Tc) {
                 attach::detach(&self.pins, attachment.ifindex, attachment.hook)?;
-                left += 1;
+                detached += 1;
             }
         }
-        Ok(left)
+        Ok(detached)
     }
 
-    /// Attaches XDP to a device of the calling thread's network namespace; one that has it keeps it as it is. Where the path
-    /// ran at tc, it ends there: packets meet both for a moment, XDP first.
+    /// Attaches XDP to a device of the calling thread's network namespace, unless it is attached. Then detaches the
+    /// path at tc; for a moment packets pass both, XDP first.
     ///
     /// # Errors
     /// [`Error::NotActive`], [`Error::Busy`], [`Error::NoXdp`], or the kernel refuses.
@@ -254,7 +254,7 @@ impl Dataplane {
         Ok(mode)
     }
 
-    /// Attaches the path at tc ingress; takes XDP off where that ran, after it.
+    /// Attaches the path at tc ingress, then detaches XDP.
     ///
     /// # Errors
     /// [`Error::NotActive`], or the kernel refuses.
@@ -267,7 +267,7 @@ impl Dataplane {
         Ok(Mode::Tc)
     }
 
-    /// Where the path is attached on a device.
+    /// The hooks of a device to which the path is attached.
     fn path_hooks(&self, ifindex: u32) -> Result<Vec<(Hook, Mode)>> {
         let there = self.attachments()?.into_iter();
         let there = there.filter(|attachment| attachment.ifindex == ifindex);
@@ -276,7 +276,7 @@ impl Dataplane {
             .collect())
     }
 
-    /// Attaches the tc program of one direction to a device; one that has it keeps it.
+    /// Attaches the tc program of one direction to a device, unless it is attached.
     ///
     /// # Errors
     /// [`Error::NotActive`], or the kernel refuses.
@@ -295,24 +295,24 @@ impl Dataplane {
         attach::attach_tc(&self.pins, program, &pin, ifindex, direction, self.clsact)
     }
 
-    /// Gives attachments their programs back where somebody replaced these; answers the devices where that was so.
+    /// Restores the program of every attachment that another process changed. Returns the devices concerned.
     ///
     /// # Errors
     /// [`Error::NotActive`], or the kernel refuses.
-    pub fn mend_attachments(&self) -> Result<Vec<u32>> {
+    pub fn restore_attachments(&self) -> Result<Vec<u32>> {
         self.require_active()?;
-        let mut mended = Vec::new();
+        let mut restored = Vec::new();
         for attachment in self.attachments()? {
             let (name, pin) = self.program_of(attachment.hook);
             let program = loader::program(&self.programs, name)?;
             if attach::replace(&self.pins, attachment, program, &pin)? {
-                mended.push(attachment.ifindex);
+                restored.push(attachment.ifindex);
             }
         }
-        Ok(mended)
+        Ok(restored)
     }
 
-    /// Takes everything of Weir's off a device.
+    /// Detaches all programs of Weir from a device.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -328,7 +328,7 @@ impl Dataplane {
         Ok(())
     }
 
-    /// Where the programs are attached.
+    /// The attachments of the programs.
     ///
     /// # Errors
     /// The pin directory cannot be read.
@@ -341,17 +341,17 @@ impl Dataplane {
         &self.maps
     }
 
-    /// How much the maps hold.
+    /// Sizes of the maps.
     pub fn sizes(&self) -> &Sizes {
         &self.record.sizes
     }
 
-    /// The key of the flow table's fingerprints.
+    /// The hash secret of the flow table.
     pub fn secret(&self) -> [u64; 2] {
         self.record.secret
     }
 
-    /// Where everything is pinned.
+    /// The pin directory.
     pub fn pins(&self) -> &PinDir {
         &self.pins
     }
@@ -359,22 +359,23 @@ impl Dataplane {
     /// Runs one of the programs over a packet.
     ///
     /// # Errors
-    /// No such program, or the kernel refuses the input.
+    /// No such program, or the kernel rejects the input.
     pub fn test_run(&self, program: &str, input: &TestInput<'_>) -> Result<TestRun> {
         testrun::run(loader::program(&self.programs, program)?, input)
     }
 
-    /// Moves flows out of a table of another size or layout, see [`crate::migrate`], and unpins it. Does nothing when there is none.
+    /// Moves flows out of the old table of another size or layout, if there is one, and unpins it; see
+    /// [`crate::migrate`].
     ///
     /// # Errors
-    /// [`Error::NotActive`], or the kernel refuses: packets go on finding their flows in either table, and calling again
-    /// continues.
+    /// [`Error::NotActive`], or the kernel returns an error: packets still find their flows in both tables, and a
+    /// second call continues.
     pub fn migrate_flows(&mut self) -> Result<Moved> {
         let Some(migration) = &self.migration else {
             return Ok(Moved::default());
         };
         self.require_active()?;
-        // No older program is under way after the first wait; after the second, every packet has seen the setting.
+        // After the first wait no older program runs; after the second every packet has seen the setting.
         wait_for_packets();
         self.begin_in_old_table(false)?;
         wait_for_packets();
@@ -383,7 +384,7 @@ impl Dataplane {
         Ok(moved)
     }
 
-    /// Where flows begin while two tables are known.
+    /// Selects the table for new flows while there are two.
     fn begin_in_old_table(&self, old: bool) -> Result<()> {
         let mut settings = self.maps.settings()?;
         settings.flags &= !SETTINGS_BEGIN_IN_OLD;
@@ -391,7 +392,7 @@ impl Dataplane {
         self.maps.set_settings(&settings)
     }
 
-    /// Replaces the programs by such as know one table.
+    /// Replaces the programs by ones that use only the current table.
     fn forget_old_table(&mut self) -> Result<()> {
         let record = LayoutRecord {
             old_flow_layout: 0,
@@ -415,10 +416,10 @@ impl Dataplane {
     }
 }
 
-/// Removes everything that Weir pinned or attached in a directory. Answers whether there was anything.
+/// Removes all pins and attachments of Weir in a directory. Returns whether there were any.
 ///
 /// # Errors
-/// Something cannot be detached or unpinned; the record is removed last, so that a second try knows what is left.
+/// An object cannot be detached or unpinned; the record is removed last, so that a second call can continue.
 pub fn clean(pins: &PinDir) -> Result<bool> {
     if !pins.path().exists() {
         return Ok(false);

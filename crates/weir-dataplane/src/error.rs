@@ -1,27 +1,27 @@
-//! What can go wrong between Weir and the kernel's BPF objects.
+//! Errors of the data plane.
 
 use std::io;
 use std::path::PathBuf;
 
-/// A failure of the data plane. Nothing that was pinned and running before is changed by the failing call.
+/// An error of the data plane. The failing call does not change what was pinned and running before.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A bpf(2) command, or a call around it, failed.
     #[error("{operation} {subject}: {source}")]
     Kernel {
-        /// What was tried.
+        /// The operation.
         operation: &'static str,
-        /// On what: a map, a program, a path, a device.
+        /// Its subject: a map, a program, a path, a device.
         subject: String,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// A directory or pin could not be made, read or removed.
+    /// A directory or pin could not be created, read or removed.
     #[error("{path}: {source}", path = path.display())]
     File {
-        /// Which one.
+        /// Its path.
         path: PathBuf,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The pin directory is not on a bpffs and none can be mounted there.
@@ -29,59 +29,59 @@ pub enum Error {
     NoBpffs {
         /// The pin directory.
         path: PathBuf,
-        /// Why not.
+        /// Why none can be mounted.
         reason: String,
     },
-    /// The verifier or the loader refused an object.
+    /// The verifier or the loader rejected an object.
     #[error("loading {object}: {message}")]
     Load {
         /// The object's name.
         object: &'static str,
-        /// aya's message, with the verifier's log where there is one.
+        /// aya's message, with the verifier's log if there is one.
         message: String,
     },
-    /// This build embeds no object of the name.
+    /// This build has no embedded object with this name.
     #[error("this build has no BPF object {name:?}")]
     NoObject {
         /// The name.
         name: &'static str,
     },
-    /// A loaded object has no program of the name.
+    /// A loaded object has no program with this name.
     #[error("no program {name:?} in the data plane")]
     NoProgram {
         /// The name.
         name: String,
     },
-    /// A map is not what this build works with.
+    /// A map differs from what this build expects.
     #[error("map {name}: {attribute} is {found}, not {expected}")]
     MapMismatch {
         /// The map.
         name: String,
         /// Type, key size, value size, entries or flags.
         attribute: &'static str,
-        /// What this build works with.
+        /// What this build expects.
         expected: u32,
-        /// What the kernel says.
+        /// What the kernel reports.
         found: u32,
     },
-    /// The layout record was written by another program, or by a Weir that this one cannot follow.
+    /// The layout record was written by another program or by an incompatible version of Weir.
     #[error("{path} was not written by this version of Weir ({found}); `weir clean` removes what is pinned", path = path.display())]
     ForeignLayout {
         /// The record.
         path: PathBuf,
-        /// What it says.
+        /// Its contents.
         found: String,
     },
-    /// The flow table was made by a release whose layout this one does not read.
-    #[error("{path} has flow layout {found}, and this version of Weir reads {oldest} to {newest}: use the version that made it, or one between; packets go on as before", path = path.display())]
+    /// The flow table has a layout that this release does not support.
+    #[error("{path} has flow layout {found}, but this version of Weir supports {oldest} to {newest}: use the version that created it, or one in between; traffic is not affected", path = path.display())]
     FlowLayout {
         /// The flow table's directory.
         path: PathBuf,
         /// Its layout.
         found: u32,
-        /// The oldest layout that is read.
+        /// The oldest supported layout.
         oldest: u32,
-        /// The present one.
+        /// The current layout.
         newest: u32,
     },
     /// Nothing is pinned in the directory.
@@ -90,16 +90,16 @@ pub enum Error {
         /// The pin directory.
         path: PathBuf,
     },
-    /// A size that cannot be, such as more servers than a flow entry can name.
+    /// A size is out of range, such as more servers than a flow entry can refer to.
     #[error("{what}: {value} is outside {lowest}…{highest}")]
     Size {
         /// The size's name.
         what: &'static str,
         /// Its value.
         value: u32,
-        /// The least that is possible.
+        /// The minimum.
         lowest: u32,
-        /// The most that is possible.
+        /// The maximum.
         highest: u32,
     },
     /// An index outside its map.
@@ -120,14 +120,16 @@ pub enum Error {
         /// The device.
         ifindex: u32,
     },
-    /// The device accepts XDP neither natively nor in generic mode.
-    #[error("device {ifindex} accepts no XDP program: {native} (native), {generic} (generic)")]
+    /// The device supports neither native nor generic XDP.
+    #[error(
+        "device {ifindex} does not accept XDP programs: {native} (native), {generic} (generic)"
+    )]
     NoXdp {
         /// The device.
         ifindex: u32,
-        /// The answer to native mode.
+        /// The error of native mode.
         native: io::Error,
-        /// The answer to generic mode.
+        /// The error of generic mode.
         generic: io::Error,
     },
     /// Opened for reading only.
@@ -136,7 +138,7 @@ pub enum Error {
     /// Programs are attached only after [`crate::Dataplane::activate`].
     #[error("the data plane is not active yet")]
     NotActive,
-    /// Something weir-sys does for this crate failed.
+    /// An error of weir-sys.
     #[error(transparent)]
     System(#[from] weir_sys::Error),
 }

@@ -1,25 +1,26 @@
-//! Which elements of `weir_tables` are free.
+//! Allocates the elements of `weir_tables`.
 //!
-//! An extent that packets may still read is not given out again: it waits in a retired list until the caller says that no
-//! packet can hold it any more. Time is the caller's; nothing here touches the map.
+//! An extent that packets may still read is not reused at once: it stays in a retired list until the caller reports
+//! that no packet uses it. Time is an argument; the map is not accessed here.
 
 use std::collections::BTreeMap;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// How long a retired extent waits. A packet holds one for microseconds, in a softirq that cannot be preempted for long.
+/// Time before a retired extent is reused. A packet uses one for microseconds, in a softirq that is not preempted for
+/// long.
 pub const GRACE: Duration = Duration::from_secs(1);
 
 /// A run of elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Extent {
-    /// The first element; never 0, which means "none" in every row.
+    /// The first element; never 0, which means "none" in rows.
     pub at: u32,
     /// Number of elements, above 0.
     pub length: u32,
 }
 
-/// First fit over the free runs, by address.
+/// First-fit allocation over the free runs, ordered by address.
 #[derive(Clone, Debug)]
 pub struct ExtentAllocator {
     /// Start → length of every free run; neighbours are merged.
@@ -46,7 +47,7 @@ impl ExtentAllocator {
         }
     }
 
-    /// As [`Self::new`], with these runs taken; they may overlap, as extents that share a hash table do.
+    /// As [`Self::new`], with these runs in use; they may overlap, as extents that share a hash table do.
     pub fn adopting(elements: u32, taken: impl IntoIterator<Item = Extent>) -> Self {
         let mut allocator = Self::new(elements);
         for extent in taken {
@@ -55,7 +56,7 @@ impl ExtentAllocator {
         allocator
     }
 
-    /// Removes whatever part of `extent` is free from the free runs.
+    /// Removes `extent` from the free runs, as far as it is free.
     fn take(&mut self, extent: Extent) {
         let end = extent.at.saturating_add(extent.length);
         let touched: Vec<(u32, u32)> = self
@@ -82,7 +83,7 @@ impl ExtentAllocator {
         self.free_elements += u64::from(length);
     }
 
-    /// Takes `length` elements; `None` = no run is long enough, though retired ones may come free.
+    /// Allocates `length` elements; `None` = no run is long enough, but retired ones may become free.
     pub fn allocate(&mut self, length: u32) -> Option<Extent> {
         if length == 0 {
             return None;
@@ -100,13 +101,13 @@ impl ExtentAllocator {
         Some(Extent { at, length })
     }
 
-    /// Gives an extent back that no row names any more; packets may still read it at `now`.
+    /// Retires an extent that no row refers to any more; packets may still read it at `now`.
     pub fn retire(&mut self, extent: Extent, now: Instant) {
         self.retired_elements += u64::from(extent.length);
         self.retired.push_back((now, extent));
     }
 
-    /// Frees what was retired at least [`GRACE`] before `now`.
+    /// Frees extents that were retired at least [`GRACE`] before `now`.
     pub fn reclaim(&mut self, now: Instant) {
         while let Some((retired, extent)) = self.retired.front().copied() {
             if now.saturating_duration_since(retired) < GRACE {
@@ -117,7 +118,7 @@ impl ExtentAllocator {
         }
     }
 
-    /// Frees everything retired, after [`crate::wait_for_packets`] has answered.
+    /// Frees all retired extents; call it after [`crate::wait_for_packets`].
     pub fn reclaim_all(&mut self) {
         while let Some((_, extent)) = self.retired.pop_front() {
             self.release(extent);

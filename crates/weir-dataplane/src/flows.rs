@@ -1,8 +1,8 @@
-//! The flow table from outside: reading what packets wrote, without stopping them.
+//! Reads the flow table while packets change it.
 //!
-//! A flow that changes while it is read is read again or left out; nothing here changes an entry. Moving entries to a table
-//! of another size or layout is in [`crate::migrate`]. What layout 2 has elsewhere, the marks of a
-//! bucket, is not asked for here.
+//! A flow that changes while it is read is read again or skipped; entries are never changed here. [`crate::migrate`]
+//! moves entries to a table of another size or layout. The fields in which layout 2 differs, the spill counts of a
+//! bucket, are not used.
 
 use std::path::Path;
 
@@ -20,14 +20,14 @@ pub struct FlowTable {
     hints: Mapped<Hints>,
 }
 
-/// One flow as it was at one moment.
+/// A consistent copy of one flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flow {
-    /// Bucket × 7 + slot.
-    pub place: u32,
+    /// Entry index: bucket × 7 + slot.
+    pub index: u32,
     /// The entry.
     pub entry: Entry,
-    /// The tuple and what goes with it.
+    /// The cold record, with the tuple.
     pub cold: FlowCold,
 }
 
@@ -58,20 +58,20 @@ impl FlowTable {
         self.buckets.entries()
     }
 
-    /// Number of places.
-    pub fn places(&self) -> u32 {
+    /// Number of entries.
+    pub fn capacity(&self) -> u32 {
         self.cold.entries()
     }
 
-    /// A bucket as it is now.
+    /// A copy of a bucket.
     ///
     /// # Errors
-    /// It is outside the table.
+    /// The index is outside the table.
     pub fn bucket(&self, index: u32) -> Result<Bucket> {
         self.buckets.get(index)
     }
 
-    /// Which tags may be at home in a bucket, by [`Entry::hint_bit`].
+    /// The tags that a bucket may be home to, as bits of [`Entry::hint_bit`].
     ///
     /// # Errors
     /// The bucket is outside the table.
@@ -80,7 +80,7 @@ impl FlowTable {
         Ok(hints.tags[(bucket % HINTS) as usize])
     }
 
-    /// Every flow, forward and reverse entries alike, in the order of places.
+    /// All flows, forward and reverse entries, in the order of entry indexes.
     pub fn walk(&self) -> impl Iterator<Item = Flow> + '_ {
         (0..self.buckets.entries()).flat_map(move |index| {
             let slots = self
@@ -99,21 +99,21 @@ impl FlowTable {
         })
     }
 
-    /// The flow at a place, if there is one that stays long enough to be read.
-    pub fn at(&self, place: u32) -> Option<Flow> {
-        // Three tries: a place that is given away again and again is read by the next walk.
+    /// The flow at an entry index; `None` if the entry is free or changed during every attempt to read it.
+    pub fn at(&self, index: u32) -> Option<Flow> {
+        // Three attempts: an entry that keeps changing is read by the next walk.
         for _ in 0..3 {
-            let before = self.entry(place)?;
+            let before = self.entry(index)?;
             if before.id == 0 || before.parts().kind == KIND_FREE {
                 return None;
             }
-            let cold = self.cold.get(place).ok()?;
-            let after = self.entry(place)?;
+            let cold = self.cold.get(index).ok()?;
+            let after = self.entry(index)?;
             let same =
                 before.id == after.id && before.parts().generation == after.parts().generation;
             if same && after.parts().kind != KIND_FREE {
                 return Some(Flow {
-                    place,
+                    index,
                     entry: after,
                     cold,
                 });
@@ -122,8 +122,8 @@ impl FlowTable {
         None
     }
 
-    fn entry(&self, place: u32) -> Option<Entry> {
-        let bucket = self.buckets.get(place / BUCKET_SLOTS).ok()?;
-        bucket.slots.get((place % BUCKET_SLOTS) as usize).copied()
+    fn entry(&self, index: u32) -> Option<Entry> {
+        let bucket = self.buckets.get(index / BUCKET_SLOTS).ok()?;
+        bucket.slots.get((index % BUCKET_SLOTS) as usize).copied()
     }
 }

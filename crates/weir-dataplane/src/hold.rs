@@ -1,9 +1,10 @@
-//! Holding back the packets that begin TCP connections, for as long as this process lives and says so.
+//! Holds the SYNs of new TCP connections while this process is alive and renews the deadline.
 //!
-//! One program at tc ingress takes them out of the stack and hands them over in a ring; [`Hold::release`] puts a frame back
-//! where it was taken. Nothing is pinned: on Linux 6.6 and later the attachments end with the process. Before that a filter
-//! may outlive a killed process; it lets everything pass, because the time it was last given is over, and the next [`Hold`]
-//! takes it away. Which connections, for how long and what becomes of frames from the loopback is decided elsewhere.
+//! A program at tc ingress removes them from the stack and passes them through a ring buffer; [`Hold::release`] injects
+//! a frame again. Nothing is pinned: on Linux 6.6 and later the attachments end with the process. On older kernels a
+//! filter may outlive a killed process; it then passes all packets, because its deadline is over, and the next [`Hold`]
+//! removes it. The caller decides which connections to hold, for how long, and what to do with frames from the
+//! loopback.
 
 use std::net::IpAddr;
 use std::os::fd::AsFd;
@@ -26,44 +27,44 @@ const NAME: &str = "weir_hold";
 const INGRESS: &str = "weir_hold_ingress";
 const RELEASE: &str = "weir_hold_release";
 
-/// Before tcx: where the filter of a killed process is found again.
+/// Without tcx: priority and handle that identify the filter of a killed process.
 const CLSACT_PRIORITY: u16 = 0x58;
 const CLSACT_HANDLE: TcHandle = TcHandle::new(0, 0x5768);
 
 /// `struct hold_key`: address, port, family, padding.
 type KeyBytes = [u8; 24];
 type AddressBytes = [u8; 16];
-/// In front of each frame in the ring: `ifindex` and `length`.
+/// Before each frame in the ring: `ifindex` and `length`.
 const RECORD_HEAD: usize = 8;
 
-/// Connections to this are held.
+/// A destination whose connections are held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct HoldTo {
-    /// Unspecified = every address of this host, of that family.
+pub struct HoldTarget {
+    /// Unspecified = all addresses of this host in that family.
     pub address: IpAddr,
     /// In host order.
     pub port: u16,
 }
 
-/// A frame that was taken, with its Ethernet header.
+/// A held frame, with its Ethernet header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeldFrame {
-    /// The device that had received it.
+    /// The device that received it.
     pub ifindex: u32,
-    /// From the destination MAC on.
+    /// The frame, starting with the destination MAC.
     pub bytes: Vec<u8>,
 }
 
-/// How many packets were met, since the beginning.
+/// Packet counters since the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct HoldCounts {
-    /// Taken.
+    /// Held.
     pub held: u64,
-    /// Not taken for want of room.
+    /// Passed because there was no room.
     pub missed: u64,
 }
 
-/// See the module. Dropping it ends the holding; frames that were not released are lost.
+/// See the module. Dropping it ends holding; frames that were not released are lost.
 pub struct Hold {
     object: Ebpf,
     ring: RingBuf<MapData>,
@@ -72,11 +73,12 @@ pub struct Hold {
 }
 
 impl Hold {
-    /// Loads the programs. `own`: this host's addresses, for unspecified ones in `to`. Nothing is held yet.
+    /// Loads the programs. `own`: this host's addresses, for unspecified ones in `to`. Holds nothing until
+    /// [`Self::until`].
     ///
     /// # Errors
     /// The process lacks CAP_BPF or CAP_NET_ADMIN, or there are more than 4096 addresses.
-    pub fn open(to: &[HoldTo], own: &[IpAddr]) -> Result<Self> {
+    pub fn open(to: &[HoldTarget], own: &[IpAddr]) -> Result<Self> {
         let mut object = EbpfLoader::new()
             .load(OBJECT)
             .map_err(|error| load(&error))?;
@@ -89,7 +91,7 @@ impl Hold {
         let mut present: HashMap<_, AddressBytes, u8> = map(&mut object, "weir_hold_own")?;
         for address in own {
             present
-                .insert(octets(*address), 1, 0)
+                .insert(address_bytes(*address), 1, 0)
                 .map_err(|error| load(&error))?;
         }
         let ring = object
@@ -110,7 +112,7 @@ impl Hold {
         })
     }
 
-    /// Looks at what a device receives; it must be an Ethernet device or the loopback of the calling thread's namespace.
+    /// Attaches to an Ethernet device or the loopback of the calling thread's network namespace.
     ///
     /// # Errors
     /// The device is gone, or the kernel refuses.
@@ -123,13 +125,13 @@ impl Hold {
             Err(error) if errno(&error) == Some(libc::EINVAL) => {}
             Err(error) => return Err(load(&error)),
         }
-        // Present already is as good; anything else shows when the filter is added.
+        // It may exist already; other errors show up when the filter is added.
         let _ = qdisc_add_clsact(interface);
         let kind = TcAttachType::Ingress;
         let left =
             SchedClassifierLink::attached(interface, kind, CLSACT_PRIORITY, CLSACT_HANDLE, None);
         if let Ok(left) = left {
-            // There is none, or a killed process left it.
+            // Of a killed process.
             let _ = aya::programs::links::Link::detach(left);
         }
         let options = TcAttachOptions::Netlink(NlOptions {
@@ -143,7 +145,7 @@ impl Hold {
             .map_err(|error| load(&error))
     }
 
-    /// Holds until `until_ns` of `CLOCK_MONOTONIC`; 0 = no longer.
+    /// Sets the deadline of holding, `CLOCK_MONOTONIC` in nanoseconds; 0 = stop.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -151,7 +153,7 @@ impl Hold {
         self.until.set(0, until_ns, 0).map_err(|error| load(&error))
     }
 
-    /// The next frame that was taken.
+    /// The next held frame.
     pub fn take(&mut self) -> Option<HeldFrame> {
         loop {
             let record = self.ring.next()?;
@@ -169,8 +171,8 @@ impl Hold {
         }
     }
 
-    /// Puts a frame back: the stack receives it from its device, as it did before. Not for the loopback, whose packets carry
-    /// a route that a frame lacks.
+    /// Injects a frame: the stack receives it from its device. Not possible for the loopback, whose packets have a
+    /// route attached.
     ///
     /// # Errors
     /// The device is gone.
@@ -193,7 +195,7 @@ impl Hold {
         testrun::run(descriptor.as_fd(), &input).map(drop)
     }
 
-    /// How much was met.
+    /// The packet counters.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -212,17 +214,17 @@ impl std::fmt::Debug for Hold {
     }
 }
 
-fn octets(address: IpAddr) -> AddressBytes {
+fn address_bytes(address: IpAddr) -> AddressBytes {
     match address {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
         IpAddr::V6(v6) => v6.octets(),
     }
 }
 
-fn key(to: HoldTo) -> KeyBytes {
+fn key(to: HoldTarget) -> KeyBytes {
     let mut key = [0; 24];
     if !to.address.is_unspecified() {
-        key[..16].copy_from_slice(&octets(to.address));
+        key[..16].copy_from_slice(&address_bytes(to.address));
     }
     key[16..18].copy_from_slice(&to.port.to_be_bytes());
     key[18] = if to.address.is_ipv4() { 4 } else { 6 };
@@ -251,7 +253,7 @@ fn load(error: &dyn std::error::Error) -> Error {
     }
 }
 
-/// The kernel's number behind an error, wherever it stands.
+/// The errno in an error's chain of sources.
 fn errno(error: &(dyn std::error::Error + 'static)) -> Option<i32> {
     let own = error
         .downcast_ref::<std::io::Error>()
@@ -267,7 +269,7 @@ mod tests {
     fn an_unspecified_address_keeps_its_family() {
         let to = |text: &str| {
             let socket: std::net::SocketAddr = text.parse().unwrap();
-            key(HoldTo {
+            key(HoldTarget {
                 address: socket.ip(),
                 port: socket.port(),
             })

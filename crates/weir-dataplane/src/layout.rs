@@ -1,7 +1,7 @@
-//! How much the data plane holds, and the pinned record that names what is there.
+//! Sizes of the data plane, and the pinned layout record.
 //!
-//! The record says which generation of state, flow table and programs is in force; replacing it is the one step that makes
-//! a new data plane the pinned one. It holds the fingerprint secret, because the flow table is worthless without it.
+//! The record names the current generation of state, flow table and programs; replacing it is the atomic step that
+//! makes a new data plane the pinned one. It also holds the hash secret, which the flow table depends on.
 
 #![allow(unsafe_code, reason = "the record is a map value")]
 
@@ -18,7 +18,7 @@ use crate::pod::{self, Pod};
 use crate::spec::ARRAY;
 use crate::sys;
 
-/// How much the data plane holds. All of it is allocated when the maps are made, hash maps excepted.
+/// Sizes of the data plane's maps. All memory except that of hash maps is allocated when the maps are created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Sizes {
@@ -30,15 +30,15 @@ pub struct Sizes {
     pub pool_rows: u32,
     /// 16-byte elements for lists, hash tables and ranges, element 0 included.
     pub elements: u32,
-    /// Places for flows; rounded up to whole buckets.
+    /// Flow entries; rounded up to whole buckets.
     pub flows: u32,
-    /// Most addresses of services and snat.
+    /// Maximum number of addresses of services and snat.
     pub vips: u32,
-    /// Most exact listeners.
+    /// Maximum number of exact listeners.
     pub listeners: u32,
-    /// Most devices.
+    /// Maximum number of devices.
     pub devices: u32,
-    /// Most fragmented datagrams at a time.
+    /// Maximum number of fragmented datagrams at a time.
     pub fragments: u32,
 }
 
@@ -64,17 +64,17 @@ impl Sizes {
         self.flows.div_ceil(BUCKET_SLOTS)
     }
 
-    /// Rows of counts: dests first, pools behind them.
+    /// Rows of counts: dests, then pools.
     pub fn live_rows(&self) -> u32 {
         self.dests.saturating_add(self.pool_rows)
     }
 
-    /// Whether every size is possible.
+    /// Checks that every size is in range.
     ///
     /// # Errors
-    /// [`Error::Size`] names the first that is not.
+    /// [`Error::Size`] for the first that is not.
     pub fn check(&self) -> Result<()> {
-        // The highest keep every map below 4 GiB, which a map's index can still address.
+        // The maxima keep every map below 4 GiB, the limit of a map's index.
         let limits = [
             ("services", self.services, 2, 1 << 20),
             ("dests", self.dests, 2, DESTS_MAX),
@@ -100,7 +100,7 @@ impl Sizes {
     }
 }
 
-/// How many buckets of a flow table are home to hashes; the others, behind them, are its stash.
+/// Number of home buckets of a flow table; the others, after them, are its stash.
 pub(crate) fn homes(layout: u32, buckets: u32) -> u32 {
     match layout {
         2 => buckets,
@@ -108,7 +108,7 @@ pub(crate) fn homes(layout: u32, buckets: u32) -> u32 {
     }
 }
 
-/// Whether a flow table of this layout can be made.
+/// Checks that this flow table layout is supported.
 pub(crate) fn check_layout(wanted: u32) -> Result<()> {
     if (ABI_FLOW_LAYOUT_OLDEST..=ABI_FLOW_LAYOUT).contains(&wanted) {
         return Ok(());
@@ -123,7 +123,7 @@ pub(crate) fn check_layout(wanted: u32) -> Result<()> {
 
 /// "WeirPins" in memory order.
 const MAGIC: u64 = u64::from_le_bytes(*b"WeirPins");
-/// Of the record itself; a field is only ever added at the end, in place of zeros.
+/// Version of the record itself; new fields replace reserved zeros at the end.
 const RECORD_VERSION: u32 = 1;
 
 /// The value of the pinned one-element array `layout`.
@@ -134,19 +134,19 @@ pub(crate) struct LayoutRecord {
     pub(crate) record_version: u32,
     pub(crate) abi_version: u32,
     pub(crate) abi_hash: u64,
-    /// Of the objects that the programs were loaded from.
+    /// Hash of the objects that the programs were loaded from.
     pub(crate) object_hash: u64,
-    /// The key of every fingerprint in the flow table.
+    /// Hash secret of the flow table.
     pub(crate) secret: [u64; 2],
     pub(crate) flow_layout: u32,
-    /// Names the state directory.
+    /// Number of the state directory.
     pub(crate) state: u32,
-    /// Names the program directory.
+    /// Number of the program directory.
     pub(crate) programs: u32,
-    /// Layout and buckets of a flow table whose entries are still to be moved; 0 buckets = none.
+    /// Layout and buckets of the old flow table, whose entries are still to be moved; 0 buckets = none.
     pub(crate) old_flow_layout: u32,
     pub(crate) old_buckets: u32,
-    /// Buckets of the old table that the programs know besides their own; 0 = they know no other.
+    /// Buckets of the old table that the programs use; 0 = none.
     pub(crate) program_old_buckets: u32,
     pub(crate) sizes: Sizes,
     pub(crate) reserved_sizes: [u32; 23],
@@ -159,7 +159,7 @@ unsafe impl Pod for LayoutRecord {}
 const _: () = assert!(size_of::<LayoutRecord>() == 8 + 8 + 8 + 8 + 16 + 24 + 36 + 92 + 128);
 
 impl LayoutRecord {
-    /// The record of a data plane that starts from nothing.
+    /// The record of a new data plane.
     pub(crate) fn new(sizes: Sizes, secret: [u64; 2], flow_layout: u32, object_hash: u64) -> Self {
         Self {
             magic: MAGIC,
@@ -180,7 +180,7 @@ impl LayoutRecord {
         }
     }
 
-    /// Reads the pinned record; `None` = there is none.
+    /// Reads the pinned record; `None` = not found.
     pub(crate) fn read(path: &Path) -> Result<Option<Self>> {
         let map = match sys::open_pin(path, sys::Access::Read) {
             Ok(map) => map,
@@ -211,7 +211,7 @@ impl LayoutRecord {
         Ok(Some(record))
     }
 
-    /// Whether the flow tables that it names can be read.
+    /// Checks that the layouts of its flow tables are supported.
     pub(crate) fn check_layouts(&self, pins: &PinDir) -> Result<()> {
         let present = (self.flow_layout, self.sizes.buckets());
         let old = (self.old_flow_layout, self.old_buckets);
@@ -229,7 +229,7 @@ impl LayoutRecord {
         Ok(())
     }
 
-    /// Puts the record in force: pins it beside the old one and renames, so that there is always exactly one.
+    /// Replaces the pinned record atomically: pins this one under a temporary name and renames it.
     pub(crate) fn commit(&self, path: &Path, staging: &Path) -> Result<()> {
         let map: OwnedFd = sys::create_record("weir_layout", size_of::<Self>() as u32)
             .during("making", || "the layout".to_owned())?;
@@ -250,7 +250,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_rounded_up_to_buckets() {
+    fn flow_entries_are_rounded_up_to_buckets() {
         let sizes = Sizes {
             flows: 15,
             ..Sizes::default()
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_sizes_are_named() {
+    fn check_reports_size_out_of_range() {
         let sizes = Sizes {
             dests: DESTS_MAX + 1,
             ..Sizes::default()

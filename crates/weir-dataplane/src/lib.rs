@@ -1,10 +1,10 @@
 //! Loads, attaches, pins, replaces and fills the BPF data plane: the only crate that calls bpf(2).
 //!
-//! What it models: one pin directory with a layout record, shared maps, generations of programs and attachments
-//! ([`Dataplane`]), the maps by their types ([`Maps`]), the flow table as packets left it ([`FlowTable`]). What it refuses:
-//! to decide anything. Which rows to write, which devices to take and when to activate is weir-control's; addresses, routes
-//! and neighbours are weir-netlink's. Nothing pinned is ever half replaced: a death between any two steps leaves something
-//! that the next opening adopts or removes.
+//! It models one pin directory with a layout record, shared maps, program generations and attachments ([`Dataplane`]),
+//! typed access to the maps ([`Maps`]) and the flow table ([`FlowTable`]). It makes no decisions: weir-control decides
+//! which rows to write, which devices to use and when to activate; weir-netlink manages addresses, routes and
+//! neighbours. Pinned objects are replaced atomically: if the process dies between any two steps, the next open adopts
+//! or removes what it finds.
 
 mod attach;
 mod carry;
@@ -37,7 +37,7 @@ pub use dataplane::{Dataplane, OpenOptions, Opened, clean};
 pub use error::{Error, Result};
 pub use extent::{Extent, ExtentAllocator, GRACE};
 pub use flows::{Flow, FlowTable};
-pub use hold::{HeldFrame, Hold, HoldCounts, HoldTo};
+pub use hold::{HeldFrame, Hold, HoldCounts, HoldTarget};
 pub use layout::Sizes;
 pub use maps::{Maps, elements_of, wait_for_packets};
 pub use mmap::Mapped;

@@ -1,7 +1,6 @@
-//! Objects into the kernel: maps by their pins, constants, programs, the stages of tail calls.
+//! Loads objects into the kernel: pinned maps, constants, programs and tail-call stages.
 //!
-//! aya parses, relocates and loads. Everything is given to it by name here, so that an object needs no annotations and the
-//! same functions load the director's objects and a server's.
+//! aya parses, relocates and loads. Maps and constants are passed to it by name, so that objects need no annotations.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -18,19 +17,20 @@ use crate::verify::until_verified;
 
 include!(concat!(env!("OUT_DIR"), "/objects.rs"));
 
-/// The objects of the director; the first one must exist.
+/// The objects of the director; the first one is required.
 pub(crate) const DIRECTOR: [&str; 3] = ["weir_xdp", "weir_tc", "weir_skb"];
 
-/// The oldest kernel that the programs were tried on (docs/manual/kernels.md).
+/// The oldest supported kernel (docs/manual/kernels.md).
 const OLDEST: KernelVersion = KernelVersion::new(6, 1, 0);
 
 const STAGES_MAP: &str = "weir_stages";
 const SKB_STAGES_MAP: &str = "weir_skb_stages";
 
-/// Maps of one program generation, pinned beside its programs: a program array is emptied when nothing but programs hold it.
+/// Maps of one program generation, pinned with its programs: the kernel clears a program array without other
+/// references.
 pub(crate) const OWN_MAPS: &[&str] = &[STAGES_MAP, SKB_STAGES_MAP];
 
-/// Programs reached by tail calls, the map that they are in and their indices there (enum weir_stage, bpf/lib/stage.h).
+/// Tail-called programs: map, program and index in the map (enum weir_stage, bpf/lib/stage.h).
 const STAGES: &[(&str, &str, u32)] = &[
     (STAGES_MAP, "weir_stage_icmp", 0),
     (STAGES_MAP, "weir_stage_fragment", 1),
@@ -41,14 +41,14 @@ const STAGES: &[(&str, &str, u32)] = &[
     (SKB_STAGES_MAP, "weir_skb", 3),
 ];
 
-/// Where a map comes from.
+/// How to obtain a map.
 #[derive(Clone, Debug)]
 pub(crate) struct MapSource {
     /// The name in the object.
     pub(crate) name: &'static str,
-    /// Opened there when it is pinned, else made and pinned.
+    /// Its pin: opened if it exists, otherwise created.
     pub(crate) pin: PathBuf,
-    /// Replaces the object's number of entries when the map is made.
+    /// Overrides the object's number of entries when the map is created.
     pub(crate) entries: Option<u32>,
 }
 
@@ -57,16 +57,16 @@ pub(crate) struct MapSource {
 pub(crate) struct Constant {
     /// The variable's name.
     pub(crate) name: &'static str,
-    /// Its bytes, as many as the variable has.
+    /// Its value, of the variable's size.
     pub(crate) bytes: Vec<u8>,
 }
 
 /// Loaded programs by name.
 pub(crate) type Programs = BTreeMap<String, OwnedFd>;
 
-/// The embedded object of a name.
+/// The embedded object with this name.
 pub(crate) fn object(name: &'static str) -> Result<&'static [u8]> {
-    let found = OBJECTS.iter().find(|(known, _)| *known == name);
+    let found = OBJECTS.iter().find(|(object, _)| *object == name);
     found
         .map(|(_, bytes)| *bytes)
         .ok_or(Error::NoObject { name })
@@ -83,11 +83,12 @@ pub(crate) fn director_hash() -> u64 {
     })
 }
 
-/// Loads every program of embedded objects and pins each under its name in `directory`. Programs are verified side by side once
-/// all objects have their maps. Objects that are not part of this build are left out, if the first one is not among them.
+/// Loads all programs of embedded objects and pins each under its name in `directory`. Programs are verified in
+/// parallel after the maps of all objects were created. Objects that are not part of this build are skipped, except the
+/// first one.
 ///
 /// # Errors
-/// The first object is not part of this build, or the kernel refuses a map or a program; nothing is attached either way.
+/// The first object is not part of this build, or the kernel rejects a map or a program. Nothing is attached.
 pub(crate) fn load_all(
     names: &[&'static str],
     maps: &[MapSource],
@@ -118,7 +119,7 @@ fn refused(object: &'static str, message: &str) -> Error {
     }
 }
 
-/// An object with its maps, none of its programs loaded.
+/// Creates an object's maps; loads no programs.
 fn prepare(name: &'static str, maps: &[MapSource], constants: &[Constant]) -> Result<Ebpf> {
     let bytes = object(name)?;
     let mut loader = EbpfLoader::new();
@@ -150,7 +151,7 @@ fn finish(name: &'static str, mut object: Ebpf, directory: &Path) -> Result<Prog
     Ok(programs)
 }
 
-/// What an older kernel than any that Weir was tried on lacks; a newer one's refusal has another cause.
+/// A hint for the error message if the kernel is older than the oldest supported one.
 fn too_old(kernel: Option<KernelVersion>) -> &'static str {
     match kernel {
         Some(kernel) if kernel < OLDEST => {
@@ -160,7 +161,7 @@ fn too_old(kernel: Option<KernelVersion>) -> &'static str {
     }
 }
 
-/// Side by side: the verifier takes most of a start, one CPU a program.
+/// Loads programs in parallel: verification takes most of the start-up time and uses one CPU per program.
 fn load_programs<'a>(
     objects: impl IntoIterator<Item = &'a mut Ebpf>,
 ) -> std::result::Result<(), String> {
@@ -170,7 +171,7 @@ fn load_programs<'a>(
             .map(|(name, program)| scope.spawn(move || load_program(name, program)))
             .collect();
         verifying.into_iter().try_for_each(|program| {
-            let lost = |_| Err("a program's loading was not seen to its end".to_owned());
+            let lost = |_| Err("the thread that loaded a program panicked".to_owned());
             program.join().unwrap_or_else(lost)
         })
     })
@@ -181,9 +182,7 @@ fn load_program(name: &str, program: &mut Program) -> std::result::Result<(), St
         Program::Xdp(program) => until_verified(|| program.load()),
         Program::SchedClassifier(program) => until_verified(|| program.load()),
         _ => {
-            return Err(format!(
-                "program {name} is of a kind that Weir does not use"
-            ));
+            return Err(format!("program {name} has an unsupported type"));
         }
     };
     loaded.map_err(|error| format!("program {name}: {}", chain(&error)))
@@ -198,7 +197,7 @@ fn fill_stages(object: &mut Ebpf) -> std::result::Result<(), String> {
             .try_clone()
             .map_err(|error| error.to_string())?;
         let Some(Map::ProgramArray(map)) = object.map_mut(map_name) else {
-            return Err(format!("a stage {name}, but no program array {map_name}"));
+            return Err(format!("stage {name} has no program array {map_name}"));
         };
         ProgramArray::try_from(Map::ProgramArray(reopen(map)?))
             .and_then(|mut array| array.set(*index, &program, 0))
@@ -227,7 +226,7 @@ fn program_fd(program: &Program) -> std::result::Result<OwnedFd, String> {
         .map_err(|error| error.to_string())
 }
 
-/// An error with all its causes: the verifier's log is among them.
+/// An error with all its causes, including the verifier's log.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -258,7 +257,7 @@ pub(crate) fn open_programs(directory: &Path) -> Result<Programs> {
     Ok(programs)
 }
 
-/// The program of a name.
+/// The program with this name.
 pub(crate) fn program<'a>(programs: &'a Programs, name: &str) -> Result<BorrowedFd<'a>> {
     programs
         .get(name)
@@ -273,7 +272,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_kernel_older_than_any_that_was_tried_is_blamed() {
+    fn too_old_hint_only_for_unsupported_kernels() {
         assert!(too_old(Some(KernelVersion::new(5, 10, 0))).contains("Linux 6.1"));
         for other in [Some(OLDEST), Some(KernelVersion::new(6, 18, 3)), None] {
             assert_eq!(too_old(other), "");

@@ -1,7 +1,7 @@
-//! The shared maps by their types, and the orders of writing that packets rely on.
+//! Typed access to the shared maps, with the order of writes that packets rely on.
 //!
-//! What a row means is the caller's matter. Promised here: a next hop is never seen half written as ready, an address that
-//! stays in the filter never misses, a service's extent changes in one step.
+//! Guarantees: a partly written next hop is never seen as ready, an address that stays in the filter always matches,
+//! and a service's extent changes atomically. The contents of rows are the caller's responsibility.
 
 use std::mem::offset_of;
 use std::path::Path;
@@ -26,33 +26,33 @@ use crate::table::{PerCpu, Table};
 /// Handles on every shared map.
 #[derive(Debug)]
 pub struct Maps {
-    /// Address → what it is to Weir.
+    /// Addresses of services and snat.
     pub vips: Table<Addr, Vip>,
     /// Exact listener → service.
     pub listeners: Table<Listener, u32>,
-    /// ifindex → what XDP may do there.
+    /// ifindex → XDP capabilities.
     pub devices: Table<u32, Device>,
-    /// What `lblc` and `lblcr` remember.
+    /// The servers of addresses for `lblc` and `lblcr`.
     pub localities: Table<LocalityKey, Locality>,
-    /// Probes that go through a service's forward; the programs fill in what is seen of them.
+    /// Probes through a service's forwarding method; the programs fill in the results.
     pub probes: Arc<Table<ProbeKey, Probe>>,
-    /// Fragmented datagrams under way.
+    /// Records of fragmented datagrams.
     pub fragments: Table<FragmentKey, Fragment>,
     /// Service rows.
     pub services: Mapped<Service>,
     /// Lists, hash tables, ranges.
     pub elements: Mapped<Element>,
-    /// Scheduler state, one a service.
+    /// Scheduler state, one row per service.
     pub cursors: Mapped<Cursor>,
     /// Server rows.
     pub dests: Mapped<Dest>,
-    /// Next hops, [`HOPS_PER_DEST`] a server row.
+    /// Next hops, [`HOPS_PER_DEST`] per server row.
     pub hops: Mapped<Hop>,
     /// Next hops towards clients.
     pub clients: Mapped<Client>,
     /// Flow counts: server rows, then pool rows.
     pub live: Mapped<Live>,
-    /// Packets and bytes, one a server row.
+    /// Packets and bytes, one per server row.
     pub traffic: PerCpu<Traffic>,
     /// Counters by reason.
     pub reasons: PerCpu<u64>,
@@ -66,7 +66,7 @@ pub struct Maps {
 }
 
 impl Maps {
-    /// Opens the pins of a state directory and of a flow directory.
+    /// Opens the pinned maps of a state directory and of a flow directory.
     pub(crate) fn open(state: &Path, flows: &Path, access: Access) -> Result<Self> {
         let open = |name: &str| {
             let path = state.join(name);
@@ -96,7 +96,7 @@ impl Maps {
         })
     }
 
-    /// Points a service at another extent, in one step; everything written before is visible to a packet that sees it.
+    /// Sets a service's extent atomically; a packet that sees it also sees all previous writes.
     ///
     /// # Errors
     /// The row is outside the map.
@@ -105,7 +105,7 @@ impl Maps {
             .store_u32(service, offset_of!(Service, extent), at)
     }
 
-    /// Writes one of a server's next hops. Packets that meet it half written take the slow way.
+    /// Writes one of a server's next hops. Packets that see it partly written take the slow path.
     ///
     /// # Errors
     /// The row is outside the map, or `slot` is not below [`HOPS_PER_DEST`].
@@ -129,8 +129,9 @@ impl Maps {
         self.hops.get(hop_index(dest, slot)?)
     }
 
-    /// Gives the next hops towards clients those of [`HOP_SEND`] and [`HOP_REDIRECT`] that `flags` returns for their device;
-    /// `None` = as they are. Where the kernel does not forward, packets learn such a next hop with a flow's first packet, and keep it.
+    /// Sets [`HOP_SEND`] and [`HOP_REDIRECT`] of the next hops towards clients to what `flags` returns for their
+    /// device; `None` = unchanged. Without IP forwarding these next hops are learned from a flow's first packet and
+    /// kept.
     ///
     /// # Errors
     /// None that a mapped map can give.
@@ -148,13 +149,13 @@ impl Maps {
                 continue;
             };
             let new = old & !MASK | u64::from(flags) << 16 & MASK;
-            // A link that a packet has replaced meanwhile was learned with the flags of now.
+            // A link that a packet has just replaced already has the current flags.
             let _ = link.compare_exchange(old, new, Ordering::AcqRel, Ordering::Relaxed);
         }
         Ok(())
     }
 
-    /// What is set at run time.
+    /// The run-time settings.
     ///
     /// # Errors
     /// None that a mapped map can give.
@@ -162,7 +163,7 @@ impl Maps {
         self.settings.get(0)
     }
 
-    /// Replaces the settings, word by word: a packet may meet a mix of old and new ones.
+    /// Replaces the settings word by word: a packet may see a mix of old and new ones.
     ///
     /// # Errors
     /// Opened for reading.
@@ -183,8 +184,9 @@ impl Maps {
         self.filters.get(0)
     }
 
-    /// Replaces the address filter word by word. An address has one bit, so one that is in the old and the new filter is
-    /// never missed; set the filter before a new address gets its listeners, and after an old one has lost them.
+    /// Replaces the address filter word by word. All bits of an address are in one word, so an address in both the old
+    /// and the new filter always matches. Call it before adding the listeners of a new address and after removing those
+    /// of an old one.
     ///
     /// # Errors
     /// Opened for reading.
@@ -197,7 +199,7 @@ impl Maps {
         Ok(())
     }
 
-    /// Writes values into an extent, padded to whole elements; answers the number of elements used.
+    /// Writes values into an extent, padded to whole elements. Returns the number of elements used.
     ///
     /// # Errors
     /// They do not fit the map.
@@ -207,7 +209,7 @@ impl Maps {
         Ok(elements.len() as u32)
     }
 
-    /// A service's row of counts.
+    /// A row of counts.
     ///
     /// # Errors
     /// The row is outside the map.
@@ -245,8 +247,9 @@ impl Maps {
         Ok(sums)
     }
 
-    /// Sets the thresholds of the server whose counts lie in `row`. As in the kernel (ip_vs_ctl.c, `__ip_vs_update_dest`),
-    /// more room lets a server that was full have new flows at once: the answer is whether it was.
+    /// Sets the thresholds of the server whose counts are in `row`. As in the kernel (ip_vs_ctl.c,
+    /// `__ip_vs_update_dest`), a higher threshold makes an overloaded server available at once. Returns whether it was
+    /// overloaded.
     ///
     /// # Errors
     /// The row is outside the map.
@@ -257,14 +260,14 @@ impl Maps {
         }
         self.live.store_u32(row, offset_of!(Live, lower), lower)?;
         self.live.store_u32(row, offset_of!(Live, upper), upper)?;
-        let eased = upper == 0 || upper > before.upper;
-        if eased {
+        let raised = upper == 0 || upper > before.upper;
+        if raised {
             self.live.store_u32(row, offset_of!(Live, overloaded), 0)?;
         }
-        Ok(eased && before.overloaded != 0)
+        Ok(raised && before.overloaded != 0)
     }
 
-    /// Sets a server row's counts and traffic to zero, before the row is given to another server.
+    /// Resets a server row's counts and traffic, before the row is reused for another server.
     ///
     /// # Errors
     /// The row is outside the map.
@@ -273,7 +276,7 @@ impl Maps {
         self.traffic.reset(dest)
     }
 
-    /// What the sweep did so far.
+    /// The sweep's counters.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -291,10 +294,10 @@ impl Maps {
         })
     }
 
-    /// The extents that a service's row names now; they may overlap.
+    /// The extents that a service row refers to; they may overlap.
     ///
     /// # Errors
-    /// The row is outside the map, or names elements outside theirs.
+    /// The row is outside the map, or refers to elements outside theirs.
     pub fn extents_of(&self, service: &Service) -> Result<Vec<Extent>> {
         let mut taken = vec![(service.snat_at, u32::from(service.snat_len))];
         if service.extent != 0 {
@@ -307,16 +310,16 @@ impl Maps {
                 taken.push((header.tree_at, header.tree_width / 4));
             }
         }
-        let there = taken
+        let used = taken
             .into_iter()
             .filter(|(at, length)| *at != 0 && *length != 0);
-        Ok(there.map(|(at, length)| Extent { at, length }).collect())
+        Ok(used.map(|(at, length)| Extent { at, length }).collect())
     }
 
     /// The ranges of a VIP.
     ///
     /// # Errors
-    /// The VIP names elements outside the map.
+    /// The VIP refers to elements outside the map.
     pub fn ranges(&self, vip: &Vip) -> Result<Vec<Range>> {
         let elements = self.elements.get_all(vip.ranges_at, vip.ranges_len)?;
         Ok(elements
@@ -325,10 +328,10 @@ impl Maps {
             .collect())
     }
 
-    /// The values of `T` from element `at` on: lists, hash tables and headers as [`Self::set_elements`] wrote them.
+    /// `count` values of `T` starting at element `at`, as written by [`Self::set_elements`].
     ///
     /// # Errors
-    /// They lie outside the map.
+    /// They are outside the map.
     pub fn elements_as<T: Pod>(&self, at: u32, count: u32) -> Result<Vec<T>> {
         let bytes = count as usize * size_of::<T>();
         let elements = self
@@ -348,7 +351,7 @@ const HEADER: u32 = (size_of::<weir_abi::Extent>() / size_of::<Element>()) as u3
 #[allow(unsafe_code, reason = "the buffer is sized by the map's information")]
 fn read_first(map: &std::os::fd::OwnedFd, value: &mut [u8]) -> std::io::Result<Option<()>> {
     use std::os::fd::AsFd;
-    // SAFETY: an array's key has four bytes; the value has the size that the kernel names.
+    // SAFETY: an array's key has four bytes; the value has the size reported by the kernel.
     unsafe { sys::lookup(map.as_fd(), pod::bytes(&0u32), value) }
 }
 
@@ -367,8 +370,8 @@ fn hop_index(dest: u32, slot: u32) -> Result<u32> {
 pub(crate) fn sums_of_traffic(traffic: &PerCpu<Traffic>) -> Result<Vec<Traffic>> {
     let mut rows = vec![Traffic::ZERO; traffic.entries() as usize];
     traffic.each(|row, values| {
-        if let Some(place) = rows.get_mut(row as usize) {
-            *place = sum_traffic(values);
+        if let Some(sum) = rows.get_mut(row as usize) {
+            *sum = sum_traffic(values);
         }
     })?;
     Ok(rows)
@@ -383,7 +386,7 @@ fn sum_traffic(values: &[Traffic]) -> Traffic {
     })
 }
 
-/// Values as elements, the last one padded with zeros.
+/// Packs values into elements, the last one padded with zeros.
 pub fn elements_of<T: Pod>(values: &[T]) -> Vec<Element> {
     let bytes = pod::slice_bytes(values);
     bytes
@@ -398,8 +401,8 @@ pub fn elements_of<T: Pod>(values: &[T]) -> Vec<Element> {
 
 /// Waits until every packet that was in the data plane when this was called has left it.
 ///
-/// Programs run in an RCU section, and membarrier(2) of all CPUs waits for these. Where the kernel refuses it (nohz_full),
-/// a second's sleep stands in.
+/// Programs run in an RCU read-side section, which membarrier(2) for all CPUs waits for. Where it fails (nohz_full),
+/// sleeps for a second instead.
 #[allow(unsafe_code, reason = "membarrier(2) has no safe wrapper")]
 pub fn wait_for_packets() {
     const GLOBAL: libc::c_long = 1;

@@ -1,11 +1,10 @@
-//! Flows out of a table of another size or layout, into the one in force, while packets go on.
+//! Migrates flows from a table of another size or layout to the current one while packets are processed.
 //!
-//! The programs that are loaded then know both tables: a packet looks into the one in force first. Until no older program can
-//! be under way, flows begin in the old table, where both find them; from then on in the new one. Then `weir_move`
-//! (bpf/lib/move.h) takes the flows over, a stretch of buckets at a time. It claims an entry before it moves it, so that
-//! counts stay exact without any settling, and what it has moved stays marked in the old table for packets that looked into
-//! the new one a moment too early. When it is through, programs that know only the new table follow, and the old one is
-//! unpinned.
+//! Programs for the migration use both tables and look in the current one first. While older programs may still run,
+//! new flows are inserted into the old table, where both find them; afterwards into the current one. Then `weir_move`
+//! (bpf/lib/move.h) moves the flows in batches of buckets. It claims an entry before it moves it, so that counts stay
+//! exact, and leaves it marked as moved for packets that looked into the current table too early. At the end programs
+//! that use only the current table are loaded, and the old one is unpinned.
 
 use std::path::Path;
 
@@ -17,24 +16,24 @@ use crate::pod;
 use crate::sys::Access;
 use crate::testrun::{TestInput, TestRun};
 
-/// The program that moves; see bpf/lib/move.h.
+/// The program that moves flows; see bpf/lib/move.h.
 pub(crate) const MOVE_PROGRAM: &str = "weir_move";
 
-/// Buckets a run: some milliseconds at most, because a run is not interrupted.
-const STRETCH: u32 = 4_096;
+/// Buckets per run, for at most some milliseconds, because a run is not interrupted.
+const BATCH: u32 = 4_096;
 /// XDP takes no packet shorter than an Ethernet header.
 const PACKET_LEN: usize = 64;
 
-/// What a migration did.
+/// Result of a migration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Moved {
-    /// Flows that are in the table in force now, both directions of `nat` as one.
+    /// Flows moved to the current table; both directions of `nat` count as one.
     pub moved: u64,
-    /// Flows for which it had no place: their buckets were full.
+    /// Flows lost because their buckets were full.
     pub lost: u64,
 }
 
-/// An old table that is to be emptied.
+/// The old table of a migration.
 #[derive(Debug)]
 pub(crate) struct Migration {
     old: Mapped<Bucket>,
@@ -47,29 +46,29 @@ impl Migration {
         })
     }
 
-    /// Moves everything. `run` runs [`MOVE_PROGRAM`] of the programs that know both tables.
+    /// Moves all flows. `run` runs [`MOVE_PROGRAM`] of the programs that use both tables.
     pub(crate) fn move_all(
         &self,
         run: impl Fn(&TestInput<'_>) -> Result<TestRun>,
     ) -> Result<Moved> {
         let mut moved = Moved::default();
         let buckets = self.old.entries();
-        for position in (0..buckets).step_by(STRETCH as usize) {
+        for position in (0..buckets).step_by(BATCH as usize) {
             let order = Move {
                 position,
-                count: STRETCH.min(buckets - position),
+                count: BATCH.min(buckets - position),
                 ..Move::default()
             };
             let mut packet = [0; PACKET_LEN];
             packet[..size_of::<Move>()].copy_from_slice(pod::bytes(&order));
-            let ran = run(&TestInput::xdp(&packet))?;
-            let answer: Move = pod::from_bytes(&ran.packet)
-                .filter(|_| ran.verdict == XDP_PASS)
+            let output = run(&TestInput::xdp(&packet))?;
+            let result: Move = pod::from_bytes(&output.packet)
+                .filter(|_| output.verdict == XDP_PASS)
                 .ok_or(Error::NoProgram {
                     name: MOVE_PROGRAM.to_owned(),
                 })?;
-            moved.moved += u64::from(answer.moved);
-            moved.lost += u64::from(answer.lost);
+            moved.moved += u64::from(result.moved);
+            moved.lost += u64::from(result.lost);
         }
         Ok(moved)
     }

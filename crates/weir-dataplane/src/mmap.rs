@@ -1,7 +1,7 @@
-//! Array maps in this process's memory: elements without a system call each.
+//! Array maps mapped into this process's memory: element access without system calls.
 //!
-//! The data plane reads and writes the same memory at the same time. An element is therefore copied in and out whole, never
-//! borrowed; a copy may mix two updates, and what must not be mixed is a single aligned word (`store_u32`, `store_u64`).
+//! The data plane accesses the same memory concurrently. Elements are therefore copied, never borrowed. A copy may mix
+//! two updates; values that must be consistent are single aligned words (`store_u32`, `store_u64`).
 
 #![allow(unsafe_code, reason = "mapped memory that the kernel shares")]
 
@@ -36,11 +36,11 @@ unsafe impl<T: Pod> Sync for Mapped<T> {}
 impl<T: Pod> Mapped<T> {
     /// Maps the array map pinned at a path.
     ///
-    /// The descriptor is always one for writing: the kernel shares no mapping of one for reading. What `access` denies, the
-    /// mapping's protection does.
+    /// The descriptor is always writable, because the kernel does not map read-only ones; for read access the mapping
+    /// is read-only.
     ///
     /// # Errors
-    /// There is no such pin, the map's value is not a `T`, or it cannot be mapped.
+    /// The pin does not exist, the map's value is not a `T`, or it cannot be mapped.
     pub(crate) fn open(name: &'static str, directory: &Path, access: Access) -> Result<Self> {
         let path = directory.join(name);
         let map = sys::open_pin(&path, Access::Full).at(&path)?;
@@ -48,7 +48,7 @@ impl<T: Pod> Mapped<T> {
     }
 
     fn new(name: &'static str, map: OwnedFd, writable: bool) -> Result<Self> {
-        // The kernel lays elements out at multiples of eight bytes.
+        // The kernel aligns elements to eight bytes.
         const { assert!(size_of::<T>().is_multiple_of(8)) };
         let info =
             sys::map_info(map.as_fd()).during("reading the information of", || name.to_owned())?;
@@ -138,7 +138,7 @@ impl<T: Pod> Mapped<T> {
         Ok(unsafe { element.read_volatile() })
     }
 
-    /// Writes an element whole; a packet may see a part of it.
+    /// Writes an element, not atomically.
     ///
     /// # Errors
     /// The index is outside the map, or it was opened for reading.
@@ -152,7 +152,7 @@ impl<T: Pod> Mapped<T> {
     /// Writes consecutive elements.
     ///
     /// # Errors
-    /// They do not all fit, or the map was opened for reading; then none is written.
+    /// They do not all fit, or the map was opened for reading; no element is written.
     pub fn set_all(&self, first: u32, values: &[T]) -> Result<()> {
         let Some(last) = values.len().checked_sub(1) else {
             return Ok(());
@@ -171,7 +171,7 @@ impl<T: Pod> Mapped<T> {
     /// Copies of consecutive elements.
     ///
     /// # Errors
-    /// They do not all lie in the map.
+    /// They are not all in the map.
     pub fn get_all(&self, first: u32, count: u32) -> Result<Vec<T>> {
         if count > 0 {
             self.element(first.saturating_add(count - 1))?;
@@ -207,7 +207,7 @@ impl<T: Pod> Mapped<T> {
         Ok(unsafe { AtomicU64::from_ptr(word) })
     }
 
-    /// Replaces an aligned 32-bit word in one step, after everything written before.
+    /// Stores an aligned 32-bit word atomically, with release ordering.
     ///
     /// # Errors
     /// As for [`Self::set`].
@@ -217,7 +217,7 @@ impl<T: Pod> Mapped<T> {
         Ok(())
     }
 
-    /// Replaces an aligned 64-bit word in one step, after everything written before.
+    /// Stores an aligned 64-bit word atomically, with release ordering.
     ///
     /// # Errors
     /// As for [`Self::set`].
@@ -230,7 +230,7 @@ impl<T: Pod> Mapped<T> {
 
 impl<T> Drop for Mapped<T> {
     fn drop(&mut self) {
-        // SAFETY: our own mapping, of this length; nobody borrows from it any more.
+        // SAFETY: our own mapping, of this length; no borrow of it outlives self.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.length) };
     }
 }

@@ -1,13 +1,13 @@
-//! Where things are pinned. Names only, and the file operations on them: what is behind a pin is other modules' matter.
+//! The pin directory: names and file operations. Other modules handle the pinned objects.
 //!
 //! ```text
-//! PIN_DIR/layout                      the record in force
+//! PIN_DIR/layout                      the layout record
 //! PIN_DIR/state-S/MAP                 maps that the programs share
 //! PIN_DIR/flows-LAYOUT-BUCKETS/MAP    the flow table
-//! PIN_DIR/prog-G/PROGRAM, …/MAP       one generation of programs and the maps of its own
-//! PIN_DIR/link-IFINDEX-HOOK           what is attached
+//! PIN_DIR/prog-G/PROGRAM, …/MAP       one generation of programs with its private maps
+//! PIN_DIR/link-IFINDEX-HOOK           attachments
 //! ```
-//! A directory that the record does not name is left over from an interrupted change and is removed by the next opening.
+//! A directory that the record does not refer to is left over from an interrupted change; the next open removes it.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use crate::error::{Context, Error, Result};
 use crate::layout::LayoutRecord;
 
-/// Where on a device a link of Weir's sits.
+/// Where a program is attached to a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Hook {
     /// XDP in the driver.
@@ -28,13 +28,13 @@ pub enum Hook {
     Ingress,
     /// tcx egress.
     Egress,
-    /// tcx ingress, in front of [`Self::Ingress`]: the whole path on socket buffers, in place of XDP.
+    /// tcx ingress, before [`Self::Ingress`]: the whole path on socket buffers, instead of XDP.
     Balance,
-    /// clsact ingress, where the kernel has no tcx: the pin holds the program.
+    /// clsact ingress, for kernels without tcx: the program is pinned.
     ClsactIngress,
-    /// clsact egress, where the kernel has no tcx: the pin holds the program.
+    /// clsact egress, for kernels without tcx: the program is pinned.
     ClsactEgress,
-    /// The same as [`Self::Balance`] by clsact.
+    /// As [`Self::Balance`], by clsact.
     ClsactBalance,
 }
 
@@ -50,7 +50,7 @@ impl Hook {
         Self::ClsactBalance,
     ];
 
-    /// The end of the pin's name.
+    /// The suffix of the pin's name.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::XdpNative => "xdp",
@@ -68,13 +68,13 @@ impl Hook {
 /// Something pinned by Weir.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Pinned {
-    /// Where.
+    /// Its path.
     pub path: PathBuf,
-    /// What.
+    /// Its kind.
     pub kind: PinKind,
 }
 
-/// What a pin holds.
+/// The kind of a pin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PinKind {
     /// A directory of pins.
@@ -87,10 +87,10 @@ pub enum PinKind {
     Link {
         /// The device.
         ifindex: u32,
-        /// Where on it.
+        /// Its hook.
         hook: Hook,
     },
-    /// Nothing of Weir's by its name.
+    /// Not Weir's, by its name.
     Foreign,
 }
 
@@ -101,7 +101,7 @@ pub struct PinDir {
 }
 
 impl PinDir {
-    /// The pin directory at `root`; nothing is touched.
+    /// The pin directory at `root`; does not access it.
     pub fn new(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
     }
@@ -135,7 +135,7 @@ impl PinDir {
         self.root.join(format!("link-{ifindex}-{}", hook.name()))
     }
 
-    /// Makes the directory on a bpffs. Where its parent is no bpffs, one is mounted there, if the parent is empty.
+    /// Creates the directory on a bpffs. If its parent is not on one and is empty, mounts a bpffs there.
     pub(crate) fn prepare(&self) -> Result<()> {
         let existing = self
             .root
@@ -160,7 +160,7 @@ impl PinDir {
         fs::create_dir_all(&self.root).at(&self.root)
     }
 
-    /// Removes what an interrupted change left: every directory that the record does not name.
+    /// Removes the leftovers of an interrupted change: directories that the record does not refer to.
     pub(crate) fn remove_leftovers(&self, record: Option<&LayoutRecord>) -> Result<()> {
         let mut keep = Vec::new();
         if let Some(record) = record {
@@ -192,7 +192,7 @@ impl PinDir {
         Ok(links)
     }
 
-    /// Everything below the directory, sorted by path; empty when it does not exist.
+    /// All pins below the directory, sorted by path; empty if it does not exist.
     ///
     /// # Errors
     /// A directory cannot be read.
@@ -237,7 +237,7 @@ impl PinDir {
         Ok(found)
     }
 
-    /// Unpins everything of Weir's here but links and clsact filters, the record last; then removes the directory if it is empty.
+    /// Removes all pins except links, the record last; then removes the directory if it is empty.
     pub(crate) fn remove_all(&self) -> Result<()> {
         for path in entries(&self.root)? {
             if is_generation(&path) {
@@ -271,14 +271,14 @@ fn is_generation(path: &Path) -> bool {
         .any(|prefix| file_name(path).starts_with(prefix))
 }
 
-/// Maps that belong to a program generation are pinned beside its programs.
+/// Private maps of a program generation are pinned with its programs.
 fn inner_is_program(path: &Path) -> bool {
     !crate::loader::OWN_MAPS.contains(&file_name(path))
 }
 
 fn parse_link(path: &Path) -> Option<(u32, Hook)> {
     let (ifindex, hook) = file_name(path).strip_prefix("link-")?.split_once('-')?;
-    let hook = Hook::ALL.into_iter().find(|known| known.name() == hook)?;
+    let hook = Hook::ALL.into_iter().find(|one| one.name() == hook)?;
     Some((ifindex.parse().ok()?, hook))
 }
 
@@ -307,7 +307,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_link_name_is_read_back() {
+    fn link_names_are_parsed_back() {
         let pins = PinDir::new("/pins");
         for hook in Hook::ALL {
             assert_eq!(parse_link(&pins.link(7, hook)), Some((7, hook)));
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listing_of_nothing_is_empty() {
+    fn list_of_missing_directory_is_empty() {
         assert_eq!(
             PinDir::new("/nonexistent/weir").list().ok(),
             Some(Vec::new())

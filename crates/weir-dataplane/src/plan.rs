@@ -1,6 +1,6 @@
-//! What opening a pin directory leads to: which maps are adopted, which are made, whether programs are loaded.
+//! Plans the open of a pin directory: which maps to adopt, which to create, whether to load programs.
 //!
-//! Everything made here lies in directories that no record names yet. Putting them in force is [`crate::Dataplane`]'s.
+//! New objects are created in directories that no record refers to yet; [`crate::Dataplane`] activates them.
 
 use std::fs;
 use std::os::fd::AsFd;
@@ -16,12 +16,12 @@ use crate::pins::PinDir;
 use crate::spec::{Group, MAPS, MapSpec};
 use crate::sys::{self, Access};
 
-/// What opening will do.
+/// The plan of an open.
 pub(crate) struct Plan {
     pub(crate) record: LayoutRecord,
     pub(crate) opened: Opened,
     pub(crate) load_programs: bool,
-    /// The state is new and the old one is of the same ABI version.
+    /// The state is new, and the old one has the same ABI version.
     pub(crate) share_counts: bool,
 }
 
@@ -45,10 +45,10 @@ impl Plan {
         })
     }
 
-    /// What a present record, whose layouts are known, its pins and what is wanted lead to.
+    /// The plan for an existing record with supported layouts and for the given options.
     pub(crate) fn over(pins: &PinDir, old: &LayoutRecord, options: &OpenOptions) -> Result<Self> {
         let (mut sizes, mut flow_layout) = (options.sizes, options.flow_layout);
-        // While an older table is still being emptied, the present one stays as it is: there is never a third.
+        // During a migration the current table is not replaced: there are never three tables.
         if old.old_buckets > 0 {
             (sizes.flows, flow_layout) = (old.sizes.flows, old.flow_layout);
         }
@@ -116,7 +116,7 @@ fn in_group(wanted: impl Fn(Group) -> bool) -> impl Iterator<Item = &'static Map
     MAPS.iter().filter(move |spec| wanted(spec.group))
 }
 
-/// Whether every map of some groups is pinned in a directory as this build wants it.
+/// Whether every map of these groups is pinned in a directory as this build expects it.
 fn fits(directory: &Path, sizes: &Sizes, wanted: impl Fn(Group) -> bool) -> Result<bool> {
     for spec in in_group(wanted) {
         let path = directory.join(spec.name);
@@ -135,7 +135,7 @@ fn fits(directory: &Path, sizes: &Sizes, wanted: impl Fn(Group) -> bool) -> Resu
     Ok(true)
 }
 
-/// Pins the old state's counts in the new state too, where they fit.
+/// Pins the old state's counts in the new state too, if they fit.
 pub(crate) fn share_counts(pins: &PinDir, old: &LayoutRecord, new: &LayoutRecord) -> Result<()> {
     let directory = pins.state(new.state);
     fs::create_dir_all(&directory).at(&directory)?;
@@ -179,8 +179,8 @@ fn sources(pins: &PinDir, record: &LayoutRecord) -> Vec<MapSource> {
     shared.chain(old_table(pins, record)).chain(own).collect()
 }
 
-/// The table that flows are moved out of, under the names that the programs have for it. Without one each object gets maps
-/// of its own that nothing reads.
+/// The maps of the old flow table, under the names that the programs use. Without an old table each object gets unused
+/// private maps.
 fn old_table(pins: &PinDir, record: &LayoutRecord) -> impl Iterator<Item = MapSource> {
     let directory = (record.program_old_buckets > 0)
         .then(|| pins.flows(record.old_flow_layout, record.program_old_buckets));
@@ -242,7 +242,7 @@ pub(crate) fn load_generation(pins: &PinDir, record: &LayoutRecord) -> Result<Pr
     loader::load_all(&loader::DIRECTOR, &sources, &constants, &directory)
 }
 
-/// Compares every shared map with what this build works with: a pin that aya opened instead of making is not checked there.
+/// Checks every shared map against this build's expectations: aya does not check a pin that it opens.
 pub(crate) fn verify(pins: &PinDir, record: &LayoutRecord) -> Result<()> {
     for (spec, source) in MAPS.iter().zip(sources(pins, record)) {
         let map = sys::open_pin(&source.pin, Access::Full).at(&source.pin)?;
@@ -256,10 +256,10 @@ fn random_secret() -> Result<[u64; 2]> {
     let mut secret = [0u64; 2];
     // SAFETY: the buffer is sixteen bytes of integers.
     let length = unsafe { libc::getrandom(secret.as_mut_ptr().cast(), size_of_val(&secret), 0) };
-    let answer = if length == size_of_val(&secret) as isize {
+    let drawn = if length == size_of_val(&secret) as isize {
         Ok(secret)
     } else {
         Err(std::io::Error::last_os_error())
     };
-    answer.during("drawing", || "the fingerprint secret".to_owned())
+    drawn.during("drawing", || "the fingerprint secret".to_owned())
 }

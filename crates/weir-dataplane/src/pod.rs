@@ -1,4 +1,4 @@
-//! Values that are nothing but their bytes, as map keys and values are.
+//! Plain-old-data types, for map keys and values.
 
 #![allow(
     unsafe_code,
@@ -11,7 +11,7 @@ use weir_abi::{
     Range, Service, Settings, SweepPublic, Traffic, Vip,
 };
 
-/// A type whose every bit pattern is a value.
+/// A type for which every bit pattern is valid.
 ///
 /// # Safety
 /// `repr(C)` of integers only, without implicit padding, without pointers.
@@ -20,7 +20,7 @@ pub unsafe trait Pod: Copy + 'static {}
 macro_rules! pod {
     ($($type:ty),* $(,)?) => {
         $(
-            // SAFETY: integers only; explicit padding, as weir_abi.h demands of every shared struct.
+            // SAFETY: integers only; explicit padding, as weir_abi.h requires for shared structs.
             unsafe impl Pod for $type {}
         )*
     };
@@ -73,23 +73,23 @@ pub(crate) fn slice_bytes<T: Pod>(values: &[T]) -> &[u8] {
     unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) }
 }
 
-/// The bytes of values, to be filled.
+/// The bytes of values, for writing.
 pub(crate) fn slice_bytes_mut<T: Pod>(values: &mut [T]) -> &mut [u8] {
-    // SAFETY: whatever is written there is a value of a Pod.
+    // SAFETY: every bit pattern is a valid Pod.
     unsafe { std::slice::from_raw_parts_mut(values.as_mut_ptr().cast(), size_of_val(values)) }
 }
 
 /// A value of zero bytes.
 pub(crate) fn zeroed<T: Pod>() -> T {
-    // SAFETY: zero bytes are a value of every Pod.
+    // SAFETY: zero bytes are a valid Pod.
     unsafe { std::mem::zeroed() }
 }
 
-/// The value at the start of `bytes`, if they are enough.
+/// The value at the start of `bytes`; `None` if they are too short.
 pub(crate) fn from_bytes<T: Pod>(bytes: &[u8]) -> Option<T> {
     if bytes.len() < size_of::<T>() {
         return None;
     }
-    // SAFETY: long enough, and every bit pattern is a value; the source need not be aligned.
+    // SAFETY: long enough, and every bit pattern is valid; the source need not be aligned.
     Some(unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
 }

@@ -1,14 +1,14 @@
-//! The real server's programs: decapsulation, turning marked packets back, rewriting replies.
+//! The real server's programs: decapsulation, restoring the VIP of marked packets, rewriting replies.
 //!
-//! [`RealServer`] makes the kernel hold one set of [`Rules`] on a set of [`Hook`]s and says what it holds. Every change
-//! loads the programs anew with maps already filled and then moves each hook over by one atomic link update, so that a
-//! packet meets the old rules or the new ones, and a newer build never meets maps of an older layout. Only links are
-//! pinned (`PIN_DIR/real-server/link-IFINDEX-DIRECTION`): programs and maps are found through them and end with them, and
-//! whatever a killed process leaves behind is whole. Before Linux 6.6 there are no tcx links; a clsact filter and the
-//! pinned program (`filter-…`) take their place.
+//! [`RealServer`] installs one set of [`Rules`] on a set of [`Hook`]s and reports what is installed. Every change loads
+//! the programs again, with filled maps, and switches each hook by one atomic link update, so that a packet sees the
+//! old rules or the new ones, and a newer build never uses maps of an older layout. Only links are pinned
+//! (`PIN_DIR/real-server/link-IFINDEX-DIRECTION`): programs and maps are found through them and freed with them, and
+//! the state is consistent after a killed process. Before Linux 6.6 there are no tcx links; a clsact filter and a
+//! pinned program (`filter-…`) are used instead.
 //!
-//! Which rules and which interfaces is decided elsewhere, and addresses and sysctls are none of this module's business.
-//! It works in the calling thread's network namespace.
+//! The caller chooses rules and interfaces and manages addresses and sysctls. This module works in the calling thread's
+//! network namespace.
 
 mod error;
 mod hook;
@@ -37,64 +37,61 @@ static OBJECT: &[u8] =
 
 /// Entries of the counts, in the order of `enum rs_count` in `bpf/lib/real_server_abi.h`: label and meaning.
 pub const COUNTS: [(&str, &str); 11] = [
-    (
-        "decapsulated",
-        "tunnel packets whose inside went up to its VIP",
-    ),
+    ("decapsulated", "tunnel packets decapsulated for a VIP"),
     (
         "turned-back",
-        "marked packets given their VIP as destination",
+        "marked packets whose destination was set to the VIP",
     ),
-    ("reply-rewritten", "replies given their VIP as source"),
+    ("reply-rewritten", "replies whose source was set to the VIP"),
     (
         "error-translated",
         "ICMP errors translated, either direction",
     ),
     (
         "pass-not-vip",
-        "tunnel packets to this host for no VIP of that tunnel",
+        "tunnel packets whose inner destination is not a VIP of that tunnel",
     ),
     (
         "pass-fragment",
-        "fragments of tunnel packets, or whose first fragment was not seen",
+        "fragments of tunnel packets, or without their first fragment",
     ),
     (
         "pass-headers",
-        "tunnel options or extension headers that are not understood",
+        "unsupported tunnel options or extension headers",
     ),
     ("pass-except", "replies to an excepted client"),
     (
         "drop-malformed",
-        "tunnel packets too short, or with no IP packet inside",
+        "tunnel packets too short, or without an inner IP packet",
     ),
     (
         "drop-ecn",
-        "congestion marked on a flow that cannot hear of it",
+        "congestion marked on a flow without ECN support",
     ),
-    ("drop-failed", "the kernel refused to change the packet"),
+    ("drop-failed", "the kernel failed to modify the packet"),
 ];
 
-/// Identifies this build's programs, so that another build's are noticed: FNV-1a over the object.
+/// Identifies this build's programs: FNV-1a over the object.
 pub fn object_id() -> u64 {
     OBJECT.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
     })
 }
 
-/// What the kernel holds for one pin directory.
+/// The installed state of one pin directory.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Observed {
-    /// The rules in force; `None` when nothing is attached, or hooks differ, or another build's layout is there.
+    /// The active rules; `None` if nothing is attached, hooks differ, or the maps are of another build.
     pub rules: Option<Rules>,
-    /// Where the programs run now.
+    /// The hooks at which the programs are attached.
     pub hooks: Vec<Hook>,
-    /// Pins whose program runs nowhere any more: the interface is gone, or someone detached it.
+    /// Pins whose program is no longer attached: the interface was removed, or another process detached it.
     pub stale: usize,
-    /// Totals over all CPUs, in the order of [`COUNTS`]; they outlive changes of the rules.
+    /// Totals over all CPUs, in the order of [`COUNTS`]; preserved when the rules change.
     pub counts: [u64; COUNTS.len()],
 }
 
-/// The numbers of all programs that run at one direction of an interface through tcx, Weir's or not.
+/// Ids of all programs, also of others than Weir, at one direction of an interface by tcx.
 ///
 /// # Errors
 /// No such interface, no `CAP_NET_ADMIN`, or a kernel without tcx.
@@ -114,22 +111,22 @@ pub struct RealServer {
 }
 
 impl RealServer {
-    /// Uses `pin_dir`/real-server; touches nothing yet. `interfaces`: number and name of those that exist now.
+    /// Uses `pin_dir`/real-server, without accessing it yet. `interfaces`: ifindex and name of the existing interfaces.
     pub fn new(pin_dir: impl AsRef<Path>, interfaces: Vec<(u32, String)>) -> Self {
         Self {
             pins: Pins::new(pin_dir.as_ref().join("real-server"), interfaces),
         }
     }
 
-    /// Where the pins are.
+    /// The directory of the pins.
     pub fn pin_dir(&self) -> PathBuf {
         self.pins.dir().to_owned()
     }
 
-    /// What is in force.
+    /// The installed state.
     ///
     /// # Errors
-    /// Pins cannot be read, usually for lack of `CAP_BPF`.
+    /// Pins cannot be read, usually because `CAP_BPF` is missing.
     pub fn observe(&self) -> Result<Observed> {
         let mut observed = Observed::default();
         let mut map_ids = BTreeSet::new();
@@ -164,11 +161,11 @@ impl RealServer {
         Ok(observed)
     }
 
-    /// Makes `rules` hold on exactly `hooks`.
+    /// Installs `rules` on exactly `hooks`.
     ///
     /// # Errors
-    /// The rules exceed a limit of the maps, or the kernel refuses to load, attach or pin. Hooks that were there before
-    /// keep their old rules then, or have the new ones; none is left without.
+    /// The rules exceed a limit of the maps, or loading, attaching or pinning fails. Existing hooks then have the old
+    /// or the new rules; none is left without.
     pub fn install(&self, rules: &Rules, hooks: &[Hook]) -> Result<()> {
         rules.check()?;
         self.pins.prepare()?;
@@ -210,7 +207,7 @@ impl RealServer {
     }
 }
 
-/// The new generation goes on counting where the old one stands; what the old one counts until it is replaced is lost.
+/// The new generation starts with the old one's counts; what the old one counts until it is replaced is lost.
 fn seed_counts(map: Option<&mut Map>, counts: [u64; COUNTS.len()]) -> Result<()> {
     let map = map.ok_or(Error::Object {
         missing: "weir_rs_counts",

@@ -1,7 +1,7 @@
-//! What this build expects of every shared map, whatever an object or a pin says.
+//! The expected type and size of every shared map.
 //!
-//! The loader opens a pin without looking at it; a pin of half the size would be taken. So each one is compared with this
-//! table, before it is adopted and after it is made.
+//! The loader opens pins without checking them and would use one of half the size. So every map is compared with this
+//! table, before it is adopted and after it is created.
 
 use weir_abi::{
     Addr, BUCKET_SLOTS, Bucket, Budget, CLIENT_SLOTS, Client, Cursor, Dest, Device, Element,
@@ -17,28 +17,28 @@ use crate::sys::MapInfo;
 /// What happens to a map when its size or the ABI changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Group {
-    /// Written by user space, read by packets; its maps point into each other, so they are replaced together.
+    /// Written by user space, read by packets; the maps refer to each other and are replaced together.
     Routing,
-    /// Counts and caches written by packets; each is kept when it fits.
+    /// Counts and caches written by packets; each map is kept if it fits.
     Counts,
-    /// The flow table: kept by layout and size, else migrated.
+    /// The flow table: kept if layout and size match, else migrated.
     Flows,
 }
 
-/// enum bpf_map_type, as far as Weir uses it.
+/// enum bpf_map_type, the values in use.
 const HASH: u32 = 1;
 pub(crate) const ARRAY: u32 = 2;
 const PERCPU_ARRAY: u32 = 6;
 const LRU_HASH: u32 = 9;
 const NO_PREALLOC: u32 = 1;
 const MMAPABLE: u32 = 1 << 10;
-/// `struct bpf_timer`: the tail of `weir_sweeps`.
+/// `struct bpf_timer`, at the end of the value of `weir_sweeps`.
 const TIMER_SIZE: usize = 16;
 
-/// Probes through the path under way at a time.
+/// Maximum number of concurrent probes through the path.
 const PROBES: u32 = 4_096;
 
-/// What a shared map must be.
+/// The expected properties of a shared map.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MapSpec {
     pub(crate) name: &'static str,
@@ -93,7 +93,7 @@ const fn hash<K, V>(
     }
 }
 
-/// Every map that the programs share and that outlives them.
+/// All maps that the programs share and that outlive them.
 pub(crate) const MAPS: &[MapSpec] = &[
     hash::<Addr, Vip>("weir_vips", Group::Routing, HASH, NO_PREALLOC, |sizes| {
         sizes.vips
@@ -154,7 +154,7 @@ impl MapSpec {
         (self.entries)(sizes)
     }
 
-    /// Compares what the kernel says with what is expected.
+    /// Compares a map with the expected properties.
     pub(crate) fn check(&self, sizes: &Sizes, found: &MapInfo) -> Result<()> {
         self.check_shape(found)?;
         self.compare(
@@ -164,7 +164,7 @@ impl MapSpec {
         )
     }
 
-    /// The same without the number of entries.
+    /// As [`Self::check`], without the number of entries.
     pub(crate) fn check_shape(&self, found: &MapInfo) -> Result<()> {
         self.compare("the type", self.kind, found.kind)?;
         self.compare("the key's size", self.key_size, found.key_size)?;
@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pin_of_another_size_is_refused() {
+    fn check_rejects_map_with_other_properties() {
         let spec = &MAPS[0];
         let sizes = Sizes::default();
         let good = MapInfo {
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_director_stays_small() {
+    fn default_sizes_use_less_than_118_mib() {
         let sizes = Sizes::default();
         let bytes: u64 = MAPS
             .iter()

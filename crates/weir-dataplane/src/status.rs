@@ -1,4 +1,4 @@
-//! What is pinned, read without a daemon and without changing anything.
+//! Read-only access to a pinned data plane, without a daemon.
 
 use weir_abi::ABI_VERSION;
 
@@ -14,16 +14,16 @@ use crate::sys::Access;
 pub struct PinnedPlane {
     /// The maps; writing to them is refused.
     pub maps: Maps,
-    /// How much they hold.
+    /// Their sizes.
     pub sizes: Sizes,
-    /// Where the programs are attached.
+    /// The attachments of the programs.
     pub attachments: Vec<Attachment>,
 }
 
-/// Opens what is pinned for reading: `weir status` without a daemon.
+/// Opens a pinned data plane read-only, for `weir status` without a daemon.
 ///
 /// # Errors
-/// [`Error::Absent`] when nothing is pinned there, [`Error::ForeignLayout`] when another build's structs are.
+/// [`Error::Absent`] if nothing is pinned, [`Error::ForeignLayout`] if it has another ABI version.
 pub fn open_readonly(pins: &PinDir) -> Result<PinnedPlane> {
     let Some(record) = LayoutRecord::read(&pins.layout())? else {
         return Err(Error::Absent {
@@ -46,7 +46,7 @@ pub fn open_readonly(pins: &PinDir) -> Result<PinnedPlane> {
     })
 }
 
-/// The name of a loaded program, whoever loaded it; `None` = there is none of that number, or it has no name.
+/// The name of any loaded program; `None` = no such id, or it has no name.
 pub fn program_name(id: u32) -> Option<String> {
     let mut programs = aya::programs::loaded_programs().flatten();
     let program = programs.find(|program| program.id() == id)?;
@@ -54,10 +54,10 @@ pub fn program_name(id: u32) -> Option<String> {
     (!name.is_empty()).then(|| name.to_owned())
 }
 
-/// How much what is pinned holds, of whatever build it is; `None` = nothing is pinned.
+/// The sizes of a pinned data plane of any build; `None` = nothing is pinned.
 ///
 /// # Errors
-/// [`Error::ForeignLayout`] when the record is not understood.
+/// [`Error::ForeignLayout`] if the record cannot be parsed.
 pub fn pinned_sizes(pins: &PinDir) -> Result<Option<Sizes>> {
     Ok(LayoutRecord::read(&pins.layout())?.map(|record| record.sizes))
 }

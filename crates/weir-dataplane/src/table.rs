@@ -1,4 +1,4 @@
-//! Hash maps and per-CPU arrays by their types: every access is a system call, so there are batches.
+//! Typed hash maps and per-CPU arrays: every access is a system call, so there are batch operations.
 
 #![allow(
     unsafe_code,
@@ -13,7 +13,7 @@ use crate::error::{Context, Error, Result};
 use crate::pod::{self, Pod};
 use crate::sys;
 
-/// Compares a map's key and value with the types used for it.
+/// Compares the sizes of a map's key and value with its types. Returns the number of entries.
 fn check_sizes(name: &'static str, map: &OwnedFd, key: usize, value: usize) -> Result<u32> {
     let info =
         sys::map_info(map.as_fd()).during("reading the information of", || name.to_owned())?;
@@ -53,7 +53,7 @@ impl<K: Pod, V: Pod> Table<K, V> {
         })
     }
 
-    /// The most elements that it holds.
+    /// Maximum number of elements.
     pub fn capacity(&self) -> u32 {
         self.entries
     }
@@ -78,11 +78,11 @@ impl<K: Pod, V: Pod> Table<K, V> {
     /// The map is full (E2BIG), or the kernel refuses.
     pub fn set(&self, key: &K, value: &V) -> Result<()> {
         // SAFETY: `new` compared both sizes.
-        let answer = unsafe { sys::update(self.map.as_fd(), pod::bytes(key), pod::bytes(value)) };
-        answer.during("writing", || self.name.to_owned())
+        let result = unsafe { sys::update(self.map.as_fd(), pod::bytes(key), pod::bytes(value)) };
+        result.during("writing", || self.name.to_owned())
     }
 
-    /// Removes an element; answers whether it was there.
+    /// Removes an element. Returns whether it existed.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -94,10 +94,10 @@ impl<K: Pod, V: Pod> Table<K, V> {
             .is_some())
     }
 
-    /// Adds or replaces many elements with one system call.
+    /// Adds or replaces many elements in batches.
     ///
     /// # Errors
-    /// The map is full, or the kernel refuses; the elements before the one that failed are written.
+    /// The map is full, or the kernel returns an error; the elements before the failed one are written.
     pub fn set_many(&self, keys: &[K], values: &[V]) -> Result<()> {
         let count = keys.len().min(values.len());
         let mut done = 0;
@@ -105,7 +105,7 @@ impl<K: Pod, V: Pod> Table<K, V> {
             let (keys, values) = (&keys[done..count], &values[done..count]);
             let length = u32::try_from(keys.len()).unwrap_or(u32::MAX);
             // SAFETY: `new` compared both sizes; both slices hold `length` elements.
-            let (written, answer) = unsafe {
+            let (written, result) = unsafe {
                 sys::update_batch(
                     self.map.as_fd(),
                     pod::slice_bytes(keys),
@@ -113,7 +113,7 @@ impl<K: Pod, V: Pod> Table<K, V> {
                     length,
                 )
             };
-            match answer {
+            match result {
                 Ok(()) => done += length as usize,
                 // A signal ends a batch early; the rest is written by the next one.
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {
@@ -127,7 +127,7 @@ impl<K: Pod, V: Pod> Table<K, V> {
         Ok(())
     }
 
-    /// Removes many elements; those that are not there are skipped.
+    /// Removes many elements; missing ones are skipped.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -137,9 +137,9 @@ impl<K: Pod, V: Pod> Table<K, V> {
             let rest = &keys[done..];
             let length = u32::try_from(rest.len()).unwrap_or(u32::MAX);
             // SAFETY: `new` compared the size; the slice holds `length` keys.
-            let (removed, answer) =
+            let (removed, result) =
                 unsafe { sys::delete_batch(self.map.as_fd(), pod::slice_bytes(rest), length) };
-            match answer {
+            match result {
                 Ok(()) => done += length as usize,
                 Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {
                     done += removed as usize + 1
@@ -155,15 +155,15 @@ impl<K: Pod, V: Pod> Table<K, V> {
         Ok(())
     }
 
-    /// All keys. Those added or removed meanwhile may be among them or not.
+    /// All keys. Keys added or removed concurrently may be included or not.
     ///
     /// # Errors
     /// The kernel refuses.
     pub fn keys(&self) -> Result<Vec<K>> {
         let mut keys: Vec<K> = Vec::new();
-        // A key that vanishes under the walk sends the kernel back to the start: the bound ends a walk that would not.
-        let most = self.entries as usize * 2;
-        while keys.len() < most {
+        // If the current key is removed, the kernel restarts at the first one: the limit guarantees termination.
+        let limit = self.entries as usize * 2;
+        while keys.len() < limit {
             let mut next: K = pod::zeroed();
             let buffer = pod::slice_bytes_mut(std::slice::from_mut(&mut next));
             // SAFETY: `new` compared the size.
@@ -191,8 +191,8 @@ impl<K: Pod, V: Pod> Table<K, V> {
         Ok(elements)
     }
 
-    /// Hands every element to `visit`, read in batches of whole buckets. Those added or removed meanwhile may be among them or
-    /// not.
+    /// Calls `visit` for every element, read in batches of whole buckets. Elements added or removed concurrently may be
+    /// included or not.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -202,9 +202,9 @@ impl<K: Pod, V: Pod> Table<K, V> {
         loop {
             let mut keys = vec![pod::zeroed::<K>(); size as usize];
             let mut values = vec![pod::zeroed::<V>(); size as usize];
-            // SAFETY: `new` compared both sizes; keys and values have room for `size` elements, and a hash map's positions are
-            // buckets, counted in 32 bits.
-            let answer = unsafe {
+            // SAFETY: `new` compared both sizes; keys and values have room for `size` elements, and a hash map's
+            // positions are buckets, counted in 32 bits.
+            let result = unsafe {
                 sys::lookup_batch(
                     self.map.as_fd(),
                     &mut position,
@@ -213,15 +213,15 @@ impl<K: Pod, V: Pod> Table<K, V> {
                     size,
                 )
             };
-            let answer = match answer {
-                // A bucket that is fuller than the room: nothing was read.
+            let result = match result {
+                // A bucket does not fit the batch: nothing was read.
                 Err(error) if error.raw_os_error() == Some(libc::ENOSPC) && size < self.entries => {
                     size = size.saturating_mul(2).min(self.entries);
                     continue;
                 }
-                answer => answer,
+                result => result,
             };
-            let (count, ended) = answer.during("reading a batch of", || self.name.to_owned())?;
+            let (count, ended) = result.during("reading a batch of", || self.name.to_owned())?;
             for (key, value) in keys.iter().zip(&values).take(count as usize) {
                 visit(key, value);
             }
@@ -231,7 +231,7 @@ impl<K: Pod, V: Pod> Table<K, V> {
         }
     }
 
-    /// Removes everything.
+    /// Removes all elements.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -240,7 +240,7 @@ impl<K: Pod, V: Pod> Table<K, V> {
     }
 }
 
-/// A per-CPU array of `V`; only CPUs add to it, so a sum over them is the value.
+/// A per-CPU array of `V`; the value of an element is usually the sum over the CPUs.
 #[derive(Debug)]
 pub struct PerCpu<V> {
     name: &'static str,
@@ -250,12 +250,12 @@ pub struct PerCpu<V> {
     marker: PhantomData<V>,
 }
 
-/// Elements that one batch reads.
+/// Number of elements per batch.
 const BATCH: u32 = 4096;
 
 impl<V: Pod> PerCpu<V> {
     pub(crate) fn new(name: &'static str, map: OwnedFd) -> Result<Self> {
-        // The kernel puts each CPU's value at a multiple of eight bytes.
+        // The kernel aligns each CPU's value to eight bytes.
         const { assert!(size_of::<V>().is_multiple_of(8)) };
         let entries = check_sizes(name, &map, size_of::<u32>(), size_of::<V>())?;
         let cpus = weir_sys::possible_cpus()?;
@@ -273,7 +273,7 @@ impl<V: Pod> PerCpu<V> {
         self.entries
     }
 
-    /// An element's values, one a possible CPU.
+    /// An element's values, one per possible CPU.
     ///
     /// # Errors
     /// The index is outside the map.
@@ -297,10 +297,10 @@ impl<V: Pod> PerCpu<V> {
         }
     }
 
-    /// Replaces an element's values on every CPU; what CPUs add meanwhile is lost.
+    /// Replaces an element's values on every CPU; concurrent updates are lost.
     ///
     /// # Errors
-    /// The index is outside the map, or `values` is not one a possible CPU.
+    /// The index is outside the map, or `values` does not have one value per possible CPU.
     pub fn set(&self, index: u32, values: &[V]) -> Result<()> {
         if values.len() != self.cpus {
             return Err(Error::MapMismatch {
@@ -311,14 +311,14 @@ impl<V: Pod> PerCpu<V> {
             });
         }
         // SAFETY: `new` compared both sizes; there is a value for each possible CPU.
-        let answer = unsafe {
+        let result = unsafe {
             sys::update(
                 self.map.as_fd(),
                 pod::bytes(&index),
                 pod::slice_bytes(values),
             )
         };
-        answer.during("writing", || self.name.to_owned())
+        result.during("writing", || self.name.to_owned())
     }
 
     /// Sets an element to zero on every CPU.
@@ -329,7 +329,7 @@ impl<V: Pod> PerCpu<V> {
         self.set(index, &vec![pod::zeroed(); self.cpus])
     }
 
-    /// Hands every element's values to `visit`, read in batches.
+    /// Calls `visit` for every element's values, read in batches.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -340,7 +340,7 @@ impl<V: Pod> PerCpu<V> {
         let mut position = None;
         loop {
             // SAFETY: `new` compared both sizes; keys and values have room for `size` elements of an array.
-            let answer = unsafe {
+            let result = unsafe {
                 sys::lookup_batch(
                     self.map.as_fd(),
                     &mut position,
@@ -349,7 +349,7 @@ impl<V: Pod> PerCpu<V> {
                     size,
                 )
             };
-            let (count, ended) = answer.during("reading a batch of", || self.name.to_owned())?;
+            let (count, ended) = result.during("reading a batch of", || self.name.to_owned())?;
             for (key, values) in keys
                 .iter()
                 .zip(values.chunks_exact(self.cpus))

@@ -1,6 +1,6 @@
-//! Single packets through a loaded program, without a device: the packet tests' and the benchmarks' way in.
+//! Runs a loaded program on a single packet, without a device, for packet tests and benchmarks.
 //!
-//! The kernel runs the real program over a copy of the packet. Counters and flows change as they would on the wire.
+//! The kernel runs the program on a copy of the packet. Counters and flows change as with real traffic.
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -8,24 +8,24 @@ use std::time::Duration;
 use crate::error::{Context, Result};
 use crate::sys::{self, TestRunAttr};
 
-/// What a run is given.
+/// Input of a test run.
 #[derive(Clone, Debug)]
 pub struct TestInput<'a> {
-    /// The frame, from the destination MAC on; at least 14 bytes.
+    /// The frame, starting with the destination MAC; at least 14 bytes.
     pub packet: &'a [u8],
-    /// How often the program runs over it, at least once. A program that changes the packet meets its own output from the
-    /// second time on, unless `live_frames` is set.
+    /// Number of runs, at least one. From the second run on the input is the previous run's output, unless
+    /// `live_frames` is set.
     pub repeat: u32,
-    /// The device that the packet seems to come from, 0 = the loopback device. It must exist in the calling thread's network
-    /// namespace, and for XDP have a receive queue.
+    /// The packet's ingress device, 0 = the loopback device. It must exist in the calling thread's network namespace,
+    /// and for XDP have a receive queue.
     pub ingress_ifindex: u32,
-    /// What the program is.
+    /// The program's type.
     pub kind: TestKind,
-    /// XDP only: the kernel's BPF_F_TEST_XDP_LIVE_FRAMES; verdicts are carried out, frames really leave.
+    /// XDP only: BPF_F_TEST_XDP_LIVE_FRAMES; verdicts are executed and frames are sent.
     pub live_frames: bool,
 }
 
-/// The kinds of program that can be run.
+/// The program types that can be run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TestKind {
     /// XDP.
@@ -55,25 +55,25 @@ impl<'a> TestInput<'a> {
     }
 }
 
-/// What came out.
+/// Result of a test run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TestRun {
     /// XDP_PASS, TC_ACT_OK and the like; 0 under `live_frames`.
     pub verdict: u32,
     /// The frame after the last run; empty under `live_frames`.
     pub packet: Vec<u8>,
-    /// Bytes of metadata in front of the frame, not part of `packet`; XDP only.
+    /// Metadata before the frame, not part of `packet`; XDP only.
     pub metadata: Vec<u8>,
-    /// Mean of one run, as the kernel measured it.
+    /// Mean duration of one run, as measured by the kernel.
     pub duration: Duration,
 }
 
 const LIVE_FRAMES: u32 = 1 << 1;
-/// The most that a program may add in front: XDP_PACKET_HEADROOM, with room for a tail.
+/// Space for headers that a program adds: XDP_PACKET_HEADROOM, and space for a tail.
 const GROWTH: usize = 512;
 /// struct xdp_md: data, data_end, data_meta, ingress_ifindex, rx_queue_index, egress_ifindex.
 const XDP_CONTEXT: usize = 24;
-/// struct __sk_buff up to and with ifindex; the kernel takes the rest as zero.
+/// struct __sk_buff up to and including ifindex; the kernel assumes zero for the rest.
 const SKB_CONTEXT: usize = 44;
 /// __sk_buff.ifindex.
 const SKB_IFINDEX: usize = 40;
@@ -81,7 +81,8 @@ const SKB_IFINDEX: usize = 40;
 /// Runs a program; see [`TestInput`].
 ///
 /// # Errors
-/// The packet is shorter than an Ethernet header or too long for the kernel, the device is absent, or a signal came.
+/// The packet is shorter than an Ethernet header or too long for the kernel, the device does not exist, or the call was
+/// interrupted by a signal.
 pub(crate) fn run(program: BorrowedFd<'_>, input: &TestInput<'_>) -> Result<TestRun> {
     let live = input.live_frames && input.kind == TestKind::Xdp;
     let mut out = if live {
@@ -125,7 +126,7 @@ fn context(input: &TestInput<'_>) -> Vec<u8> {
     }
 }
 
-/// xdp_md.data after the run: how far the frame begins behind the metadata.
+/// xdp_md.data after the run: the length of the metadata before the frame.
 fn metadata_length(context: &[u8]) -> usize {
     context
         .first_chunk::<4>()

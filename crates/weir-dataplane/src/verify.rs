@@ -1,34 +1,34 @@
-//! Loading a program again when the kernel asks for it.
+//! Retries the loading of a program when verification was interrupted.
 
 use std::io::ErrorKind;
 
 use aya::programs::ProgramError;
 
-/// How often a program is given to the verifier; libbpf stops after as many (`PROG_LOAD_ATTEMPTS`).
+/// Maximum number of attempts; the same as libbpf's (`PROG_LOAD_ATTEMPTS`).
 const ATTEMPTS: usize = 5;
 
-/// Calls `load` until the verifier has an answer. It leaves with EAGAIN when its thread has a signal to take
-/// (kernel/bpf/verifier.c, `do_check`), and on a busy machine a program is under its eyes for a second.
+/// Calls `load` until verification completes. The verifier returns EAGAIN if the thread has a pending signal
+/// (kernel/bpf/verifier.c, `do_check`), and on a busy machine verification takes a second.
 ///
 /// # Errors
-/// The kernel's last answer.
+/// The error of the last attempt.
 pub(crate) fn until_verified(
     load: impl FnMut() -> Result<(), ProgramError>,
 ) -> Result<(), ProgramError> {
-    until_answered(
+    retry_interrupted(
         load,
         |error| matches!(error, ProgramError::LoadError { io_error, .. } if io_error.kind() == ErrorKind::WouldBlock),
     )
 }
 
-fn until_answered<E>(
+fn retry_interrupted<E>(
     mut call: impl FnMut() -> Result<(), E>,
     interrupted: impl Fn(&E) -> bool,
 ) -> Result<(), E> {
     for _ in 1..ATTEMPTS {
         match call() {
             Err(error) if interrupted(&error) => {}
-            answer => return answer,
+            result => return result,
         }
     }
     call()
@@ -38,30 +38,30 @@ fn until_answered<E>(
 mod tests {
     use super::*;
 
-    /// What comes of a call that is interrupted `times` before it ends with `answer`, and how often it was made.
-    fn after(times: usize, answer: Result<(), &'static str>) -> (Result<(), &'static str>, usize) {
+    /// The result of a call that is interrupted `times` before it returns `result`, and the number of calls.
+    fn after(times: usize, result: Result<(), &'static str>) -> (Result<(), &'static str>, usize) {
         let mut calls = 0;
         let call = || {
             calls += 1;
             if calls > times {
-                answer
+                result
             } else {
                 Err("interrupted")
             }
         };
-        let end = until_answered(call, |error| *error == "interrupted");
+        let end = retry_interrupted(call, |error| *error == "interrupted");
         (end, calls)
     }
 
     #[test]
-    fn an_interrupted_verifier_is_asked_again() {
+    fn interrupted_load_is_retried() {
         assert_eq!(after(0, Ok(())), (Ok(()), 1));
         assert_eq!(after(2, Ok(())), (Ok(()), 3));
         assert_eq!(after(2, Err("refused")), (Err("refused"), 3));
     }
 
     #[test]
-    fn patience_ends() {
+    fn retries_are_limited() {
         assert_eq!(after(ATTEMPTS, Ok(())), (Err("interrupted"), ATTEMPTS));
     }
 }

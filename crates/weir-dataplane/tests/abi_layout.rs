@@ -9,6 +9,8 @@ mod btf;
 
 use std::collections::BTreeSet;
 
+use weir_dataplane::elements_of;
+
 #[test]
 fn every_shared_struct_is_the_same_in_c_and_rust() {
     let mut seen = BTreeSet::new();
@@ -48,4 +50,46 @@ fn every_shared_struct_is_the_same_in_c_and_rust() {
         missing.is_empty(),
         "no object uses {missing:?}: nothing to compare them with"
     );
+}
+
+#[test]
+fn structs_as_elements_have_the_bytes_of_the_c_structs() {
+    let mut bytes = (1u8..=u8::MAX).cycle();
+    let mut word = || {
+        let bytes: [u8; 4] = std::array::from_fn(|_| bytes.next().unwrap());
+        u32::from_ne_bytes(bytes)
+    };
+    let extent = weir_abi::Extent {
+        scheduler: word(),
+        flags: word(),
+        generation: word(),
+        list_at: word(),
+        list_len: word(),
+        hash_at: word(),
+        hash_len: word(),
+        spread_at: word(),
+        spread_len: word(),
+        max_weight: word(),
+        gcd: word(),
+        start_seq: word(),
+        start_weight: word(),
+        max_load: word(),
+        tree_at: word(),
+        tree_width: word(),
+        weight: u64::from(word()) << 32 | u64::from(word()),
+        pad: [word(), word()],
+    };
+    assert_eq!(extent.elements().to_vec(), elements_of(&[extent]));
+    let member = weir_abi::Member {
+        seq: word(),
+        dest: word(),
+        weight: word(),
+        live: word(),
+    };
+    assert_eq!(vec![member.element()], elements_of(&[member]));
+    for count in 0..=9 {
+        let words: Vec<u32> = (0..count).map(|_| word()).collect();
+        let packed: Vec<_> = weir_abi::Element::packed(&words).collect();
+        assert_eq!(packed, elements_of(&words));
+    }
 }

@@ -1,7 +1,7 @@
 //! The stack of every chain of calls fits what the oldest kernel allows (Linux 6.1, kernel/bpf/verifier.c,
-//! check_max_stack_depth): 512 octets with each frame rounded up to 32, callbacks of bpf_loop counted like calls, fewer than
-//! eight frames, and under 256 octets above a function that may leave by a tail call. Newer kernels round up to 16 only, so
-//! that loading a program there shows nothing of this.
+//! check_max_stack_depth): 512 octets with each frame rounded up to 32, callbacks of bpf_loop counted like calls, fewer
+//! than eight frames, and under 256 octets above a function that may leave by a tail call. Newer kernels round up to 16
+//! only, so that loading a program there shows nothing of this.
 
 #[path = "support/elf.rs"]
 mod elf;

@@ -19,7 +19,8 @@ use world::{
 
 const TC_NEXT: u32 = u32::MAX;
 
-// ---- egress ------------------------------------------------------------------------------------------------------------
+// ---- egress
+// ------------------------------------------------------------------------------------------------------------
 
 fn local(v6: bool, snat: bool) -> Option<World> {
     let mut setup = Setup::new(v6, Forward::Nat);
@@ -172,7 +173,8 @@ fn a_zero_udp_checksum_stays_zero() {
     );
 }
 
-// ---- ingress -----------------------------------------------------------------------------------------------------------
+// ---- ingress
+// -----------------------------------------------------------------------------------------------------------
 
 /// A packet socket on a device; it sees what arrives there and waits two seconds for it.
 struct Tap(OwnedFd);
@@ -252,7 +254,8 @@ impl Tap {
     }
 }
 
-/// Sends a SYN into `va`, whose server is known to lie behind `vc` without a link address, and answers what leaves there.
+/// Sends a SYN into `va`, whose server is known to lie behind `vc` without a link address, and answers what leaves
+/// there.
 fn through_tc(v6: bool, forward: Forward, tagged: bool) -> Option<weir_wire::Parsed> {
     let world = Setup::new(v6, forward).open()?;
     let net = world.net;

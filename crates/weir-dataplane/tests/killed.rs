@@ -1,7 +1,7 @@
 //! A daemon that dies at any moment leaves what the next one adopts.
 //!
-//! The test runs itself as a child that opens, activates, attaches and cleans up over and over, kills it, and opens what is
-//! left. The moments are spread by the clock, so a run shows some of them; none may ever fail.
+//! The test runs itself as a child that opens, activates, attaches and cleans up over and over, kills it, and opens
+//! what is left. The moments are spread by the clock, so a run shows some of them; none may ever fail.
 
 mod support;
 

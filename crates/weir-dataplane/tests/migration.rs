@@ -102,8 +102,8 @@ fn migrate(from: Table, to: Table) {
     }
 }
 
-/// The packets put entries where the release of layout 2 would have: the stash is not used, and the home counts those in their
-/// second bucket.
+/// The packets put entries where the release of layout 2 would have: the stash is not used, and the home counts those
+/// in their second bucket.
 fn assert_layout_before(place: &Place, dataplane: &Dataplane, from: Table) {
     let path = table(place, from).join("weir_flows");
     let map = aya::maps::Map::Array(aya::maps::MapData::from_pin(path).unwrap());

@@ -86,15 +86,15 @@ fn counts_are_left_to_a_build_that_could_not_carry_them_over() {
     let place = Place::new();
     let first = running(&place);
     (1000..1010).for_each(|port| send(&first, port));
-    assert!(!first.lend_counts().unwrap(), "it is in force itself");
+    assert!(!first.transfer_counts().unwrap(), "it is the current one");
     for map in ["weir_live", "weir_traffic"] {
         std::fs::remove_file(place.pin_dir().join("state-1").join(map)).unwrap();
     }
     let (mut second, opened) = Dataplane::open(&bigger(&place)).unwrap();
     assert_eq!(opened, Opened::Replaced);
-    assert!(first.is_in_force().unwrap());
+    assert!(first.is_current().unwrap());
     second.activate().unwrap();
-    assert!(!first.is_in_force().unwrap());
+    assert!(!first.is_current().unwrap());
     send(&second, 1010);
     let counts = |plane: &Dataplane| {
         let live = plane.maps().live(1).unwrap();
@@ -102,9 +102,9 @@ fn counts_are_left_to_a_build_that_could_not_carry_them_over() {
         (live.active + live.inactive, live.total, live.syns, packets)
     };
     assert_eq!(counts(&second), (1, 1, 1, 1));
-    assert!(first.lend_counts().unwrap());
+    assert!(first.transfer_counts().unwrap());
     assert_eq!(counts(&second), (11, 11, 11, 11));
-    assert!(!first.lend_counts().unwrap(), "once");
+    assert!(!first.transfer_counts().unwrap(), "once");
     assert_eq!(counts(&second), (11, 11, 11, 11));
 }
 
@@ -120,7 +120,7 @@ fn the_path_at_tc_ends_where_another_build_took_over_with_xdp() {
     let ifindex = veth("va", "vb");
     assert_eq!(first.attach_at_tc(ifindex).unwrap(), Mode::Tc);
     assert_eq!(
-        first.leave_tc().unwrap(),
+        first.detach_tc().unwrap(),
         0,
         "the path has no other place there"
     );
@@ -128,7 +128,7 @@ fn the_path_at_tc_ends_where_another_build_took_over_with_xdp() {
     let program = aya::programs::ProgramInfo::from_pin(pin).unwrap();
     let program = program.fd().unwrap();
     attach_xdp(first.pins(), program.as_fd(), ifindex, XdpChoice::Native).unwrap();
-    assert_eq!(first.leave_tc().unwrap(), 1);
+    assert_eq!(first.detach_tc().unwrap(), 1);
     let modes: Vec<_> = first.attachments().unwrap();
     assert_eq!(modes.len(), 1, "{modes:?}");
     assert_eq!(Mode::of(modes[0].hook), Some(Mode::Native));

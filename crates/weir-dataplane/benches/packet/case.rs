@@ -301,7 +301,8 @@ impl Case {
         (plans, self.stream.flows())
     }
 
-    /// Packets of one timed run; where each makes an entry fewer, so that all rounds together leave the table half empty.
+    /// Packets of one timed run; where each makes an entry fewer, so that all rounds together leave the table half
+    /// empty.
     pub(crate) fn packets(&self, most: u32) -> u32 {
         match self.stream {
             Stream::Beginnings => most.min(1 << 17),
@@ -352,7 +353,8 @@ impl Case {
                 .is_none_or(|checksum| checksum == [0, 0])
     }
 
-    /// Compares what was counted over the timed runs with the `sent` packets; answers the share of packets that met an entry.
+    /// Compares what was counted over the timed runs with the `sent` packets; answers the share of packets that met an
+    /// entry.
     pub(crate) fn check_counts(&self, before: &Counts, after: &Counts, sent: u64) -> Outcome<f64> {
         let delta = |count: fn(&Counts) -> u64| count(after) - count(before);
         let reason = |reason: Reason| after.reason(reason) - before.reason(reason);

@@ -1,12 +1,13 @@
-//! How long this CPU worked on something, without the time that other tasks had it: test runs leave that out by themselves,
-//! live frames do not.
+//! How long this CPU worked on something, without the time that other tasks had it: test runs leave that out by
+//! themselves, live frames do not.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use crate::Outcome;
 
-/// Frames are received in softirqs: those that this thread raised run in it, and in the CPU's `ksoftirqd` when they become many.
+/// Frames are received in softirqs: those that this thread raised run in it, and in the CPU's `ksoftirqd` when they
+/// become many.
 pub(crate) struct Clock {
     softirqs: PathBuf,
 }

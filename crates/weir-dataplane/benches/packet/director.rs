@@ -1,4 +1,5 @@
-//! A director as the cases need it: one service on TCP and one on UDP, servers by number, rows as weir-control writes them.
+//! A director as the cases need it: one service on TCP and one on UDP, servers by number, rows as weir-control writes
+//! them.
 //!
 //! And what it counted, so that no case is believed whose hits, misses and entries are not those that were sent.
 

@@ -1,5 +1,5 @@
-//! Tables that are half full, at 80 % and at 90 %, each after its flows were replaced ten times: what a packet takes to find its
-//! flow in one or another, in rounds that take turns.
+//! Tables that are half full, at 80 % and at 90 %, each after its flows were replaced ten times: what a packet takes to
+//! find its flow in one or another, in rounds that take turns.
 //!
 //! More flows than the front table holds, so that a packet goes to its bucket. Nothing may be refused on the way.
 
@@ -137,7 +137,8 @@ impl Table {
         Ok(())
     }
 
-    /// Closed flows are overdue at once, so that the second RST of each finds it so. The sweep, which goes on meanwhile, takes no other.
+    /// Closed flows are overdue at once, so that the second RST of each finds it so. The sweep, which goes on
+    /// meanwhile, takes no other.
     fn end_oldest(&mut self, objects: &mut Objects) -> Outcome<()> {
         let Some(client) = self.batches.pop_front() else {
             return Ok(());

@@ -1,4 +1,5 @@
-//! The frames that the generator writes, with the sums that let it vary client address and port and keep checksums valid.
+//! The frames that the generator writes, with the sums that let it vary client address and port and keep checksums
+//! valid.
 //!
 //! Plain Ethernet with IPv4 or IPv6, TCP or UDP. Nothing here is parsed and nothing depends on Weir.
 

@@ -1,5 +1,5 @@
-//! The ground that everything is measured on: one veth pair in a namespace of its own, one end the director's, the other
-//! the rest of the world's, with routes and neighbours for as many servers and clients as the cases name.
+//! The ground that everything is measured on: one veth pair in a namespace of its own, one end the director's, the
+//! other the rest of the world's, with routes and neighbours for as many servers and clients as the cases name.
 
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

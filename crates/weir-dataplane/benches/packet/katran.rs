@@ -1,10 +1,11 @@
-//! katran's own program under the same packets, where the path of its object is given; its maps are filled from outside.
+//! katran's own program under the same packets, where the path of its object is given; its maps are filled from
+//! outside.
 //!
-//! `KATRAN_OBJ` is `balancer.bpf.c` built as it comes, `KATRAN_GUE_OBJ` the same with `GUE_ENCAP`. Names, keys and values of
-//! its maps are those of its `balancer_maps.h` and `balancer_structs.h`; nothing else of it is known here.
+//! `KATRAN_OBJ` is `balancer.bpf.c` built as it comes, `KATRAN_GUE_OBJ` the same with `GUE_ENCAP`. Names, keys and
+//! values of its maps are those of its `balancer_maps.h` and `balancer_structs.h`; nothing else of it is known here.
 //!
-//! A build takes turns with Weir's row of the same packets, round by round on the same CPU, so that what else the machine
-//! does meanwhile falls on both.
+//! A build takes turns with Weir's row of the same packets, round by round on the same CPU, so that what else the
+//! machine does meanwhile falls on both.
 
 use std::net::IpAddr;
 use std::time::Duration;

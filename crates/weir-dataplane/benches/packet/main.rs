@@ -1,10 +1,10 @@
 //! `make bench`: nanoseconds a packet, packets through a veth pair beside nftables, bytes a flow.
 //!
-//! Every number stands beside a floor or a peer that was measured in the same run, on the same core, in rounds that take
-//! turns, and is printed only when the data plane's own counts agree with what was sent. Needs root: it makes namespaces of
-//! its own and changes nothing outside them. Arguments: part of a row's name, or `--stages` for the tables of stages
-//! instead, or `--against OBJECT` for other builds beside this one; `WEIR_BENCH_ROUNDS` (default 5) and `WEIR_BENCH_PACKETS`
-//! (default 2^20) say how long; `KATRAN_OBJ` and `KATRAN_GUE_OBJ` name a peer's objects.
+//! Every number stands beside a floor or a peer that was measured in the same run, on the same core, in rounds that
+//! take turns, and is printed only when the data plane's own counts agree with what was sent. Needs root: it makes
+//! namespaces of its own and changes nothing outside them. Arguments: part of a row's name, or `--stages` for the
+//! tables of stages instead, or `--against OBJECT` for other builds beside this one; `WEIR_BENCH_ROUNDS` (default 5)
+//! and `WEIR_BENCH_PACKETS` (default 2^20) say how long; `KATRAN_OBJ` and `KATRAN_GUE_OBJ` name a peer's objects.
 
 mod against;
 mod case;

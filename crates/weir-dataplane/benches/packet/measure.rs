@@ -1,5 +1,5 @@
-//! Test runs: A B A B, the floor and the data plane in turn, medians of the differences, and no number without its check.
-//! Where a peer has a row of the same packets, it takes its turns in between: C D, its own floor and it.
+//! Test runs: A B A B, the floor and the data plane in turn, medians of the differences, and no number without its
+//! check. Where a peer has a row of the same packets, it takes its turns in between: C D, its own floor and it.
 
 use aya::programs::ProgramFd;
 

@@ -56,7 +56,7 @@ pub(crate) fn run(ground: &mut Ground, only: &str) -> Outcome<()> {
         "smaller ones".to_owned(),
         format!("{:.1}", rest as f64 / MIB),
     ]);
-    let places = dataplane.maps().flows.places();
+    let places = dataplane.maps().flows.capacity();
     let (place, total) = (flows as f64 / f64::from(places), total as f64 / MIB);
     println!(
         "\n{place:.1} bytes a place (goal: under {PLACE_GOAL}, {}); {total:.1} MiB in all (goal: under {TOTAL_GOAL_MIB}, {})",

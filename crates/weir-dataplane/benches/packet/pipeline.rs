@@ -1,8 +1,9 @@
 //! The whole way on one core: generator, veth, director, veth, sink; Weir's program beside nftables in the same place.
 //!
-//! Generator and sink are the same for all. Weir sends frames back from the driver; nftables gets them as socket buffers,
-//! with GRO on so that it may, and sends them out of the same device. All that was sent must arrive. `attach = "auto"` would
-//! run Weir at tc on a veth: these rows are printed next to those of `attach = "xdp"`, without a goal.
+//! Generator and sink are the same for all. Weir sends frames back from the driver; nftables gets them as socket
+//! buffers, with GRO on so that it may, and sends them out of the same device. All that was sent must arrive.
+//! `attach = "auto"` would run Weir at tc on a veth: these rows are printed next to those of `attach = "xdp"`, without
+//! a goal.
 
 use aya::programs::links::FdLink;
 use weir_abi::{Forward, Scheduler, Tunnel};

@@ -1,4 +1,5 @@
-//! A pool of any size as weir-control lays it out: counts of its own, places in the list, and a tree where the list is long.
+//! A pool of any size as weir-control lays it out: counts of its own, places in the list, and a tree where the list is
+//! long.
 
 use weir_abi::{
     DEST_LIVE, DEST_USABLE, Dest, Extent, Forward, Member, RULE_FO, RULE_LC, RULE_SED,

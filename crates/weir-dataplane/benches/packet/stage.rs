@@ -1,7 +1,7 @@
 //! `--stages`, the second table: what each step costs as the difference of two builds, one of which ends before it.
 //!
-//! The builds are made from a copy of bpf/ in which a line returns early, so the sources need no switches; a place that is
-//! no longer found is an error. What was computed so far is kept alive, or the compiler would leave it out.
+//! The builds are made from a copy of bpf/ in which a line returns early, so the sources need no switches; a place that
+//! is no longer found is an error. What was computed so far is kept alive, or the compiler would leave it out.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -56,7 +56,7 @@ const LADDER: [Cut; 7] = [
     cut(
         "time, keyed hash",
         BALANCE,
-        "\tif (!remember && concern == CONCERN_FROM && front_knows_reply(",
+        "\tif (!is_first_fragment && match == MATCH_SRC && front_lookup_reply(",
         "&hash",
     ),
     cut(
@@ -142,7 +142,8 @@ fn ladder(
     Ok(stages)
 }
 
-/// Times of the floor, of each build over the director's own maps and flows, and of the whole, in rounds that take turns.
+/// Times of the floor, of each build over the director's own maps and flows, and of the whole, in rounds that take
+/// turns.
 pub(crate) fn time(
     ground: &Ground,
     objects: &mut Objects,

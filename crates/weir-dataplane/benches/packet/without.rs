@@ -1,8 +1,9 @@
 //! `--stages`, the first table: what an established packet costs more than in a build that lacks one stage.
 //!
-//! Each build is a copy of bpf/ in which the stage's result is written down instead of found, so that all later stages run
-//! as before. The front table holds the flow, as it does for all but a flow's first packet in a tick. A processor works on several stages at once: what one build saves is what its stage adds to the others, and
-//! the sum of all need not be the whole, but comes near it. What is left without any of them is the last row.
+//! Each build is a copy of bpf/ in which the stage's result is written down instead of found, so that all later stages
+//! run as before. The front table holds the flow, as it does for all but a flow's first packet in a tick. A processor
+//! works on several stages at once: what one build saves is what its stage adds to the others, and the sum of all need
+//! not be the whole, but comes near it. What is left without any of them is the last row.
 
 use std::path::{Path, PathBuf};
 
@@ -73,13 +74,13 @@ type Stage = (&'static str, Vec<Edit>);
 
 /// Up to the flow's server.
 fn arrival(known: &Known) -> Vec<Stage> {
-    let parse = "int reason = PARSE_OK, concern;\n\n\tif (data + 54 > data_end)\n\t\treturn XDP_ABORTED;\n\
+    let parse = "int reason = PARSE_OK, match;\n\n\tif (data + 54 > data_end)\n\t\treturn XDP_ABORTED;\n\
         \tp.src = addr_from_v4(*(__be32 *)(data + 26));\n\tp.dst = addr_from_v4(*(__be32 *)(data + 30));\n\
         \tp.sport = *(__be16 *)(data + 34);\n\tp.dport = *(__be16 *)(data + 36);\n\
         \tp.proto = 6;\n\tp.family = 4;\n\tp.tcp_flags = 0x10;\n\tp.l3 = 14;\n\tp.l4 = 34;\n\tp.ip_len = 50;\n\
         \tif (reason == WEIR_PASS_NOT_IP)";
     let front = format!(
-        "flow.place = WEIR_NO_PLACE;\n\tflow.dest = {};\n\tif (1)",
+        "flow.entry_index = WEIR_NO_PLACE;\n\tflow.dest = {};\n\tif (1)",
         known.dest
     );
     vec![
@@ -87,7 +88,7 @@ fn arrival(known: &Known) -> Vec<Stage> {
             "parse",
             vec![instead(
                 MAIN,
-                "int reason = parse_packet(data, data_end, &p), concern;\n\n\tif (reason == WEIR_PASS_NOT_IP)",
+                "int reason = parse_packet(data, data_end, &p), match;\n\n\tif (reason == WEIR_PASS_NOT_IP)",
                 parse,
             )],
         ),
@@ -96,8 +97,8 @@ fn arrival(known: &Known) -> Vec<Stage> {
             vec![
                 first(
                     "lib/balance.h",
-                    "concerns_us(const struct packet *p)\n{\n",
-                    "return CONCERN_TO;",
+                    "address_filter_match(const struct packet *p)\n{\n",
+                    "return MATCH_DST;",
                 ),
                 first(
                     MAIN,
@@ -126,7 +127,7 @@ fn arrival(known: &Known) -> Vec<Stage> {
             "front table, server row",
             vec![instead(
                 "lib/balance.h",
-                "if (!remember && concern == CONCERN_TO && front_knows(p, &flow, hash, now, settings))",
+                "if (!is_first_fragment && match == MATCH_DST && front_lookup(p, &flow, hash, now, settings))",
                 &front,
             )],
         ),
@@ -170,7 +171,7 @@ fn way(known: &Known) -> Vec<Stage> {
             vec![
                 first(
                     "lib/rewrite.h",
-                    "ttl_used_up(void *data, void *data_end, const struct packet *p)\n{\n",
+                    "ttl_exceeded(void *data, void *data_end, const struct packet *p)\n{\n",
                     "if (1)\n\t\treturn 0;",
                 ),
                 first(

@@ -1,4 +1,4 @@
-//! Why the real server's programs could not be put in place, read or removed.
+//! Errors of installing, reading or removing the real server's programs.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,10 +16,10 @@ pub enum Error {
     /// The object could not be loaded.
     #[error("cannot load the real server's programs: {source}")]
     Load {
-        /// The loader's answer.
+        /// The loader's error.
         source: Box<aya::EbpfError>,
     },
-    /// The embedded object lacks a part: a defect of the build.
+    /// The embedded object is incomplete: a bug in the build.
     #[error("the real server's object lacks {missing}")]
     Object {
         /// Map or program.
@@ -28,17 +28,17 @@ pub enum Error {
     /// A program could not be verified, attached or inspected.
     #[error("cannot {action} a program: {source}")]
     Program {
-        /// What was tried.
+        /// The operation.
         action: &'static str,
-        /// The kernel's answer, with the verifier's log when it refused.
+        /// The kernel's error, with the verifier's log.
         source: Box<ProgramError>,
     },
     /// A map could not be read or written.
     #[error("map {map}: {source}")]
     Map {
-        /// Which.
+        /// Its name.
         map: &'static str,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: Box<MapError>,
     },
     /// A link could not be opened.
@@ -46,44 +46,44 @@ pub enum Error {
     Link {
         /// The pin.
         path: PathBuf,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: Box<LinkError>,
     },
-    /// A pin could not be made, read or removed.
+    /// A pin could not be created, read or removed.
     #[error("{path}: {source}", path = path.display())]
     Pin {
         /// The pin or its directory.
         path: PathBuf,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// There is no place for pins that outlive this process.
+    /// There is no bpffs for pins that outlive this process.
     #[error("{path}: {reason}", path = path.display())]
     NoBpffs {
-        /// Where a bpffs is needed.
+        /// The path that must be on a bpffs.
         path: PathBuf,
-        /// Why there is none, and what to do.
+        /// The cause, and how to fix it.
         reason: &'static str,
     },
     /// The bpffs could not be examined or mounted.
     #[error(transparent)]
     Mount(#[from] weir_sys::Error),
-    /// The number of CPUs could not be found.
+    /// The number of CPUs could not be determined.
     #[error("{what}: {source}")]
     Cpus {
         /// What was read.
         what: &'static str,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// The rules hold more than the maps take.
+    /// The rules exceed the size of a map.
     #[error("{count} {what}: at most {limit}")]
     Limit {
-        /// Of what.
+        /// The kind of rules.
         what: &'static str,
-        /// How many there are.
+        /// Their number.
         count: usize,
-        /// How many may be.
+        /// The maximum.
         limit: usize,
     },
 }

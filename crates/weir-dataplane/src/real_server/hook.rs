@@ -1,10 +1,10 @@
-//! A place where one of the programs runs.
+//! A hook: one direction of one interface.
 
 use std::fmt;
 
 use aya::programs::TcAttachType;
 
-/// Which way packets go.
+/// Direction of packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Direction {
     /// From the network to this host.
@@ -46,9 +46,9 @@ impl fmt::Display for Direction {
 /// One direction of one interface.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Hook {
-    /// The interface's number, which its pins carry: a name may go to another interface.
+    /// The ifindex, which is part of the pins' names: interface names may be reassigned.
     pub ifindex: u32,
-    /// Its name now.
+    /// Its current name.
     pub interface: String,
     /// The direction.
     pub direction: Direction,

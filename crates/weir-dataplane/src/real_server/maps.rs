@@ -1,6 +1,7 @@
-//! The rules' form in the programs' maps (`bpf/lib/real_server_abi.h`), written before the programs run and read back.
+//! Encoding of the rules in the programs' maps (`bpf/lib/real_server_abi.h`), written before the programs are attached,
+//! and decoding.
 //!
-//! Values are byte arrays of the C structs' sizes; aya refuses a map whose sizes differ.
+//! Values are byte arrays of the C structs' sizes; aya rejects a map whose sizes differ.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv6Addr};
@@ -37,12 +38,12 @@ fn encode_prefix(prefix: Prefix) -> (u32, AddrBytes) {
     (len, (bits & mask).to_be_bytes())
 }
 
-/// The same network, by its first address.
+/// The same network with the host bits cleared.
 pub(super) fn without_host_bits(prefix: Prefix) -> Prefix {
     decode_prefix(encode_prefix(prefix))
 }
 
-/// Canonical prefixes shorter than the mapped part are IPv6's, whatever the address looks like.
+/// Canonical prefixes shorter than the IPv4-mapped part are IPv6.
 fn decode_prefix((len, bytes): (u32, AddrBytes)) -> Prefix {
     match decode_address(bytes) {
         IpAddr::V4(v4) if len >= 96 => Prefix {
@@ -57,8 +58,8 @@ fn decode_prefix((len, bytes): (u32, AddrBytes)) -> Prefix {
 }
 
 fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
-    if let Some(place) = bytes.get_mut(at..at + value.len()) {
-        place.copy_from_slice(value);
+    if let Some(target) = bytes.get_mut(at..at + value.len()) {
+        target.copy_from_slice(value);
     }
 }
 
@@ -140,7 +141,7 @@ fn decode_marks(key: [u8; 4], bytes: &MarkBytes) -> Vec<Mark> {
     (0..len).map(entry).collect()
 }
 
-/// Fills the maps of an object that no packet reaches yet.
+/// Fills the maps of an object that is not attached yet.
 pub(super) fn write_maps(object: &mut Ebpf, rules: &Rules) -> Result<()> {
     let mut own: HashMap<_, AddrBytes, u8> = open(object, "weir_rs_own")?;
     for address in &rules.own {
@@ -184,7 +185,7 @@ where
     T::try_from(map).map_err(|source| Error::map(name, source))
 }
 
-/// The maps of programs that run, found by their numbers.
+/// The maps of attached programs, found by their ids.
 pub(super) struct ReadMaps {
     maps: Vec<(String, Map)>,
 }
@@ -199,7 +200,7 @@ impl ReadMaps {
                 .info()
                 .map_err(|source| Error::map("of a program", source))?;
             let name = info.name_as_str().unwrap_or_default().to_owned();
-            // A kind that this build does not know belongs to another build.
+            // An unknown map type belongs to another build.
             if let Ok(map) = Map::from_map_data(data) {
                 maps.push((name, map));
             }
@@ -211,11 +212,11 @@ impl ReadMaps {
     where
         T: TryFrom<&'a Map>,
     {
-        let (_, map) = self.maps.iter().find(|(known, _)| known == name)?;
+        let (_, map) = self.maps.iter().find(|(map_name, _)| map_name == name)?;
         T::try_from(map).ok()
     }
 
-    /// `None` when the maps are not this build's, or of two generations: a process ended between two hooks.
+    /// `None` if the maps are of another build, or of two generations because a process died between two hooks.
     pub(super) fn rules(&self) -> Option<Rules> {
         if self
             .maps
@@ -251,7 +252,7 @@ impl ReadMaps {
             let (key, bytes) = entry.ok()?;
             rules.marks.extend(decode_marks(key, &bytes));
         }
-        // Only the egress program refers to it.
+        // Only the egress program uses it.
         if let Some(except) = self.map::<LpmTrie<_, AddrBytes, u8>>("weir_rs_except") {
             for key in except.keys() {
                 let key = key.ok()?;
@@ -264,7 +265,7 @@ impl ReadMaps {
         Some(rules)
     }
 
-    /// Zeros when the counts are not this build's.
+    /// Zeros if the counts are of another build.
     pub(super) fn counts(&self) -> Result<[u64; COUNTS.len()]> {
         let mut counts = [0; COUNTS.len()];
         let Some(array) = self.map::<PerCpuArray<_, u64>>("weir_rs_counts") else {
@@ -292,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn prefixes_lose_their_host_bits_and_keep_their_family() {
+    fn prefix_round_trip_clears_host_bits_and_keeps_family() {
         for (given, expected) in [
             (prefix("10.1.2.3", 8), prefix("10.0.0.0", 8)),
             (prefix("10.1.2.3", 0), prefix("0.0.0.0", 0)),
@@ -306,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn values_come_back_as_they_went_in() {
+    fn values_round_trip() {
         let vip = TunnelVip {
             vip: "2001:db8::10".parse().unwrap(),
             tunnels: TunnelSet::GUE.with(TunnelSet::GRE),

@@ -1,7 +1,8 @@
 //! Pins of the real server's programs, and attaching with or without tcx.
 //!
-//! `link-IFINDEX-DIRECTION` is a tcx link: the program runs as long as the pin is there. `filter-IFINDEX-DIRECTION-PRIORITY-
-//! HANDLE` is the program of a clsact filter, which the qdisc keeps running and which must be removed by its numbers.
+//! `link-IFINDEX-DIRECTION` is a tcx link: the program is attached while the pin exists.
+//! `filter-IFINDEX-DIRECTION-PRIORITY-HANDLE` is the program of a clsact filter, which the qdisc keeps attached and
+//! which must be removed by priority and handle.
 
 use std::fs;
 use std::io;
@@ -15,7 +16,7 @@ use weir_sys::{Bpffs, MountView, bpffs_at, mount_bpffs};
 
 use super::{Direction, Error, Hook, Result};
 
-/// How a program of a hook is held.
+/// How a hook's program is pinned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pin {
     Link {
@@ -84,7 +85,7 @@ impl Pin {
     }
 }
 
-/// Whether the first directory that exists, on the way up from `path`, is on a bpffs.
+/// Whether the closest existing ancestor of `path` is on a bpffs.
 fn nearest_is_bpffs(path: &Path) -> Result<bool> {
     let existing = path.ancestors().find(|path| path.exists());
     Ok(bpffs_at(existing.unwrap_or(Path::new("/")))? == Bpffs::Mounted)
@@ -98,7 +99,7 @@ pub(super) struct Pins {
 }
 
 impl Pins {
-    /// `interfaces`: number and name of those that exist now.
+    /// `interfaces`: ifindex and name of the existing interfaces.
     pub(super) const fn new(dir: PathBuf, interfaces: Vec<(u32, String)>) -> Self {
         Self { dir, interfaces }
     }
@@ -116,7 +117,7 @@ impl Pins {
         self.dir.join(pin.name())
     }
 
-    /// Makes the directory on a bpffs, which is mounted at the pin directory's parent where none is.
+    /// Creates the directory on a bpffs, which is mounted at the pin directory's parent if needed.
     pub(super) fn prepare(&self) -> Result<()> {
         let pin_dir = self.dir.parent().unwrap_or(&self.dir);
         let parent = pin_dir.parent().unwrap_or(pin_dir);
@@ -126,7 +127,7 @@ impl Pins {
         };
         match bpffs_at(parent)? {
             Bpffs::Mounted => {}
-            // Below a bpffs the directories are made like any; elsewhere one is mounted, as for the director.
+            // On a bpffs the directories are created; otherwise one is mounted, as for the director.
             Bpffs::Missing if nearest_is_bpffs(parent)? => {}
             Bpffs::Missing => {
                 fs::create_dir_all(parent).map_err(|source| Error::pin(parent, source))?;
@@ -146,7 +147,7 @@ impl Pins {
         fs::create_dir_all(&self.dir).map_err(|source| Error::pin(&self.dir, source))
     }
 
-    /// Names that are not pins of ours are left alone.
+    /// Files that are not our pins are ignored.
     pub(super) fn list(&self) -> Result<Vec<Pin>> {
         let entries = match fs::read_dir(&self.dir) {
             Ok(entries) => entries,
@@ -157,7 +158,7 @@ impl Pins {
         Ok(names.filter_map(|name| Pin::parse(&name)).collect())
     }
 
-    /// The program that runs by `pin` on `interface`; `None` when it runs no more.
+    /// The program attached by `pin` on `interface`; `None` if it is no longer attached.
     pub(super) fn program(&self, pin: &Pin, interface: &str) -> Result<Option<ProgramInfo>> {
         let path = self.path(pin);
         if let Pin::Filter { .. } = pin {
@@ -177,7 +178,7 @@ impl Pins {
         Ok(programs.into_iter().find(|program| program.id() == id))
     }
 
-    /// Runs `program` at `hook`, in place of what ran there before.
+    /// Attaches `program` at `hook`, replacing the previous one.
     pub(super) fn attach(&self, program: &mut SchedClassifier, hook: &Hook) -> Result<()> {
         let pin = Pin::Link {
             ifindex: hook.ifindex,
@@ -198,7 +199,7 @@ impl Pins {
             if replaced.is_ok() && self.program(&pin, &hook.interface)?.is_some() {
                 return Ok(());
             }
-            // The link outlived its interface's attachment; a new one takes its name.
+            // The link is detached; a new one replaces its pin.
             fs::remove_file(&path).map_err(|source| Error::pin(&path, source))?;
         }
         if !has_tcx() {
@@ -217,10 +218,10 @@ impl Pins {
         Ok(())
     }
 
-    /// Both filters run for a moment: the second finds nothing left to do. A killed process leaves a filter without pin
-    /// only between the two calls.
+    /// For a moment both filters are attached, and the second finds nothing to do. A process killed between the two
+    /// calls leaves a filter without a pin.
     fn attach_filter(&self, program: &mut SchedClassifier, hook: &Hook) -> Result<()> {
-        // It may be there already; where it cannot be had, attaching says why.
+        // It may exist already; other errors show up on attaching.
         let _already_there = tc::qdisc_add_clsact(&hook.interface);
         let before: Vec<Pin> = self
             .list()?
@@ -249,12 +250,12 @@ impl Pins {
         program
             .pin(&path)
             .map_err(|source| Error::pin(&path, io::Error::other(source)))?;
-        // The qdisc holds the filter; dropping this handle would remove it.
+        // The qdisc keeps the filter; dropping this handle would remove it.
         std::mem::forget(link);
         before.iter().try_for_each(|old| self.remove(old))
     }
 
-    /// Ends all but what runs at `hooks`.
+    /// Removes all programs except those at `hooks`.
     pub(super) fn keep_only(&self, hooks: &[Hook]) -> Result<()> {
         let unwanted = |pin: &Pin| !hooks.iter().any(|hook| pin.is_of(hook));
         self.list()?
@@ -273,7 +274,7 @@ impl Pins {
         } = *pin
             && let Some(interface) = self.interface(ifindex)
         {
-            // Dropping a filter's handle removes it; one that is gone already is what was wanted.
+            // Dropping a filter's handle removes it; it may be gone already.
             drop(SchedClassifierLink::attached(
                 interface,
                 direction.tc(),
@@ -285,7 +286,7 @@ impl Pins {
         fs::remove_file(&path).map_err(|source| Error::pin(&path, source))
     }
 
-    /// The directories stay while others keep something there.
+    /// Removes the directories if they are empty.
     pub(super) fn remove_dir(&self) {
         if fs::remove_dir(&self.dir).is_ok()
             && let Some(pin_dir) = self.dir.parent()
@@ -295,7 +296,7 @@ impl Pins {
     }
 }
 
-/// Linux 6.6. What cannot be parsed is newer than this code.
+/// Since Linux 6.6. A version that cannot be parsed is assumed to be newer.
 fn has_tcx() -> bool {
     KernelVersion::current().map_or(true, |version| version >= KernelVersion::new(6, 6, 0))
 }
@@ -305,7 +306,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_come_back_as_pins_and_others_do_not() {
+    fn pin_names_are_parsed_back_and_others_rejected() {
         let (ifindex, direction) = (7, Direction::Egress);
         for pin in [
             Pin::Link { ifindex, direction },

@@ -1,4 +1,4 @@
-//! What the programs do, as values that can be compared. Their form in the programs' maps is [`super::maps`]' business.
+//! The rules of the programs, as comparable values. [`super::maps`] encodes them for the programs' maps.
 
 use std::net::IpAddr;
 
@@ -49,75 +49,76 @@ pub struct TunnelVip {
     pub ports: Vec<Ports>,
 }
 
-/// A VIP that packets marked with a DSCP are turned back to, or, with DSCP 0, the source that replies are given.
+/// The VIP to restore for packets marked with a DSCP, or, with DSCP 0, the source of replies.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mark {
     /// 0 to 63.
     pub dscp: u8,
     /// The VIP.
     pub vip: IpAddr,
-    /// The ports that stand for it.
+    /// Its ports.
     pub ports: Ports,
 }
 
 /// A network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Prefix {
-    /// An address of it.
+    /// An address in the network.
     pub address: IpAddr,
-    /// Its length in bits of the address's own family.
+    /// Prefix length in bits, in the address's family.
     pub len: u8,
 }
 
-/// What the programs do. Equal rules are equal values: every list is sorted and without repetition, see [`Rules::sort`].
+/// The rules of the programs. Every list is sorted and without duplicates, so that rules can be compared, see
+/// [`Rules::sort`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Rules {
-    /// This host's own addresses, which directors send to and replies come from.
+    /// This host's addresses, which directors send to and which replies are sent from.
     pub own: Vec<IpAddr>,
-    /// The VIPs behind tunnels.
+    /// The VIPs of tunnels.
     pub tunnels: Vec<TunnelVip>,
-    /// UDP ports that GUE arrives at.
+    /// UDP ports for GUE.
     pub gue_ports: Vec<u16>,
     /// The marks; at most 16 of one family and DSCP.
     pub marks: Vec<Mark>,
-    /// Clients whose replies keep the own address, where the DSCP is 0.
+    /// Clients whose replies keep this host's address, if the DSCP is 0.
     pub except: Vec<Prefix>,
 }
 
 impl Rules {
-    /// Whether anything arrives that must be changed.
+    /// Whether an ingress program is needed.
     pub fn needs_ingress(&self) -> bool {
         !self.tunnels.is_empty() || !self.marks.is_empty()
     }
 
-    /// Whether replies must be changed.
+    /// Whether an egress program is needed.
     pub fn needs_egress(&self) -> bool {
         self.marks.iter().any(|mark| mark.dscp == 0)
     }
 
-    /// Brings the lists into the order by which rules are compared.
+    /// Sorts the lists and removes duplicates.
     pub fn sort(&mut self) {
-        fn tidy<T: Ord>(list: &mut Vec<T>) {
+        fn sort_unique<T: Ord>(list: &mut Vec<T>) {
             list.sort();
             list.dedup();
         }
-        tidy(&mut self.own);
+        sort_unique(&mut self.own);
         for vip in &mut self.tunnels {
-            tidy(&mut vip.ports);
+            sort_unique(&mut vip.ports);
         }
-        tidy(&mut self.tunnels);
-        tidy(&mut self.gue_ports);
-        tidy(&mut self.marks);
+        sort_unique(&mut self.tunnels);
+        sort_unique(&mut self.gue_ports);
+        sort_unique(&mut self.marks);
         for prefix in &mut self.except {
             *prefix = without_host_bits(*prefix);
         }
-        tidy(&mut self.except);
+        sort_unique(&mut self.except);
     }
 
-    /// Whether the maps take these rules.
+    /// Checks that the rules fit the maps.
     ///
     /// # Errors
-    /// [`Error::Limit`] names the first list that is too long.
+    /// [`Error::Limit`] for the first list that is too long.
     pub fn check(&self) -> Result<()> {
         let limit = |what, count, limit| {
             if count > limit {
@@ -153,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits_are_those_of_one_key() {
+    fn limits_apply_per_key() {
         let mark = |dscp, port| Mark {
             dscp,
             vip: "192.0.2.1".parse().unwrap(),

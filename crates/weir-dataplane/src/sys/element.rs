@@ -1,4 +1,4 @@
-//! Elements of maps, one by one and in batches.
+//! Map element commands, single and batched.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -26,8 +26,8 @@ impl ElementAttr {
     }
 }
 
-fn absent_as_none(answer: io::Result<i32>) -> io::Result<Option<()>> {
-    match answer {
+fn absent_as_none(result: io::Result<i32>) -> io::Result<Option<()>> {
+    match result {
         Ok(_) => Ok(Some(())),
         Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
         Err(error) => Err(error),
@@ -96,7 +96,7 @@ struct BatchAttr {
     flags: u64,
 }
 
-/// Writes `count` elements; answers how many were written before an error.
+/// Writes `count` elements. Returns how many were written before an error.
 ///
 /// # Safety
 /// `keys` and `values` hold `count` keys and values of the map's sizes.
@@ -114,11 +114,11 @@ pub(crate) unsafe fn update_batch(
         ..BatchAttr::default()
     };
     // SAFETY: the caller vouches for the sizes, the borrows for the memory.
-    let answer = unsafe { call(Command::MapUpdateBatch, &mut attr) };
-    (attr.count, answer.map(drop))
+    let result = unsafe { call(Command::MapUpdateBatch, &mut attr) };
+    (attr.count, result.map(drop))
 }
 
-/// Removes `count` keys; answers how many were removed before an error.
+/// Removes `count` keys. Returns how many were removed before an error.
 ///
 /// # Safety
 /// `keys` holds `count` keys of the map's size.
@@ -134,12 +134,12 @@ pub(crate) unsafe fn delete_batch(
         ..BatchAttr::default()
     };
     // SAFETY: the caller vouches for the sizes, the borrow for the memory.
-    let answer = unsafe { call(Command::MapDeleteBatch, &mut attr) };
-    (attr.count, answer.map(drop))
+    let result = unsafe { call(Command::MapDeleteBatch, &mut attr) };
+    (attr.count, result.map(drop))
 }
 
-/// Reads up to `count` elements after `position` (`None` = from the start) and moves it on; answers the number read and
-/// whether the map ended.
+/// Reads up to `count` elements after `position` (`None` = from the start) and advances it. Returns the number read and
+/// whether it reached the end of the map.
 ///
 /// # Safety
 /// `keys` and `values` have room for `count` elements; the map is an array or a hash map, whose positions are `u32`.

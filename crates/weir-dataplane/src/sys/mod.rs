@@ -1,7 +1,7 @@
-//! bpf(2): one function a command, nothing else. Sizes are the caller's promise where the kernel cannot know them.
+//! bpf(2): one function per command. The caller guarantees sizes that the kernel cannot check.
 //!
-//! aya parses and loads the objects; the commands here are those that it lacks (batches, test runs of a chosen context,
-//! map information compared field by field) or hides behind owners that detach on drop (links).
+//! aya parses and loads the objects. The commands here are those that it does not provide (batches, test runs with a
+//! context, map information) or that it wraps in types that detach on drop (links).
 
 #![allow(unsafe_code, reason = "bpf(2) has no safe wrapper")]
 
@@ -44,14 +44,14 @@ pub(super) enum Command {
     LinkDetach = 34,
 }
 
-/// Runs a command. The attribute is the prefix of `union bpf_attr` that the command reads; the kernel takes the rest as zero.
+/// Runs a command. The attribute is a prefix of `union bpf_attr`; the kernel assumes zero for the rest.
 ///
 /// # Safety
-/// `attr` is the `repr(C)` layout of the command without implicit padding, and its pointers are valid for what the kernel
-/// reads and writes through them.
+/// `attr` is the `repr(C)` layout of the command without implicit padding, and its pointers are valid for what the
+/// kernel reads and writes through them.
 pub(super) unsafe fn call<T>(command: Command, attr: &mut T) -> io::Result<i32> {
     // SAFETY: the caller vouches for the attribute and its pointers; the size is the attribute's own.
-    let answer = unsafe {
+    let result = unsafe {
         libc::syscall(
             libc::SYS_bpf,
             command as u32,
@@ -59,16 +59,16 @@ pub(super) unsafe fn call<T>(command: Command, attr: &mut T) -> io::Result<i32> 
             size_of::<T>(),
         )
     };
-    if answer < 0 {
+    if result < 0 {
         Err(io::Error::last_os_error())
     } else {
-        Ok(answer as i32)
+        Ok(result as i32)
     }
 }
 
-/// Takes ownership of a descriptor that a command has just made.
+/// Takes ownership of a new descriptor.
 fn owned(descriptor: i32) -> OwnedFd {
-    // SAFETY: the kernel answered with a new descriptor that nobody else knows.
+    // SAFETY: the kernel returned a new descriptor that has no other owner.
     unsafe { OwnedFd::from_raw_fd(descriptor) }
 }
 
@@ -97,12 +97,12 @@ pub(crate) fn pin(object: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
     unsafe { call(Command::ObjectPin, &mut attr) }.map(drop)
 }
 
-/// What a pinned object may be used for.
+/// Access mode of a pinned object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// Everything; the only choice for programs and links.
+    /// Full access; required for programs and links.
     Full,
-    /// Maps: reading elements, mapping read-only.
+    /// Maps only: read elements, map read-only.
     Read,
 }
 
@@ -133,7 +133,7 @@ struct CreateAttr {
     name: [u8; 16],
 }
 
-/// Makes an array map with one element, for records.
+/// Creates an array map with one element, for records.
 pub(crate) fn create_record(name: &str, value_size: u32) -> io::Result<OwnedFd> {
     const ARRAY: u32 = 2;
     let mut attr = CreateAttr {
@@ -143,14 +143,14 @@ pub(crate) fn create_record(name: &str, value_size: u32) -> io::Result<OwnedFd> 
         max_entries: 1,
         ..CreateAttr::default()
     };
-    for (place, byte) in attr.name.iter_mut().take(15).zip(name.bytes()) {
-        *place = byte;
+    for (target, byte) in attr.name.iter_mut().take(15).zip(name.bytes()) {
+        *target = byte;
     }
     // SAFETY: no pointers.
     unsafe { call(Command::MapCreate, &mut attr) }.map(owned)
 }
 
-/// `struct bpf_map_info`, as far as Weir compares it.
+/// The head of `struct bpf_map_info`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MapInfo {
@@ -169,7 +169,7 @@ struct InfoAttr {
     info: u64,
 }
 
-/// Asks for the information of an object; the kernel writes no more than `T` holds.
+/// Returns information about an object; the kernel writes at most the size of `T`.
 ///
 /// # Safety
 /// `T` is a `repr(C)` prefix of the info struct of the object's kind, of integers only, and its pointers are null.
@@ -185,7 +185,7 @@ unsafe fn object_info<T: Default>(object: BorrowedFd<'_>) -> io::Result<T> {
     Ok(info)
 }
 
-/// What a map is.
+/// Information about a map.
 pub(crate) fn map_info(map: BorrowedFd<'_>) -> io::Result<MapInfo> {
     // SAFETY: MapInfo is the head of struct bpf_map_info.
     unsafe { object_info(map) }

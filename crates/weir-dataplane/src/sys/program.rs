@@ -14,7 +14,7 @@ pub(crate) struct ProgramInfo {
     pub(crate) tag: [u8; 8],
 }
 
-/// What a program is.
+/// Information about a program.
 pub(crate) fn program_info(program: BorrowedFd<'_>) -> io::Result<ProgramInfo> {
     // SAFETY: ProgramInfo is the head of struct bpf_prog_info and ends before its first pointer.
     unsafe { object_info(program) }
@@ -28,12 +28,12 @@ pub(crate) struct LinkInfo {
     pub(crate) id: u32,
     pub(crate) program: u32,
     pad: u32,
-    /// 0 = the device is gone, the link holds nothing.
+    /// 0 = the device was removed, and the link is detached.
     pub(crate) ifindex: u32,
     attach_type: u32,
 }
 
-/// What a link is.
+/// Information about a link.
 pub(crate) fn link_info(link: BorrowedFd<'_>) -> io::Result<LinkInfo> {
     // SAFETY: LinkInfo is the head of struct bpf_link_info as XDP, tcx and netkit links fill it: integers only.
     unsafe { object_info(link) }
@@ -87,7 +87,7 @@ struct LinkUpdateAttr {
     old_program: u32,
 }
 
-/// Replaces a link's program in one step: every packet meets the old one or the new one.
+/// Replaces a link's program atomically: every packet is processed by the old one or the new one.
 pub(crate) fn link_update(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
     let mut attr = LinkUpdateAttr {
         link: link.as_raw_fd() as u32,
@@ -99,7 +99,7 @@ pub(crate) fn link_update(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::
     unsafe { call(Command::LinkUpdate, &mut attr) }.map(drop)
 }
 
-/// Takes a link off its device at once, whoever else holds it.
+/// Detaches a link from its device, even if there are other references to it.
 pub(crate) fn link_detach(link: BorrowedFd<'_>) -> io::Result<()> {
     let mut attr = link.as_raw_fd() as u32;
     // SAFETY: no pointers.
@@ -122,7 +122,7 @@ struct QueryAttr {
     revision: u64,
 }
 
-/// The ids of the programs at a tcx hook, in their order. The kernel takes no more than 64.
+/// The ids of the programs at a tcx hook, in order. The kernel allows at most 64.
 pub(crate) fn programs_at(ifindex: u32, kind: LinkKind) -> io::Result<Vec<u32>> {
     let mut ids = [0u32; 64];
     let mut attr = QueryAttr {
@@ -138,7 +138,8 @@ pub(crate) fn programs_at(ifindex: u32, kind: LinkKind) -> io::Result<Vec<u32>> 
         link_flags: 0,
         revision: 0,
     };
-    // SAFETY: the array has as many elements as `count` names; the other pointers are null, so that nothing is written by them.
+    // SAFETY: the array has as many elements as `count` names; the other pointers are null, so that nothing is written
+    // by them.
     unsafe { call(Command::ProgramQuery, &mut attr) }?;
     Ok(ids.into_iter().take(attr.count as usize).collect())
 }
@@ -166,7 +167,7 @@ pub(crate) struct TestRunAttr {
 }
 
 impl TestRunAttr {
-    /// A run of `repeat` times.
+    /// Attributes for `repeat` runs.
     pub(crate) fn new(repeat: u32, flags: u32) -> Self {
         Self {
             repeat,
@@ -176,7 +177,7 @@ impl TestRunAttr {
     }
 }
 
-/// Runs a program over a packet. Lengths and answers are in `attr`; `context` is read and written back.
+/// Runs a program on a packet. Lengths and results are in `attr`; `context` is read and written back.
 pub(crate) fn test_run(
     program: BorrowedFd<'_>,
     attr: &mut TestRunAttr,

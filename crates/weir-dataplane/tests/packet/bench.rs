@@ -1,7 +1,7 @@
 //! A data plane and the reference model beside it, told the same, fed the same packets.
 //!
-//! Every packet of every test goes through both, and a difference in verdict, frame, metadata or counted reasons fails the
-//! test at once; what a case expects is asserted besides.
+//! Every packet of every test goes through both, and a difference in verdict, frame, metadata or counted reasons fails
+//! the test at once; what a case expects is asserted besides.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -593,8 +593,8 @@ impl Bench {
     /// # Errors
     /// They differ: how, and over which packet.
     pub(crate) fn try_send(&mut self, frame: &[u8]) -> Result<Outcome, String> {
-        // Budgets and lifetimes are of a tick: a packet that both sides give to another one of the two would be told apart much
-        // later. So none is sent shortly before a tick turns or after.
+        // Budgets and lifetimes are of a tick: a packet that both sides give to another one of the two would be told
+        // apart much later. So none is sent shortly before a tick turns or after.
         let turns = || {
             let now = now_ns(Clock::MonotonicCoarse);
             ticks_of(now.saturating_sub(TICK_LAG_NS)) != ticks_of(now + TICK_LAG_NS)

@@ -47,7 +47,8 @@ pub(crate) fn counted(plane: &Dataplane) -> BTreeMap<u32, (u64, u64)> {
         .collect()
 }
 
-/// What must hold of any table: no tuple twice, every entry in a bucket of its hash and marked at its home, directions paired.
+/// What must hold of any table: no tuple twice, every entry in a bucket of its hash and marked at its home, directions
+/// paired.
 #[track_caller]
 pub(crate) fn sound(plane: &Dataplane) -> HashMap<Tuple, Flow> {
     let key = FlowKey::new(plane.secret());
@@ -57,7 +58,7 @@ pub(crate) fn sound(plane: &Dataplane) -> HashMap<Tuple, Flow> {
     for flow in plane.maps().flows.walk() {
         let tuple = Tuple::of_cold(&flow.cold);
         let place = Placement::of(key.hash(&tuple), Geometry::of(buckets));
-        let bucket = flow.place / BUCKET_SLOTS;
+        let bucket = flow.index / BUCKET_SLOTS;
         let step = place.steps().find(|(index, _)| *index == bucket);
         let Some((_, mark)) = step else {
             panic!("{tuple:?} does not belong into bucket {bucket}");
@@ -93,7 +94,7 @@ pub(crate) fn sound(plane: &Dataplane) -> HashMap<Tuple, Flow> {
             .flows
             .at(flow.cold.peer)
             .expect("the other direction is there");
-        assert_eq!(peer.cold.peer, flow.place);
+        assert_eq!(peer.cold.peer, flow.index);
         assert_eq!(peer.meta().generation, flow.cold.peer_generation);
         assert_eq!(peer.dest(), flow.dest());
     }
@@ -120,7 +121,7 @@ fn templates(plane: &Dataplane, flows: &HashMap<Tuple, Flow>) {
     let mut persistent: HashMap<u32, u32> = HashMap::new();
     let is_template = |flow: &&Flow| flow.meta().kind == KIND_TEMPLATE;
     for template in flows.values().filter(is_template) {
-        let expected = under.get(&template.place).copied().unwrap_or(0);
+        let expected = under.get(&template.index).copied().unwrap_or(0);
         assert_eq!(template.cold.created, expected, "{:?}", template.cold);
         *persistent.entry(template.dest()).or_default() += 1;
     }
@@ -155,11 +156,14 @@ pub(crate) fn compare(bench: &Bench) {
         };
         assert_eq!((meta.kind, flow.dest()), (kind, expected.dest), "{tuple:?}");
         if !bench.resized {
-            assert_eq!(flow.place, expected.place, "{tuple:?}");
+            assert_eq!(flow.index, expected.index, "{tuple:?}");
         }
         if expected.kind == Kind::Template {
             let state = State::from_number(meta.state).unwrap();
-            assert_eq!((state, flow.cold.created), (expected.state, expected.under));
+            assert_eq!(
+                (state, flow.cold.created),
+                (expected.state, expected.flow_count)
+            );
         }
         if expected.kind == Kind::Forward {
             let state = State::from_number(meta.state).unwrap();

@@ -1,8 +1,8 @@
 //! Random packets, right ones and broken ones, through the data plane and the model: the same fate, frame and counters.
 //!
-//! `WEIR_DIFFERENTIAL_PACKETS` sets how many (100 000 unless set; ten million with `WEIR_SOAK`, a million a table), `WEIR_SEED` repeats a
-//! run.
-//! Not in the stream: ICMP and fragments, which the model does not cover, and IPv6 sources that are multicast.
+//! `WEIR_DIFFERENTIAL_PACKETS` sets how many (100 000 unless set; ten million with `WEIR_SOAK`, a million a table),
+//! `WEIR_SEED` repeats a run. Not in the stream: ICMP and fragments, which the model does not cover, and IPv6 sources
+//! that are multicast.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -153,8 +153,8 @@ fn server_sets(family: &Family) -> [(Kind, Vec<NewServer>); 9] {
     ]
 }
 
-/// The services of one family on ports 80 to 88, and those that a range and "any port" lead to; answers those whose servers
-/// may be changed, with their servers.
+/// The services of one family on ports 80 to 88, and those that a range and "any port" lead to; answers those whose
+/// servers may be changed, with their servers.
 fn services(bench: &mut Bench, family: &Family) -> Vec<(u32, Vec<u32>)> {
     let mut changing = Vec::new();
     let mut all = Vec::new();
@@ -275,8 +275,8 @@ fn change(random: &mut Random, bench: &mut Bench, services: &[(u32, Vec<u32>)]) 
     }
 }
 
-/// What has stages of its own, and clients whose replies the kernel routes even where forwarding is off: it always has a
-/// route to ff00::/8.
+/// What has stages of its own, and clients whose replies the kernel routes even where forwarding is off: it always has
+/// a route to ff00::/8.
 fn not_compared(layout: &Layout) -> bool {
     let multicast = layout.src.octets()[0] == 0xff;
     multicast || !matches!(layout.cold, Cold::Plain | Cold::OtherProtocol)
@@ -307,8 +307,8 @@ fn random_packets_have_the_models_fate_at_length() {
     }
 }
 
-/// A stream that was once reported to disagree. A tick may have fallen between the data plane's packet and the model's; nobody
-/// could make it happen again.
+/// A stream that was once reported to disagree. A tick may have fallen between the data plane's packet and the model's;
+/// nobody could make it happen again.
 #[test]
 fn a_stream_that_disagreed_agrees() {
     agree(2_500_838_058_190, 20_000, ROOMY);
@@ -400,7 +400,7 @@ fn agree(seed: u64, count: u64, places: u32) -> Ended {
     let of = |reason: Reason| reasons.get(&reason.number()).copied().unwrap_or(0);
     let flows = &bench.plane.maps().flows;
     let homes = Geometry::of(flows.buckets()).homes();
-    let in_stash = |flow: &weir_dataplane::Flow| flow.place / BUCKET_SLOTS >= homes;
+    let in_stash = |flow: &weir_dataplane::Flow| flow.index / BUCKET_SLOTS >= homes;
     Ended {
         refused: of(Reason::DropNoPlace) + of(Reason::CountTableFull),
         stashed: flows.walk().filter(in_stash).count(),

@@ -268,7 +268,7 @@ fn the_sweep_removes_what_is_overdue_and_nothing_else() {
     let flows = &bench.plane.maps().flows;
     let mut hints = vec![0; flows.buckets() as usize];
     for flow in flows.walk() {
-        hints[(flow.place / BUCKET_SLOTS) as usize] |= Entry::hint_bit(flow.entry.tag());
+        hints[(flow.index / BUCKET_SLOTS) as usize] |= Entry::hint_bit(flow.entry.tag());
     }
     while (0..flows.buckets()).any(|bucket| flows.hint(bucket).unwrap() != hints[bucket as usize]) {
         assert!(Instant::now() < deadline, "hints stay");

@@ -1,5 +1,5 @@
-//! Single packets through the data plane: {rows, packet in → verdict, packet out, counters}, each held against the reference
-//! model as well. Needs root.
+//! Single packets through the data plane: {rows, packet in → verdict, packet out, counters}, each held against the
+//! reference model as well. Needs root.
 
 #[path = "../support/mod.rs"]
 mod support;

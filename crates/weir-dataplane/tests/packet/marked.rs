@@ -1,4 +1,5 @@
-//! Packets from the device that marked ones are routed to: the mark in the frame names the service, whatever the address.
+//! Packets from the device that marked ones are routed to: the mark in the frame names the service, whatever the
+//! address.
 
 use std::net::IpAddr;
 

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use weir_abi::{Addr, META_MAGIC, Meta, Reason};
-use weir_flow::{Fate, PacketMeta, Verdict};
+use weir_flow::{Outcome as ModelOutcome, PacketMeta, Verdict};
 
 /// What a packet met in the data plane.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,9 +55,9 @@ pub(crate) fn read_meta(bytes: &[u8]) -> Option<PacketMeta> {
     })
 }
 
-/// How the data plane's answer differs from the model's.
-pub(crate) fn difference(outcome: &Outcome, fate: &Fate) -> Option<String> {
-    let (verdict, meta) = match fate.verdict {
+/// Describes how the data plane's outcome differs from the model's.
+pub(crate) fn difference(outcome: &Outcome, expected: &ModelOutcome) -> Option<String> {
+    let (verdict, meta) = match expected.verdict {
         Verdict::Unmodelled => return None,
         Verdict::Pass => (Xdp::Pass, None),
         Verdict::Drop => (Xdp::Drop, None),
@@ -65,7 +65,7 @@ pub(crate) fn difference(outcome: &Outcome, fate: &Fate) -> Option<String> {
         Verdict::Redirect(_) => (Xdp::Redirect, None),
         Verdict::ToTc(meta) => (Xdp::Pass, Some(meta)),
     };
-    let mut counted = fate.counted.clone();
+    let mut counted = expected.counted.clone();
     counted.sort_by_key(|reason| reason.number());
     if outcome.counted != counted {
         return Some(format!(
@@ -82,6 +82,6 @@ pub(crate) fn difference(outcome: &Outcome, fate: &Fate) -> Option<String> {
     if outcome.meta != meta {
         return Some(format!("metadata: {:?}, the model {meta:?}", outcome.meta));
     }
-    weir_wire::diff(&fate.frame, &outcome.frame)
+    weir_wire::diff(&expected.frame, &outcome.frame)
         .map(|text| format!("frame, the model's first:\n{text}"))
 }

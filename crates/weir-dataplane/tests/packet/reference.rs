@@ -52,7 +52,8 @@ pub(crate) struct Schedule {
     pub(crate) servers: Vec<Server>,
     /// Percent.
     pub(crate) max_load: Option<u32>,
-    /// No tree stands beside its list, however long: more services share its pool than a change of counts climbs through.
+    /// No tree stands beside its list, however long: more services share its pool than a change of counts climbs
+    /// through.
     pub(crate) treeless: bool,
     /// What was published last.
     pub(crate) spread: Vec<u32>,

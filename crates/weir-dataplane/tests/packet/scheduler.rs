@@ -1,5 +1,5 @@
-//! Every scheduler's choices through real packets, with edits in between: the model asks weir-sched's reference forms, and a
-//! few sequences of the kernel's are written out.
+//! Every scheduler's choices through real packets, with edits in between: the model asks weir-sched's reference forms,
+//! and a few sequences of the kernel's are written out.
 
 use weir_abi::{Forward, Reason, State};
 use weir_sched::{Kind, Mode};

@@ -1,10 +1,10 @@
 //! Sequences of choices whose outcome follows from the kernel's schedulers, each with its reason: `sequences/NAME.txt`.
 //!
-//! A line is `steps | the servers chosen, - for refused | why`. Servers are numbered from 1 in the order of adding. Steps:
-//! `+W` adds a server of weight W, `=S:W` gives server S weight W, `-S` removes it, `!S` puts it at its upper threshold, `.S`
-//! below it again, `*N` brings N flows to the present VIP, `@V` makes 192.0.2.V (2001:db8::V) the present one, `~F` ends flow
-//! F. Flow F is the Fth of the line; it comes from 198.51.100.F (2001:db8:1::F), port 1000 + F. Words before the steps: `v6`,
-//! `udp`, `strict`, `fallback`, `port`, `load125` (`max_load = 1.25`).
+//! A line is `steps | the servers chosen, - for refused | why`. Servers are numbered from 1 in the order of adding.
+//! Steps: `+W` adds a server of weight W, `=S:W` gives server S weight W, `-S` removes it, `!S` puts it at its upper
+//! threshold, `.S` below it again, `*N` brings N flows to the present VIP, `@V` makes 192.0.2.V (2001:db8::V) the
+//! present one, `~F` ends flow F. Flow F is the Fth of the line; it comes from 198.51.100.F (2001:db8:1::F), port 1000
+//! + F. Words before the steps: `v6`, `udp`, `strict`, `fallback`, `port`, `load125` (`max_load = 1.25`).
 //!
 //! Every packet goes through the reference model too, which asks weir-sched's pure forms with the same counts.
 

@@ -1,7 +1,9 @@
-//! Shares of four servers under every scheduler, through real packets and the reference model, with 0, 1 and 2 servers out.
+//! Shares of four servers under every scheduler, through real packets and the reference model, with 0, 1 and 2 servers
+//! out.
 //!
-//! Each datagram is scheduled for itself and leaves no entry, so that no count steers the next choice. The random numbers are
-//! seeded: a test that passes once always passes, and with other seeds a correct scheduler would fail one case in a million.
+//! Each datagram is scheduled for itself and leaves no entry, so that no count steers the next choice. The random
+//! numbers are seeded: a test that passes once always passes, and with other seeds a correct scheduler would fail one
+//! case in a million.
 
 use statrs::distribution::{ChiSquared, ContinuousCDF};
 use weir_abi::{Forward, SERVICE_ONE_PACKET};
@@ -82,8 +84,8 @@ fn p_value(observed: &[u64], shares: &[f64]) -> f64 {
     }
 }
 
-/// Runs a scheduler over both ways and numbers of servers that are out, and compares with the shares that `expected` makes of
-/// the weights in use.
+/// Runs a scheduler over both ways and numbers of servers that are out, and compares with the shares that `expected`
+/// makes of the weights in use.
 fn check(kind: Kind, weights: &[u32], outs: &[usize], expected: impl Fn(&[u32]) -> Vec<f64>) {
     let Some(mut bench) = Bench::open() else {
         return;

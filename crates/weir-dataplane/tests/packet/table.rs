@@ -1,5 +1,5 @@
-//! A table without room: what finds no place goes by hash, and nothing is left half made. A table that is nearly full: nothing
-//! is refused that has a place.
+//! A table without room: what finds no place goes by hash, and nothing is left half made. A table that is nearly full:
+//! nothing is refused that has a place.
 
 use std::ops::Range;
 
@@ -135,7 +135,7 @@ fn end_all(bench: &mut Bench, ports: Range<u16>) {
 fn stashed(bench: &Bench) -> usize {
     let flows = &bench.plane.maps().flows;
     let homes = Geometry::of(flows.buckets()).homes();
-    let in_stash = |flow: &weir_dataplane::Flow| flow.place / BUCKET_SLOTS >= homes;
+    let in_stash = |flow: &weir_dataplane::Flow| flow.index / BUCKET_SLOTS >= homes;
     flows.walk().filter(in_stash).count()
 }
 
@@ -205,7 +205,8 @@ fn nat_refuses_nothing_at_90_percent_on_two_cpus() {
         weir_sys::pin_thread(cpu.into()).unwrap();
         barrier.wait();
         for port in 1000 + cpu * half..1000 + (cpu + 1) * half {
-            // A CPU that is taken away while it holds a lock makes the other one refuse: the client's next SYN must have a place.
+            // A CPU that is taken away while it holds a lock makes the other one refuse: the client's next SYN must
+            // have a place.
             let began = (0..4).any(|_| {
                 let run = plane
                     .test_run("weir_xdp", &TestInput::xdp(&tcp(port, SYN)))

@@ -1,5 +1,5 @@
-//! Long lists that are walked: those of pools that more services share than a change of counts climbs through, and what `lblc` and
-//! `lblcr` look for when a remembered server is full. The model walks as well, by the kernel's rules.
+//! Long lists that are walked: those of pools that more services share than a change of counts climbs through, and what
+//! `lblc` and `lblcr` look for when a remembered server is full. The model walks as well, by the kernel's rules.
 
 use weir_sched::{Kind, Mode};
 
@@ -55,9 +55,9 @@ fn a_hundred_servers_without_a_tree() {
     }
 }
 
-/// With and without a tree: as long as a server has room the address moves on, then it stays; and what is at its threshold is
-/// taken by a remembered choice of `lblc` alone (ip_vs_lblc.c asks for weight and load of that one, ip_vs_dest_set_min() of
-/// ip_vs_lblcr.c for the threshold as well).
+/// With and without a tree: as long as a server has room the address moves on, then it stays; and what is at its
+/// threshold is taken by a remembered choice of `lblc` alone (ip_vs_lblc.c asks for weight and load of that one,
+/// ip_vs_dest_set_min() of ip_vs_lblcr.c for the threshold as well).
 #[test]
 fn an_address_whose_servers_are_all_full() {
     const FEW: usize = 24;

@@ -1,5 +1,5 @@
-//! Packets of the tests: one shape, built for whichever ends it is sent between, so that what must come out is built the
-//! same way as what went in.
+//! Packets of the tests: one shape, built for whichever ends it is sent between, so that what must come out is built
+//! the same way as what went in.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -122,8 +122,8 @@ impl Shape {
         frame
     }
 
-    /// Makes the transport checksum wrong, always by the same amount: a director that updates it by difference sends what
-    /// would be built here for the new ends.
+    /// Makes the transport checksum wrong, always by the same amount: a director that updates it by difference sends
+    /// what would be built here for the new ends.
     fn spoil(&self, frame: &mut [u8]) {
         let l4 = weir_flow::parse(frame).unwrap().l4;
         let at = l4 + if self.udp { 6 } else { 16 };

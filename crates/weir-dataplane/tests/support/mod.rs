@@ -1,4 +1,5 @@
-//! A place of its own for each test: new mount and network namespaces for the calling thread, and a pin directory in them.
+//! A place of its own for each test: new mount and network namespaces for the calling thread, and a pin directory in
+//! them.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 #![allow(unsafe_code, reason = "unshare(2) and mount(2)")]
