@@ -1,4 +1,5 @@
-//! CPU per request, latency and memory beside HAProxy and nginx, all with one worker on CPU 0, load and origin on the others.
+//! CPU per request, latency and memory beside HAProxy and nginx, all with one worker on CPU 0, load and origin on the
+//! others.
 //!
 //! Other work on the machine disturbs rates more than CPU time, but it does: read ratios, not nanoseconds.
 //!
@@ -57,8 +58,8 @@ fn main() {
     let _ = fs::remove_dir_all(&directory);
 }
 
-/// CPU per request of two workers to one's, both with load and origin beside them on the same two CPUs: caches and the kernel are
-/// shared alike, so that what differs is Weir's.
+/// CPU per request of two workers to one's, both with load and origin beside them on the same two CPUs: caches and the
+/// kernel are shared alike, so that what differs is Weir's.
 fn two_workers(directory: &Path) {
     let candidates = [
         weir_on(directory, "one", "127.0.0.1:17083", "0"),

@@ -1,7 +1,8 @@
 //! Which server takes the next request or connection: weir-sched's choices over the load that workers share.
 //!
-//! Each worker keeps a cursor and tables of its own, built again when a weight changes; nothing here takes a lock. A server
-//! that a request was tried at already is unusable to every scheduler, so that retries are spread as first attempts are.
+//! Each worker keeps a cursor and tables of its own, built again when a weight changes; nothing here takes a lock. A
+//! server that a request was tried at already is unusable to every scheduler, so that retries are spread as first
+//! attempts are.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -357,8 +358,9 @@ fn counts(target: &Target) -> Counts {
     }
 }
 
-/// Rendezvous hashing by weights, with bounded load: each server draws a time from hash and weight, the earliest wins, and one
-/// that has more than its share of the load is passed over. A server that comes or goes moves its own share only.
+/// Rendezvous hashing by weights, with bounded load: each server draws a time from hash and weight, the earliest wins,
+/// and one that has more than its share of the load is passed over. A server that comes or goes moves its own share
+/// only.
 fn rendezvous(targets: &Targets, asked: &Asked) -> Option<usize> {
     let list = targets.own();
     let number = |at: usize, of: fn(&crate::plan::Load) -> u32| f64::from(of(&list[at].load));
@@ -396,8 +398,8 @@ pub(crate) const fn mix(value: u64) -> u64 {
     value ^ value >> 31
 }
 
-/// The shortest time to the first octet, times requests under way, by weight. A server of which nothing is known counts as
-/// half the mean of the others, so that it gets its try.
+/// The shortest time to the first octet, times requests under way, by weight. A server of which nothing is known counts
+/// as half the mean of the others, so that it gets its try.
 fn quickest(list: &[Arc<Target>], asked: &Asked) -> Option<usize> {
     let known: Vec<u64> = list
         .iter()

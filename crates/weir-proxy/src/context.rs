@@ -23,8 +23,8 @@ use crate::queue::Inbox;
 use crate::slab::{Key, Slab};
 use crate::wheel::Wheel;
 
-/// Room for what is read while heads are expected, and while a body streams. With less than a body's size in one read the
-/// calls dominate; with more for heads the caches suffer.
+/// Room for what is read while heads are expected, and while a body streams. With less than a body's size in one read
+/// the calls dominate; with more for heads the caches suffer.
 pub(crate) const HEAD_ROOM: usize = 64 << 10;
 pub(crate) const BODY_ROOM: usize = 256 << 10;
 /// Buffers that are kept for the next request, and the largest of them.
@@ -47,7 +47,8 @@ pub(crate) struct Ready {
 }
 
 impl Ready {
-    /// After a read of `got` octets into room for `room`: fewer mean that there are no more, unless the end is to be read.
+    /// After a read of `got` octets into room for `room`: fewer mean that there are no more, unless the end is to be
+    /// read.
     pub(crate) const fn after_read(&mut self, got: usize, room: usize) {
         if got < room && !self.ended {
             self.readable = false;

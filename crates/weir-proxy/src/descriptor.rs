@@ -1,8 +1,9 @@
 //! File descriptors: how many the proxy may use, and how many it uses.
 //!
 //! RLIMIT_NOFILE limits the process as a whole, so the counts are the process's too. A part of the limit stays free for
-//! everything else that opens descriptors: the API, health checks, log files, reloads. Of the rest, a client is accepted only
-//! if there is a descriptor for its connection to a server as well: a client that is in never fails for want of one.
+//! everything else that opens descriptors: the API, health checks, log files, reloads. Of the rest, a client is
+//! accepted only if there is a descriptor for its connection to a server as well: a client that is in never fails for
+//! want of one.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
@@ -131,8 +132,8 @@ impl Table {
         self.fits(0, 2)
     }
 
-    /// Whether a connection to a server fits. Workers that accept at the same moment may let in a client each for the last
-    /// place; connections for these come out of the reserve, so that no client that is in fails.
+    /// Whether a connection to a server fits. Workers that accept at the same moment may let in a client each for the
+    /// last place; connections for these come out of the reserve, so that no client that is in fails.
     pub(crate) fn has_room(&self) -> bool {
         let slack = reserve(self.limit.load(Relaxed)) / 2;
         self.used().iter().sum::<usize>() < self.most.load(Relaxed).saturating_add(slack)
@@ -159,7 +160,8 @@ impl Table {
         self.most.store(most, Relaxed);
     }
 
-    /// Counts what else is open, and takes the limit as it is now. `checked` servers may each have a health check under way.
+    /// Counts what else is open, and takes the limit as it is now. `checked` servers may each have a health check under
+    /// way.
     pub(crate) fn measure(&self, checked: usize) {
         // Workers open and close meanwhile: the middle of three counts.
         let mut counts: Vec<usize> = (0..3).filter_map(|_| self.count_others()).collect();

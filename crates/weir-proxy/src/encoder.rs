@@ -7,7 +7,8 @@ use brotli::enc::writer::CompressorWriter;
 use flate2::write::GzEncoder;
 use weir_model::Coding;
 
-/// Levels that cost about as much as reading the content from a server does; better ones are for files that are compressed once.
+/// Levels that cost about as much as reading the content from a server does; better ones are for files that are
+/// compressed once.
 const GZIP_LEVEL: u32 = 4;
 const BROTLI_QUALITY: i32 = 4;
 const ZSTD_LEVEL: i32 = 3;

@@ -1,7 +1,7 @@
 //! Clients' connections on their way from one process to another, with all that this side knows of them.
 //!
-//! What can go: a client of HTTP/1 that waits for its next request, and octets both ways with what is buffered of them; no
-//! TLS, whose keys stay in the process. Everything else ends where it began.
+//! What can go: a client of HTTP/1 that waits for its next request, and octets both ways with what is buffered of them;
+//! no TLS, whose keys stay in the process. Everything else ends where it began.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -98,8 +98,8 @@ impl Inlet {
         status::add(&self.shared.plan().services, more);
     }
 
-    /// Gives a connection to a worker, or onwards when the workers' own go to yet another process. One whose service is not
-    /// there is closed.
+    /// Gives a connection to a worker, or onwards when the workers' own go to yet another process. One whose service is
+    /// not there is closed.
     pub fn give(&mut self, handed: Handed) {
         if self.wakes.is_empty() {
             return;

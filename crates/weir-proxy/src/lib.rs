@@ -1,9 +1,9 @@
 //! `forward = "proxy"`: TCP and HTTP/1 services in user space, by plain threads.
 //!
-//! One thread per CPU, each with its own listeners (`SO_REUSEPORT`), epoll set, clients, connections to servers and timers;
-//! nothing is locked and nothing is allocated for an ordinary request. What they run by is an immutable plan that they look up
-//! once per wake-up ([`Proxy::prepare`], [`Proxy::commit`]); servers' weights and loads are numbers that all share. What
-//! octets mean is weir-http's, which server comes next weir-sched's.
+//! One thread per CPU, each with its own listeners (`SO_REUSEPORT`), epoll set, clients, connections to servers and
+//! timers; nothing is locked and nothing is allocated for an ordinary request. What they run by is an immutable plan
+//! that they look up once per wake-up ([`Proxy::prepare`], [`Proxy::commit`]); servers' weights and loads are numbers
+//! that all share. What octets mean is weir-http's, which server comes next weir-sched's.
 //!
 //! The crate refuses to read configuration, to check servers' health, and to touch the kernel's data plane: it needs no
 //! more rights than its ports do.
@@ -60,8 +60,8 @@ pub fn inspect(desired: &weir_model::Desired, now: std::time::SystemTime) -> Vec
     doubts
 }
 
-/// Looks whether the addresses that `desired` is to listen on, the API's included, are to be had; those in `held` are left out.
-/// Nothing listens meanwhile. Without `rights` an address that this user may not have is none of the doubts.
+/// Looks whether the addresses that `desired` is to listen on, the API's included, are to be had; those in `held` are
+/// left out. Nothing listens meanwhile. Without `rights` an address that this user may not have is none of the doubts.
 pub fn inspect_listeners(
     desired: &weir_model::Desired,
     held: &BTreeSet<SocketAddr>,

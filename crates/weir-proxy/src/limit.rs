@@ -1,9 +1,10 @@
-//! How much one client may ask: requests in a time, and requests at once, counted for all workers together in tables of a fixed
-//! size.
+//! How much one client may ask: requests in a time, and requests at once, counted for all workers together in tables of
+//! a fixed size.
 //!
-//! A table is an array of numbers that are compared and exchanged: a part of a hash of the client's key, and what is known of
-//! it. A key has four places where it may stand. A client that finds all of them taken by others takes that of the one that was
-//! silent longest, or, where none of them may be forgotten, goes uncounted: a table that is full limits less, never more.
+//! A table is an array of numbers that are compared and exchanged: a part of a hash of the client's key, and what is
+//! known of it. A key has four places where it may stand. A client that finds all of them taken by others takes that of
+//! the one that was silent longest, or, where none of them may be forgotten, goes uncounted: a table that is full
+//! limits less, never more.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -40,8 +41,8 @@ pub(crate) const fn join(tag: u32, value: u32) -> u64 {
     (tag as u64) << 32 | value as u64
 }
 
-/// Requests in a time: the generic cell rate algorithm (ITU-T I.371), by the time at which a client that went on at the allowed
-/// rate would ask next.
+/// Requests in a time: the generic cell rate algorithm (ITU-T I.371), by the time at which a client that went on at the
+/// allowed rate would ask next.
 #[derive(Debug)]
 pub(crate) struct Rate {
     table: Table,
@@ -96,8 +97,8 @@ impl Rate {
         }
     }
 
-    /// How far a client is ahead of its rate. No client gets further than the burst, so what says more is older than the
-    /// numbers reach.
+    /// How far a client is ahead of its rate. No client gets further than the burst, so what says more is older than
+    /// the numbers reach.
     fn ahead(&self, due: u32, now: u32) -> u64 {
         let ahead = u64::from(due.wrapping_sub(now));
         if ahead > self.burst { 0 } else { ahead }

@@ -1,6 +1,7 @@
 //! Access logs: workers note what happened in a buffer of their own, a thread turns that into lines and writes them.
 //!
-//! A worker takes an uncontended lock and copies some octets. When the writer does not keep up, notes are dropped and counted.
+//! A worker takes an uncontended lock and copies some octets. When the writer does not keep up, notes are dropped and
+//! counted.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -11,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use weir_http::access::Line;
+use weir_http::access::Record;
 use weir_model::{AccessLog, Desired, LogFormat, ProxyProtocol};
 
 use crate::Doubt;
@@ -203,7 +204,7 @@ impl Log {
     }
 }
 
-fn read<'a>(rest: &mut &'a [u8], service: &'a str) -> Option<Line<'a>> {
+fn read<'a>(rest: &mut &'a [u8], service: &'a str) -> Option<Record<'a>> {
     fn number(rest: &mut &[u8]) -> Option<u64> {
         let (octets, after) = rest.split_first_chunk::<8>()?;
         *rest = after;
@@ -227,7 +228,7 @@ fn read<'a>(rest: &mut &'a [u8], service: &'a str) -> Option<Line<'a>> {
     let text = |octets: &'a [u8]| std::str::from_utf8(octets).unwrap_or_default();
     let (pool, server) = (text(part(rest)?), text(part(rest)?));
     let version = text(part(rest)?);
-    Some(Line {
+    Some(Record {
         time_ms,
         client: SocketAddr::new(address, end as u16),
         service,

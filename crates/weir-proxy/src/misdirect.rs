@@ -1,9 +1,9 @@
 //! 421 Misdirected Request: a request over TLS for a host that another service guards by client certificates.
 //!
-//! A client chooses the name in its handshake (SNI), the address that it connects to and the host in its requests independently.
-//! Where servers tell hosts apart, a request for a guarded host that comes by a service without that guard would pass it.
-//! The names in the services' certificates say which host is whose. HTTP/2 clients use one connection for several hosts, and
-//! repeat on another one what is answered with 421 (RFC 9110 section 15.5.20).
+//! A client chooses the name in its handshake (SNI), the address that it connects to and the host in its requests
+//! independently. Where servers tell hosts apart, a request for a guarded host that comes by a service without that
+//! guard would pass it. The names in the services' certificates say which host is whose. HTTP/2 clients use one
+//! connection for several hosts, and repeat on another one what is answered with 421 (RFC 9110 section 15.5.20).
 
 use std::collections::HashSet;
 use std::net::Ipv6Addr;
@@ -67,7 +67,8 @@ pub(crate) struct Misdirect {
 }
 
 impl Misdirect {
-    /// For a service with `tls`, whose certificates have the names `own`, next to `others`; `None` where it rejects nothing.
+    /// For a service with `tls`, whose certificates have the names `own`, next to `others`; `None` where it rejects
+    /// nothing.
     pub(crate) fn new<'a>(
         tls: &ServiceTls,
         own: &Arc<Names>,
@@ -92,7 +93,8 @@ impl Misdirect {
         })
     }
 
-    /// Whether a request for `host`, which has no port, must not come by a connection whose handshake asked for `asked`.
+    /// Whether a request for `host`, which has no port, must not come by a connection whose handshake asked for
+    /// `asked`.
     pub(crate) fn rejects(&self, host: &[u8], asked: Option<&str>) -> bool {
         let host = host.strip_suffix(b".").unwrap_or(host);
         let asked = asked.map(|name| name.strip_suffix('.').unwrap_or(name));
@@ -111,7 +113,8 @@ impl Misdirect {
         lower.copy_from_slice(host);
         lower.make_ascii_lowercase();
         let own = self.own.cover(lower);
-        // A name that the client was given this service's certificate for is this service's, though another has it more exactly.
+        // A name that the client was given this service's certificate for is this service's, though another has it more
+        // exactly.
         if own == Cover::Exact || (named && own != Cover::None) {
             return false;
         }

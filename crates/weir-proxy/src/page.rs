@@ -1,6 +1,7 @@
 //! `error_pages`: files that stand in place of the status in words.
 //!
-//! A file that begins as a response does is one, as HAProxy's error files are: its content counts, and its `Content-Type`.
+//! A file that begins as a response does is one, as HAProxy's error files are: its content counts, and its
+//! `Content-Type`.
 
 use std::fs::File;
 use std::io::{self, Read};

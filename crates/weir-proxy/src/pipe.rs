@@ -11,7 +11,8 @@ use crate::socket::{self, Read, Written};
 pub(crate) const SPLICE_MIN: u64 = 64 << 10;
 /// What a pipe may hold; the most that the kernel gives those without rights.
 const PIPE_ROOM: usize = 1 << 20;
-/// Empty pipes that a worker keeps, two descriptors each. A session has one only while its body moves, so few are enough.
+/// Empty pipes that a worker keeps, two descriptors each. A session has one only while its body moves, so few are
+/// enough.
 const SPARE_MAX: usize = 16;
 
 /// One pipe, and how much is in it.

@@ -1,8 +1,8 @@
-//! What the workers run by: services with listeners, pools and servers, as an immutable snapshot that they look up once per
-//! wake-up, and the numbers that workers and control share.
+//! What the workers run by: services with listeners, pools and servers, as an immutable snapshot that they look up once
+//! per wake-up, and the numbers that workers and control share.
 //!
-//! Only numbers change in a snapshot: a server's weight, its load, the counters. The load that schedulers compare is shared
-//! by all workers.
+//! Only numbers change in a snapshot: a server's weight, its load, the counters. The load that schedulers compare is
+//! shared by all workers.
 
 mod counters;
 mod shared;
@@ -94,8 +94,8 @@ impl Load {
             .store((now_ms & 0xffff_ffff) << 32 | us, Ordering::Relaxed);
     }
 
-    /// What is known of it, halved for each five seconds that nothing was learnt, so that a server that was slow gets another
-    /// try; 0 = nothing.
+    /// What is known of it, halved for each five seconds that nothing was learnt, so that a server that was slow gets
+    /// another try; 0 = nothing.
     pub(crate) fn latency_us(&self, now_ms: u64) -> u64 {
         const HALF_LIFE_MS: u64 = 5_000;
         let known = self.latency.load(Ordering::Relaxed);
@@ -125,8 +125,8 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// A server of no pool, for a tunnel to it that came to `worker` from another process. It has no place among those whose
-    /// connections wait, and no client is sent there.
+    /// A server of no pool, for a tunnel to it that came to `worker` from another process. It has no place among those
+    /// whose connections wait, and no client is sent there.
     pub(crate) fn stranger(name: &str, address: IpAddr, port: u16, worker: usize) -> Self {
         Self {
             id: u32::MAX,
@@ -222,8 +222,8 @@ pub(crate) struct Listeners {
     pub(crate) workers: usize,
 }
 
-/// One service. Its sockets are the plan's: a client that outlives the service would keep them open, and whoever comes would
-/// wait where nobody accepts.
+/// One service. Its sockets are the plan's: a client that outlives the service would keep them open, and whoever comes
+/// would wait where nobody accepts.
 #[derive(Debug)]
 pub(crate) struct Service {
     pub(crate) name: String,
@@ -280,8 +280,8 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    /// A client of a worker's counts as one of `other` from now on: the same service in another form, or one that was gone
-    /// meanwhile and has begun to count anew.
+    /// A client of a worker's counts as one of `other` from now on: the same service in another form, or one that was
+    /// gone meanwhile and has begun to count anew.
     pub(crate) fn pass_client(&self, other: &Self, worker: usize) {
         if Arc::ptr_eq(&self.clients, &other.clients) {
             return;

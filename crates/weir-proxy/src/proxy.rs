@@ -135,8 +135,8 @@ impl Proxy {
         }
     }
 
-    /// Takes over listening sockets with all who wait in their queues, for the next configuration; those that it has no use
-    /// for are closed.
+    /// Takes over listening sockets with all who wait in their queues, for the next configuration; those that it has no
+    /// use for are closed.
     pub fn adopt(&mut self, sockets: Vec<(SocketAddr, OwnedFd)>) {
         for (address, socket) in sockets {
             self.left.entry(address).or_default().push(socket);
@@ -374,8 +374,8 @@ impl Proxy {
         self.wake();
     }
 
-    /// Whether a server of weight 0 still serves the clients whose cookies name it: one that was quiesced does, one that is
-    /// down or drained does not.
+    /// Whether a server of weight 0 still serves the clients whose cookies name it: one that was quiesced does, one
+    /// that is down or drained does not.
     pub fn keep_sticky(&self, pool: &str, server: &str, keeps: bool) {
         if let Some(load) = self.known.loads.get(&(pool.to_owned(), server.to_owned())) {
             let before = load.is_withdrawn();
@@ -404,8 +404,8 @@ impl Proxy {
             .collect()
     }
 
-    /// Where the connections of another process come in: those of services in force, and of services that were when this was
-    /// called.
+    /// Where the connections of another process come in: those of services in force, and of services that were when
+    /// this was called.
     pub fn inlet(&mut self) -> Inlet {
         let open = Arc::new(());
         self.arriving = Arc::downgrade(&open);
@@ -421,8 +421,8 @@ impl Proxy {
         }
     }
 
-    /// Takes no further clients, and gives those that can go on elsewhere to `outlet`, each as soon as it can; the others end
-    /// here, in their own time. The outlet is open until [`end_hand_over`](Self::end_hand_over).
+    /// Takes no further clients, and gives those that can go on elsewhere to `outlet`, each as soon as it can; the
+    /// others end here, in their own time. The outlet is open until [`end_hand_over`](Self::end_hand_over).
     pub fn hand_over(&mut self, outlet: Sender<Handed>) {
         self.shared.hand_over(outlet);
         self.wake();

@@ -1,7 +1,8 @@
-//! Who waits for a server of a pool that has as many connections as it may: one line for all workers, first come, first served.
+//! Who waits for a server of a pool that has as many connections as it may: one line for all workers, first come, first
+//! served.
 //!
-//! A place that becomes free calls the first in the line. Until that one has had its turn a newcomer must not pass it, so
-//! whoever comes while somebody waits goes to the end of the line.
+//! A place that becomes free calls the first in the line. Until that one has had its turn a newcomer must not pass it,
+//! so whoever comes while somebody waits goes to the end of the line.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;

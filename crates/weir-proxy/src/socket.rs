@@ -1,5 +1,5 @@
-//! The few calls that the workers make on sockets, with what they mean in an edge-triggered loop. Another way of doing I/O
-//! would replace this file.
+//! The few calls that the workers make on sockets, with what they mean in an edge-triggered loop. Another way of doing
+//! I/O would replace this file.
 
 use std::io::IoSlice;
 use std::net::SocketAddr;
@@ -196,15 +196,29 @@ pub(crate) fn finish(socket: &OwnedFd) {
     let _ = rustix::net::shutdown(socket, Shutdown::Write);
 }
 
-/// Registers once for everything, edge-triggered; it is never changed afterwards.
+/// What a connection is registered for, edge-triggered.
+const EVENTS: EventFlags = EventFlags::IN
+    .union(EventFlags::OUT)
+    .union(EventFlags::RDHUP)
+    .union(EventFlags::ET);
+
+/// Registers for everything; rarely changed afterwards.
 pub(crate) fn watch(epoll: &OwnedFd, socket: impl AsFd, token: u64) -> rustix::io::Result<()> {
-    let events = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
-    epoll::add(epoll, socket, EventData::new_u64(token), events)
+    epoll::add(epoll, socket, EventData::new_u64(token), EVENTS)
 }
 
 /// What was registered so is about something else from now on; what is ready is told again.
 pub(crate) fn rewatch(epoll: &OwnedFd, socket: impl AsFd, token: u64) -> rustix::io::Result<()> {
-    let events = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
+    epoll::modify(epoll, socket, EventData::new_u64(token), EVENTS)
+}
+
+/// No events for incoming data until [`rewatch`]: a client that floods a paused connection does not wake the worker.
+pub(crate) fn suspend_reading(
+    epoll: &OwnedFd,
+    socket: impl AsFd,
+    token: u64,
+) -> rustix::io::Result<()> {
+    let events = EVENTS.difference(EventFlags::IN);
     epoll::modify(epoll, socket, EventData::new_u64(token), events)
 }
 

@@ -1,8 +1,9 @@
 //! What stands between a connection's socket and those who read and write it: nothing, TLS, or a strand of an HTTP/2
 //! connection, which has a socket with others.
 //!
-//! A transport takes octets and gives octets. It may have taken some that the socket has not ([`Transport::holds`]): then
-//! nothing more is written until an event says that the socket takes more, and a write of nothing sends what is held.
+//! A transport takes octets and gives octets. It may have taken some that the socket has not ([`Transport::holds`]):
+//! then nothing more is written until an event says that the socket takes more, and a write of nothing sends what is
+//! held.
 
 use std::os::fd::OwnedFd;
 
@@ -119,6 +120,13 @@ impl Transport {
     pub(crate) fn rewatch(&self, epoll: &OwnedFd, token: u64) -> io::Result<()> {
         self.socket()
             .map_or(Ok(()), |socket| socket::rewatch(epoll, socket, token))
+    }
+
+    /// No events for incoming data until [`Transport::rewatch`].
+    pub(crate) fn suspend_reading(&self, epoll: &OwnedFd, token: u64) -> io::Result<()> {
+        self.socket().map_or(Ok(()), |socket| {
+            socket::suspend_reading(epoll, socket, token)
+        })
     }
 
     /// Whether a connection that was begun stands.

@@ -1,8 +1,8 @@
-//! Deadlines, coarse and lazy: setting one writes a number, and the wheel is touched only when an earlier one is needed or
-//! a slot comes round.
+//! Deadlines, coarse and lazy: setting one writes a number, and the wheel is touched only when an earlier one is needed
+//! or a slot comes round.
 //!
-//! A connection has at most one entry that counts. When it comes round and the connection's deadline has moved on, it is
-//! entered again. Deadlines beyond the wheel's span come round early and are entered again in the same way.
+//! A connection has at most one entry that counts. When it comes round and the connection's deadline has moved on, it
+//! is entered again. Deadlines beyond the wheel's span come round early and are entered again in the same way.
 
 use crate::slab::Key;
 
@@ -51,7 +51,8 @@ impl Wheel {
         self.entries += 1;
     }
 
-    /// Goes on to `now_ms` and calls `due` with each entry met and its slot; it answers with the slot to enter it again.
+    /// Goes on to `now_ms` and calls `due` with each entry met and its slot; it answers with the slot to enter it
+    /// again.
     pub(crate) fn advance(&mut self, now_ms: u64, mut due: impl FnMut(&mut Self, Key, u64)) {
         let now = now_ms / SLOT_MS;
         while self.next <= now {
@@ -69,8 +70,8 @@ impl Wheel {
         }
     }
 
-    /// Whether an entry of `deadline` that was met in `slot` is the one that counts and its time is over. Enters it again
-    /// where it counts and the time is not over.
+    /// Whether an entry of `deadline` that was met in `slot` is the one that counts and its time is over. Enters it
+    /// again where it counts and the time is not over.
     pub(crate) fn is_over(
         &mut self,
         deadline: &mut Deadline,

@@ -1,5 +1,5 @@
-//! One thread: its listeners, its clients, its connections to servers, one epoll set. Nothing is shared with other workers
-//! but the plan and the servers' loads.
+//! One thread: its listeners, its clients, its connections to servers, one epoll set. Nothing is shared with other
+//! workers but the plan and the servers' loads.
 
 mod adopt;
 mod fronts;

@@ -1,5 +1,6 @@
-//! Candidates side by side: each with one worker on CPU 0, load and origin on CPU 1, the measure being the process's own
-//! accounting (`/proc/PID/task/*/schedstat`) by what the load counted. All write an access log to a file, as a proxy in use does.
+//! Candidates side by side: each with one worker on CPU 0, load and origin on CPU 1, the measure being the process's
+//! own accounting (`/proc/PID/task/*/schedstat`) by what the load counted. All write an access log to a file, as a
+//! proxy in use does.
 //!
 //! `WEIR_BENCH_HAPROXY` names another HAProxy than Debian's, for example one on AWS-LC.
 
@@ -130,7 +131,8 @@ pub(crate) fn nginx_log(directory: &Path) -> String {
     )
 }
 
-/// Runs `service` before the origin for good, in place of the program that was started: one worker for each CPU it may use.
+/// Runs `service` before the origin for good, in place of the program that was started: one worker for each CPU it may
+/// use.
 pub(crate) fn serve(mut service: Proxy) {
     let origin: std::net::SocketAddr = ORIGIN.parse().expect("an address");
     let mut pool = Pool::new(service.pool.clone());
@@ -222,7 +224,8 @@ pub(crate) fn is_wanted(name: &str) -> bool {
     part.is_none_or(|part| name.contains(&part))
 }
 
-/// Rounds through the candidates in turn; each ratio is the median over rounds of candidate to the first in the same round.
+/// Rounds through the candidates in turn; each ratio is the median over rounds of candidate to the first in the same
+/// round.
 pub(crate) fn compare(
     name: &str,
     candidates: &[Candidate],

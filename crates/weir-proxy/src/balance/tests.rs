@@ -1,8 +1,8 @@
-//! Shares of four servers under every scheduler of a proxy, with 0, 1 and 2 of them out: without weight, at their limits, or
-//! tried already.
+//! Shares of four servers under every scheduler of a proxy, with 0, 1 and 2 of them out: without weight, at their
+//! limits, or tried already.
 //!
-//! Requests end before the next one begins. All numbers are seeded, so that a test that passes once always passes; with other
-//! seeds a correct scheduler would fail one case in a million.
+//! Requests end before the next one begins. All numbers are seeded, so that a test that passes once always passes; with
+//! other seeds a correct scheduler would fail one case in a million.
 
 use statrs::distribution::{ChiSquared, ContinuousCDF};
 use weir_model::{HashKey, Scheduler};

@@ -10,12 +10,13 @@ use crate::slab::Key;
 use crate::transport::Transport;
 use crate::wheel::Deadline;
 
-/// How long connections wait of which there are more than a service keeps: clients that come in bursts would else have most of
-/// their requests wait for new ones.
+/// How long connections wait of which there are more than a service keeps: clients that come in bursts would else have
+/// most of their requests wait for new ones.
 const SURPLUS_MS: u64 = 1_000;
 
 impl Context {
-    /// A waiting connection for `session`, which has a place at the server; `checked` asks the kernel whether it still stands.
+    /// A waiting connection for `session`, which has a place at the server; `checked` asks the kernel whether it still
+    /// stands.
     pub(crate) fn reuse(
         &mut self,
         target: &Target,

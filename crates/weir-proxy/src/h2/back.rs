@@ -1,7 +1,7 @@
 //! A server's HTTP/2 connection: requests of many sessions, each over a [`Strand`], as its streams.
 //!
-//! A session connects, writes HTTP/1.1 and reads HTTP/1.1, as with a connection of its own. When the connection breaks, or the
-//! server takes no more streams, its strands end as connections do, and sessions try again by their own rules.
+//! A session connects, writes HTTP/1.1 and reads HTTP/1.1, as with a connection of its own. When the connection breaks,
+//! or the server takes no more streams, its strands end as connections do, and sessions try again by their own rules.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -144,8 +144,8 @@ impl Back {
         self.allowed
     }
 
-    /// How many requests may wait for a new connection to a server of which `known` says how many it allowed on others. Of one
-    /// that allows none now, it is not known.
+    /// How many requests may wait for a new connection to a server of which `known` says how many it allowed on others.
+    /// Of one that allows none now, it is not known.
     pub(crate) const fn usual(known: Option<usize>) -> usize {
         match known {
             Some(0) | None => STREAMS,
@@ -153,8 +153,8 @@ impl Back {
         }
     }
 
-    /// How far it is. Requests wait until the server has said how many it takes: what was written to a connection that takes
-    /// none of them could not go elsewhere.
+    /// How far it is. Requests wait until the server has said how many it takes: what was written to a connection that
+    /// takes none of them could not go elsewhere.
     pub(crate) const fn strand_state(&self) -> StrandState {
         match self.allowed {
             Some(_) => StrandState::Open,

@@ -1,8 +1,9 @@
 //! Field blocks of HPACK (RFC 7541) as they come, judged field by field without their tables.
 //!
-//! The `h2` crate stops at a field that is no field of HTTP, in the middle of a block, and can only end the connection: its
-//! table would not be the client's any more. So such a field is replaced here by one of the same size in the table, and the block
-//! gets a field that h2 takes for an error of the stream alone (RFC 9113 section 8.1.1). Blocks without errors pass as they are.
+//! The `h2` crate stops at a field that is no field of HTTP, in the middle of a block, and can only end the connection:
+//! its table would not be the client's any more. So such a field is replaced here by one of the same size in the table,
+//! and the block gets a field that h2 takes for an error of the stream alone (RFC 9113 section 8.1.1). Blocks without
+//! errors pass as they are.
 //!
 //! What the client's table holds is not kept, only of which kind each of its latest fields is.
 
@@ -12,6 +13,12 @@ use super::huffman;
 const KINDS: usize = 128;
 /// The first index of the dynamic table.
 const DYNAMIC: usize = 62;
+/// Size of a field list (RFC 9113 section 6.5.2) above which h2 ends the connection for every service: four times the
+/// largest `limits.head`, 64 KiB. References to one large field reach it with a few bytes of a block; the rest is not
+/// worth reading.
+const LIST_MAX: usize = 4 * (64 << 10);
+/// What a field counts in addition to its name and value.
+const FIELD_SIZE: usize = 32;
 /// Bytes of an integer, as h2 reads them.
 const INTEGER_MAX: usize = 5;
 
@@ -94,6 +101,8 @@ pub(super) enum Judged {
     Passes,
     /// This goes in its place.
     Replaced(Vec<u8>),
+    /// h2 ends the connection because of its size.
+    TooLarge,
 }
 
 /// See the module.
@@ -101,7 +110,11 @@ pub(super) enum Judged {
 pub(super) struct Blocks {
     /// Of each of the latest fields in the client's table, by their number; and how many there ever were.
     kinds: [Kind; KINDS],
+    /// Their sizes, or less where the name came from a table. None is larger than the table, 4096 bytes.
+    sizes: [u16; KINDS],
     inserted: usize,
+    /// Least size of the block's fields so far.
+    list: usize,
     name: Vec<u8>,
     value: Vec<u8>,
 }
@@ -117,7 +130,9 @@ impl Blocks {
     pub(super) const fn new() -> Self {
         Self {
             kinds: [Kind::Wrong; KINDS],
+            sizes: [0; KINDS],
             inserted: 0,
+            list: 0,
             name: Vec::new(),
             value: Vec::new(),
         }
@@ -131,7 +146,11 @@ impl Blocks {
             out: None,
         };
         let mut wrong = false;
+        self.list = 0;
         while reader.at < block.len() {
+            if self.list > LIST_MAX {
+                return Judged::TooLarge;
+            }
             match self.field(&mut reader, trailers) {
                 Some(well) => wrong |= !well,
                 None => return Judged::Passes,
@@ -151,6 +170,7 @@ impl Blocks {
         if first & 0x80 != 0 {
             let index = reader.integer(7)?;
             let kind = self.kind(index)?;
+            self.list += self.size(index);
             reader.pass(begin);
             return Some(kind != Kind::Wrong && !(trailers && kind.is_pseudo()));
         }
@@ -162,6 +182,7 @@ impl Blocks {
         }
         let inserts = first & 0x40 != 0;
         let index = reader.integer(if inserts { 6 } else { 4 })?;
+        self.name.clear();
         let kind = match index {
             0 => {
                 reader.string(&mut self.name)?;
@@ -171,6 +192,8 @@ impl Blocks {
         };
         reader.string(&mut self.value)?;
         let well = kind.allows(&self.value);
+        let size = self.name.len() + self.value.len() + FIELD_SIZE;
+        self.list += size;
         if !well {
             self.replace(reader, begin, index, inserts, kind)?;
         } else {
@@ -178,6 +201,7 @@ impl Blocks {
         }
         if inserts {
             self.kinds[self.inserted % KINDS] = if well { kind } else { Kind::Wrong };
+            self.sizes[self.inserted % KINDS] = u16::try_from(size).unwrap_or(0);
             self.inserted += 1;
         }
         Some(well && !(trailers && kind.is_pseudo()))
@@ -192,6 +216,17 @@ impl Blocks {
                 let age = index - DYNAMIC;
                 let known = age < KINDS.min(self.inserted);
                 known.then(|| self.kinds[(self.inserted - 1 - age) % KINDS])
+            }
+        }
+    }
+
+    /// The least size of a field in a table.
+    fn size(&self, index: usize) -> usize {
+        match index {
+            ..DYNAMIC => FIELD_SIZE,
+            _ => {
+                let age = index - DYNAMIC;
+                usize::from(self.sizes[(self.inserted.wrapping_sub(1 + age)) % KINDS])
             }
         }
     }
@@ -410,6 +445,20 @@ mod tests {
             blocks.judge(&plain(b"grpc-status", b"0", true), true),
             Judged::Passes
         );
+    }
+
+    #[test]
+    fn references_to_a_large_field_are_read_up_to_the_limit_only() {
+        let mut blocks = Blocks::new();
+        let mut block = plain(b"x", &[b'a'; 4000], true);
+        let fits = LIST_MAX / 4033 - 1;
+        block.extend(std::iter::repeat_n(0xbe, fits));
+        assert_eq!(blocks.judge(&block, false), Judged::Passes);
+        // What follows the limit is not looked at: the reference to no field would end the reading.
+        block.extend([0xbe, 0xbe, 0xff, 0xff, 0x7f]);
+        assert_eq!(blocks.judge(&block, false), Judged::TooLarge);
+        // Each block has a limit of its own.
+        assert_eq!(blocks.judge(&[0xbe], false), Judged::Passes);
     }
 
     #[test]

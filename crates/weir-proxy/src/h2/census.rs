@@ -1,24 +1,26 @@
 //! Counts the frames of a client that ask for nothing: a few are manners, thousands are an attack.
 //!
-//! SETTINGS and PING must be answered, CONTINUATION and empty DATA be looked at, and none of them brings a request nearer
-//! (CVE-2019-9512, CVE-2019-9515, CVE-2019-9518, CVE-2024-27316). WINDOW_UPDATE frames follow from what was sent to the client;
-//! those beyond that count, too. Only frame headers are read here; what the frames mean is the framer's.
+//! SETTINGS and PING must be answered, CONTINUATION and empty DATA be looked at, and none of them brings a request
+//! nearer (CVE-2019-9512, CVE-2019-9515, CVE-2019-9518, CVE-2024-27316). WINDOW_UPDATE frames follow from what was sent
+//! to the client; those beyond that count, too. Only frame headers are read here; what the frames mean is the framer's.
 //!
-//! Few of them cost nothing. Beyond [`FREE`] the connection is read slowly, and one that goes on all the same is ended. So a
-//! flood costs little CPU: its sender waits, where a connection that was ended at once would only be opened again.
+//! Few of them cost nothing. Beyond [`FREE`] the connection is read slowly, and one that goes on all the same is ended.
+//! So a flood costs little CPU: its sender waits, where a connection that was ended at once would only be opened again.
 //!
-//! The same is read of what goes to the client: DATA that it may acknowledge, and streams that its own mistakes had reset.
+//! The same is read of what goes to the client: DATA that it may acknowledge, and streams that its own mistakes had
+//! reset.
 
 /// Frames in hand at the beginning, and how many more a second brings.
 const SAVED_MAX: u64 = 1_000;
 const EARNED: u64 = 100;
 
-/// Idle frames that are read at full speed, and how many of them a request or content makes up for. Time does too, at [`EARNED`].
+/// Idle frames that are read at full speed, and how many of them a request or content makes up for. Time does too, at
+/// [`EARNED`].
 const FREE: u64 = 100;
 const PER_PROGRESS: u64 = 10;
 
-/// WINDOW_UPDATE frames that may follow a DATA frame, and one more for each so many bytes in it: some clients acknowledge every
-/// frame twice, for its stream and for the connection, or every kilobyte that they read.
+/// WINDOW_UPDATE frames that may follow a DATA frame, and one more for each so many bytes in it: some clients
+/// acknowledge every frame twice, for its stream and for the connection, or every kilobyte that they read.
 const WINDOWS_PER_DATA: u64 = 2;
 const BYTES_PER_WINDOW: usize = 1 << 10;
 /// And those that may follow a request, whose window some clients enlarge at once.
@@ -182,7 +184,8 @@ impl Census {
                         self.debt = self.debt.saturating_sub(PER_PROGRESS);
                     }
                 }
-                // PROTOCOL_ERROR, FLOW_CONTROL_ERROR, STREAM_CLOSED, FRAME_SIZE_ERROR: the other codes have reasons here.
+                // PROTOCOL_ERROR, FLOW_CONTROL_ERROR, STREAM_CLOSED, FRAME_SIZE_ERROR: the other codes have reasons
+                // here.
                 RST_STREAM => self.provoked += u64::from(matches!(frame.code, 1 | 3 | 5 | 6)),
                 _ => {}
             }

@@ -1,8 +1,8 @@
 //! Finds the field blocks in what a client sends, and puts others in place of those with errors; see [`super::block`].
 //!
-//! Everything else passes as it comes, but for DATA frames that are empty and end nothing: they mean nothing, and the framer would
-//! keep each of them. A block is held back until it is all there, as the framer does not do anything with a part
-//! of it either.
+//! Everything else passes as it comes, but for DATA frames that are empty and end nothing: they mean nothing, and the
+//! framer would keep each of them. A block is held back until it is all there, as the framer does not do anything with
+//! a part of it either.
 
 use super::block::{Blocks, Judged};
 
@@ -10,8 +10,8 @@ const HEADER: usize = 9;
 const PREFACE: usize = 24;
 /// Largest frame that a client may send, and that is sent to the framer.
 const FRAME_MAX: usize = 16 << 10;
-/// More of one block is not held back: of the longest heads that a service may allow (64 KiB) the framer takes five CONTINUATION
-/// frames, and no more.
+/// More of one block is not held back: of the longest heads that a service may allow (64 KiB) the framer takes five
+/// CONTINUATION frames, and no more.
 const HELD_MAX: usize = 128 << 10;
 /// Streams with content to come, of which trailers are known.
 const OPEN_MAX: usize = 1_000;
@@ -173,7 +173,8 @@ impl Fields {
         taken
     }
 
-    /// Whether the frame can be left out: on a stream with content to come it is no error (RFC 9113 section 6.1), and no content.
+    /// Whether the frame can be left out: on a stream with content to come it is no error (RFC 9113 section 6.1), and
+    /// no content.
     fn is_void(&self, head: &Head) -> bool {
         head.kind == DATA
             && head.length == 0
@@ -239,6 +240,10 @@ impl Fields {
         match judged {
             Judged::Passes => None,
             Judged::Replaced(block) => Some(frames_of(&head, priority, &block)),
+            Judged::TooLarge => {
+                self.off = true;
+                None
+            }
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Content between a stream and its strand, the same for requests and responses: as much as the other side takes, no more.
+//! Content between a stream and its strand, the same for requests and responses: as much as the other side takes, no
+//! more.
 
 use std::task::{self, Poll, Waker};
 
@@ -52,7 +53,8 @@ pub(super) fn receive(body: &mut RecvStream, coding: Coding, strand: &mut Strand
     received
 }
 
-/// What nobody wants any more, and the client sends all the same; `count` grows by its octets, and beyond `most` it ends.
+/// What nobody wants any more, and the client sends all the same; `count` grows by its octets, and beyond `most` it
+/// ends.
 pub(super) fn discard(body: &mut RecvStream, count: &mut usize, most: usize) -> Received {
     while *count <= most {
         match body.poll_data(&mut context()) {
@@ -93,6 +95,7 @@ pub(super) fn send(
             done.stalled = true;
             break;
         }
+        strand.widen();
         let before = strand.outward.len();
         let Some(piece) = content.take(&mut strand.outward, room, strand.outward_ended) else {
             // What was taken may have been no content.

@@ -1,7 +1,8 @@
 //! A client's HTTP/2 connection: its streams are served as so many HTTP/1.1 sessions, each over a [`Strand`].
 //!
-//! Frames, header compression and flow control are the `h2` crate's, polled by hand over octets in memory. What a client does
-//! not take stays with the server that sends it: of each stream no more than a strand and the client's own window are kept.
+//! Frames, header compression and flow control are the `h2` crate's, polled by hand over octets in memory. What a
+//! client does not take stays with the server that sends it: of each stream no more than a strand and the client's own
+//! window are kept.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -27,6 +28,7 @@ use super::{Errand, Errands};
 use crate::context::{Context, Local, Ready, token};
 use crate::plan::Millis;
 use crate::slab::Key;
+use crate::socket;
 use crate::transport::Transport;
 use crate::wheel::Deadline;
 
@@ -37,8 +39,8 @@ const CONNECTION_WINDOW: u32 = 1 << 20;
 const SEND_BUFFER: usize = 64 << 10;
 /// Rounds before others get their turn.
 const ROUNDS: usize = 4;
-/// How many times its streams a client may take back in a row before it is told to calm down, and how many are forgiven in a
-/// second: a page that is left takes back all of its streams once.
+/// How many times its streams a client may take back in a row before it is told to calm down, and how many are forgiven
+/// in a second: a page that is left takes back all of its streams once.
 const RESETS: u64 = 2;
 const FORGIVEN: u64 = 20;
 /// How long a client has to understand that the connection is to end.
@@ -76,6 +78,8 @@ pub(crate) struct Front {
     pub(crate) deadline: Deadline,
     /// When reading goes on after a pause.
     pub(crate) resumption: Deadline,
+    /// The socket reports no incoming data meanwhile.
+    reading_suspended: bool,
     resets: u64,
     forgiven: u64,
     leaving: bool,
@@ -139,7 +143,8 @@ impl Front {
             .max_header_list_size(head)
             .enable_connect_protocol()
             .max_concurrent_reset_streams(service.streams as usize)
-            // A page that is left while this side is busy takes back all of its streams in one read; what is more is counted.
+            // A page that is left while this side is busy takes back all of its streams in one read; what is more is
+            // counted.
             .max_pending_accept_reset_streams(service.streams as usize)
             .reset_stream_duration(Duration::from_secs(5))
             .handshake(line.end());
@@ -155,6 +160,7 @@ impl Front {
             asked,
             deadline: Deadline::default(),
             resumption: Deadline::default(),
+            reading_suspended: false,
             resets: 0,
             forgiven: 0,
             leaving: false,
@@ -187,6 +193,15 @@ impl Front {
         self.drive(key, cx, errands)
     }
 
+    /// The address that the client connected to. Asked of the socket for the first stream only: many connections of a
+    /// flood never open one.
+    fn local_address(&mut self) -> Option<SocketAddr> {
+        let transport = &self.line.transport;
+        let ask = || socket::own_address(transport.socket()?);
+        self.spoken_to = self.spoken_to.or_else(ask);
+        self.spoken_to
+    }
+
     fn timeouts(&self) -> Millis {
         self.local.service.timeouts
     }
@@ -196,6 +211,7 @@ impl Front {
         if matches!(self.state, State::Over) {
             return self.line.flush() && self.line.discard(&mut cx.scratch);
         }
+        self.resume_reading(key, cx);
         let before = self.streams.len();
         for round in 0..ROUNDS {
             if !self.line.flush() {
@@ -225,6 +241,7 @@ impl Front {
         }
         if let Some(at) = self.line.paused_until(cx.now) {
             cx.pace_wheel.set(&mut self.resumption, key, at);
+            self.suspend_reading(key, cx);
         }
         self.leave(key, cx);
         if self.streams.is_empty() && before > 0 && !self.leaving {
@@ -232,6 +249,25 @@ impl Front {
             cx.front_wheel.set(&mut self.deadline, key, cx.now + ms);
         }
         true
+    }
+
+    /// Has the kernel report no incoming data during a pause. If it refuses, the events are ignored one by one.
+    fn suspend_reading(&mut self, key: Key, cx: &Context) {
+        if !self.reading_suspended {
+            let token = token::of(token::FRONT, key);
+            let transport = &self.line.transport;
+            self.reading_suspended = transport.suspend_reading(&cx.epoll, token).is_ok();
+        }
+    }
+
+    /// Has incoming data reported again once the pause is over.
+    fn resume_reading(&mut self, key: Key, cx: &Context) {
+        if self.reading_suspended && self.line.paused_until(cx.now).is_none() {
+            let token = token::of(token::FRONT, key);
+            // Registered sockets can be modified; what came meanwhile is reported at once.
+            let resumed = self.line.transport.rewatch(&cx.epoll, token);
+            self.reading_suspended = resumed.is_err();
+        }
     }
 
     /// Its time is over; whether it goes on all the same.
@@ -350,7 +386,7 @@ impl Front {
             strand: stream.strand(),
             peer: self.peer,
             port: self.port,
-            spoken_to: self.spoken_to,
+            spoken_to: self.local_address(),
             asked: self.asked.clone(),
             local: Rc::clone(&self.local),
         }));

@@ -14,11 +14,12 @@ use crate::transport::Transport;
 /// Octets that are read before they are understood, and that a buffer may keep when it is empty.
 const INBOX_MAX: usize = 64 << 10;
 
-/// Octets that are read at once from a client whose idle frames are too many. With TLS the rest of a record, 16 KiB and more, has to
-/// fit in addition.
+/// Octets that are read at once from a client whose idle frames are too many. With TLS the rest of a record, 16 KiB and
+/// more, has to fit in addition.
 const SLOW_ROOM: usize = 2 << 10;
 const SLOW_ROOM_TLS: usize = 20 << 10;
-/// The pause behind each of these reads: so much more than [`Census`] forgives is read that who goes on is ended in a few seconds.
+/// The pause behind each of these reads: so much more than [`Census`] forgives is read that who goes on is ended in a
+/// few seconds.
 const PAUSE_MS: u64 = 200;
 
 /// See the module.

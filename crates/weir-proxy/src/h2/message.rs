@@ -1,7 +1,7 @@
 //! HTTP/2 messages as HTTP/1.1 text, and back.
 //!
-//! Whatever becomes text is read by weir-http afterwards, as strictly as from any client: what the field types of the `http`
-//! crate let through does not decide.
+//! Whatever becomes text is read by weir-http afterwards, as strictly as from any client: what the field types of the
+//! `http` crate let through does not decide.
 
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, COOKIE, HOST, TE};
@@ -242,8 +242,8 @@ impl Content {
         matches!(self, Self::Done)
     }
 
-    /// Takes at most `most` octets of content out of `text`; `ended` = no more text comes. `None` = there is nothing now, or,
-    /// where no more text comes, never.
+    /// Takes at most `most` octets of content out of `text`; `ended` = no more text comes. `None` = there is nothing
+    /// now, or, where no more text comes, never.
     pub(crate) fn take(&mut self, text: &mut Vec<u8>, most: usize, ended: bool) -> Option<Piece> {
         let piece = match self {
             Self::Done => return None,

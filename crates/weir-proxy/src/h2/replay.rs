@@ -1,4 +1,5 @@
-//! A client's connection without a socket and without sessions, for [`fuzzing`](crate::fuzzing): bytes in, requests out.
+//! A client's connection without a socket and without sessions, for [`fuzzing`](crate::fuzzing): bytes in, requests
+//! out.
 
 use std::cell::RefCell;
 use std::pin::Pin;
@@ -18,8 +19,8 @@ use super::wire::{Wire, WireEnd};
 /// Bytes of one field block that may wait for its end; an input is shorter than any real limit.
 const HELD_MAX: usize = 160 << 10;
 
-/// Hands the input over in portions. Every request that comes out must be one head of HTTP/1, and nothing after it: what
-/// else a server read there would be a request that the client smuggled in.
+/// Hands the input over in portions. Every request that comes out must be one head of HTTP/1, and nothing after it:
+/// what else a server read there would be a request that the client smuggled in.
 pub(crate) fn read_frames(input: &[u8], portion: usize) {
     let wire = Rc::new(RefCell::new(Wire::default()));
     let mut handshake = server::Builder::new()

@@ -1,12 +1,12 @@
 //! Limits the streams that clients reset, per client network and for a whole service, over all workers and connections.
 //!
-//! A reset stream costs its client two frames and the service a request (CVE-2023-44487), and so does a stream that the client
-//! makes this side reset (CVE-2025-8671). A limit per connection does not bound that, because connections are free. A network is
-//! one IPv4 address or one IPv6 /64: what one client can have at no cost.
+//! A reset stream costs its client two frames and the service a request (CVE-2023-44487), and so does a stream that the
+//! client makes this side reset (CVE-2025-8671). A limit per connection does not bound that, because connections are
+//! free. A network is one IPv4 address or one IPv6 /64: what one client can have at no cost.
 //!
-//! A network over its limit gets no streams for [`PENALTY_S`] seconds. While the service is over its own limit, new streams are
-//! refused to networks that reset some recently, and to no other client. Only resets touch the table; a new stream costs one
-//! load as long as no limit is exceeded.
+//! A network over its limit gets no streams for [`PENALTY_S`] seconds. While the service is over its own limit, new
+//! streams are refused to networks that reset some recently, and to no other client. Only resets touch the table; a new
+//! stream costs one load as long as no limit is exceeded.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
@@ -76,8 +76,8 @@ impl Resets {
         }
     }
 
-    /// Counts resets of a client; `exempt` = it speaks for many others, so that only the service's limit counts. Whether its
-    /// network is over its limit.
+    /// Counts resets of a client; `exempt` = it speaks for many others, so that only the service's limit counts.
+    /// Whether its network is over its limit.
     pub(super) fn count(&self, client: IpAddr, exempt: bool, resets: u64, now_ms: u64) -> bool {
         self.count_service(resets, now_ms);
         if exempt {

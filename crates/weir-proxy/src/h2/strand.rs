@@ -1,5 +1,5 @@
-//! One stream's octets between an HTTP/2 connection and whoever speaks HTTP/1 on its behalf: two bounded buffers, and the
-//! marks that say who has to go on.
+//! One stream's octets between an HTTP/2 connection and whoever speaks HTTP/1 on its behalf: two bounded buffers, and
+//! the marks that say who has to go on.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -10,6 +10,10 @@ use crate::socket::{Read, Written};
 
 /// Octets that wait in each direction; a side that is slow makes the other one wait.
 pub(crate) const STRAND_MAX: usize = 32 << 10;
+
+/// As long as the stream has taken no content, which clients with a window of zero never do: a response of 16 KiB with
+/// its head.
+const STRAND_START: usize = 18 << 10;
 
 /// Less is not worth a read.
 const READ_MIN: usize = 2 << 10;
@@ -30,7 +34,7 @@ pub(crate) struct Strand {
     pub(crate) inward_ended: bool,
     /// To the connection's stream.
     pub(crate) outward: Vec<u8>,
-    /// Bytes that `outward` takes: more than usual only while a longer head is put together.
+    /// Bytes that `outward` takes: more than [`STRAND_MAX`] only while a longer head is put together.
     outward_max: usize,
     /// Nothing more goes there.
     pub(crate) outward_ended: bool,
@@ -52,7 +56,8 @@ pub(crate) struct Strand {
 /// Who speaks HTTP/1 over a strand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Owner {
-    /// No session serves it yet. A stream that ends before one does never gets one: see [`Errand::Serve`](super::Errand).
+    /// No session serves it yet. A stream that ends before one does never gets one: see
+    /// [`Errand::Serve`](super::Errand).
     Pending,
     /// The session that serves a client's stream.
     Session(Key),
@@ -78,7 +83,7 @@ impl Strand {
             read: 0,
             inward_ended: false,
             outward: Vec::new(),
-            outward_max: STRAND_MAX,
+            outward_max: STRAND_START,
             outward_ended: false,
             full: false,
             state,
@@ -112,7 +117,8 @@ impl Strand {
         &mut self.inward
     }
 
-    /// The head that goes out is not complete: one that fills the room gets more. Whoever sends it has limited its length.
+    /// The head that goes out is not complete: one that fills the room gets more. Whoever sends it has limited its
+    /// length.
     pub(super) const fn await_head(&mut self) {
         if self.outward.len() >= self.outward_max {
             self.outward_max *= 2;
@@ -122,6 +128,11 @@ impl Strand {
     /// The head that goes out had this length and is dealt with.
     pub(super) fn take_head(&mut self, length: usize) {
         self.outward.drain(..length);
+        self.outward_max = STRAND_START;
+    }
+
+    /// The stream takes content.
+    pub(super) const fn widen(&mut self) {
         self.outward_max = STRAND_MAX;
     }
 

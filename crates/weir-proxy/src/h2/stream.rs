@@ -1,4 +1,5 @@
-//! One stream of a client's connection: from its request to text for a session, and from the session's text to its response.
+//! One stream of a client's connection: from its request to text for a session, and from the session's text to its
+//! response.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -20,8 +21,8 @@ use super::{Errand, Errands};
 use crate::balance::Dice;
 use crate::context::Context;
 
-/// What a client may still send of a request that is answered: some (curl 7.88) take the stream's end for an error while they
-/// send, though RFC 9113 section 8.1 has it so.
+/// What a client may still send of a request that is answered: some (curl 7.88) take the stream's end for an error
+/// while they send, though RFC 9113 section 8.1 has it so.
 const UNWANTED_MAX: usize = 1 << 20;
 /// A response was judged by its session; here its head is only to be found.
 const OWN: HeadLimits = HeadLimits {

@@ -1,7 +1,8 @@
-//! From HTTP/1.1 to HTTP/2 by `Upgrade: h2c`, which RFC 9113 no longer has and clients of RFC 7540 (section 3.2) still send.
+//! From HTTP/1.1 to HTTP/2 by `Upgrade: h2c`, which RFC 9113 no longer has and clients of RFC 7540 (section 3.2) still
+//! send.
 //!
-//! The request becomes the connection's first stream. The `h2` crate knows nothing of that: the frame that the client would have
-//! sent is put behind the client's own settings.
+//! The request becomes the connection's first stream. The `h2` crate knows nothing of that: the frame that the client
+//! would have sent is put behind the client's own settings.
 
 use weir_http::{Field, Framing, Name, Request};
 
@@ -73,7 +74,8 @@ fn literal(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Where, in what a client sends, its settings end; `None` = they are not all there. What begins otherwise is judged by others.
+/// Where, in what a client sends, its settings end; `None` = they are not all there. What begins otherwise is judged by
+/// others.
 pub(crate) fn settings_end(input: &[u8]) -> Option<usize> {
     let frame = input.get(PREFACE_LEN..)?;
     let header = frame.get(..FRAME_HEADER)?;

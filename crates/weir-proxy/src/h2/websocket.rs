@@ -1,8 +1,8 @@
-//! WebSocket over HTTP/2 (RFC 8441): a CONNECT with `:protocol` becomes the upgrade that servers of HTTP/1.1 know, and their 101
-//! the 200 that the client waits for.
+//! WebSocket over HTTP/2 (RFC 8441): a CONNECT with `:protocol` becomes the upgrade that servers of HTTP/1.1 know, and
+//! their 101 the 200 that the client waits for.
 //!
-//! The key that proves to a client of HTTP/1.1 that its server understood it is made and looked at here: clients of HTTP/2 have
-//! none.
+//! The key that proves to a client of HTTP/1.1 that its server understood it is made and looked at here: clients of
+//! HTTP/2 have none.
 
 use aws_lc_rs::digest;
 use http::header::{

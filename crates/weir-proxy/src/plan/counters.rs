@@ -20,7 +20,8 @@ pub(crate) struct Counters {
     pub(crate) errors: Count,
     /// Attempts at another server.
     pub(crate) retries: Count,
-    /// HTTP/2 streams that clients reset, or made this side reset, before their response; and new ones that were refused for it.
+    /// HTTP/2 streams that clients reset, or made this side reset, before their response; and new ones that were
+    /// refused for it.
     pub(crate) resets: Count,
     pub(crate) refused: Count,
     /// Idle clients that were closed to make room for others.

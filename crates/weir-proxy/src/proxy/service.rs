@@ -131,7 +131,8 @@ pub(super) fn service(
     Ok((service, names, listen))
 }
 
-/// Which requests of each service are misdirected: what others ask of clients decides. `parts` are in the order of `services`.
+/// Which requests of each service are misdirected: what others ask of clients decides. `parts` are in the order of
+/// `services`.
 pub(super) fn misdirect(services: &mut [Service], parts: Vec<(&weir_model::Proxy, Option<Names>)>) {
     let parts: Vec<_> = parts
         .into_iter()

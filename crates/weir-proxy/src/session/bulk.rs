@@ -23,7 +23,8 @@ impl Bulk {
     }
 }
 
-/// Returns an empty pipe to the worker: a body that arrives in small pieces would keep two descriptors for as long as it takes.
+/// Returns an empty pipe to the worker: a body that arrives in small pieces would keep two descriptors for as long as
+/// it takes.
 fn release_if_empty(pipe: &mut Option<Pipe>, cx: &mut Context) {
     if pipe.as_ref().is_some_and(Pipe::is_empty) {
         cx.pipes.give(pipe.take());
@@ -49,7 +50,7 @@ impl Session {
                 return Some(false);
             }
         }
-        if self.exchange.response_left().is_none() && !self.bulk.down {
+        if self.exchange.response_remaining().is_none() && !self.bulk.down {
             cx.pipes.give(self.down.take());
         }
         Some(true)
@@ -57,20 +58,20 @@ impl Session {
 
     /// A part of the response's body by way of a pipe; `None` where that would gain nothing.
     pub(super) fn splice_response(&mut self, key: Key, cx: &mut Context) -> Option<Moved> {
-        let left = self.exchange.response_left()?;
+        let left = self.exchange.response_remaining()?;
         if self.down.is_none() && left < SPLICE_MIN {
             return None;
         }
         let found = self.fill_down(cx, left)?;
         Some(match found {
             Read::Some(octets) => {
-                self.exchange.response_passed(octets as u64);
+                self.exchange.response_forwarded(octets as u64);
                 let flushed = self.flush_pipe(cx);
                 match flushed {
                     None => Moved::Ends,
                     // What the client did not take goes out before its next request is read.
                     Some(_) if self.exchange.response_done() => {
-                        let stays = self.exchange.server_stays() && self.server_is_silent(cx);
+                        let stays = self.exchange.server_persists() && self.server_is_silent(cx);
                         self.finish(key, cx, stays)
                     }
                     Some(_) => Moved::On,
@@ -84,7 +85,8 @@ impl Session {
         })
     }
 
-    /// Whether nothing stands behind the response that was just taken: how much a pipe got does not say that it was all.
+    /// Whether nothing stands behind the response that was just taken: how much a pipe got does not say that it was
+    /// all.
     fn server_is_silent(&self, cx: &mut Context) -> bool {
         let Some(upstream) = cx.upstreams.get_mut(self.server) else {
             return false;
@@ -137,7 +139,12 @@ impl Session {
                 return Some(false);
             }
         }
-        if self.exchange.request_left().is_none_or(|left| left == 0) && !self.bulk.up {
+        if self
+            .exchange
+            .request_remaining()
+            .is_none_or(|left| left == 0)
+            && !self.bulk.up
+        {
             cx.pipes.give(self.up.take());
         }
         Some(true)
@@ -145,14 +152,14 @@ impl Session {
 
     /// A part of the request's body by way of a pipe; `None` where that would gain nothing.
     pub(super) fn splice_request(&mut self, key: Key, cx: &mut Context) -> Option<Moved> {
-        let left = self.exchange.request_left()?;
+        let left = self.exchange.request_remaining()?;
         if self.up.is_none() && left < SPLICE_MIN {
             return None;
         }
         let found = self.fill_up(cx, left)?;
         Some(match found {
             Read::Some(octets) => {
-                self.exchange.request_passed(octets as u64);
+                self.exchange.request_forwarded(octets as u64);
                 match self.drain_up(cx) {
                     Some(_) => Moved::On,
                     None if self.server_speaks(cx) => Moved::On,

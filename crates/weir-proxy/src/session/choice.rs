@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use weir_http::{CookieTouch, Field, RequestPath, ResponseTouch, cookie, route};
+use weir_http::{CookieEdit, Field, RequestPath, ResponseEdit, cookie, route};
 use weir_model::{HashKey, StickyMode};
 
 use super::Session;
@@ -48,7 +48,8 @@ impl Session {
         }
     }
 
-    /// What the route changes of a request: the fields here, what is added in `add`; the path to ask for, if it is another one.
+    /// What the route changes of a request: the fields here, what is added in `add`; the path to ask for, if it is
+    /// another one.
     pub(super) fn edit_request(
         &self,
         target: &RequestPath<'_>,
@@ -76,7 +77,7 @@ impl Session {
         targets: &'a Targets,
         room: &'a mut Vec<u8>,
         gone: &'a mut Vec<String>,
-    ) -> ResponseTouch<'a> {
+    ) -> ResponseEdit<'a> {
         if let Some(route) = self.route.and_then(|at| service.routes.get(at)) {
             let edits = &route.edits;
             lines(&edits.set_response, room);
@@ -84,7 +85,7 @@ impl Session {
             gone.extend(edits.set_response.iter().map(|(name, _)| name.clone()));
         }
         let cookie = self.mark_client(targets, room);
-        ResponseTouch {
+        ResponseEdit {
             add: room,
             remove: gone,
             cookie,
@@ -93,14 +94,14 @@ impl Session {
     }
 
     /// The cookie that leads the client back.
-    fn mark_client<'a>(&self, targets: &'a Targets, room: &mut Vec<u8>) -> Option<CookieTouch<'a>> {
+    fn mark_client<'a>(&self, targets: &'a Targets, room: &mut Vec<u8>) -> Option<CookieEdit<'a>> {
         let sticky = targets.sticky.as_ref()?;
         let sign = sticky.signs.get(self.place)?;
         let name = sticky.kind.cookie.as_bytes();
         if sticky.kind.mode != StickyMode::Insert {
-            return Some(CookieTouch {
+            return Some(CookieEdit {
                 name,
-                sign,
+                signature: sign,
                 prefix: sticky.kind.mode == StickyMode::Prefix,
             });
         }

@@ -1,7 +1,8 @@
-//! A request's content before a server is chosen, so that a client that sends it slowly occupies no connection to a server.
+//! A request's content before a server is chosen, so that a client that sends it slowly occupies no connection to a
+//! server.
 //!
-//! Only content of a known length is waited for: other content may be half of a conversation, in which each side waits for the
-//! other. What is kept is bounded; the rest of a longer body goes on as it comes.
+//! Only content of a known length is waited for: other content may be half of a conversation, in which each side waits
+//! for the other. What is kept is bounded; the rest of a longer body goes on as it comes.
 
 use weir_http::Request;
 
@@ -31,7 +32,7 @@ impl Session {
     /// Whether the client sends its content whatever the server does.
     fn may_collect(&self, request: &Request) -> bool {
         self.local.service.request_buffering
-            && self.exchange.request_left().is_some()
+            && self.exchange.request_remaining().is_some()
             && !request.expects_continue
     }
 

@@ -12,13 +12,17 @@ impl Session {
     pub(super) fn encoding<'a>(&self, service: &'a Service) -> Option<Encoding<'a>> {
         service.compression.as_ref().map(|rules| Encoding {
             rules,
-            agreed: self.accepts,
+            negotiated: self.accepts,
         })
     }
 
     /// Makes a coded body of the content behind the head in `out`; whether that can be done.
     pub(super) fn encode(&mut self, cx: &Context, step: &Step, out: &mut Vec<u8>) -> bool {
-        let Some(coding) = self.exchange.recoded().filter(|_| !self.exchange.to_head()) else {
+        let Some(coding) = self
+            .exchange
+            .response_coding()
+            .filter(|_| !self.exchange.to_head())
+        else {
             return true;
         };
         if !self.exchange.is_answered() {

@@ -68,8 +68,8 @@ impl Session {
         service.protocol == ProxyProtocol::Tcp && !service.routes.is_empty()
     }
 
-    /// Reads until it is known which name a client of TLS asks a server for, or that there is none. A client that waits for
-    /// the server's first word goes where a nameless one does once its time is over.
+    /// Reads until it is known which name a client of TLS asks a server for, or that there is none. A client that waits
+    /// for the server's first word goes where a nameless one does once its time is over.
     pub(super) fn overhear(&mut self, key: Key, cx: &mut Context) -> Moved {
         if !self.ready.readable {
             return Moved::Waits;
@@ -97,7 +97,7 @@ impl Session {
     /// To the pool for that name; what was read goes ahead.
     pub(super) fn lead(&mut self, key: Key, cx: &mut Context, name: Option<&str>) -> Moved {
         let service = &self.local.service;
-        let by_name = route::choose_by_name(&service.routes, name);
+        let by_name = route::choose_by_sni(&service.routes, name);
         self.pool = by_name
             .and_then(|at| service.lead(at, &mut cx.dice))
             .unwrap_or(0);

@@ -1,8 +1,9 @@
-//! One client's connection, from accept to close: requests in turn, each with a server's connection, or octets both ways.
+//! One client's connection, from accept to close: requests in turn, each with a server's connection, or octets both
+//! ways.
 //!
-//! [`Session::drive`] is called when either socket may have something to say, and does all that can be done without waiting.
-//! A session owns memory only while something is under way: a head that is not all there, a request that may have to be
-//! sent again, or what a side does not take as fast as the other gives.
+//! [`Session::drive`] is called when either socket may have something to say, and does all that can be done without
+//! waiting. A session owns memory only while something is under way: a head that is not all there, a request that may
+//! have to be sent again, or what a side does not take as fast as the other gives.
 
 mod bulk;
 mod choice;
@@ -37,7 +38,6 @@ use crate::log::Note;
 use crate::pipe::Pipe;
 use crate::queue::Line;
 use crate::slab::Key;
-use crate::socket;
 use crate::transport::Transport;
 use crate::wheel::Deadline;
 
@@ -170,7 +170,8 @@ pub(crate) struct Session {
     up: Option<Pipe>,
     down: Option<Pipe>,
     bulk: Bulk,
-    /// How much is read from the server at once: less while the client takes less, since what it does not take is copied.
+    /// How much is read from the server at once: less while the client takes less, since what it does not take is
+    /// copied.
     room: usize,
     pub(crate) deadline: Deadline,
 }
@@ -312,8 +313,8 @@ impl Session {
         }
     }
 
-    /// Whether the client of a request that is queued, or that a server works on, has gone: by a reset, or by the end of its
-    /// direction where the service says so.
+    /// Whether the client of a request that is queued, or that a server works on, has gone: by a reset, or by the end
+    /// of its direction where the service says so.
     fn has_left(&mut self) -> bool {
         match self.phase {
             // No response can be sent, so none is asked for.
@@ -327,8 +328,8 @@ impl Session {
                     || self.exchange.request_done() && self.transport.is_closed(&mut self.ready))
     }
 
-    /// Enters epoll when it is the client that is waited for. While a server works, only the client's end matters: that is
-    /// looked for from the next tick on, so that a client that comes, gets its answer and goes costs no call for it.
+    /// Enters epoll when it is the client that is waited for. While a server works, only the client's end matters: that
+    /// is looked for from the next tick on, so that a client that comes, gets its answer and goes costs no call for it.
     fn watch(&mut self, key: Key, cx: &mut Context) {
         let for_client = match self.phase {
             Phase::Preamble
@@ -368,8 +369,8 @@ impl Session {
         self.phase == Phase::Request && self.served && self.input.is_empty() && !self.owes()
     }
 
-    /// Since when a client that may be closed to make room for others has been idle: between two requests, or for longer than
-    /// a first request takes to arrive.
+    /// Since when a client that may be closed to make room for others has been idle: between two requests, or for
+    /// longer than a first request takes to arrive.
     pub(crate) fn idle_since(&self, now: u64) -> Option<u64> {
         let waits = self.phase == Phase::Request
             && self.input.is_empty()
@@ -394,8 +395,8 @@ impl Session {
         }
     }
 
-    /// Its service has another form now. A server that is being asked is so by its connection; only where to look for another
-    /// one follows from places, which mean something else in other lists.
+    /// Its service has another form now. A server that is being asked is so by its connection; only where to look for
+    /// another one follows from places, which mean something else in other lists.
     pub(crate) fn adopt(&mut self, local: &Rc<Local>) {
         if Rc::ptr_eq(&self.local, local) {
             return;
@@ -439,9 +440,8 @@ impl Session {
 
     /// What an HTTP/2 connection begins with.
     pub(crate) fn into_former(self) -> Former {
-        let own = || socket::own_address(self.transport.socket()?);
         Former {
-            spoken_to: self.spoken_to.or_else(own),
+            spoken_to: self.spoken_to,
             transport: self.transport,
             ready: self.ready,
             watched: self.watched,

@@ -115,7 +115,7 @@ impl Session {
         if !http || self.exchange.is_answered() {
             return Moved::Ends;
         }
-        let stays = self.exchange.client_could_stay() && !self.is_last(cx);
+        let stays = self.exchange.client_could_persist() && !self.is_last(cx);
         let local = Rc::clone(&self.local);
         let page = Page::of(&local.service.pages, status);
         let answer = Answer {
@@ -140,7 +140,7 @@ impl Session {
         body: &str,
     ) -> Moved {
         self.blame(*b"LR");
-        let stays = self.exchange.client_could_stay() && !self.is_last(cx);
+        let stays = self.exchange.client_could_persist() && !self.is_last(cx);
         let local = Rc::clone(&self.local);
         let page = Page::of(&local.service.pages, status).filter(|_| body.is_empty());
         let text = (!body.is_empty()).then_some(body.as_bytes());

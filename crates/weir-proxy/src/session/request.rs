@@ -30,7 +30,8 @@ impl Session {
             Some(false) => return Moved::Waits,
             Some(true) => {}
         }
-        // Who stays behind because of an upgrade, or because its service is gone, is told to leave by an answer, never by silence.
+        // Who stays behind because of an upgrade, or because its service is gone, is told to leave by an answer, never
+        // by silence.
         if cx.draining && !cx.handing && self.served && self.input.is_empty() {
             return Moved::Ends;
         }
@@ -169,8 +170,8 @@ impl Session {
         tracing::debug!(service, peer = %self.peer, count, "fields with an underscore in their names were dropped");
     }
 
-    /// Finds the request's pool and writes what the server is asked; what became of a request that no server gets. `room` is
-    /// for a path that is not normal.
+    /// Finds the request's pool and writes what the server is asked; what became of a request that no server gets.
+    /// `room` is for a path that is not normal.
     #[inline]
     fn route(
         &mut self,

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use weir_http::{ResponseTouch, ServerEnd, Upload};
+use weir_http::{ResponseEdit, ServerEnd, Upload};
 use weir_sys::{Clock, now_ns};
 
 use super::record::Part;
@@ -211,7 +211,7 @@ impl Session {
         let (mut room, mut gone) = (Vec::new(), Vec::new());
         let touch = match targets {
             Some(targets) if first => self.touch(&local.service, targets, &mut room, &mut gone),
-            _ => ResponseTouch::default(),
+            _ => ResponseEdit::default(),
         };
         let step = self
             .exchange
@@ -225,7 +225,7 @@ impl Session {
         let Ok(step) = step else {
             cx.out = out;
             if first {
-                self.exchange.take_back();
+                self.exchange.discard_response();
             }
             return self.break_off(key, cx);
         };
@@ -240,7 +240,7 @@ impl Session {
         }
         let excess = &octets[step.consumed..];
         if self.exchange.response_done() {
-            let stays = self.exchange.server_stays() && excess.is_empty();
+            let stays = self.exchange.server_persists() && excess.is_empty();
             return self.finish(key, cx, stays);
         }
         if self.exchange.is_tunnel() {
@@ -297,12 +297,12 @@ impl Session {
         }
     }
 
-    pub(super) fn finish(&mut self, key: Key, cx: &mut Context, server_stays: bool) -> Moved {
+    pub(super) fn finish(&mut self, key: Key, cx: &mut Context, server_persists: bool) -> Moved {
         let status = self.exchange.status();
         self.judge(cx, (status >= 500).then_some(Fault::Status));
-        self.leave_server(cx, server_stays);
+        self.leave_server(cx, server_persists);
         self.record(cx, status);
-        let stays = self.exchange.client_stays() && !self.client_ended;
+        let stays = self.exchange.client_persists() && !self.client_ended;
         self.after_response(key, cx, stays)
     }
 

@@ -8,7 +8,8 @@ use crate::context::Context;
 use crate::plan::Fault;
 use crate::slab::Key;
 
-/// Connections of servers that may have no room for a request, before it goes to another server as from one that is down.
+/// Connections of servers that may have no room for a request, before it goes to another server as from one that is
+/// down.
 const DECLINED_MAX: u8 = 2;
 
 impl Session {
@@ -28,8 +29,8 @@ impl Session {
         targets.is_some_and(|targets| targets.has_others(tried))
     }
 
-    /// Octets of a response came. The request is forgotten, unless they may turn out to be a reason to repeat it: then this is
-    /// the exchange as it was before them.
+    /// Octets of a response came. The request is forgotten, unless they may turn out to be a reason to repeat it: then
+    /// this is the exchange as it was before them.
     #[inline]
     pub(super) fn remember(&mut self, cx: &mut Context, first: bool) -> Option<Exchange> {
         if first && self.replayable && self.local.service.retry_reads {
@@ -47,8 +48,8 @@ impl Session {
         }
     }
 
-    /// Whether the response that began is a reason to ask another server, and one is asked. `step` is what came of it, `None`
-    /// if it is malformed.
+    /// Whether the response that began is a reason to ask another server, and one is asked. `step` is what came of it,
+    /// `None` if it is malformed.
     pub(super) fn repeat_after(
         &mut self,
         key: Key,
@@ -75,8 +76,8 @@ impl Session {
         None
     }
 
-    /// The HTTP/2 connection had no room for the request, of which nothing was sent: another connection, or another server. A
-    /// server that declines again and again is of no use now.
+    /// The HTTP/2 connection had no room for the request, of which nothing was sent: another connection, or another
+    /// server. A server that declines again and again is of no use now.
     pub(super) fn go_elsewhere(&mut self, key: Key, cx: &mut Context) -> Moved {
         if self.declined >= DECLINED_MAX {
             return self.try_another(key, cx, Fault::Unreached, 503);
@@ -97,8 +98,8 @@ impl Session {
         self.fail(key, cx, 504)
     }
 
-    /// The server ended before its response was told from nothing. A waiting connection may just have been closed by it: that
-    /// is nobody's failure, and a new one is tried. What cannot be sent twice without harm is answered.
+    /// The server ended before its response was told from nothing. A waiting connection may just have been closed by
+    /// it: that is nobody's failure, and a new one is tried. What cannot be sent twice without harm is answered.
     pub(super) fn server_broke(&mut self, key: Key, cx: &mut Context) -> Moved {
         let upstream = cx.upstreams.get(self.server);
         let (served, spoke) = upstream.map_or((0, false), |upstream| {

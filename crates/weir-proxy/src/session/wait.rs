@@ -55,7 +55,8 @@ impl Session {
         self.go_on(moved, key, cx)
     }
 
-    /// Whether it is the client that is to take or to give something; what the server does not take is the server's matter.
+    /// Whether it is the client that is to take or to give something; what the server does not take is the server's
+    /// matter.
     pub(super) fn waits_for_client(&self, cx: &Context) -> bool {
         self.owes() || !self.exchange.request_done() && !self.is_stuck_up(cx)
     }

@@ -1,7 +1,7 @@
 //! One TLS connection over a socket: records in, octets out, and the other way round.
 //!
-//! Nothing is kept between calls but the beginning of a record that is not all there, and records that the socket did not
-//! take. Records are read into, and made in, two buffers that all connections of a thread share.
+//! Nothing is kept between calls but the beginning of a record that is not all there, and records that the socket did
+//! not take. Records are read into, and made in, two buffers that all connections of a thread share.
 
 use std::cell::RefCell;
 use std::os::fd::OwnedFd;
@@ -90,7 +90,8 @@ struct Advanced {
     failed: Option<rustls::Error>,
 }
 
-/// Goes on until more octets are needed; with `content`, that is encrypted then. What is to be sent is appended to `out`.
+/// Goes on until more octets are needed; with `content`, that is encrypted then. What is to be sent is appended to
+/// `out`.
 fn advance<C: Records + ?Sized>(
     connection: &mut C,
     incoming: &mut [u8],

@@ -1,7 +1,8 @@
-//! What a certificate says of itself, as far as an operator must know before clients do: how long it holds, and for whom.
+//! What a certificate says of itself, as far as an operator must know before clients do: how long it holds, and for
+//! whom.
 //!
-//! Reading is by position (RFC 5280 section 4.1) and refuses nothing that it does not need; whether a certificate is sound
-//! is judged by those who verify it.
+//! Reading is by position (RFC 5280 section 4.1) and refuses nothing that it does not need; whether a certificate is
+//! sound is judged by those who verify it.
 
 /// A certificate's own words.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -107,8 +107,8 @@ pub fn listener_tls(
     config(tls, protocols, Arc::new(NoTickets)).map(|(config, _)| config)
 }
 
-/// What a service's `tls` asks for, and the names in its certificates; `protocols` are those of ALPN. Tickets are known to all
-/// workers, and to later configurations that ask the same of clients.
+/// What a service's `tls` asks for, and the names in its certificates; `protocols` are those of ALPN. Tickets are known
+/// to all workers, and to later configurations that ask the same of clients.
 ///
 /// # Errors
 /// A certificate cannot be used.

@@ -10,8 +10,8 @@ use weir_model::{Desired, HostPattern, Proxy, ServiceTls, Source};
 use super::Back;
 use super::certificate::{self, Certificate, CertificateError};
 
-/// How long before its end a certificate is worth a word: certbot renews 30 days ahead, so that one that comes this near was
-/// not renewed.
+/// How long before its end a certificate is worth a word: certbot renews 30 days ahead, so that one that comes this
+/// near was not renewed.
 const AHEAD_DAYS: i64 = 14;
 const DAY: i64 = 86_400;
 

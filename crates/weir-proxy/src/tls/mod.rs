@@ -1,7 +1,7 @@
 //! TLS by rustls: certificates as files, what clients and servers are asked for, and connections.
 //!
-//! Configurations are made when a plan is, from files that are read then; a connection keeps the one that it began with, so
-//! that a reload changes nothing for those that stand.
+//! Configurations are made when a plan is, from files that are read then; a connection keeps the one that it began
+//! with, so that a reload changes nothing for those that stand.
 
 mod anybody;
 mod back;

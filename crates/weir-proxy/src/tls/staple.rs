@@ -1,5 +1,5 @@
-//! OCSP responses as files (RFC 6960): whether one is worth stapling. A client that gets one that is no use to it refuses the
-//! whole connection, so that none is better than a bad one.
+//! OCSP responses as files (RFC 6960): whether one is worth stapling. A client that gets one that is no use to it
+//! refuses the whole connection, so that none is better than a bad one.
 //!
 //! Who signed it is for clients to judge.
 

@@ -1,7 +1,7 @@
 //! Tickets of TLS sessions (RFC 5077, RFC 8446 section 4.6.1) under keys that another process can go on with.
 //!
-//! A ticket is the key's name, a random nonce, and what rustls wants to find again, sealed by AES-256-GCM. A key seals for six
-//! hours, and opens for six more; so a ticket is good for twelve hours at the most, whichever process made it.
+//! A ticket is the key's name, a random nonce, and what rustls wants to find again, sealed by AES-256-GCM. A key seals
+//! for six hours, and opens for six more; so a ticket is good for twelve hours at the most, whichever process made it.
 
 use std::fmt;
 use std::sync::{PoisonError, RwLock};
@@ -114,8 +114,8 @@ impl hkdf::KeyType for Length {
 }
 
 impl Tickets {
-    /// What a service asks for: by its own keys, or by new ones. Keys of one secret differ by service and by what is asked of
-    /// clients: who has a ticket is not asked again.
+    /// What a service asks for: by its own keys, or by new ones. Keys of one secret differ by service and by what is
+    /// asked of clients: who has a ticket is not asked again.
     ///
     /// # Errors
     /// There is no randomness.

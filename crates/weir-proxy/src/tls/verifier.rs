@@ -1,9 +1,10 @@
 //! Who a server must be: one implementation for proxied servers and for checks.
 //!
-//! A server's certificate is accepted by its chain to an authority, or because it is, byte for byte, one of those in `ca`. The
-//! second is what OpenSSL, and with it HAProxy and nginx, does with a self-signed certificate as `ca-file`: it is its own
-//! authority, whatever its basic constraints say. As there, validity, extended key usage and name are checked all the same,
-//! and a certificate without DNS names is for its common name (X509_check_host(3)). The handshake's signature always is.
+//! A server's certificate is accepted by its chain to an authority, or because it is, byte for byte, one of those in
+//! `ca`. The second is what OpenSSL, and with it HAProxy and nginx, does with a self-signed certificate as `ca-file`:
+//! it is its own authority, whatever its basic constraints say. As there, validity, extended key usage and name are
+//! checked all the same, and a certificate without DNS names is for its common name (X509_check_host(3)). The
+//! handshake's signature always is.
 
 use std::path::Path;
 use std::sync::Arc;

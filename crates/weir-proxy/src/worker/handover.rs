@@ -116,8 +116,8 @@ impl Worker {
         Some(context::gone(Arc::clone(service), Vec::new()))
     }
 
-    /// The tunnel's server among the service's own, with the number of its pool. One that a reload has removed, whose tunnels
-    /// live on, is known to nobody else.
+    /// The tunnel's server among the service's own, with the number of its pool. One that a reload has removed, whose
+    /// tunnels live on, is known to nobody else.
     fn take_server(&mut self, local: &Local, tunnel: &mut Tunnel) -> Option<(Key, usize)> {
         let pools = &local.service.pools;
         let pool = pools.iter().position(|pool| pool.pool == tunnel.pool);

@@ -1,5 +1,5 @@
-//! Room for clients that wait when descriptors are short: what nothing uses is closed first, the client that has been idle for
-//! the longest time before others.
+//! Room for clients that wait when descriptors are short: what nothing uses is closed first, the client that has been
+//! idle for the longest time before others.
 
 use std::collections::VecDeque;
 
@@ -21,8 +21,8 @@ enum Client {
     Front(Key),
 }
 
-/// Clients that were idle when they were last searched for, the longest idle first. A search looks at all clients: its results
-/// serve many newcomers.
+/// Clients that were idle when they were last searched for, the longest idle first. A search looks at all clients: its
+/// results serve many newcomers.
 #[derive(Debug, Default)]
 pub(super) struct Idle {
     found: VecDeque<(u64, Client)>,
