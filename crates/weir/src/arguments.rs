@@ -1,4 +1,4 @@
-//! The command line's grammar.
+//! Definition of the command line.
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -26,15 +26,15 @@ const DEFAULT_PIN_DIR: &str = "/sys/fs/bpf/weir";
 )]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    pub(crate) places: Places,
+    pub(crate) global: GlobalOptions,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
 
-/// Where things are; so that several directors run on one machine.
+/// Options of every command: the paths of one director. Several directors run on one machine with different paths.
 #[derive(Debug, Args)]
-pub(crate) struct Places {
-    /// The configuration [default: /etc/weir/weir.toml; reload and plan: the file in force]
+pub(crate) struct GlobalOptions {
+    /// Configuration file [default: /etc/weir/weir.toml; reload and plan: the daemon's current file]
     #[arg(
         short,
         long,
@@ -44,7 +44,7 @@ pub(crate) struct Places {
         hide_env_values = true
     )]
     pub(crate) config: Option<PathBuf>,
-    /// Socket and state
+    /// Directory of the control socket and the state files
     #[arg(
         long,
         global = true,
@@ -54,7 +54,7 @@ pub(crate) struct Places {
         default_value = DEFAULT_RUNTIME_DIR
     )]
     pub(crate) runtime_dir: PathBuf,
-    /// Pinned programs and maps
+    /// Directory of pinned BPF programs and maps
     #[arg(
         long,
         global = true,
@@ -66,13 +66,13 @@ pub(crate) struct Places {
     pub(crate) pin_dir: PathBuf,
 }
 
-impl Places {
+impl GlobalOptions {
     /// The configuration, by default the system's.
     pub(crate) fn config(&self) -> &Path {
         self.config.as_deref().unwrap_or(Path::new(DEFAULT_CONFIG))
     }
 
-    /// What the environment says, without a command line.
+    /// The paths from the environment variables alone, without a command line.
     pub(crate) fn from_environment() -> Self {
         let named = |name: &str| std::env::var_os(name).map(PathBuf::from);
         let or = |path: Option<PathBuf>, default: &str| path.unwrap_or_else(|| default.into());
@@ -83,7 +83,7 @@ impl Places {
         }
     }
 
-    /// The configuration if one was named, as another process finds it.
+    /// The absolute path of the configuration, if one was given, for another process.
     pub(crate) fn named_config(&self) -> Result<Option<PathBuf>, Failure> {
         let absolute = self.config.as_deref().map(std::path::absolute);
         Ok(absolute.transpose()?)
@@ -96,7 +96,7 @@ pub(crate) enum Command {
     Run,
     /// Validate a configuration; changes nothing
     Check {
-        /// Warnings fail
+        /// Exit with 1 on warnings, too
         #[arg(long)]
         strict: bool,
         /// Print the findings as JSON
@@ -111,7 +111,7 @@ pub(crate) enum Command {
     },
     /// Apply a configuration
     Reload {
-        /// Wait this long, and take it back when errors or failed checks rise
+        /// Watch for this long, and roll back if errors or failed checks increase
         #[arg(long, value_name = "TIME", value_parser = duration)]
         guard: Option<Duration>,
         /// Print JSON
@@ -123,46 +123,46 @@ pub(crate) enum Command {
         /// Print JSON
         #[arg(long)]
         json: bool,
-        /// Again every second, with rates
+        /// Refresh every second, with rates
         #[arg(long)]
         watch: bool,
     },
-    /// Show which service, pool and server something gets, and why; or what the code of a diagnostic means
+    /// Show which service, pool and server a packet or request gets, and why; or explain a diagnostic's code
     Explain(Explain),
     /// Change a server at run time
     Server(Server),
     /// Remove what Weir left in the kernel
     Clean {
-        /// Go on where what `real-server` remembers cannot be undone
+        /// Continue when a change made by `real-server` cannot be undone
         #[arg(long)]
         force: bool,
     },
     /// Print the JSON Schema of the configuration
     Schema,
-    /// Prepare this machine as a server for direct, tunnel and l3dsr
+    /// Configure this machine as a server for direct, tunnel and l3dsr
     RealServer {
         #[command(subcommand)]
         command: RealServer,
     },
-    /// The experiments, in network namespaces, beside the real peers
+    /// Run experiments in network namespaces, compared with real peers
     Lab {
         #[command(subcommand)]
         command: LabCommand,
     },
-    /// As ipvsadm: its commands, its table, beside the file's services
+    /// ipvsadm-compatible command line
     Ipvsadm(Rest),
     /// Translate another balancer's configuration into weir.toml
     Import(Import),
-    /// Hand over to another program file, with all connections that can go
+    /// Upgrade the running daemon to another binary without dropping connections
     Upgrade {
-        /// The program [default: the file of this one]
+        /// The new binary [default: this program's file]
         path: Option<PathBuf>,
     },
     /// Hold new connections while a command runs
     Protect(Protect),
-    /// Find what would break balancing here
+    /// Find problems that would break load balancing on this machine
     Doctor(Doctor),
-    /// Tokens of the API over TCP
+    /// Manage tokens of the TCP API
     Token {
         #[command(subcommand)]
         action: TokenAction,
@@ -173,20 +173,20 @@ pub(crate) enum Command {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TokenAction {
-    /// Make a token, print it, and add its hash to the file
+    /// Create a token, print it, and add its hash to the file
     Add {
-        /// Who uses it: appears in the log
+        /// Name of its user, shown in the log
         name: String,
         /// read, operate or write
         #[arg(long)]
         role: Role,
-        /// `tokens` of [node.admin]
+        /// Token file: `tokens` of [node.admin]
         #[arg(long, value_name = "FILE", default_value = "/etc/weir/tokens")]
         file: PathBuf,
     },
 }
 
-/// Arguments that another grammar reads, or none.
+/// Arguments that another parser reads.
 #[derive(Debug, Args)]
 #[command(disable_help_flag = true)]
 pub(crate) struct Rest {
@@ -196,36 +196,36 @@ pub(crate) struct Rest {
 
 #[derive(Debug, Args)]
 pub(crate) struct Protect {
-    /// Connections to this address are held [default: to all that listen now]
+    /// Hold connections to this address [default: all addresses that listen now]
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) listen: Vec<SocketAddr>,
-    /// The longest that a connection is held
+    /// Longest time that a connection is held
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "5s")]
     pub(crate) max: Duration,
-    /// The command, such as another program's reload
+    /// Command to run, such as another program's reload
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Import {
-    /// Whose configuration it is
+    /// Program that the configuration is for
     #[arg(value_enum)]
     pub(crate) from: ImportFrom,
-    /// The file; - = standard input
+    /// Configuration file; - = standard input
     pub(crate) file: PathBuf,
-    /// End with 0 although behaviour changes
+    /// Exit with 0 even if behaviour changes
     #[arg(long)]
     pub(crate) accept_losses: bool,
-    /// Files that it names by absolute paths are below this directory: a copy of another machine's
+    /// Resolve absolute paths in the file below this directory (a copy of another machine's files)
     #[arg(long, value_name = "DIR")]
     pub(crate) root: Option<PathBuf>,
 }
 
-/// What can be translated.
+/// Formats that can be imported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ImportFrom {
-    /// A table as `ipvsadm -S` prints it
+    /// Output of `ipvsadm -S`
     Ipvsadm,
     /// keepalived.conf, with what it includes
     Keepalived,
@@ -240,16 +240,16 @@ pub(crate) enum ImportFrom {
 #[derive(Debug, Args)]
 #[group(skip)]
 pub(crate) struct Explain {
-    /// A code that a diagnostic has, as E016
+    /// Code of a diagnostic, such as E016
     #[arg(value_name = "CODE", conflicts_with_all = ["packet", "request"])]
     pub(crate) code: Option<String>,
-    /// A packet: 'tcp SRC:PORT VIP:PORT'
+    /// Packet: 'tcp SRC:PORT VIP:PORT'
     #[arg(long, value_name = "PACKET", conflicts_with = "request")]
     pub(crate) packet: Option<weir_control::explain::Packet>,
-    /// A request: 'GET http://host/path'
+    /// Request: 'GET http://host/path'
     #[arg(long, value_name = "REQUEST")]
     pub(crate) request: Option<String>,
-    /// A header of the request
+    /// Header of the request; may be repeated
     #[arg(short = 'H', value_name = "HEADER", requires = "request")]
     pub(crate) headers: Vec<String>,
     /// Print JSON
@@ -257,7 +257,7 @@ pub(crate) struct Explain {
     pub(crate) json: bool,
 }
 
-/// The verbs are in the usage line: an unknown one is answered by it.
+/// The usage line lists the actions, so an error about an unknown one shows them.
 #[derive(Debug, Args)]
 #[command(subcommand_value_name = "drain|maint|ready|weight N")]
 pub(crate) struct Server {
@@ -265,7 +265,7 @@ pub(crate) struct Server {
     #[arg(value_name = "POOL/ADDRESS", value_parser = server_name)]
     pub(crate) server: ServerName,
     #[command(subcommand)]
-    pub(crate) word: ServerWord,
+    pub(crate) action: ServerAction,
     /// Print the server as JSON
     #[arg(long, global = true)]
     pub(crate) json: bool,
@@ -278,21 +278,21 @@ pub(crate) struct ServerName {
 }
 
 #[derive(Clone, Copy, Debug, Subcommand)]
-pub(crate) enum ServerWord {
+pub(crate) enum ServerAction {
     /// No new flows
     Drain {
         /// Return when its last connection has ended
         #[arg(long)]
         wait: bool,
-        /// With --wait: fail when connections are left after this time; the server stays drained
+        /// With --wait: fail if connections remain after this time; the server stays drained
         #[arg(long, value_name = "TIME", value_parser = duration, requires = "wait")]
         timeout: Option<Duration>,
     },
     /// No new flows and no checks
     Maint,
-    /// As configured
+    /// Remove the override: the configured weight, and checks
     Ready,
-    /// Another weight; 0 quiesces
+    /// Use another weight; 0 quiesces
     Weight {
         /// 0 to 65535
         #[arg(value_parser = clap::value_parser!(u32).range(0..=i64::from(weir_model::MAX_WEIGHT)))]
@@ -302,27 +302,27 @@ pub(crate) enum ServerWord {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum RealServer {
-    /// Take a VIP
+    /// Configure a VIP on this server
     Up(Up),
-    /// Undo everything that this runtime directory remembers, or some VIPs
+    /// Undo all changes recorded in the runtime directory, or those for some VIPs
     Down {
         /// Only this VIP
         #[arg(long = "vip", value_name = "ADDRESS[:PORT[-PORT]]")]
         vips: Vec<VipArgument>,
     },
-    /// Show what is set up, and whether it still is
+    /// Show what is configured, and whether it is still in place
     Show {
         /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Find what keeps this machine from serving its VIPs
+    /// Find problems that keep this machine from serving its VIPs
     Doctor(Doctor),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Doctor {
-    /// Repair what `real-server` has set up on this machine; of a director's findings it changes nothing
+    /// Repair settings made by `real-server`; changes nothing for a director's findings
     #[arg(long)]
     pub(crate) fix: bool,
     /// Print JSON
@@ -332,19 +332,19 @@ pub(crate) struct Doctor {
 
 #[derive(Debug, Args)]
 pub(crate) struct Up {
-    /// How packets come here
+    /// Forwarding method of the director
     #[arg(long, value_enum, value_name = "FORWARD")]
     pub(crate) forward: ServerForward,
-    /// The VIP and its ports
+    /// VIP and its ports
     #[arg(long = "vip", required = true, value_name = "ADDRESS[:PORT[-PORT]]")]
     pub(crate) vips: Vec<VipArgument>,
     /// ipip, gre, gue or gue:PORT [default: ipip]
     #[arg(long)]
     pub(crate) tunnel: Option<TunnelArgument>,
-    /// The director's mark, 0 to 63 [default: 1]
+    /// DSCP that the director sets, 0 to 63 [default: 1]
     #[arg(long, value_name = "N")]
     pub(crate) dscp: Option<u8>,
-    /// With --dscp 0: replies to these are left alone
+    /// With --dscp 0: do not change replies to these addresses
     #[arg(long, value_name = "ADDRESS[/N]")]
     pub(crate) except: Vec<PrefixArgument>,
     /// Only this interface [default: all that have an address]
@@ -352,7 +352,7 @@ pub(crate) struct Up {
     pub(crate) interfaces: Vec<String>,
 }
 
-/// The methods that need something of a server.
+/// Forwarding methods that need configuration on the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ServerForward {
     Direct,
@@ -360,7 +360,7 @@ pub(crate) enum ServerForward {
     L3dsr,
 }
 
-/// The last slash divides: pools that ipvsadm made have one in their names, addresses none.
+/// Splits at the last slash: names of pools made by ipvsadm contain a slash, addresses do not.
 fn server_name(text: &str) -> Result<ServerName, String> {
     match text.rsplit_once('/') {
         Some((pool, address)) if !pool.is_empty() && !address.is_empty() => Ok(ServerName {
@@ -373,7 +373,7 @@ fn server_name(text: &str) -> Result<ServerName, String> {
 
 /// `500ms`, `30s`, `5m`, `1h`, `1d`, as in the configuration.
 fn duration(text: &str) -> Result<Duration, String> {
-    let example = "expected a time as 500ms, 30s, 5m, 1h or 1d";
+    let example = "expected a duration such as 500ms, 30s, 5m, 1h or 1d";
     weir_config::duration(text).map_err(|cause| format!("{example}: {cause}"))
 }
 
@@ -383,25 +383,25 @@ mod tests {
     use clap::CommandFactory;
 
     #[test]
-    fn the_grammar_is_sound() {
+    fn clap_accepts_the_definition() {
         Arguments::command().debug_assert();
     }
 
     #[test]
-    fn common_flags_may_stand_behind_the_command() {
+    fn global_flags_are_accepted_after_the_command() {
         let line = "weir server images/10.0.0.5:80 weight 3 --runtime-dir /tmp/r --pin-dir /sys/fs/bpf/x -c f";
         let parsed = Arguments::try_parse_from(line.split(' ')).unwrap();
-        assert_eq!(parsed.places.runtime_dir, Path::new("/tmp/r"));
-        assert_eq!(parsed.places.config(), Path::new("f"));
+        assert_eq!(parsed.global.runtime_dir, Path::new("/tmp/r"));
+        assert_eq!(parsed.global.config(), Path::new("f"));
         let Command::Server(server) = parsed.command else {
             panic!("{:?}", parsed.command)
         };
         assert_eq!(server.server.address, "10.0.0.5:80");
-        assert!(matches!(server.word, ServerWord::Weight { weight: 3 }));
+        assert!(matches!(server.action, ServerAction::Weight { weight: 3 }));
     }
 
     #[test]
-    fn an_unknown_verb_is_answered_with_those_that_there_are() {
+    fn error_about_an_unknown_action_lists_the_actions() {
         let command = Arguments::command();
         let server = command.find_subcommand("server").expect("a command");
         for line in ["weir server web/10.0.0.5 up", "weir server web/10.0.0.5"] {
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_may_have_slashes_in_its_name() {
+    fn pool_names_may_contain_slashes() {
         let name = server_name("ipvsadm:tcp/192.0.2.10:80/10.0.0.5:80").unwrap();
         assert_eq!(name.pool, "ipvsadm:tcp/192.0.2.10:80");
         assert_eq!(name.address, "10.0.0.5:80");
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn times_have_units() {
+    fn durations_need_a_unit() {
         assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
         assert_eq!(duration("1h"), Ok(Duration::from_secs(3600)));
         assert_eq!(duration("1d"), Ok(Duration::from_secs(86_400)));

@@ -1,4 +1,4 @@
-//! Failures of commands: words for stderr and the exit code, product.md section 6.
+//! Failures of commands: the message on stderr and the exit code.
 
 use std::error::Error;
 use std::io;
@@ -9,28 +9,28 @@ use weir_control::client;
 
 use crate::terminal;
 
-/// Why a command did not do what it was asked for.
+/// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
-    /// Refused or failed.
+    /// The daemon rejected the request, or it failed.
     #[error("{message}")]
     Failed {
         /// One line.
         message: String,
     },
-    /// Refused for what a file says; the findings speak for themselves.
+    /// A file is invalid; the message is its diagnostics.
     #[error("{findings}")]
     Findings {
-        /// As rendered.
+        /// Rendered diagnostics.
         findings: String,
     },
-    /// Asked for in a way that cannot be.
+    /// Wrong use of the command line.
     #[error("{message}")]
     Usage {
         /// One line.
         message: String,
     },
-    /// Of a command that passes on another's exit code, which its own must not be taken for.
+    /// Failure of a command that otherwise exits with another program's code, so its own codes must differ.
     #[error("{message}")]
     Wrapper {
         /// One line.
@@ -38,7 +38,7 @@ pub(crate) enum Failure {
         /// As env(1) and timeout(1) use them: 125 to 127.
         code: u8,
     },
-    /// Nobody to ask.
+    /// No daemon replies.
     #[error("{message}")]
     NoDaemon {
         /// One line.
@@ -47,7 +47,7 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    /// For what this build lacks.
+    /// A command that this build does not have.
     pub(crate) fn not_built(what: &str) -> Self {
         Self::Usage {
             message: format!("{what}: not built yet"),
@@ -57,7 +57,7 @@ impl Failure {
     /// For any error.
     pub(crate) fn failed(error: impl Error + 'static) -> Self {
         Self::Failed {
-            message: advised(&error),
+            message: with_advice(&error),
         }
     }
 
@@ -70,23 +70,23 @@ impl Failure {
         }
     }
 
-    /// Says it on stderr.
+    /// Prints the message on stderr and returns the exit code.
     pub(crate) fn report(&self) -> ExitCode {
         match self {
-            Self::Findings { findings } => terminal::complain(findings),
-            other => terminal::complain(&format!("weir: {other}\n")),
+            Self::Findings { findings } => terminal::eprint(findings),
+            other => terminal::eprint(&format!("weir: {other}\n")),
         }
         ExitCode::from(self.code())
     }
 }
 
-/// Whether this process has root's rights over files and the kernel.
+/// Whether the process runs as root.
 pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// An error's message. Where the kernel refused it to a user without root's rights it says that root is needed.
-pub(crate) fn advised(error: &(dyn Error + 'static)) -> String {
+/// An error's message; with the advice to run as root if the kernel denied permission to another user.
+pub(crate) fn with_advice(error: &(dyn Error + 'static)) -> String {
     let message = error.to_string();
     if !is_root() && is_denied(error) {
         message + ": run as root"
@@ -95,7 +95,7 @@ pub(crate) fn advised(error: &(dyn Error + 'static)) -> String {
     }
 }
 
-/// Whether the kernel's answer, which may be several causes down, is EACCES or EPERM.
+/// Whether the error or one of its sources is EACCES or EPERM.
 fn is_denied(error: &(dyn Error + 'static)) -> bool {
     let refused = error.downcast_ref::<io::Error>();
     refused.is_some_and(|it| it.kind() == io::ErrorKind::PermissionDenied)

@@ -1,5 +1,5 @@
-//! Bounds what libraries log about clients: each hostile frame may be worth a warning to the HTTP/2 library, and a flood of them
-//! would fill a disk. One line a second remains, and it says how many were left out.
+//! Limits the log lines of the HTTP/2 library to one per second: it may log a warning for each hostile frame, and a
+//! flood of them would fill the disk. The next line reports how many were suppressed.
 
 use std::fmt;
 use std::sync::Mutex;
@@ -14,20 +14,21 @@ use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
 
 const INTERVAL: Duration = Duration::from_secs(1);
-/// The library whose lines are bounded.
+/// Target of the limited lines.
 const LIBRARY: &str = "h2";
 
-static LEFT_OUT: AtomicU64 = AtomicU64::new(0);
+static SUPPRESSED: AtomicU64 = AtomicU64::new(0);
 static LAST: Mutex<Option<Instant>> = Mutex::new(None);
 
-/// Whether an event is one that clients bring about. What an operator asks for by `WEIR_LOG`, `debug` and finer, is not bounded.
-fn is_bounded(event: &Event<'_>) -> bool {
+/// Whether the limit applies to an event. Levels `debug` and `trace`, which an operator enables by `WEIR_LOG`, are not
+/// limited.
+fn is_limited(event: &Event<'_>) -> bool {
     let metadata = event.metadata();
     let module = metadata.target().split("::").next();
     *metadata.level() <= Level::INFO && module == Some(LIBRARY)
 }
 
-/// Whether a line is due at `now`.
+/// Whether a line may be logged at `now`.
 fn is_due(last: &mut Option<Instant>, now: Instant) -> bool {
     let due = last.is_none_or(|last| now.duration_since(last) >= INTERVAL);
     if due {
@@ -36,26 +37,26 @@ fn is_due(last: &mut Option<Instant>, now: Instant) -> bool {
     due
 }
 
-/// Leaves lines out.
+/// Suppresses lines above the limit.
 pub(crate) struct Quiet;
 
 impl<S: Subscriber> Layer<S> for Quiet {
     fn event_enabled(&self, event: &Event<'_>, _: Context<'_, S>) -> bool {
-        if !is_bounded(event) {
+        if !is_limited(event) {
             return true;
         }
-        // Another thread that logs at the same time has the line.
+        // Another thread is logging its line now.
         let due = LAST
             .try_lock()
             .is_ok_and(|mut last| is_due(&mut last, Instant::now()));
         if !due {
-            LEFT_OUT.fetch_add(1, Ordering::Relaxed);
+            SUPPRESSED.fetch_add(1, Ordering::Relaxed);
         }
         due
     }
 }
 
-/// Writes events as another format does, and behind one that others were left out before, how many.
+/// Adds the number of suppressed lines to another format.
 pub(crate) struct Counting<F>(pub(crate) F);
 
 impl<S, N, F> FormatEvent<S, N> for Counting<F>
@@ -71,14 +72,14 @@ where
         event: &Event<'_>,
     ) -> fmt::Result {
         self.0.format_event(context, writer.by_ref(), event)?;
-        if !is_bounded(event) {
+        if !is_limited(event) {
             return Ok(());
         }
-        match LEFT_OUT.swap(0, Ordering::Relaxed) {
+        match SUPPRESSED.swap(0, Ordering::Relaxed) {
             0 => Ok(()),
             count => writeln!(
                 writer,
-                "  {count} lines of the HTTP/2 library left out before"
+                "  {count} lines of the HTTP/2 library suppressed before"
             ),
         }
     }
@@ -89,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_line_a_second_is_due() {
+    fn one_line_per_second_passes() {
         let (mut last, start) = (None, Instant::now());
         let due =
             (0..50u64).filter(|at| is_due(&mut last, start + Duration::from_millis(at * 100)));

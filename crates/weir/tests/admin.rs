@@ -16,7 +16,7 @@ use world::{Family, World, privileged};
 const SECRET: &str = "TOPSECRET-0123456789abcdef";
 
 #[test]
-fn a_path_over_tcp_reads_no_file() {
+fn path_over_tcp_reads_no_file() {
     let seat = Seat::start("");
     let secret = seat.write("secret", &format!("{SECRET}\n"));
     let body = format!("{{\"path\": \"{}\", \"color\": false}}", secret.display());
@@ -35,7 +35,7 @@ fn a_path_over_tcp_reads_no_file() {
 }
 
 #[test]
-fn what_is_wrong_in_the_active_file_is_placed_and_not_quoted() {
+fn active_file_errors_give_position_without_quoting() {
     let seat = Seat::start("");
     let good = fs::read_to_string(seat.config()).expect("a file");
     let bad = format!("{good}\n[pool.q]\nservers = [\"{SECRET}\"]\n{SECRET} = 1\n");
@@ -52,7 +52,7 @@ fn what_is_wrong_in_the_active_file_is_placed_and_not_quoted() {
 }
 
 #[test]
-fn text_is_planned_applied_and_quoted_to_its_sender() {
+fn submitted_text_is_planned_applied_and_quoted() {
     let seat = Seat::start("");
     let token = seat.own_token();
     let good = fs::read_to_string(seat.config()).expect("a file");
@@ -84,7 +84,7 @@ fn text_is_planned_applied_and_quoted_to_its_sender() {
 }
 
 #[test]
-fn text_adds_no_files_and_no_programs() {
+fn submitted_text_cannot_add_files_or_programs() {
     let seat = Seat::start("");
     let token = seat.own_token();
     let good = fs::read_to_string(seat.config()).expect("a file");
@@ -112,7 +112,7 @@ fn text_adds_no_files_and_no_programs() {
 }
 
 #[test]
-fn another_host_or_origin_is_refused() {
+fn foreign_host_or_origin_is_rejected() {
     let plain = Seat::start("");
     let evil =
         plain.raw("GET /v1/status HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n");
@@ -147,7 +147,7 @@ fn another_host_or_origin_is_refused() {
 }
 
 /// Holds as many connections as there are addresses, each with `said`, and asks for the metrics.
-fn metrics_beside(seat: &Seat, from: impl Iterator<Item = u8>, said: &str) -> String {
+fn metrics_during(seat: &Seat, from: impl Iterator<Item = u8>, said: &str) -> String {
     let mut held = Vec::new();
     for last in from {
         let mut stream = seat::connect_from(last, seat.admin);
@@ -161,7 +161,7 @@ fn metrics_beside(seat: &Seat, from: impl Iterator<Item = u8>, said: &str) -> St
 }
 
 #[test]
-fn clients_that_say_nothing_keep_nobody_out() {
+fn silent_clients_do_not_block_others() {
     let seat = Seat::start("");
     let host = format!("Host: {}\r\n", seat.admin);
     let silent = "";
@@ -169,12 +169,12 @@ fn clients_that_say_nothing_keep_nobody_out() {
     let body = format!("POST /v1/explain HTTP/1.1\r\n{host}Content-Length: 900\r\n\r\n{{");
     let unread = format!("GET /metrics HTTP/1.1\r\n{host}\r\n");
     for said in [silent, &half, &body, &unread] {
-        let one = metrics_beside(&seat, (0..200).map(|_| 1), said);
+        let one = metrics_during(&seat, (0..200).map(|_| 1), said);
         assert!(
             one.starts_with("HTTP/1.1 200"),
             "200 from one address, {said:?}: {one}"
         );
-        let many = metrics_beside(&seat, (0..200).map(|n| 2 + n % 40), said);
+        let many = metrics_during(&seat, (0..200).map(|n| 2 + n % 40), said);
         assert!(
             many.starts_with("HTTP/1.1 200"),
             "200 from forty addresses, {said:?}: {many}"
@@ -183,7 +183,7 @@ fn clients_that_say_nothing_keep_nobody_out() {
 }
 
 #[test]
-fn each_route_takes_its_role() {
+fn endpoints_require_their_role() {
     let seat = Seat::start("tokens = TOKENS\nread_requires_token = true\n");
     let token = |role: &str| seat.token(role, role);
     let tokens = [token("read"), token("operate"), token("write")];
@@ -239,14 +239,14 @@ fn each_route_takes_its_role() {
 }
 
 #[test]
-fn a_token_that_was_removed_is_refused_after_a_reload() {
+fn removed_token_is_rejected_after_reload() {
     let seat = Seat::start("tokens = TOKENS\n");
     let token = seat.token("deploy", "write");
     let code = || seat.ask("POST", "/v1/plan", Some(&token), "").code();
     assert_eq!(code(), 401, "before the reload");
     assert!(seat.weir(&["reload"]).0);
     assert_eq!(code(), 200);
-    seat.write("tokens", "# nobody\n");
+    seat.write("tokens", "# none\n");
     assert!(seat.weir(&["reload"]).0);
     assert_eq!(code(), 401);
     // A file that others may write is refused, and what was active stays.
@@ -257,7 +257,7 @@ fn a_token_that_was_removed_is_refused_after_a_reload() {
 }
 
 #[test]
-fn beyond_loopback_takes_tls() {
+fn non_loopback_listener_requires_tls() {
     let seat = Seat::start("");
     for address in ["0.0.0.0:9900", "[::]:9900", "192.0.2.1:9900"] {
         for text in [
@@ -280,7 +280,7 @@ fn beyond_loopback_takes_tls() {
 
 /// A program of another user on the unix socket, as a member of `socket_group` is.
 #[test]
-fn another_user_on_the_socket_names_no_files() {
+fn other_users_on_socket_cannot_name_files() {
     if !privileged() {
         return;
     }
@@ -291,7 +291,7 @@ fn another_user_on_the_socket_names_no_files() {
     }
     let secret = seat.write("secret", &format!("{SECRET}\n"));
     fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).expect("a mode");
-    let as_nobody = |arguments: &[&str]| {
+    let as_other_user = |arguments: &[&str]| {
         let program = Command::new("setpriv")
             .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
             .arg(env!("CARGO_BIN_EXE_weir"))
@@ -309,23 +309,23 @@ fn another_user_on_the_socket_names_no_files() {
     };
     let path = secret.to_str().expect("a plain path");
     for command in ["plan", "reload"] {
-        let (done, said) = as_nobody(&[command, "-c", path]);
+        let (done, said) = as_other_user(&[command, "-c", path]);
         assert!(!said.contains(SECRET), "{command} shows the file: {said}");
         assert!(
             !done && said.contains("only on the unix socket, by root"),
             "{said}"
         );
     }
-    let (done, said) = as_nobody(&["upgrade", "/bin/true"]);
+    let (done, said) = as_other_user(&["upgrade", "/bin/true"]);
     assert!(
         !done && said.contains("only on the unix socket, by root"),
         "{said}"
     );
-    let (done, said) = as_nobody(&["plan"]);
+    let (done, said) = as_other_user(&["plan"]);
     assert!(done && said.contains("no changes"), "{said}");
     let good = fs::read_to_string(seat.config()).expect("a file");
     seat.write("weir.toml", &format!("{good}\n{SECRET} = 1\n"));
-    let (done, said) = as_nobody(&["reload"]);
+    let (done, said) = as_other_user(&["reload"]);
     assert!(
         !done && said.contains("weir.toml:") && !said.contains(SECRET),
         "{said}"
@@ -333,7 +333,7 @@ fn another_user_on_the_socket_names_no_files() {
 }
 
 #[test]
-fn another_machine_comes_by_tls_with_a_token() {
+fn remote_client_uses_tls_and_token() {
     if !privileged() {
         return;
     }
@@ -393,12 +393,12 @@ fn another_machine_comes_by_tls_with_a_token() {
 
 /// The answer is larger than what the kernel takes for a client that reads nothing.
 #[test]
-fn clients_that_do_not_read_delay_no_other() {
+fn clients_that_do_not_read_do_not_delay_others() {
     let servers: Vec<String> = (0..1000u32)
         .map(|n| format!("\"{}:1\"", std::net::Ipv4Addr::from(0x7f10_0000 + n)))
         .collect();
     let seat = Seat::start_with("", &servers.join(", "));
     let request = format!("GET /v1/status HTTP/1.1\r\nHost: {}\r\n\r\n", seat.admin);
-    let answer = metrics_beside(&seat, (0..80).map(|n| 2 + n % 40), &request);
+    let answer = metrics_during(&seat, (0..80).map(|n| 2 + n % 40), &request);
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
 }

@@ -73,7 +73,7 @@ fn fragments_l3dsr_v6() {
 
 /// A VIP answers echo requests, whether the director has the address or it is only routed there.
 #[test]
-fn echo_to_a_vip() {
+fn icmp_echo_to_vip_is_answered() {
     if !privileged() {
         return;
     }

@@ -29,13 +29,17 @@ fn config(forward: &str) -> String {
     )
 }
 
-/// A program inside a host that has an `/etc/sysctl.d` of its own, which this machine's does not know of.
+/// A program inside a host that has an `/etc/sysctl.d` of its own, which this machine's does not know of, and the
+/// `keepalived.conf` that a test has written below `keepalived`.
 fn local(world: &World, host: &str, program: &str) -> Command {
     let directory = world.path(&format!("sysctl.d-{host}"));
     std::fs::create_dir_all(&directory).expect("a directory");
+    let keepalived = world.path("keepalived");
+    std::fs::create_dir_all(&keepalived).expect("a directory");
     let line = format!(
-        "mount --bind {} /etc/sysctl.d && exec \"$@\"",
-        directory.display()
+        "mkdir -p /etc/keepalived; mount --bind {} /etc/sysctl.d && mount --bind {} /etc/keepalived && exec \"$@\"",
+        directory.display(),
+        keepalived.display()
     );
     let command = world.weir(host);
     let mut outer = world.command(host, "unshare");
@@ -75,7 +79,7 @@ fn does(world: &World, host: &str, line: &str) {
 }
 
 /// The command of the finding that says this, empty where an operator must decide; `None` = there is no such finding.
-fn mend_of(world: &World, host: &str, arguments: &[&str], seen: &str) -> Option<String> {
+fn fix_of(world: &World, host: &str, arguments: &[&str], seen: &str) -> Option<String> {
     let mut arguments = arguments.to_vec();
     arguments.push("--json");
     let (_, text) = asked(world, host, &arguments);
@@ -89,13 +93,13 @@ fn mend_of(world: &World, host: &str, arguments: &[&str], seen: &str) -> Option<
 }
 
 /// The finding is there, and is gone after its command.
-fn mends(world: &World, host: &str, arguments: &[&str], seen: &str) {
-    let command = mend_of(world, host, arguments, seen);
+fn fixes(world: &World, host: &str, arguments: &[&str], seen: &str) {
+    let command = fix_of(world, host, arguments, seen);
     let command = command.unwrap_or_else(|| {
         panic!("{seen}: {}", asked(world, host, arguments).1);
     });
     does(world, host, &command);
-    let left = mend_of(world, host, arguments, seen);
+    let left = fix_of(world, host, arguments, seen);
     assert_eq!(left, None, "after {command}");
 }
 
@@ -115,7 +119,7 @@ fn servers() {
         &["prepared for no VIP", "weir real-server up"],
     );
     world.prepare_servers(&["--forward", "direct", "--vip", &format!("{vip}:80")]);
-    mends(&world, "server0", &doctor, "until the next boot only");
+    fixes(&world, "server0", &doctor, "until the next boot only");
     assert_eq!(
         asked(&world, "server0", &doctor).0,
         0,
@@ -134,15 +138,15 @@ fn servers() {
     sysctl("net.ipv4.conf.all.arp_ignore=0");
     sysctl("net.ipv4.conf.all.arp_announce=0");
     world.ip("server0", &format!("addr del {vip}/32 dev lo"));
-    let told = [
+    let findings = [
         "answers ARP for the VIP",
         "carry the VIP as sender",
         "drops them",
         "doctor --fix",
     ];
-    finds(&world, "server0", &doctor, &told);
+    finds(&world, "server0", &doctor, &findings);
     let (code, text) = asked(&world, "server0", &["real-server", "doctor", "--fix"]);
-    assert_eq!((code, text.matches("(mended)").count()), (0, 3), "{text}");
+    assert_eq!((code, text.matches("(fixed)").count()), (0, 3), "{text}");
     assert_eq!(asked(&world, "server0", &doctor).0, 0);
 
     world.ip("server0", &format!("addr add {vip}/24 dev eth0"));
@@ -154,7 +158,7 @@ fn servers() {
     );
     world.ip("server0", &format!("addr del {vip}/24 dev eth0"));
     world.kill_nginx(0);
-    wait_for("nobody listens", PATIENCE, || {
+    wait_for("no listener", PATIENCE, || {
         asked(&world, "server0", &doctor)
             .1
             .contains("nobody listens on port 80")
@@ -231,9 +235,9 @@ fn directors() {
     );
 }
 
-/// Segments whose checksum nobody finished: the counter tells, and the doctor says where they come from.
+/// Segments with an unfinished checksum: the counter rises, and the doctor names their source.
 #[test]
-fn wrong_checksums_at_a_server() {
+fn wrong_checksums_at_server_are_reported() {
     if !privileged() {
         return;
     }

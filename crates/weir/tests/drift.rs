@@ -1,4 +1,4 @@
-//! What somebody else changes of Weir's in the kernel is put back under traffic, said once and counted.
+//! Kernel objects of Weir that another program changes are restored under traffic, reported once and counted.
 
 mod world;
 
@@ -34,7 +34,7 @@ fn repaired(world: &World, what: &str) -> u64 {
 }
 
 /// Breaks something and waits for it to be whole again: clients are served, it was counted once and said once.
-fn mended(world: &World, what: &str, words: &str, break_it: impl FnOnce()) {
+fn restored(world: &World, what: &str, words: &str, break_it: impl FnOnce()) {
     assert!(reaches(world), "before {words}");
     let (before, said) = (repaired(world, what), world.log().matches(words).count());
     break_it();
@@ -113,7 +113,7 @@ impl Drop for Load {
 }
 
 #[test]
-fn everything_is_put_back() {
+fn drifted_objects_are_restored() {
     if !privileged() {
         return;
     }
@@ -123,7 +123,7 @@ fn everything_is_put_back() {
     wait_for("the service", PATIENCE, || reaches(&world));
     let mut load = Load::on(&world);
 
-    mended(&world, "program", "a program was put back", || {
+    restored(&world, "program", "a program was put back", || {
         let links = Command::new("find")
             .arg(world.pin_dir("director"))
             .args(["-path", "*link*", "-name", "*balance*"])
@@ -136,7 +136,7 @@ fn everything_is_put_back() {
             .unwrap_or_else(|| panic!("no link at tc: {text}"));
         bpftool(&format!("link detach pinned {link}"));
     });
-    mended(
+    restored(
         &world,
         "element",
         "elements of maps were written again",
@@ -155,10 +155,10 @@ fn everything_is_put_back() {
             ));
         },
     );
-    mended(&world, "address", "a VIP was added again", || {
+    restored(&world, "address", "a VIP was added again", || {
         world.ip("director", &format!("addr del {VIP}/32 dev eth0"));
     });
-    mended(
+    restored(
         &world,
         "neighbour",
         "its neighbour has another link address",
@@ -174,7 +174,7 @@ fn everything_is_put_back() {
 
 /// One of thousands of listeners is gone, or leads elsewhere, or came from nowhere.
 #[test]
-fn elements_of_large_tables() {
+fn large_table_elements_are_restored() {
     if !privileged() {
         return;
     }
@@ -200,17 +200,17 @@ fn elements_of_large_tables() {
     };
     let words = "elements of maps were written again";
     for port in [10_000, 13_000, 15_999] {
-        mended(&world, "element", words, || {
+        restored(&world, "element", words, || {
             bpftool(&format!("map delete pinned {map} key hex {}", key(port)));
         });
     }
-    mended(&world, "element", words, || {
+    restored(&world, "element", words, || {
         let key = key(14_000);
         bpftool(&format!(
             "map update pinned {map} key hex {key} value hex 07 00 00 00"
         ));
     });
-    mended(&world, "element", words, || {
+    restored(&world, "element", words, || {
         let key = key(81);
         bpftool(&format!(
             "map update pinned {map} key hex {key} value hex 01 00 00 00"
@@ -221,7 +221,7 @@ fn elements_of_large_tables() {
 
 /// The daemon of a server looks after what `weir real-server` set up there.
 #[test]
-fn a_real_server_stays_one() {
+fn real_server_settings_are_restored() {
     if !privileged() {
         return;
     }
@@ -274,12 +274,12 @@ fn a_real_server_stays_one() {
         ),
         ("to lo", format!("ip addr del {vip}/32 dev lo")),
     ];
-    for (mended, (words, line)) in (1..).zip(&breaks) {
+    for (repairs, (words, line)) in (1..).zip(&breaks) {
         assert!(fetches(), "before {line}");
         assert!(world.output("server0", line).status.success(), "{line}");
         let began = Instant::now();
         wait_for(line, PATIENCE, || {
-            status()["drift"]["real_server"] == mended
+            status()["drift"]["real_server"] == repairs
         });
         wait_for("clients are served", PATIENCE, fetches);
         println!("{line}: whole again within {:?}", began.elapsed());
@@ -292,7 +292,7 @@ fn a_real_server_stays_one() {
 }
 
 #[test]
-fn another_program_in_its_place() {
+fn replaced_program_is_restored() {
     if !privileged() {
         return;
     }
@@ -313,7 +313,7 @@ fn another_program_in_its_place() {
         source.display(),
         object.display()
     ));
-    mended(&world, "program", "a program was put back", || {
+    restored(&world, "program", "a program was put back", || {
         let links = Command::new("find")
             .arg(world.pin_dir("director"))
             .args(["-path", "*link*", "-name", "*xdp*"])
@@ -324,7 +324,7 @@ fn another_program_in_its_place() {
             .lines()
             .next()
             .unwrap_or_else(|| panic!("no link of XDP: {text}"));
-        // The daemon stands still meanwhile: it may be quicker than the other program.
+        // The daemon is stopped meanwhile: it could be faster than the other program.
         let command = format!(
             "daemon=$(pgrep -P {keeper}); kill -STOP $daemon; trap \"kill -CONT $daemon\" EXIT
              bpftool link detach pinned {link}

@@ -21,8 +21,8 @@ fn story(experiment: &str, method: &str) {
     // It fails by itself where a request failed that must not.
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{errors}");
-    let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    let rows = told["rows"].as_array().expect("rows");
+    let status: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let rows = status["rows"].as_array().expect("rows");
     let names: Vec<&str> = rows.iter().filter_map(|row| row["name"].as_str()).collect();
     let wanted = ["before", "stopped", "back"].map(|act| format!("{method}/{act}"));
     assert_eq!(names, wanted);
@@ -32,13 +32,13 @@ fn story(experiment: &str, method: &str) {
     );
     assert!(
         rows[1]["failed"].as_u64() > Some(0),
-        "nobody noticed: {told:#}"
+        "not noticed: {status:#}"
     );
     assert!(
-        told["events"]
+        status["events"]
             .as_array()
             .is_some_and(|events| events.len() == 4),
-        "{told:#}"
+        "{status:#}"
     );
 }
 
@@ -48,6 +48,6 @@ fn through_nat() {
 }
 
 #[test]
-fn by_direct_routing() {
+fn through_direct() {
     story("clustered-rest", "direct");
 }

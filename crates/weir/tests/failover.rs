@@ -1,5 +1,5 @@
-//! A VIP that moves between two directors with the same file: what becomes of open connections, by scheduler, and the manual's
-//! recipe for keepalived, taken from its text.
+//! A VIP that moves between two directors with the same file: what becomes of open connections, by scheduler, and the
+//! manual's recipe for keepalived, taken from its text.
 
 mod world;
 
@@ -172,7 +172,7 @@ fn kept(scheduler: &str) -> usize {
         "client",
         &format!("neigh replace {VIP} lladdr {mac} dev eth0"),
     );
-    // New ones are served in any case: what is counted below is the old ones' fate, not the network's.
+    // New ones are served in any case: the count below is of old connections, not of network failures.
     let fresh = pair.hold();
     assert_eq!(fresh.len(), HELD);
     served(&mut held)
@@ -186,14 +186,14 @@ fn served(held: &mut [TcpStream]) -> usize {
 }
 
 #[test]
-fn no_connection_survives_a_moved_vip_with_wlc() {
+fn wlc_connections_break_when_vip_moves() {
     if privileged() {
         assert_eq!(kept("wlc"), 0);
     }
 }
 
 #[test]
-fn every_connection_survives_a_moved_vip_with_maglev() {
+fn maglev_connections_survive_vip_move() {
     if privileged() {
         assert_eq!(kept("maglev"), HELD);
     }
@@ -212,7 +212,7 @@ fn recipe(name: &str) -> String {
 }
 
 #[test]
-fn the_recipe_for_keepalived_keeps_every_connection() {
+fn keepalived_recipe_keeps_every_connection() {
     if !privileged() {
         return;
     }
@@ -221,7 +221,7 @@ fn the_recipe_for_keepalived_keeps_every_connection() {
     let keepalived = recipe("/etc/keepalived/keepalived.conf");
     let mut processes: Vec<(&str, PathBuf)> = Vec::new();
     for (host, priority) in [("director", "priority 100"), ("second", "priority 90")] {
-        // The places of this test; a shell, because a script of keepalived's gets no environment.
+        // The directories of this test; a shell, because a script of keepalived's gets no environment.
         let script = pair.world.path(&format!("status-{host}"));
         let weir = env!("CARGO_BIN_EXE_weir");
         let (run, pins) = (

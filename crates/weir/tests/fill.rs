@@ -1,4 +1,5 @@
-//! A flow table that fills up: under `nat` no client is refused below 90 % of its places, and `status` shows fill and refusals.
+//! A flow table that fills up: under `nat` no client is refused below 90 % of its slots, and `status` shows fill and
+//! refusals.
 
 mod world;
 
@@ -48,7 +49,7 @@ fn assert_all_bound(world: &World, flows: u64) {
 }
 
 #[test]
-fn nat_refuses_no_client_below_90_percent_of_the_places() {
+fn nat_accepts_clients_up_to_90_percent_full() {
     if !privileged() {
         return;
     }
@@ -56,7 +57,7 @@ fn nat_refuses_no_client_below_90_percent_of_the_places() {
     world.route_replies_through_director();
     world.start_udp_echo(PORT, |n| Family::V4.server(n));
     world.start_director(&config(8192));
-    // A flow takes two places.
+    // A flow takes two slots.
     let first = 10_000;
     let small = 8192 / 20 * 9;
     send_from(&world, first..first + small);

@@ -1,5 +1,6 @@
-//! Generic XDP, which `attach = "xdp"` demands: the director's address is on a bridge, whose driver has no XDP. Packets that the
-//! kernel merged would be too large to send on, so Weir stops merging there and below, and `clean` gives it back.
+//! Generic XDP, which `attach = "xdp"` demands: the director's address is on a bridge, whose driver has no XDP. Packets
+//! that the kernel merged would be too large to send on, so Weir stops merging there and below, and `clean` gives it
+//! back.
 
 mod world;
 

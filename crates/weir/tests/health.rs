@@ -1,5 +1,5 @@
-//! Health checks: a server that dies under load is taken out and comes back by itself, and no reload, restart or order of
-//! the file lets a dead one in.
+//! Health checks: a server that dies under load is taken out and comes back by itself, and no reload, restart or order
+//! of the file lets a dead one in.
 
 mod world;
 
@@ -87,15 +87,15 @@ fn logged(world: &World, n: usize, words: &str) -> usize {
 }
 
 #[test]
-fn a_server_that_dies_under_load_is_taken_out_and_comes_back() {
+fn dead_server_is_removed_and_returns_under_load() {
     if !privileged() {
         return;
     }
     let mut world = prepared(3);
-    let told = world.path("told");
+    let notified = world.path("told");
     let notify = format!(
         "notify = [\"/bin/sh\", \"-c\", \"echo $WEIR_POOL/$WEIR_SERVER $WEIR_FROM $WEIR_TO $WEIR_REASON >> {}\"]",
-        told.display()
+        notified.display()
     );
     world.start_director(&config(&[0, 1, 2], &notify, HTTP));
     wait_for_states(&world, &["up", "up", "up"]);
@@ -121,9 +121,9 @@ fn a_server_that_dies_under_load_is_taken_out_and_comes_back() {
         "{results}"
     );
     let line = format!("web/{} up down {refused}", Family::V4.server(1));
-    wait_for("the program to be told", PATIENCE, || {
-        let told = std::fs::read_to_string(&told).unwrap_or_default();
-        told.lines().filter(|told| *told == line).count() == 1
+    wait_for("the program to be notified", PATIENCE, || {
+        let notified = std::fs::read_to_string(&notified).unwrap_or_default();
+        notified.lines().filter(|each| *each == line).count() == 1
     });
     let (complete, failed) = counted(ab);
     assert_eq!(complete, 20_000);
@@ -153,7 +153,7 @@ fn a_server_that_dies_under_load_is_taken_out_and_comes_back() {
 }
 
 #[test]
-fn no_restart_and_no_reload_lets_a_dead_server_in() {
+fn restart_and_reload_keep_dead_server_out() {
     if !privileged() {
         return;
     }
@@ -188,7 +188,7 @@ fn no_restart_and_no_reload_lets_a_dead_server_in() {
 }
 
 #[test]
-fn maintenance_stops_probes_and_ready_resumes_them() {
+fn maint_stops_probes_and_ready_resumes_them() {
     if !privileged() {
         return;
     }
@@ -212,7 +212,7 @@ fn maintenance_stops_probes_and_ready_resumes_them() {
 }
 
 #[test]
-fn what_a_failing_check_removes_meets_on_remove() {
+fn failing_check_applies_on_remove() {
     if !privileged() {
         return;
     }
@@ -255,16 +255,16 @@ fn what_a_failing_check_removes_meets_on_remove() {
 }
 
 #[test]
-fn programs_are_told_of_pools_and_services() {
+fn notify_programs_run_for_pools_and_services() {
     if !privileged() {
         return;
     }
     let mut world = prepared(1);
-    let told = world.path("told");
+    let notified = world.path("told");
     let program = world.path("tell");
     let script = format!(
         "#!/bin/sh\necho pool=$WEIR_POOL server=$WEIR_SERVER service=$WEIR_SERVICE $WEIR_FROM $WEIR_TO >> {}\n",
-        told.display()
+        notified.display()
     );
     std::fs::write(&program, script).expect("a program");
     std::fs::set_permissions(&program, Permissions::from_mode(0o755)).expect("it may run");
@@ -272,17 +272,17 @@ fn programs_are_told_of_pools_and_services() {
     world.start_director(&config(&[0], &notify, HTTP));
     wait_for_states(&world, &["up"]);
     let lines = |line: &str| {
-        let told = std::fs::read_to_string(&told).unwrap_or_default();
-        told.lines().filter(|told| *told == line).count()
+        let notified = std::fs::read_to_string(&notified).unwrap_or_default();
+        notified.lines().filter(|each| *each == line).count()
     };
-    let told_once = |lines_wanted: &[&str]| {
+    let notified_once = |lines_wanted: &[&str]| {
         wait_for(&format!("{lines_wanted:?}"), PATIENCE, || {
             lines_wanted.iter().all(|line| lines(line) == 1)
         });
     };
     world.kill_nginx(0);
     wait_for_states(&world, &["down"]);
-    told_once(&[
+    notified_once(&[
         "pool=web server= service= up down",
         "pool=web server= service=web up down",
     ]);
@@ -290,7 +290,7 @@ fn programs_are_told_of_pools_and_services() {
     assert_eq!(world.log().matches(said).count(), 1, "{}", world.log());
     world.start_nginx_on("server0", 0, "");
     wait_for_states(&world, &["up"]);
-    told_once(&[
+    notified_once(&[
         "pool=web server= service= down up",
         "pool=web server= service=web down up",
     ]);

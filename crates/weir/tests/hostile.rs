@@ -36,7 +36,7 @@ const DATAGRAMS: [(&str, &str, &[u8]); 2] = [
     ),
 ];
 
-/// What a bad server does; at the first port of a kind nobody listens.
+/// What a hostile server does; the first port of each kind is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Play {
     Refused,
@@ -121,7 +121,7 @@ fn answer(world: &World, at: u16, play: Play, beginning: &'static [u8]) {
 }
 
 #[test]
-fn every_kind_against_every_bad_server() {
+fn every_check_kind_survives_every_hostile_server() {
     if !privileged() {
         return;
     }

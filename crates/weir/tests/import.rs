@@ -130,7 +130,7 @@ fn balances_and_fails_over(program: &str, text: &str) {
 }
 
 #[test]
-fn a_file_of_keepalived_balances_and_fails_over() {
+fn imported_keepalived_file_balances_and_fails_over() {
     let text = "$REAL=HTTP_GET { \\\nurl { \\\npath /name \\\n} \\\nconnect_timeout 1 \\\n}\n"
         .to_owned()
         + KEEPALIVED;
@@ -138,7 +138,7 @@ fn a_file_of_keepalived_balances_and_fails_over() {
 }
 
 #[test]
-fn a_file_of_ldirectord_balances_and_fails_over() {
+fn imported_ldirectord_file_balances_and_fails_over() {
     balances_and_fails_over("ldirectord", LDIRECTORD);
 }
 
@@ -167,11 +167,11 @@ fn routes(program: &str, text: &str) {
 }
 
 #[test]
-fn a_file_of_haproxy_routes_and_answers() {
+fn imported_haproxy_file_routes_and_responds() {
     routes("haproxy", HAPROXY);
 }
 
 #[test]
-fn a_file_of_nginx_routes_and_answers() {
+fn imported_nginx_file_routes_and_responds() {
     routes("nginx", NGINX);
 }

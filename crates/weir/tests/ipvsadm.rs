@@ -1,4 +1,5 @@
-//! The program under the name `ipvsadm`: services made by hand carry packets, outlive the daemon, and live beside the file's.
+//! The program under the name `ipvsadm`: manual services balance packets, outlive the daemon, and coexist with the
+//! file's.
 
 mod world;
 
@@ -76,7 +77,7 @@ fn two_servers() -> World {
 }
 
 #[test]
-fn a_service_made_by_hand_balances_and_outlives_the_daemon() {
+fn manual_service_balances_and_outlives_daemon() {
     if !privileged() {
         return;
     }
@@ -107,7 +108,7 @@ fn a_service_made_by_hand_balances_and_outlives_the_daemon() {
             .contains("\"origin\":\"ipvsadm\"")
     );
 
-    // -Z begins anew, for the listing alone.
+    // -Z restarts the counters of the listing only.
     done(&world, "-Z");
     let listed = done(&world, "-L -n --stats --exact");
     let line = listed
@@ -166,7 +167,7 @@ fn a_service_made_by_hand_balances_and_outlives_the_daemon() {
 }
 
 #[test]
-fn a_persistent_client_is_shown_as_its_template() {
+fn persistent_client_is_listed_as_template() {
     if !privileged() {
         return;
     }
@@ -239,7 +240,7 @@ const FILE: &str = "[pool.web]\nservers = [\"10.71.0.20\", \"10.71.0.21\"]\n\
     [service.web]\nlisten = [\"10.71.0.10:80\"]\nforward = \"direct\"\npool = \"web\"\n";
 
 #[test]
-fn the_files_services_are_listed_and_not_changed() {
+fn configured_services_are_listed_and_read_only() {
     if !privileged() {
         return;
     }
@@ -257,7 +258,7 @@ fn the_files_services_are_listed_and_not_changed() {
         before.contains("-A --sctp-service 10.71.0.10:3868 -s wlc\n"),
         "{before}"
     );
-    let place = "weir.toml:6: service web belongs to the file";
+    let position = "weir.toml:6: service web belongs to the file";
     refused(
         &world,
         &format!("-A {web}"),
@@ -272,7 +273,7 @@ fn the_files_services_are_listed_and_not_changed() {
         format!("-e {web} -r 10.71.0.20 -m"),
         format!("-e {web} -r 10.71.0.20 -x 5"),
     ] {
-        refused(&world, &line, 255, place);
+        refused(&world, &line, 255, position);
     }
     refused(
         &world,
@@ -340,7 +341,7 @@ fn the_files_services_are_listed_and_not_changed() {
 }
 
 #[test]
-fn a_restore_goes_on_after_refusals_and_ends_at_mistakes() {
+fn restore_continues_after_rejections_and_stops_at_syntax_errors() {
     if !privileged() {
         return;
     }
@@ -356,7 +357,7 @@ fn a_restore_goes_on_after_refusals_and_ends_at_mistakes() {
     assert_eq!(restore(&saved).0, 0);
     assert_eq!(done(&world, "-S -n"), saved, "a round trip");
 
-    // A refusal is told and the next line follows; the code is the last line's.
+    // A rejected line is reported and the next one is read; the exit code is that of the last line.
     let (code, _, errors) = restore("-A -t 10.71.0.11:80 -s nope\nipvsadm -A -t 10.71.0.12:80\n");
     assert_eq!(
         (code, errors.as_str()),
@@ -385,7 +386,7 @@ fn a_restore_goes_on_after_refusals_and_ends_at_mistakes() {
 }
 
 #[test]
-fn with_neither_daemon_nor_plane_it_cannot_begin() {
+fn fails_without_daemon_and_data_plane() {
     if !privileged() {
         return;
     }
@@ -395,7 +396,7 @@ fn with_neither_daemon_nor_plane_it_cannot_begin() {
 }
 
 #[test]
-fn weights_above_a_files_are_balanced_as_they_are() {
+fn weights_above_65535_are_used_unchanged() {
     if !privileged() {
         return;
     }
@@ -423,7 +424,7 @@ fn weights_above_a_files_are_balanced_as_they_are() {
 }
 
 #[test]
-fn a_listing_says_that_sctp_is_not_balanced() {
+fn listing_states_that_sctp_is_not_balanced() {
     if !privileged() {
         return;
     }
@@ -446,7 +447,7 @@ fn a_listing_says_that_sctp_is_not_balanced() {
 }
 
 #[test]
-fn an_imported_table_is_a_configuration() {
+fn imported_table_is_valid_configuration() {
     if !privileged() {
         return;
     }
@@ -502,7 +503,7 @@ fn an_imported_table_is_a_configuration() {
 }
 
 #[test]
-fn by_the_subcommand_it_is_the_same() {
+fn subcommand_behaves_like_ipvsadm_link() {
     let weir = |arguments: &[&str]| {
         Command::new(env!("CARGO_BIN_EXE_weir"))
             .args(arguments)

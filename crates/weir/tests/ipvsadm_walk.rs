@@ -1,5 +1,5 @@
-//! Random command lines, valid and broken, against a director: none crashes it, none that is refused changes the table, and
-//! the table always equals a model.
+//! Random command lines, valid and broken, against a director: none crashes it, none that is refused changes the table,
+//! and the table always equals a model.
 //!
 //! The model knows nothing of the parser: lines are drawn together with what they must do, and the table is kept as the
 //! text that `-S` shall print.
@@ -248,7 +248,7 @@ fn text(model: &Model) -> Vec<String> {
 }
 
 #[test]
-fn the_table_always_equals_a_model_at_length() {
+fn table_matches_model_at_length() {
     if !privileged() {
         return;
     }

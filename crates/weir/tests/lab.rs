@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use world::privileged;
 
 #[test]
-fn reloads_upgrades_and_deaths_beside_haproxys_reload_at_length() {
+fn reloads_upgrades_and_deaths_compared_with_haproxy_at_length() {
     if !privileged() {
         return;
     }

@@ -1,5 +1,5 @@
-//! ldirectord as Debian packages it, unmodified: the program is bound over the name that it calls, in a mount namespace of its
-//! own, and it balances by its checks.
+//! ldirectord as Debian packages it, unmodified: the program is bound over the name that it calls, in a mount namespace
+//! of its own, and it balances by its checks.
 
 mod world;
 
@@ -104,7 +104,7 @@ fn answering(world: &World) -> Vec<String> {
 }
 
 #[test]
-fn ldirectord_takes_a_dead_server_out_and_brings_it_back() {
+fn ldirectord_removes_dead_server_and_restores_it() {
     if !privileged() {
         return;
     }

@@ -1,4 +1,5 @@
-//! What must cost no connection: reloads, the daemon's death and return; and two directors that do not touch each other.
+//! What must cost no connection: reloads, the daemon's death and return; and two directors that do not touch each
+//! other.
 
 mod world;
 
@@ -80,7 +81,7 @@ fn nothing_failed(output: &Output, requests: u32) {
 }
 
 #[test]
-fn reloads_under_load_fail_nothing_at_length() {
+fn reloads_under_load_lose_nothing_at_length() {
     if !privileged() {
         return;
     }
@@ -118,7 +119,7 @@ fn reloads_fail_nothing(mode: Option<&'static str>) {
 }
 
 #[test]
-fn killing_the_daemon_under_load_fails_nothing() {
+fn killing_daemon_under_load_loses_nothing() {
     if !privileged() {
         return;
     }
@@ -150,7 +151,7 @@ fn deaths_fail_nothing(mode: Option<&'static str>) {
 }
 
 #[test]
-fn a_bad_file_changes_nothing() {
+fn invalid_file_changes_nothing() {
     if !privileged() {
         return;
     }
@@ -226,7 +227,7 @@ fn clean_leaves_nothing(mode: Option<&'static str>) {
 }
 
 #[test]
-fn upgrades_and_deaths_under_load_fail_nothing_at_length() {
+fn upgrades_and_kills_under_load_lose_nothing_at_length() {
     if !privileged() {
         return;
     }
@@ -249,7 +250,8 @@ fn upgrades_fail_nothing(mode: Option<&'static str>) {
         );
         counted = connections.unwrap_or(0);
         world.says(&["upgrade"]);
-        // Dead within a quarter of a second, again and again, it would be one that cannot run: the keeper would give up.
+        // Dead within a quarter of a second, again and again, it would be one that cannot run: the keeper would give
+        // up.
         std::thread::sleep(Duration::from_millis(500));
         // The daemon is the keeper's child.
         world::sh(&format!("pkill -KILL -P {keeper}"));
@@ -265,7 +267,7 @@ fn upgrades_fail_nothing(mode: Option<&'static str>) {
 }
 
 #[test]
-fn two_directors_do_not_touch_each_other() {
+fn two_directors_do_not_interfere() {
     if !privileged() {
         return;
     }

@@ -1,5 +1,6 @@
-//! Services that listen on firewall marks: an nft rule marks packets to an address of the director's own or to one that is
-//! routed to it, Weir leads them to its device and balances them, with and without a daemon, and leaves nothing behind.
+//! Services that listen on firewall marks: an nft rule marks packets to an address of the director's own or to one that
+//! is routed to it, Weir leads them to its device and balances them, with and without a daemon, and leaves nothing
+//! behind.
 
 mod world;
 
@@ -12,7 +13,7 @@ const PATIENCE: Duration = Duration::from_secs(15);
 const BIG_BYTES: usize = 1 << 20;
 const BOTH: [Family; 2] = [Family::V4, Family::V6];
 
-/// An address that is nobody's own: its packets come to the director by a route.
+/// An address on no interface: its packets reach the director by a route.
 fn routed(family: Family) -> std::net::IpAddr {
     let text = match family {
         Family::V4 => "198.51.100.7",
@@ -177,18 +178,18 @@ fn marked_packets_go_straight(forward: &str, more: &str) {
 }
 
 #[test]
-fn marked_packets_go_straight_under_direct() {
+fn marked_packets_are_balanced_under_direct() {
     marked_packets_go_straight("direct", "");
 }
 
 #[test]
-fn marked_packets_go_straight_through_tunnels() {
+fn marked_packets_are_balanced_under_tunnel() {
     marked_packets_go_straight("tunnel", "");
 }
 
-/// Who asks a service without servers is told so, and a mark that no service has changes nothing.
+/// Clients of a service without servers are rejected, and a mark without a service changes nothing.
 #[test]
-fn what_has_no_server_is_refused_and_other_marks_pass() {
+fn mark_without_server_is_rejected_and_other_marks_pass() {
     if !privileged() {
         return;
     }
@@ -198,7 +199,7 @@ fn what_has_no_server_is_refused_and_other_marks_pass() {
     world.start_director(text);
     let refused = |vip| {
         let url = format!("http://{}/name", bracketed(vip));
-        world.get_within(3, &url).expect_err("nobody serves")
+        world.get_within(3, &url).expect_err("no server")
     };
     for vip in [Family::V4.vip(), routed(Family::V4)] {
         let error = refused(vip);
@@ -216,7 +217,7 @@ fn what_has_no_server_is_refused_and_other_marks_pass() {
 
 /// What one uses marks for with IPVS: a client's flows to several ports go to one server.
 #[test]
-fn ipvsadms_marks_keep_a_clients_ports_together() {
+fn ipvsadm_mark_keeps_ports_of_a_client_together() {
     if !privileged() {
         return;
     }
@@ -282,20 +283,20 @@ fn ipvsadms_marks_keep_a_clients_ports_together() {
     assert!(output.status.success(), "{output:?}");
     world
         .get_within(3, &format!("http://{}/name", Family::V4.vip()))
-        .expect_err("nobody serves");
+        .expect_err("no server");
     assert_eq!(answers(&world, Family::V6.vip(), 4).len(), 1);
 }
 
 /// `cache_bypass`: while no server is usable, packets go on to where they were sent.
 #[test]
-fn without_a_server_marked_packets_may_go_on() {
+fn marked_packets_may_continue_without_a_server() {
     if !privileged() {
         return;
     }
     let mut world = prepared();
     let mut servers = Vec::new();
     for family in BOTH {
-        // Somebody else's address, behind the first server.
+        // An address of another machine, behind the first server.
         let (vip, prefix) = (routed(family), full_prefix(family));
         world.ip("server0", &format!("addr add {vip}/{prefix} dev lo"));
         let flag = if family == Family::V6 { "-6 " } else { "" };
@@ -317,7 +318,7 @@ fn without_a_server_marked_packets_may_go_on() {
     world.start_director(&text(0));
     let fetch = |vip| world.get_within(3, &format!("http://{}/name", bracketed(vip)));
     for family in BOTH {
-        fetch(routed(family)).expect_err("nobody serves");
+        fetch(routed(family)).expect_err("no server");
     }
     world.reload(&text(1));
     for family in BOTH {
@@ -331,7 +332,7 @@ fn without_a_server_marked_packets_may_go_on() {
 
 /// What `networkctl reconfigure`, a script and an operator's slip do to rules, routes and devices.
 #[test]
-fn the_way_of_marked_packets_is_put_back() {
+fn mark_devices_are_restored() {
     if !privileged() {
         return;
     }
@@ -345,7 +346,7 @@ fn the_way_of_marked_packets_is_put_back() {
         .and_then(|word| word.split('@').next())
         .expect("the pair's end")
         .to_owned();
-    let mended = |count: u32, line: &str| {
+    let repaired = |count: u32, line: &str| {
         let output = world.output("director", line);
         assert!(output.status.success(), "{line}: {output:?}");
         wait_for(line, PATIENCE, || world.status()["drift"]["marks"] == count);
@@ -360,12 +361,12 @@ fn the_way_of_marked_packets_is_put_back() {
             world.log()
         );
     };
-    mended(1, "ip rule del pref 0 fwmark 7");
+    repaired(1, "ip rule del pref 0 fwmark 7");
     assert_eq!(network(&world), at_first);
-    mended(2, "ip -6 rule flush protocol 87");
-    mended(3, "ip link set weir0 down");
-    mended(4, "ip link del weir0");
-    mended(5, &format!("ip link set {exit} down"));
+    repaired(2, "ip -6 rule flush protocol 87");
+    repaired(3, "ip link set weir0 down");
+    repaired(4, "ip link del weir0");
+    repaired(5, &format!("ip link set {exit} down"));
     world.kill_director(pid);
     let output = world.output("director", "ip rule del pref 0 fwmark 7");
     assert!(output.status.success(), "{output:?}");

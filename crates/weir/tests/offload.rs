@@ -1,6 +1,6 @@
-//! Offloads as a machine has them: checksums that the sender left to its device, segments that are cut last. Bulk transfers in both
-//! directions through every forward, over veth and a bridge with ethtool's defaults, where one hop finishes checksums itself,
-//! so that a receiver's trust in unfinished ones hides nothing.
+//! Offloads as a machine has them: checksums that the sender left to its device, segments that are cut last. Bulk
+//! transfers in both directions through every forward, over veth and a bridge with ethtool's defaults, where one hop
+//! finishes checksums itself, so that a receiver's trust in unfinished ones hides nothing.
 
 #[path = "offload/bulk.rs"]
 mod bulk;
@@ -143,8 +143,8 @@ fn without_weir(world: &World, family: Family, from: &str, bytes: usize) -> Opti
     Some(bulk)
 }
 
-/// One transfer each way between a host and the server, and not one wrong checksum: neither where stacks count them, nor in a
-/// frame of the director's, where GRO lets frames be seen as they come.
+/// One transfer each way between a host and the server, and not one wrong checksum: neither where stacks count them,
+/// nor in a frame of the director's, where GRO lets frames be seen as they come.
 fn moves(world: &World, family: Family, forward: &str, from: &str, plain: Option<Bulk>) {
     let (bytes, _) = extent();
     let gro = String::from_utf8_lossy(&world.output("server0", "ethtool -k eth0").stdout)
@@ -173,13 +173,13 @@ fn moves(world: &World, family: Family, forward: &str, from: &str, plain: Option
     let mode = status["xdp"][0]["mode"].as_str().unwrap_or_default();
     println!("{forward} {family:?} {mode}: {bulk}");
     if let Some(plain) = plain {
-        let beside = bulk.beside(&plain);
+        let ratio = bulk.ratio_to(&plain);
         let goal = if mode == "tc" {
             " (goal: ≥ 0.7 ×)"
         } else {
             ""
         };
-        println!("  without Weir {plain}; ratio {beside}{goal}");
+        println!("  without Weir {plain}; ratio {ratio}{goal}");
     }
 }
 

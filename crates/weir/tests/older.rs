@@ -1,5 +1,5 @@
-//! One build after another, both ways, under traffic: by `weir upgrade` and by a death. With `WEIR_OLDER`, the path of another
-//! build's program, that one and the present one take turns; without it the present one follows itself.
+//! One build after another, both ways, under traffic: by `weir upgrade` and by a death. With `WEIR_OLDER`, the path of
+//! another build's program, that one and the present one take turns; without it the present one follows itself.
 
 #[path = "older/failing.rs"]
 mod failing;
@@ -23,14 +23,14 @@ fn adopted(scene: &Scene) {
 }
 
 #[test]
-fn a_build_adopts_what_another_left_straight() {
+fn previous_builds_state_is_adopted_direct() {
     if privileged() {
         adopted(&STRAIGHT);
     }
 }
 
 #[test]
-fn a_build_adopts_what_another_left_through() {
+fn previous_builds_state_is_adopted_nat() {
     if privileged() {
         adopted(&THROUGH);
     }
@@ -54,14 +54,14 @@ fn upgraded(scene: &Scene) {
 }
 
 #[test]
-fn upgrades_both_ways_keep_everything_straight() {
+fn upgrade_and_downgrade_keep_everything_direct() {
     if privileged() {
         upgraded(&STRAIGHT);
     }
 }
 
 #[test]
-fn upgrades_both_ways_keep_everything_through() {
+fn upgrade_and_downgrade_keep_everything_nat() {
     if privileged() {
         upgraded(&THROUGH);
     }
@@ -80,14 +80,14 @@ fn went_back(scene: &Scene) {
 }
 
 #[test]
-fn a_downgrade_keeps_everything_straight() {
+fn downgrade_keeps_everything_direct() {
     if privileged() {
         went_back(&STRAIGHT);
     }
 }
 
 #[test]
-fn a_downgrade_keeps_everything_through() {
+fn downgrade_keeps_everything_nat() {
     if privileged() {
         went_back(&THROUGH);
     }

@@ -1,5 +1,5 @@
-//! What an operator does to a director that serves, and what a mistake must not cost: reloads that are taken back, drains, starts that
-//! fail, configurations that this machine cannot have, a daemon that hangs.
+//! What an operator does to a director that serves, and what a mistake must not cost: reloads that are taken back,
+//! drains, starts that fail, configurations that this machine cannot have, a daemon that hangs.
 
 mod world;
 
@@ -31,7 +31,7 @@ fn proxy_alone(listen: &str) -> String {
     )
 }
 
-fn told(output: &Output) -> String {
+fn printed(output: &Output) -> String {
     let text = [output.stdout.as_slice(), output.stderr.as_slice()].concat();
     String::from_utf8_lossy(&text).into_owned()
 }
@@ -40,7 +40,7 @@ fn told(output: &Output) -> String {
 fn weir(world: &World, arguments: &[&str]) -> (Option<i32>, String) {
     let output = world.weir("director").args(arguments).output();
     let output = output.expect("weir runs");
-    (output.status.code(), told(&output))
+    (output.status.code(), printed(&output))
 }
 
 fn fetches(world: &World) -> Result<Vec<u8>, String> {
@@ -56,7 +56,7 @@ fn nat_world(more: &str) -> World {
 }
 
 #[test]
-fn a_nat_service_loses_no_client_to_a_reload_that_is_taken_back() {
+fn rolled_back_reload_loses_no_nat_client() {
     if !privileged() {
         return;
     }
@@ -93,7 +93,7 @@ fn a_nat_service_loses_no_client_to_a_reload_that_is_taken_back() {
             after = Some(asked + 60);
         }
     }
-    let said = told(&reload.wait_with_output().expect("its output"));
+    let said = printed(&reload.wait_with_output().expect("its output"));
     assert!(said.contains("taken back: web/"), "{said}");
     assert_eq!(states(), ["up", "up"]);
 }
@@ -143,7 +143,7 @@ fn drain_waits_for_open_flows_and_not_for_closed_ones() {
     );
     assert_eq!(code, Some(1), "{said}");
     assert!(
-        said.contains("1 open connection left after 1 s; the server stays drained"),
+        said.contains("1 open connection after 1 s; the server stays drained"),
         "{said}"
     );
     drop(open);
@@ -177,7 +177,7 @@ fn drain_does_not_wait_for_closed_flows_of_direct_servers() {
 }
 
 #[test]
-fn a_failed_start_leaves_nothing_pinned_and_names_whose_program_is_in_the_way() {
+fn failed_start_leaves_nothing_pinned_and_names_the_foreign_program() {
     if !privileged() {
         return;
     }
@@ -211,7 +211,7 @@ fn second_director_is_refused(
         command
     };
     let output = second(&["run"]).output().expect("weir runs");
-    let said = told(&output);
+    let said = printed(&output);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(
         said.contains(&format!("interface eth0 has another {expected}")),
@@ -246,7 +246,7 @@ fn second_director_is_refused(
 }
 
 #[test]
-fn check_plan_run_and_reload_refuse_interfaces_that_are_not_there_with_their_place() {
+fn missing_interface_is_rejected_with_its_position() {
     if !privileged() {
         return;
     }
@@ -254,16 +254,16 @@ fn check_plan_run_and_reload_refuse_interfaces_that_are_not_there_with_their_pla
     let bad = "[node]\ninterfaces = [\"eth0\", \"enp3s0\"]\nvip_interface = \"eth9\"\n";
     let path = world.write_config(bad);
     let file = path.to_str().expect("a path");
-    let places = [
+    let parts = [
         format!("{file}:2:23"),
-        "there is no interface `enp3s0`".to_owned(),
+        "interface `enp3s0` does not exist".to_owned(),
         format!("{file}:3:17"),
-        "there is no interface `eth9`".to_owned(),
+        "interface `eth9` does not exist".to_owned(),
     ];
     let refuses = |command: &str| {
         let (code, said) = weir(&world, &[command, "-c", file]);
         assert_eq!(code, Some(1), "{command}: {said}");
-        for part in &places {
+        for part in &parts {
             assert!(said.contains(part), "{command}: {part}: {said}");
         }
     };
@@ -287,7 +287,7 @@ fn check_plan_run_and_reload_refuse_interfaces_that_are_not_there_with_their_pla
 }
 
 #[test]
-fn plan_refuses_what_a_reload_refuses() {
+fn plan_rejects_what_reload_rejects() {
     if !privileged() {
         return;
     }
@@ -326,7 +326,7 @@ fn plan_refuses_what_a_reload_refuses() {
 }
 
 #[test]
-fn a_daemon_that_hangs_is_reported_and_the_pinned_plane_is_shown() {
+fn hung_daemon_is_reported_and_pinned_state_is_shown() {
     if !privileged() {
         return;
     }
@@ -344,7 +344,7 @@ fn a_daemon_that_hangs_is_reported_and_the_pinned_plane_is_shown() {
         asked.try_wait().expect("its state").is_some()
     });
     let output = asked.wait_with_output().expect("its output");
-    let (code, said) = (output.status.code(), told(&output));
+    let (code, said) = (output.status.code(), printed(&output));
     assert_eq!(code, Some(3), "{said}");
     assert!(said.contains(&Family::V4.server(0).to_string()), "{said}");
     assert!(
@@ -354,7 +354,7 @@ fn a_daemon_that_hangs_is_reported_and_the_pinned_plane_is_shown() {
         )),
         "{said}"
     );
-    assert!(said.contains("this is what is pinned"), "{said}");
+    assert!(said.contains("showing the pinned data plane"), "{said}");
     // What cannot do without it says that it waits.
     let packet = format!("tcp {}:40000 {}:80", Family::V4.client(), Family::V4.vip());
     let mut explain = world
@@ -376,4 +376,26 @@ fn a_daemon_that_hangs_is_reported_and_the_pinned_plane_is_shown() {
     assert!(explain.wait().expect("it ends").success());
     let (code, said) = weir(&world, &["status"]);
     assert_eq!(code, Some(0), "{said}");
+}
+
+#[test]
+fn plan_without_daemon_compares_with_pinned_state() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(2);
+    let text = config("nat", "");
+    let daemon = world.start_director(&text);
+    world.kill_director(daemon);
+    let path = world.write_config(&text);
+    let plan = ["plan", "-c", path.to_str().expect("a plain path")];
+    let output = world.weir("director").args(plan).output();
+    let output = output.expect("weir runs");
+    let said = printed(&output);
+    assert!(output.status.success(), "{said}");
+    assert!(
+        said.contains("comparing with the last active configuration"),
+        "{said}"
+    );
+    assert!(!said.contains("+ service"), "{said}");
 }

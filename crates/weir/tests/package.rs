@@ -1,5 +1,5 @@
-//! The Debian packages, installed for real in a copy-on-write view of this machine: what they bring, an installation over a
-//! running daemon, removal.
+//! The Debian packages, installed for real in a copy-on-write view of this machine: what they bring, an installation
+//! over a running daemon, removal.
 
 mod world;
 
@@ -22,7 +22,7 @@ fn printed(command: &mut Command) -> String {
 }
 
 #[test]
-fn packages_bring_the_program_hand_over_to_newer_ones_and_leave_nothing() {
+fn packages_install_upgrade_and_purge_cleanly() {
     if !privileged() {
         return;
     }
@@ -51,7 +51,7 @@ fn packages_bring_the_program_hand_over_to_newer_ones_and_leave_nothing() {
         matches!(
             lines[..],
             [named, "checked", charge, "kept: 2", "removed", "cleaned"]
-                if named.starts_with("named: ipvsadm v1.31") && charge.ends_with("is in charge")
+                if named.starts_with("named: ipvsadm v1.31") && charge.ends_with("has taken over")
         ),
         "{said}"
     );

@@ -37,7 +37,7 @@ until weir status >/dev/null 2>&1; do
   sleep 0.1
 done
 ipvsadm -A -t 10.9.0.101:80
-dpkg --install --force-depends /run/packages/weir_*.deb 2>&1 | grep "in charge"
+dpkg --install --force-depends /run/packages/weir_*.deb 2>&1 | grep "has taken over"
 echo "kept: $(ipvsadm -Ln | grep -c 'TCP  10.9.0.10[01]:80')"
 kill $keeper
 wait $keeper

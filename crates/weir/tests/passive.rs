@@ -43,7 +43,7 @@ fn ejected(world: &World, family: Family, n: usize) -> Option<String> {
     server["ejected"]["reason"].as_str().map(str::to_owned)
 }
 
-fn found_out(family: Family, forward: &str, broken: &str, mended: &str) {
+fn found_out(family: Family, forward: &str, broken: &str, repair: &str) {
     if !privileged() {
         return;
     }
@@ -75,7 +75,7 @@ fn found_out(family: Family, forward: &str, broken: &str, mended: &str) {
         ejected(&world, family, 1).is_some()
     });
     println!("ejected after {:?}", began.elapsed());
-    assert!(ejected(&world, family, 1).is_some_and(|it| it.contains("SYNs without an answer")));
+    assert!(ejected(&world, family, 1).is_some_and(|it| it.contains("unanswered SYNs")));
     let server = world.server_status(family.server(1));
     assert_eq!(
         (&server["effective_weight"], &server["weight"]),
@@ -87,7 +87,7 @@ fn found_out(family: Family, forward: &str, broken: &str, mended: &str) {
     // On a slow machine it may have failed its trial since, and be out for longer.
     assert_eq!(log.matches("seconds=10\n").count(), 1, "{log}");
     // The others are never ejected for it, and it comes back by itself.
-    sh(mended);
+    sh(repair);
     let before = world.server_status(family.server(1))["connections"].as_u64();
     wait_for("its return", PATIENCE, || {
         let server = world.server_status(family.server(1));
@@ -107,22 +107,22 @@ const RESETS: (&str, &str) = (
 );
 
 #[test]
-fn one_that_drops_syns() {
+fn server_that_drops_syns_is_ejected() {
     found_out(Family::V4, "direct", DROPS.0, DROPS.1);
 }
 
 #[test]
-fn one_that_resets() {
+fn server_that_resets_is_ejected() {
     found_out(Family::V4, "direct", RESETS.0, RESETS.1);
 }
 
 #[test]
-fn one_that_resets_under_nat() {
+fn server_that_resets_under_nat_is_ejected() {
     found_out(Family::V6, "nat", RESETS.0, RESETS.1);
 }
 
 #[test]
-fn never_more_than_the_share() {
+fn ejections_stay_below_max_ejected() {
     if !privileged() {
         return;
     }
@@ -146,7 +146,7 @@ fn never_more_than_the_share() {
         assert_eq!(away.count(), 1, "50 % of three");
         std::thread::sleep(Duration::from_millis(200));
     }
-    // Nobody is, where nobody may be.
+    // No server is ejected where none may be.
     world.reload(&config(family, "direct", 3, "max_ejected = 0"));
     wait_for("all are taken back", PATIENCE, || {
         (0..3).all(|n| ejected(&world, family, n).is_none())

@@ -1,4 +1,5 @@
-//! Checks through a service's own forward: a server that answers, and whose clients would get nothing, is found out and said why.
+//! Checks through a service's own forward: a server that answers, and whose clients would get nothing, is found out and
+//! said why.
 
 mod world;
 
@@ -124,7 +125,7 @@ fn tunnels() {
 }
 
 #[test]
-fn a_server_that_does_not_unwrap() {
+fn server_without_decapsulation_is_down() {
     if !privileged() {
         return;
     }
@@ -145,7 +146,7 @@ fn a_server_that_does_not_unwrap() {
 }
 
 #[test]
-fn a_server_that_claims_the_vip() {
+fn server_that_answers_arp_for_vip_is_reported() {
     if !privileged() {
         return;
     }
@@ -164,7 +165,7 @@ fn a_server_that_claims_the_vip() {
 }
 
 #[test]
-fn nat_needs_the_way_back() {
+fn nat_requires_the_return_path() {
     if !privileged() {
         return;
     }
@@ -182,7 +183,7 @@ fn nat_needs_the_way_back() {
 
 /// Without the straight probe the reason says no more than was seen.
 #[test]
-fn the_path_alone() {
+fn path_check_without_application_check() {
     if !privileged() {
         return;
     }
@@ -205,7 +206,7 @@ fn the_path_alone() {
 
 /// A server that two services use by one pool, each with its own VIP.
 #[test]
-fn a_vip_missing_for_one_service_affects_that_service_alone() {
+fn missing_vip_affects_only_its_service() {
     if !privileged() {
         return;
     }
@@ -312,7 +313,7 @@ fn a_vip_missing_for_one_service_affects_that_service_alone() {
 
 /// A path that breaks in one of two services is reported to `notify` with server and service, and so is its return.
 #[test]
-fn a_path_that_changes_is_reported_to_the_program() {
+fn path_change_runs_the_notify_program() {
     if !privileged() {
         return;
     }

@@ -77,7 +77,7 @@ fn as_account(account: &str, program: &Path, arguments: &[&str]) {
 }
 
 #[test]
-fn mariadb_is_asked_without_being_annoyed() {
+fn mariadb_checks_do_not_block_the_host() {
     if !privileged() {
         return;
     }
@@ -114,7 +114,7 @@ fn mariadb_is_asked_without_being_annoyed() {
         ("mysql", "kind = \"mysql\"\nport = 3306"),
         ("known", "kind = \"mysql\"\nport = 3306\nuser = \"probe\""),
     ]));
-    wait_for_state(&world, "mysql", "up", "the account is refused");
+    wait_for_state(&world, "mysql", "up", "login refused");
     wait_for_state(&world, "known", "up", "MariaDB");
     wait_for("many probes", PATIENCE, || {
         let results = server(&world, "mysql")["checks"][0]["results"].clone();
@@ -129,7 +129,7 @@ fn mariadb_is_asked_without_being_annoyed() {
 }
 
 #[test]
-fn postgres_answers_the_start_up() {
+fn postgres_startup_check_passes() {
     if !privileged() {
         return;
     }
@@ -181,18 +181,18 @@ fn postgres_answers_the_start_up() {
     world.start_director(&config(&[
         ("postgres", "kind = \"postgres\"\nport = 5432"),
         (
-            "nobody",
+            "no-account",
             "kind = \"postgres\"\nport = 5432\nuser = \"nobody-such\"",
         ),
         ("mysql", "kind = \"mysql\"\nport = 5432"),
     ]));
     wait_for_state(&world, "postgres", "up", "postgres");
-    wait_for_state(&world, "nobody", "up", "postgres");
+    wait_for_state(&world, "no-account", "up", "postgres");
     wait_for_state(&world, "mysql", "down", "no answer within 2s");
 }
 
 #[test]
-fn exim_greets() {
+fn smtp_check_passes_with_exim() {
     if !privileged() {
         return;
     }
@@ -227,7 +227,7 @@ fn exim_greets() {
 }
 
 #[test]
-fn nginx_answers_with_a_body() {
+fn http_body_check_passes_with_nginx() {
     if !privileged() {
         return;
     }
@@ -264,11 +264,11 @@ fn nginx_answers_with_a_body() {
         "body does not match /^server[1-9]/",
     );
     wait_for_state(&world, "without", "down", "body matches /(?i)SERVER0/");
-    wait_for_state(&world, "other", "down", "the body's digest is");
+    wait_for_state(&world, "other", "down", "body digest is");
 }
 
 #[test]
-fn a_file_is_read_when_it_changes() {
+fn file_check_follows_changes() {
     if !privileged() {
         return;
     }
@@ -302,7 +302,7 @@ fn a_file_is_read_when_it_changes() {
 }
 
 #[test]
-fn a_sorry_server_has_a_check_of_its_own() {
+fn sorry_server_has_its_own_check() {
     if !privileged() {
         return;
     }
@@ -343,7 +343,7 @@ fn a_sorry_server_has_a_check_of_its_own() {
     sorry(&world, "up", 1);
     world.kill_nginx(1);
     sorry(&world, "down", 0);
-    // Nobody is left: clients are told at once.
+    // No server is left: clients are rejected at once.
     let refused = world.output("client", &format!("curl -sS -m 2 http://{vip}/name"));
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(

@@ -95,18 +95,18 @@ fn a_client_stays(family: Family) {
 }
 
 #[test]
-fn a_client_stays_with_its_server_v4() {
+fn persistent_client_keeps_its_server_v4() {
     a_client_stays(Family::V4);
 }
 
 #[test]
-fn a_client_stays_with_its_server_v6() {
+fn persistent_client_keeps_its_server_v6() {
     a_client_stays(Family::V6);
 }
 
 /// A server that is gone and comes back finds its clients again.
 #[test]
-fn a_removed_server_is_revived_with_its_clients() {
+fn readded_server_regains_its_clients() {
     if !privileged() {
         return;
     }
@@ -133,7 +133,7 @@ fn a_removed_server_is_revived_with_its_clients() {
 
 /// One socket's datagrams go to every server in turn, and nothing is remembered.
 #[test]
-fn one_packet_services_choose_for_every_datagram() {
+fn one_packet_services_schedule_every_datagram() {
     if !privileged() {
         return;
     }
@@ -178,7 +178,7 @@ fn one_packet_services_choose_for_every_datagram() {
 
 /// The sorry server serves only while no other can.
 #[test]
-fn a_sorry_server_stands_in() {
+fn sorry_server_takes_over() {
     if !privileged() {
         return;
     }
@@ -207,9 +207,10 @@ fn a_sorry_server_stands_in() {
     assert_eq!(answers(world), both);
 }
 
-/// Servers take as many connections as they may, those of all services of the pool together, and open again when told to.
+/// Servers take as many connections as they may, those of all services of the pool together, and open again when told
+/// to.
 #[test]
-fn a_server_takes_no_more_than_its_upper_threshold() {
+fn upper_threshold_limits_connections() {
     if !privileged() {
         return;
     }
@@ -233,7 +234,10 @@ fn a_server_takes_no_more_than_its_upper_threshold() {
     assert_eq!(world.hold(at(81), 4), 1, "{:#}", world.status());
     let full = |n: usize| world.server_status(family.server(n))["overloaded"].clone();
     assert_eq!((full(0), full(1)), (true.into(), true.into()));
-    assert!(world.packets("reject_no_server") > 0, "clients are told");
+    assert!(
+        world.packets("reject_no_server") > 0,
+        "clients are rejected"
+    );
     world.reload(&text(3, 4));
     assert_eq!(world.hold(at(81), 4), 2, "{:#}", world.status());
     world.reload(&text(0, 0));

@@ -1,4 +1,4 @@
-//! Servers in odd places: on the director itself, and on a machine that is also a client.
+//! Servers on the director itself, and on a machine that is also a client.
 
 mod world;
 
@@ -52,23 +52,23 @@ fn the_director_serves(family: Family, forward: &str, own: &str) {
 }
 
 #[test]
-fn nat_v4_to_the_director_itself() {
+fn nat_v4_to_a_local_server() {
     the_director_serves(Family::V4, "nat", ":8080");
 }
 
 #[test]
-fn nat_v6_to_the_director_itself() {
+fn nat_v6_to_a_local_server() {
     the_director_serves(Family::V6, "nat", ":8080");
 }
 
 #[test]
-fn direct_v4_to_the_director_itself() {
+fn direct_v4_to_a_local_server() {
     the_director_serves(Family::V4, "direct", "");
 }
 
 /// A server that is a client of the service: by `nat` with `snat` both servers answer it, itself included.
 #[test]
-fn a_server_is_a_client() {
+fn server_connects_to_its_own_vip() {
     if !privileged() {
         return;
     }
@@ -95,9 +95,9 @@ fn a_server_is_a_client() {
     }
 }
 
-/// What the director's own programs do must not meet Weir: its connections to a server work beside the service's.
+/// What the director's own programs do must not meet Weir: its connections to a server work as well as those of the service.
 #[test]
-fn the_directors_own_connections() {
+fn director_connects_to_its_own_vip() {
     if !privileged() {
         return;
     }

@@ -53,7 +53,7 @@ fn hostile(world: &World, port: u16, play: fn(TcpStream)) {
 }
 
 #[test]
-fn real_peers_pass() {
+fn probes_of_real_peers_pass() {
     if !privileged() {
         return;
     }
@@ -127,7 +127,7 @@ fn real_peers_pass() {
 }
 
 #[test]
-fn hostile_peers_fail_and_hold_nothing_up() {
+fn probes_of_hostile_peers_fail_without_delaying_others() {
     if !privileged() {
         return;
     }
@@ -179,7 +179,7 @@ fn hostile_peers_fail_and_hold_nothing_up() {
         ("redis", on("redis", 84)),
         ("mysql", on("mysql", 84)),
         ("postgres", on("postgres", 84)),
-        ("nobody", on("udp", 9) + "\npayload = \"00\""),
+        ("closed", on("udp", 9) + "\npayload = \"00\""),
     ];
     world.start_director(&checks::config(&checks, "500ms"));
     wait_for_each(
@@ -187,16 +187,16 @@ fn hostile_peers_fail_and_hold_nothing_up() {
         &[
             ("refused", "down", 0, "connection refused"),
             ("silent", "down", 0, "no answer within 500ms"),
-            ("half", "down", 0, "closed within the header"),
-            ("endless", "down", 0, "header without an end"),
-            ("garbage", "down", 0, "no HTTP"),
+            ("half", "down", 0, "connection closed in the header"),
+            ("endless", "down", 0, "header too long"),
+            ("garbage", "down", 0, "not HTTP"),
             ("drip", "down", 0, "no answer within 500ms"),
             ("agent", "up", 50, "up 50%"),
             ("smtp", "up", 100, "smtp 250"),
             ("redis", "down", 0, ""),
-            ("mysql", "down", 0, "no MySQL"),
-            ("postgres", "down", 0, "no PostgreSQL"),
-            ("nobody", "down", 0, "connection refused"),
+            ("mysql", "down", 0, "not MySQL"),
+            ("postgres", "down", 0, "not PostgreSQL"),
+            ("closed", "down", 0, "connection refused"),
         ],
     );
     wait_for("more than one round", PATIENCE, || {
@@ -233,7 +233,7 @@ fn certificate(world: &World) -> (String, String) {
 }
 
 #[test]
-fn by_tls() {
+fn probes_over_tls() {
     if !privileged() {
         return;
     }
@@ -284,7 +284,7 @@ fn by_tls() {
             )),
         ),
         ("system", https("")),
-        ("anybody", https("verify = false")),
+        ("unverified", https("verify = false")),
         (
             "tls",
             format!("kind = \"tls\"\nport = 443\nca = \"{certificate}\""),
@@ -307,7 +307,7 @@ fn by_tls() {
             ("named", "up", 100, "http 200"),
             ("other", "down", 0, "certificate"),
             ("system", "down", 0, "certificate"),
-            ("anybody", "up", 100, "http 200"),
+            ("unverified", "up", 100, "http 200"),
             ("tls", "up", 100, "tls agreed"),
             ("none", "down", 0, ""),
             ("nofile", "starting", 100, ""),

@@ -1,5 +1,5 @@
-//! `weir protect` around another program's reload: HAProxy's plain `-sf` under load, from outside and from the host itself; and
-//! what becomes of connections when the command takes too long, or Weir dies.
+//! `weir protect` around another program's reload: HAProxy's plain `-sf` under load, from outside and from the host
+//! itself; and what becomes of connections when the command takes too long, or Weir dies.
 
 mod world;
 
@@ -167,12 +167,12 @@ impl Drop for Balancer {
 }
 
 #[test]
-fn a_reload_that_refuses_connections_refuses_none_when_it_is_protected_at_length() {
+fn protected_reload_refuses_no_connection_at_length() {
     if !privileged() {
         return;
     }
     let balancer = Balancer::start();
-    // Beside it: the same reload unprotected, until it has cost a request.
+    // For comparison: the same reload without protection, until it has cost a request.
     let mut lost = 0;
     for _ in 0..20 {
         let url = balancer.url("client", Family::V4);
@@ -262,7 +262,7 @@ impl Held {
 }
 
 #[test]
-fn what_is_held_comes_through_when_the_command_ends_whose_code_is_ours() {
+fn held_connections_are_released_and_exit_code_is_passed_on() {
     if !privileged() {
         return;
     }
@@ -292,7 +292,7 @@ fn what_is_held_comes_through_when_the_command_ends_whose_code_is_ours() {
 }
 
 #[test]
-fn a_command_that_takes_too_long_holds_nobody_up() {
+fn timeout_releases_held_connections() {
     if !privileged() {
         return;
     }
@@ -307,7 +307,7 @@ fn a_command_that_takes_too_long_holds_nobody_up() {
 }
 
 #[test]
-fn when_weir_dies_nobody_is_held() {
+fn killed_weir_releases_held_connections() {
     if !privileged() {
         return;
     }
@@ -343,7 +343,7 @@ fn when_weir_dies_nobody_is_held() {
 }
 
 #[test]
-fn a_command_that_cannot_run_is_told_from_one_that_failed() {
+fn unrunnable_and_failed_commands_have_different_codes() {
     if !privileged() {
         return;
     }
@@ -367,7 +367,7 @@ fn a_command_that_cannot_run_is_told_from_one_that_failed() {
 }
 
 #[test]
-fn a_protection_inside_another_one_does_not_wait_for_ever() {
+fn nested_protection_does_not_deadlock() {
     if !privileged() {
         return;
     }
@@ -400,14 +400,14 @@ fn a_protection_inside_another_one_does_not_wait_for_ever() {
 }
 
 #[test]
-fn a_protection_that_is_ended_before_its_command_puts_the_sysctl_back() {
+fn terminated_protection_restores_the_sysctl() {
     if !privileged() {
         return;
     }
     let world = World::new(0);
     let to = SocketAddr::new(Family::V4.director(), PORT);
     let listener = world.inside("director", move || TcpListener::bind(to).expect("a port"));
-    // Nobody accepts: this one is waited for.
+    // Nothing accepts: this one is waited for.
     let _listener = listener.join().expect("the thread");
     let client = world.inside("client", move || {
         TcpStream::connect(to).expect("a connection")

@@ -1,5 +1,5 @@
-//! Proxy services from the command line, over loopback and without rights: requests, reloads and dying servers under load,
-//! and the end.
+//! Proxy services from the command line, over loopback and without rights: requests, reloads and dying servers under
+//! load, and the end.
 
 #[path = "proxy/abandon.rs"]
 mod abandon;
@@ -112,12 +112,13 @@ struct Seat {
 /// The program under test.
 const PRESENT: &str = env!("CARGO_BIN_EXE_weir");
 
-/// With `WEIR_OLDER`, the path of another build's program, that one runs first, and upgrades go forth and back between the two.
+/// With `WEIR_OLDER`, the path of another build's program, that one runs first, and upgrades go forth and back between
+/// the two.
 fn first_program() -> String {
     std::env::var("WEIR_OLDER").unwrap_or_else(|_| PRESENT.to_owned())
 }
 
-/// An address that nobody listens on now.
+/// An address without a listener.
 fn free_address() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     listener.local_addr().expect("its address")
@@ -160,7 +161,7 @@ impl Seat {
     fn run(directory: &std::path::Path) -> Child {
         let log = fs::File::create(directory.join("log")).expect("a log");
         let mut command = Command::new(first_program());
-        Self::place(&mut command, directory);
+        Self::set_directories(&mut command, directory);
         command
             .args(["run", "-c"])
             .arg(directory.join("weir.toml"))
@@ -185,7 +186,7 @@ impl Seat {
         }
     }
 
-    fn place(command: &mut Command, directory: &std::path::Path) {
+    fn set_directories(command: &mut Command, directory: &std::path::Path) {
         command
             .env("WEIR_RUNTIME_DIR", directory.join("run"))
             .env("WEIR_PIN_DIR", directory.join("pins"))
@@ -195,7 +196,7 @@ impl Seat {
     /// Whether it succeeded, and what it printed.
     fn weir(&self, arguments: &[&str]) -> (bool, String) {
         let mut command = Command::new(PRESENT);
-        Self::place(&mut command, &self.directory);
+        Self::set_directories(&mut command, &self.directory);
         let output = command.args(arguments).output().expect("weir runs");
         let text = [output.stdout, output.stderr].concat();
         (
@@ -252,7 +253,7 @@ struct Client(TcpStream);
 
 impl Client {
     fn connect(to: SocketAddr) -> Self {
-        let stream = TcpStream::connect(to).expect("somebody listens");
+        let stream = TcpStream::connect(to).expect("connected");
         stream
             .set_read_timeout(Some(Duration::from_secs(10)))
             .expect("a timeout");
@@ -266,16 +267,16 @@ impl Client {
     /// One response with Content-Length: head and body; `None` = the connection ended before it began.
     fn response(&mut self) -> std::io::Result<Option<(String, Vec<u8>)>> {
         let mut head = Vec::new();
-        let mut octet = [0u8; 1];
+        let mut byte = [0u8; 1];
         while !head.ends_with(b"\r\n\r\n") {
-            if self.0.read(&mut octet)? == 0 {
+            if self.0.read(&mut byte)? == 0 {
                 return if head.is_empty() {
                     Ok(None)
                 } else {
                     Err(std::io::ErrorKind::UnexpectedEof.into())
                 };
             }
-            head.push(octet[0]);
+            head.push(byte[0]);
         }
         let head = String::from_utf8_lossy(&head).into_owned();
         let length = head
@@ -303,7 +304,7 @@ impl Client {
 const GET: &str = "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n";
 
 #[test]
-fn requests_of_one_client_are_shared_out_and_connections_kept() {
+fn requests_of_one_connection_are_balanced_and_connections_reused() {
     let (one, two) = (Origin::start("one"), Origin::start("two"));
     let seat = Seat::start("http", &[one.address(), two.address()], "");
     let mut client = Client::connect(seat.listen);
@@ -346,7 +347,7 @@ fn requests_of_one_client_are_shared_out_and_connections_kept() {
 }
 
 #[test]
-fn servers_are_told_of_the_client_and_clients_cannot_pretend() {
+fn client_address_headers_cannot_be_spoofed() {
     let origin = Origin::start("o");
     let seat = Seat::start("http", &[origin.address()], "");
     let mut client = Client::connect(seat.listen);
@@ -381,7 +382,7 @@ fn servers_are_told_of_the_client_and_clients_cannot_pretend() {
 }
 
 #[test]
-fn bodies_go_through_in_every_framing() {
+fn bodies_pass_in_every_framing() {
     let origin = Origin::start("o");
     let seat = Seat::start("http", &[origin.address()], "");
     let mut client = Client::connect(seat.listen);
@@ -419,7 +420,7 @@ fn bodies_go_through_in_every_framing() {
 }
 
 #[test]
-fn what_is_ambiguous_is_refused_and_never_reaches_a_server() {
+fn ambiguous_requests_are_rejected_before_the_server() {
     let origin = Origin::start("o");
     let seat = Seat::start("http", &[origin.address()], "");
     for (bad, status) in [
@@ -453,7 +454,7 @@ fn what_is_ambiguous_is_refused_and_never_reaches_a_server() {
 }
 
 #[test]
-fn an_upgrade_becomes_a_tunnel() {
+fn upgrade_becomes_a_tunnel() {
     let origin = Origin::start("o");
     let seat = Seat::start("http", &[origin.address()], "");
     let mut client = Client::connect(seat.listen);
@@ -470,7 +471,7 @@ fn an_upgrade_becomes_a_tunnel() {
 }
 
 #[test]
-fn without_a_server_the_answer_is_502_or_503_and_an_operator_may_drain() {
+fn missing_server_is_502_or_503_and_drain_works() {
     let origin = Origin::start("o");
     let dead = free_address();
     let seat = Seat::start("http", &[dead], "");
@@ -506,7 +507,7 @@ fn without_a_server_the_answer_is_502_or_503_and_an_operator_may_drain() {
 }
 
 #[test]
-fn a_silent_server_is_answered_504_and_a_slow_head_408() {
+fn silent_server_is_504_and_slow_request_head_is_408() {
     let origin = Origin::start("o");
     let seat = Seat::start(
         "http",
@@ -530,7 +531,7 @@ fn a_silent_server_is_answered_504_and_a_slow_head_408() {
 }
 
 #[test]
-fn tcp_goes_both_ways_and_each_way_ends_by_itself() {
+fn tcp_directions_close_independently() {
     let origin = Origin::start_tcp();
     let seat = Seat::start("tcp", &[origin.address()], "");
     let mut client = Client::connect(seat.listen);
@@ -545,14 +546,14 @@ fn tcp_goes_both_ways_and_each_way_ends_by_itself() {
     sending.join().unwrap();
     assert!(
         back == large,
-        "{} of {} octets came back",
+        "{} of {} bytes came back",
         back.len(),
         large.len()
     );
 }
 
 #[test]
-fn terminated_it_finishes_what_it_began_and_ends_well() {
+fn sigterm_finishes_open_requests() {
     let origin = Origin::start("o");
     let mut seat = Seat::start("http", &[origin.address()], "");
     let mut client = Client::connect(seat.listen);
@@ -576,7 +577,7 @@ fn terminated_it_finishes_what_it_began_and_ends_well() {
 }
 
 #[test]
-fn counts_go_on_over_restart_and_crash() {
+fn counters_continue_over_restart_and_crash() {
     let origin = Origin::start("o");
     let mut seat = Seat::start("http", &[origin.address()], "");
     let ask = |seat: &Seat, times: usize| {
@@ -615,7 +616,7 @@ fn counts_go_on_over_restart_and_crash() {
 }
 
 #[test]
-fn no_rights_are_needed() {
+fn proxy_runs_without_privileges() {
     if !rustix::process::geteuid().is_root() {
         // Then every other test here has shown it.
         return;
@@ -630,8 +631,8 @@ fn no_rights_are_needed() {
         configuration(listen, "http", &[origin.address()], ""),
     )
     .unwrap();
-    // The build directory may be closed to others; the program is not. Copied by another program: what one of this process's
-    // children of another test might still have open for writing could not be run (ETXTBSY).
+    // The build directory may be closed to others; the program is not. Copied by another program: what one of this
+    // process's children of another test might still have open for writing could not be run (ETXTBSY).
     let sh = "cp \"$1\" \"$2/weir\" && chown -R 65534:65534 \"$2\"";
     let copied = Command::new("sh")
         .args(["-c", sh, "sh", env!("CARGO_BIN_EXE_weir")])
@@ -675,7 +676,7 @@ fn no_rights_are_needed() {
 }
 
 #[test]
-fn routes_lead_to_pools_elsewhere_or_to_an_answer() {
+fn routes_select_pools_redirects_or_responses() {
     let (web, images) = (Origin::start("web"), Origin::start("images"));
     let seat = Seat::start("http", &[web.address()], "");
     let routes = format!(

@@ -1,7 +1,8 @@
-//! The README's quick start, taken from its text and run as printed: a file and commands, on machines that nobody prepared.
+//! The README's quick start, taken from its text and run as printed: a file and commands, on machines that nothing
+//! prepared.
 //!
-//! Each host is a network namespace with a mount namespace of its own, so that `/etc/weir`, `/run` and bpffs are where the
-//! README has them. The package's unit for servers is run by what a service manager would make of it.
+//! Each host is a network namespace with a mount namespace of its own, so that `/etc/weir`, `/run` and bpffs are where
+//! the README has them. The package's unit for servers is run by what a service manager would make of it.
 
 mod world;
 
@@ -12,7 +13,8 @@ use std::time::Duration;
 
 use world::{World, privileged, wait_for};
 
-/// What a machine of its own would have: its own /etc, /run, /usr/sbin, /usr/local/sbin and bpffs, and as `$2` what was built.
+/// What a machine of its own would have: its own /etc, /run, /usr/sbin, /usr/local/sbin and bpffs, and as `$2` what was
+/// built.
 const OWN_PLACES: &str = "\
     mount --make-rprivate / && mount -t tmpfs tmpfs \"$1\" && cd \"$1\" && \
     mkdir etc etc-work sbin sbin-work local local-work home && \
@@ -39,21 +41,21 @@ struct Machine {
 
 impl Machine {
     fn new(world: &World, host: &str) -> Self {
-        let place = world.path(&format!("machine-{host}"));
-        fs::create_dir(&place).expect("a directory");
+        let directory = world.path(&format!("machine-{host}"));
+        fs::create_dir(&directory).expect("a directory");
         let holder = world
             .command(host, "unshare")
             .args(["--mount", "sh", "-ec", OWN_PLACES, "sh"])
-            .args([place.as_path(), Path::new(env!("CARGO_BIN_EXE_weir"))])
+            .args([directory.as_path(), Path::new(env!("CARGO_BIN_EXE_weir"))])
             .spawn()
             .expect("unshare runs");
         let ready = PathBuf::from(format!("/proc/{}/root", holder.id()))
-            .join(place.strip_prefix("/").expect("absolute"))
+            .join(directory.strip_prefix("/").expect("absolute"))
             .join("ready");
         wait_for("the machine", Duration::from_secs(10), || ready.exists());
         Self {
             holder,
-            home: place.join("home"),
+            home: directory.join("home"),
         }
     }
 
@@ -151,7 +153,7 @@ fn network(world: &World) -> (Machine, Vec<Machine>, Machine) {
 }
 
 #[test]
-fn the_readmes_quick_start_works_as_printed() {
+fn readme_quick_start_works_as_printed() {
     if !privileged() {
         return;
     }
@@ -254,7 +256,8 @@ fn the_readmes_quick_start_works_as_printed() {
     );
 }
 
-/// What systemd makes of a unit's variables and command lines, for an instance: `%i`, Environment=, EnvironmentFile=, words.
+/// What systemd makes of a unit's variables and command lines, for an instance: `%i`, Environment=, EnvironmentFile=,
+/// words.
 fn unit_commands(unit: &str, instance: &str, machine: &Machine) -> Vec<(String, String)> {
     let unit = unit.replace("%i", instance);
     let settings = unit.lines().filter_map(|line| line.split_once('='));
@@ -286,7 +289,7 @@ fn unit_commands(unit: &str, instance: &str, machine: &Machine) -> Vec<(String, 
 }
 
 #[test]
-fn the_unit_prepares_a_server_and_undoes_its_own_part() {
+fn unit_prepares_a_server_and_undoes_only_its_own_changes() {
     if !privileged() {
         return;
     }
@@ -322,7 +325,7 @@ fn the_unit_prepares_a_server_and_undoes_its_own_part() {
     assert!(has("10.0.0.10") && !has("10.0.0.12") && !has("2001:db8::12"));
     step(&plain, "ExecStop");
     assert!(!has("10.0.0.10"));
-    // systemd understands it all.
+    // systemd accepts every line.
     let path = world.path("weir-real-server@10.0.0.10.service");
     fs::write(&path, unit.replace("/usr/bin/weir", "/bin/true")).expect("written");
     let verified = Command::new("systemd-analyze")

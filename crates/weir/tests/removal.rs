@@ -75,7 +75,7 @@ fn replaced_under_a_download(on_remove: &str) -> (World, std::process::Output, b
 }
 
 #[test]
-fn keep_lets_a_download_end() {
+fn keep_lets_downloads_finish() {
     if !privileged() {
         return;
     }
@@ -88,7 +88,7 @@ fn keep_lets_a_download_end() {
 }
 
 #[test]
-fn reset_ends_a_download() {
+fn reset_ends_downloads() {
     if !privileged() {
         return;
     }
@@ -97,7 +97,7 @@ fn reset_ends_a_download() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(
         said.to_lowercase().contains("reset"),
-        "the client is told: {said} {:#}",
+        "the client gets an error: {said} {:#}",
         world.status()
     );
 }
@@ -121,14 +121,14 @@ fn routed_config(family: Family, forward: &str, server: usize) -> String {
     )
 }
 
-/// Sends until it is told that nobody is there any more; answers how.
-fn until_told(mut talk: impl FnMut() -> std::io::Result<()>) -> ErrorKind {
-    let mut told = None;
-    wait_for("the client is told", Duration::from_secs(20), || {
-        told = talk().err().map(|error| error.kind());
-        told.is_some_and(|kind| kind != ErrorKind::WouldBlock)
+/// Sends until the peer reports that the connection is gone; returns the error.
+fn until_refused(mut talk: impl FnMut() -> std::io::Result<()>) -> ErrorKind {
+    let mut refused = None;
+    wait_for("the client gets an error", Duration::from_secs(20), || {
+        refused = talk().err().map(|error| error.kind());
+        refused.is_some_and(|kind| kind != ErrorKind::WouldBlock)
     });
-    told.expect("an error")
+    refused.expect("an error")
 }
 
 /// A connection and a connected datagram socket over a routed VIP, whose server is then removed.
@@ -172,8 +172,8 @@ fn removed_behind_a_routed_vip(family: Family, forward: &str) {
         assert!(tcp.read(&mut answer).expect("an answer") > 0);
         connected.0.send(()).expect("the test waits");
         goes_on.1.recv().expect("the server is removed");
-        let over_tcp = until_told(|| tcp.write_all(b"GET /name HTTP/1.1\r\nHost: web\r\n\r\n"));
-        let over_udp = until_told(|| {
+        let over_tcp = until_refused(|| tcp.write_all(b"GET /name HTTP/1.1\r\nHost: web\r\n\r\n"));
+        let over_udp = until_refused(|| {
             udp.send(b"and now")?;
             udp.recv(&mut answer).map(drop)
         });
@@ -210,7 +210,7 @@ fn removed_behind_a_routed_vip(family: Family, forward: &str) {
 }
 
 #[test]
-fn reset_is_told_by_the_director_itself() {
+fn director_sends_the_reset() {
     if !privileged() {
         return;
     }
@@ -219,7 +219,7 @@ fn reset_is_told_by_the_director_itself() {
 }
 
 #[test]
-fn reset_is_told_under_every_forward() {
+fn reset_is_sent_under_every_forward() {
     if !privileged() {
         return;
     }
@@ -229,7 +229,7 @@ fn reset_is_told_under_every_forward() {
 }
 
 #[test]
-fn reschedule_moves_packets_to_another_server() {
+fn reschedule_moves_flows_to_another_server() {
     if !privileged() {
         return;
     }
@@ -260,7 +260,7 @@ fn weight_zero_quiesces() {
 }
 
 #[test]
-fn an_operators_word_survives_restarts() {
+fn overrides_survive_restarts() {
     if !privileged() {
         return;
     }

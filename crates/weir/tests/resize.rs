@@ -40,14 +40,14 @@ fn resized_under_load(family: Family, forward: &str) {
 }
 
 #[test]
-fn a_table_of_another_size_costs_no_packet_under_direct_at_length() {
+fn resized_table_loses_no_packet_under_direct_at_length() {
     if privileged() {
         resized_under_load(Family::V4, "direct");
     }
 }
 
 #[test]
-fn a_table_of_another_size_costs_no_packet_under_nat_at_length() {
+fn resized_table_loses_no_packet_under_nat_at_length() {
     if privileged() {
         resized_under_load(Family::V4, "nat");
     }
@@ -120,14 +120,14 @@ fn adopted_under_load(forward: &str) {
 }
 
 #[test]
-fn the_layout_of_the_release_before_is_taken_over_under_direct() {
+fn previous_layout_is_adopted_under_direct() {
     if privileged() {
         adopted_under_load("direct");
     }
 }
 
 #[test]
-fn the_layout_of_the_release_before_is_taken_over_under_nat() {
+fn previous_layout_is_adopted_under_nat() {
     if privileged() {
         adopted_under_load("nat");
     }

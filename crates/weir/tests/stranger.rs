@@ -30,7 +30,7 @@ const CHANGES: [(&str, &str, &str); 7] = [
     ("POST", "/v1/upgrade", "{\"program\": \"/bin/true\"}"),
 ];
 
-fn as_nobody(program: &str, arguments: &[&str]) -> Output {
+fn as_other_user(program: &str, arguments: &[&str]) -> Output {
     Command::new("setpriv")
         .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
         .arg(program)
@@ -58,7 +58,8 @@ fn walk(directory: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Names, sizes and contents, as root sees them; what the daemon writes of itself (state, counts) may change at any time.
+/// Names, sizes and contents, as root sees them; what the daemon writes of itself (state, counts) may change at any
+/// time.
 fn names(directory: &Path) -> Vec<PathBuf> {
     let mut names = walk(directory);
     names.retain(|path| path.extension().is_none_or(|it| it != "new"));
@@ -88,12 +89,12 @@ fn another_local_user_reads_no_secret_and_changes_nothing() {
     assert!(before.len() > 4, "{before:?}");
     for path in &before {
         let path = path.to_str().expect("a plain path");
-        let read = as_nobody("cat", &[path]);
+        let read = as_other_user("cat", &[path]);
         assert!(
             !read.status.success() && read.stdout.is_empty(),
             "{path} can be read"
         );
-        let listed = as_nobody("ls", &[path]);
+        let listed = as_other_user("ls", &[path]);
         assert!(
             path == run.to_str().unwrap_or("") || !listed.status.success(),
             "{path} can be seen"
@@ -105,12 +106,12 @@ fn another_local_user_reads_no_secret_and_changes_nothing() {
             ("ln", vec!["-s", "/etc/passwd", path]),
             ("chmod", vec!["0777", path]),
         ] {
-            let tried = as_nobody(program, &arguments);
+            let tried = as_other_user(program, &arguments);
             assert!(!tried.status.success(), "{program} {path} succeeded");
         }
     }
     assert!(
-        as_nobody("ls", &[run.to_str().expect("a plain path")])
+        as_other_user("ls", &[run.to_str().expect("a plain path")])
             .stdout
             .is_empty()
     );
@@ -118,7 +119,7 @@ fn another_local_user_reads_no_secret_and_changes_nothing() {
 
     let socket = run.join("weir.sock");
     let socket = socket.to_str().expect("a plain path");
-    let asked = as_nobody(
+    let asked = as_other_user(
         "curl",
         &["-sS", "--unix-socket", socket, "http://weir/v1/status"],
     );
@@ -151,7 +152,7 @@ fn another_local_user_reads_no_secret_and_changes_nothing() {
 }
 
 #[test]
-fn another_machine_without_a_token_is_refused_everything() {
+fn remote_client_without_token_is_rejected() {
     if !privileged() {
         return;
     }

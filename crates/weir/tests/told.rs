@@ -1,5 +1,5 @@
-//! What the program says of itself: status with and without a daemon, metrics, the API, explanations, and the VIPs that it
-//! adds and takes away.
+//! What the program says of itself: status with and without a daemon, metrics, the API, explanations, and the VIPs that
+//! it adds and takes away.
 
 mod world;
 
@@ -21,7 +21,7 @@ fn addresses(world: &World) -> String {
 }
 
 #[test]
-fn added_addresses_go_and_found_ones_stay() {
+fn added_addresses_are_removed_and_existing_ones_stay() {
     if !privileged() {
         return;
     }
@@ -127,7 +127,7 @@ fn the_api_on_the_socket_and_on_tcp() {
 }
 
 #[test]
-fn an_explanation_names_what_the_packet_then_gets() {
+fn explanation_matches_the_actual_packet() {
     if !privileged() {
         return;
     }
@@ -141,7 +141,7 @@ fn an_explanation_names_what_the_packet_then_gets() {
     ]);
     world.start_director(&config(NODE));
     for _ in 0..4 {
-        let told = world.says(&["explain", "--packet", "tcp 10.71.0.2:40000 10.71.0.10:80"]);
+        let explained = world.says(&["explain", "--packet", "tcp 10.71.0.2:40000 10.71.0.10:80"]);
         let expected = [("10.71.0.20", "server0\n"), ("10.71.0.21", "server1\n")];
         let text = world.says(&[
             "explain",
@@ -155,9 +155,12 @@ fn an_explanation_names_what_the_packet_then_gets() {
             .into_iter()
             .find(|(_, name)| name.as_bytes() == body)
             .expect("one of the two");
-        assert_eq!(json["server"], chosen, "{told}{json:#}");
-        assert!(told.contains("web") && told.contains(chosen), "{told}");
+        assert_eq!(json["server"], chosen, "{explained}{json:#}");
+        assert!(
+            explained.contains("web") && explained.contains(chosen),
+            "{explained}"
+        );
     }
-    let told = world.says(&["explain", "--packet", "tcp 10.71.0.2:40000 10.71.0.10:81"]);
-    assert!(told.contains("no service"), "{told}");
+    let explained = world.says(&["explain", "--packet", "tcp 10.71.0.2:40000 10.71.0.10:81"]);
+    assert!(explained.contains("no service"), "{explained}");
 }

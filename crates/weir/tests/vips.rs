@@ -43,7 +43,7 @@ fn vip_state(world: &World, service: &str) -> String {
 }
 
 #[test]
-fn a_proxys_address_is_added_announced_and_removed() {
+fn proxy_vip_is_added_announced_and_removed() {
     if !privileged() {
         return;
     }
@@ -89,7 +89,7 @@ fn a_proxys_address_is_added_announced_and_removed() {
 }
 
 #[test]
-fn an_open_connection_keeps_its_address() {
+fn open_connection_keeps_its_vip() {
     if !privileged() {
         return;
     }
@@ -120,7 +120,7 @@ fn an_open_connection_keeps_its_address() {
 }
 
 #[test]
-fn an_engine_takes_the_addresses_over() {
+fn engine_takes_over_vips() {
     if !privileged() {
         return;
     }
@@ -147,7 +147,7 @@ fn an_engine_takes_the_addresses_over() {
 }
 
 #[test]
-fn an_absent_address_of_a_proxy_is_reported() {
+fn missing_proxy_vip_is_reported() {
     if !privileged() {
         return;
     }

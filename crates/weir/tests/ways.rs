@@ -197,7 +197,7 @@ fn egress_by_a_bridge_in_mode(mode: Option<&'static str>) {
 
 /// Servers in another network, behind two routers by equal routes; one of them then fails.
 #[test]
-fn two_gateways_and_one_that_goes() {
+fn losing_one_of_two_gateways_loses_nothing() {
     if !privileged() {
         return;
     }

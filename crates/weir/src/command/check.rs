@@ -4,15 +4,16 @@ use std::process::ExitCode;
 
 use weir_control::client::{self, Client};
 use weir_control::configuration::{self, Doubt, Finding, Loaded};
+use weir_control::daemon;
 use weir_control::engine::added_vips;
 
-use super::{Outcome, SILENCE, block_on};
-use crate::arguments::Places;
+use super::{Outcome, STATUS_TIMEOUT, block_on};
+use crate::arguments::GlobalOptions;
 use crate::failure::Failure;
 use crate::terminal;
 
-pub(super) fn check(places: &Places, strict: bool, json: bool) -> Outcome {
-    let file = places.config();
+pub(super) fn check(global: &GlobalOptions, strict: bool, json: bool) -> Outcome {
+    let file = global.config();
     let loaded = match configuration::load(file, terminal::color()) {
         Ok(loaded) => loaded,
         Err(rejected) if json => {
@@ -26,10 +27,10 @@ pub(super) fn check(places: &Places, strict: bool, json: bool) -> Outcome {
         }
     };
     let mut doubts = configuration::doubtful_certificates(&loaded.desired);
-    doubts.extend(occupied(places, &loaded)?);
-    let refused = doubts.iter().any(|doubt| doubt.fatal);
-    let added = added_vips(&places.runtime_dir);
-    // Where the addresses cannot be read, the file is judged alone.
+    doubts.extend(occupied(global, &loaded)?);
+    let rejected = doubts.iter().any(|doubt| doubt.fatal);
+    let added = added_vips(&global.runtime_dir);
+    // If the addresses cannot be read, only the file is checked.
     let absent = block_on(configuration::absent_vips(&loaded.desired, &added))?.unwrap_or_default();
     let failovers = configuration::failovers(&loaded.desired);
     let name = file.display().to_string();
@@ -42,20 +43,20 @@ pub(super) fn check(places: &Places, strict: bool, json: bool) -> Outcome {
     if json {
         let found: Vec<Finding> = loaded.found.into_iter().chain(here).collect();
         print(&found)?;
-        return Ok(ExitCode::from(u8::from(refused || (strict && warned))));
+        return Ok(ExitCode::from(u8::from(rejected || (strict && warned))));
     }
-    terminal::complain(&loaded.findings);
+    terminal::eprint(&loaded.findings);
     for finding in &here {
-        terminal::complain(&finding.render());
+        terminal::eprint(&finding.render());
     }
-    if refused {
+    if rejected {
         return Err(Failure::Failed {
-            message: "files that the configuration names cannot be used as they are".to_owned(),
+            message: "files named in the configuration cannot be used".to_owned(),
         });
     }
     if strict && warned {
         return Err(Failure::Failed {
-            message: "warnings fail under --strict".to_owned(),
+            message: "--strict: there are warnings".to_owned(),
         });
     }
     let extent = configuration::extent(&loaded.desired);
@@ -68,20 +69,36 @@ fn print(found: &[Finding]) -> Result<(), Failure> {
     Ok(terminal::print(&(text + "\n"))?)
 }
 
-/// Addresses that another program listens on now: it may be gone when Weir starts, so that they are warnings. A running daemon's own
-/// are left to `weir plan`, which asks it.
-fn occupied(places: &Places, loaded: &Loaded) -> Result<Vec<Doubt>, Failure> {
-    let client = Client::new(&places.runtime_dir).within(SILENCE);
-    let asked = block_on(client.status())?;
-    if !matches!(asked, Err(client::Error::NoDaemon { .. })) {
+/// Warnings about addresses that another program listens on. They are not errors because that program may have ended
+/// when Weir starts. While a daemon runs, `weir plan` reports them.
+fn occupied(global: &GlobalOptions, loaded: &Loaded) -> Result<Vec<Doubt>, Failure> {
+    let client = Client::new(&global.runtime_dir).within(STATUS_TIMEOUT);
+    let reply = block_on(client.status())?;
+    if !matches!(reply, Err(client::Error::NoDaemon { .. })) {
+        note_other_file(global);
         return Ok(Vec::new());
     }
-    let file = places.config();
+    let file = global.config();
     let mut doubts = configuration::occupied_listeners(&loaded.desired);
     doubts.retain_mut(|doubt| {
         doubt.fatal = false;
-        doubt.cause = format!("`weir run` would refuse {} while it is so", file.display());
+        doubt.cause = format!("`weir run` would reject {} now", file.display());
         true
     });
     Ok(doubts)
+}
+
+/// Reports that the running daemon has another file than the one that is checked.
+fn note_other_file(global: &GlobalOptions) {
+    let checked = std::path::absolute(global.config()).ok();
+    let active = daemon::last_configuration(&global.runtime_dir);
+    if let (Some(checked), Some(active)) = (checked, active)
+        && checked != active
+    {
+        terminal::eprint(&format!(
+            "note: the daemon uses {}; `weir reload` reads that file, `weir reload -c {}` this one\n",
+            active.display(),
+            checked.display()
+        ));
+    }
 }

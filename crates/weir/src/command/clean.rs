@@ -8,31 +8,31 @@ use weir_control::protect;
 use weir_control::real_server::{self, DownRequest, Options};
 
 use super::{Outcome, block_on};
-use crate::arguments::Places;
+use crate::arguments::GlobalOptions;
 use crate::failure::Failure;
 use crate::terminal;
 
-pub(super) fn clean(places: &Places, force: bool) -> Outcome {
-    // As long as it is held no daemon can start.
-    let held = RuntimeDir::take(&places.runtime_dir).map_err(|error| match error {
+pub(super) fn clean(global: &GlobalOptions, force: bool) -> Outcome {
+    // While the lock is held no daemon can start.
+    let held = RuntimeDir::take(&global.runtime_dir).map_err(|error| match error {
         daemon::Error::Running { .. } => Failure::Failed {
             message: "a daemon is running: stop it first".to_owned(),
         },
         other => Failure::failed(other),
     })?;
     let options = Options {
-        runtime_dir: places.runtime_dir.clone(),
-        pin_dir: places.pin_dir.clone(),
+        runtime_dir: global.runtime_dir.clone(),
+        pin_dir: global.pin_dir.clone(),
     };
     let paths = Paths {
-        runtime_dir: places.runtime_dir.clone(),
-        pin_dir: places.pin_dir.clone(),
+        runtime_dir: global.runtime_dir.clone(),
+        pin_dir: global.pin_dir.clone(),
     };
     let (steps, cleaned) = block_on(async {
-        // What this machine is as a server is pinned below what it is as a director.
+        // The real server's pins are in a directory below the director's.
         let steps = match real_server::down(&options, &DownRequest::default()).await {
             Err(error) if force => {
-                terminal::complain(&format!("weir: left as it is: {error}\n"));
+                terminal::eprint(&format!("weir: not undone: {error}\n"));
                 Vec::new()
             }
             other => other.map_err(Failure::failed)?,
@@ -40,7 +40,7 @@ pub(super) fn clean(places: &Places, force: bool) -> Outcome {
         let cleaned = engine::clean(&paths).await.map_err(Failure::failed)?;
         Ok::<_, Failure>((steps, cleaned))
     })??;
-    protect::restore(&places.runtime_dir);
+    protect::restore(&global.runtime_dir);
     let forgotten = held.forget().map_err(Failure::failed)?;
     let mut text: String = steps.iter().map(|step| format!("{step}\n")).collect();
     if cleaned.data_plane {
@@ -48,10 +48,10 @@ pub(super) fn clean(places: &Places, force: bool) -> Outcome {
     }
     for (count, what) in [
         (cleaned.addresses, "addresses removed"),
-        (cleaned.neighbours, "neighbours released"),
-        (cleaned.offloads, "interfaces with their offloads as before"),
-        (cleaned.marks, "rules for firewall marks removed"),
-        (forgotten, "files of the runtime directory removed"),
+        (cleaned.neighbours, "neighbour entries released"),
+        (cleaned.offloads, "interfaces with offloads restored"),
+        (cleaned.marks, "rules of firewall marks removed"),
+        (forgotten, "files removed from the runtime directory"),
     ] {
         if count > 0 {
             text.push_str(&format!("{count} {what}\n"));

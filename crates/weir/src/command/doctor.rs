@@ -5,28 +5,28 @@ use std::process::ExitCode;
 use weir_control::client::{self, Client};
 use weir_control::configuration;
 use weir_control::daemon;
-use weir_control::doctor::{self, Ailment, Daemon};
+use weir_control::doctor::{self, Daemon, Diagnosis};
 use weir_control::engine;
 use weir_control::real_server::{self, Options};
 
-use super::{Outcome, SILENCE, block_on};
-use crate::arguments::{Doctor, Places};
+use super::{Outcome, STATUS_TIMEOUT, block_on};
+use crate::arguments::{Doctor, GlobalOptions};
 use crate::failure::{Failure, is_root};
 use crate::terminal;
 
-pub(super) fn director(places: &Places, arguments: &Doctor) -> Outcome {
-    // What the daemon runs, unless another file is meant.
-    let last = daemon::last_configuration(&places.runtime_dir);
-    let file = places.config.as_deref().or(last.as_deref());
-    let loaded = configuration::load(file.unwrap_or(places.config()), terminal::color());
+pub(super) fn director(global: &GlobalOptions, arguments: &Doctor) -> Outcome {
+    // The daemon's configuration, unless a file is given.
+    let last = daemon::last_configuration(&global.runtime_dir);
+    let file = global.config.as_deref().or(last.as_deref());
+    let loaded = configuration::load(file.unwrap_or(global.config()), terminal::color());
     let loaded = loaded.map_err(|rejected| Failure::Findings {
         findings: rejected.diagnostics,
     })?;
-    let desired = engine::with_made(&places.runtime_dir, loaded.desired);
-    let client = Client::new(&places.runtime_dir).within(SILENCE);
+    let desired = engine::with_made(&global.runtime_dir, loaded.desired);
+    let client = Client::new(&global.runtime_dir).within(STATUS_TIMEOUT);
     if !is_root() {
-        terminal::complain(
-            "weir: services of ipvsadm, rules of firewalls and answers on the wire may be missing here: run as root to see \
+        terminal::eprint(
+            "weir: without root, services made by ipvsadm, firewall rules and ARP replies may be missing: run as root to see \
              everything\n",
         );
     }
@@ -35,7 +35,7 @@ pub(super) fn director(places: &Places, arguments: &Doctor) -> Outcome {
             Ok(report) => Daemon::Answers(Box::new(report)),
             Err(client::Error::NoDaemon { .. }) => Daemon::Absent,
             Err(error @ client::Error::Denied { .. }) => {
-                terminal::complain(&format!("weir: {error}\n"));
+                terminal::eprint(&format!("weir: {error}\n"));
                 Daemon::Closed
             }
             Err(error) => Daemon::Fails(error.to_string()),
@@ -44,20 +44,20 @@ pub(super) fn director(places: &Places, arguments: &Doctor) -> Outcome {
     })?
     .map_err(Failure::failed)?;
     if arguments.fix {
-        terminal::complain(
-            "weir: --fix changes nothing on a director: what Weir set there, its daemon keeps\n",
+        terminal::eprint(
+            "weir: --fix changes nothing on a director: the daemon maintains its own settings\n",
         );
     }
-    told(&found, arguments)
+    report(&found, arguments)
 }
 
 pub(super) fn server(options: &Options, arguments: &Doctor) -> Outcome {
     let found = block_on(real_server::doctor(options, arguments.fix))?.map_err(Failure::failed)?;
-    told(&found, arguments)
+    report(&found, arguments)
 }
 
-/// 0 = nothing is wrong any more, 1 = something is.
-fn told(found: &[Ailment], arguments: &Doctor) -> Outcome {
+/// Prints the findings. Exit code: 0 = no problem is left, 1 = there are problems.
+fn report(found: &[Diagnosis], arguments: &Doctor) -> Outcome {
     let mut text = if arguments.json {
         serde_json::to_string_pretty(found).map_err(Failure::failed)? + "\n"
     } else {
@@ -68,9 +68,9 @@ fn told(found: &[Ailment], arguments: &Doctor) -> Outcome {
             .join("\n")
     };
     if text.is_empty() {
-        text.push_str("nothing is wrong that can be seen from here\n");
+        text.push_str("no problems found\n");
     }
     terminal::print(&text)?;
-    let well = found.iter().all(|one| one.mended);
+    let well = found.iter().all(|one| one.fixed);
     Ok(ExitCode::from(u8::from(!well)))
 }

@@ -6,31 +6,31 @@ use serde_json::json;
 use weir_config::{Code, Explanation};
 use weir_control::client::Client;
 
-use super::{ANSWER, Outcome, patiently};
-use crate::arguments::{Explain, Places};
+use super::{Outcome, REPLY_TIMEOUT, with_progress};
+use crate::arguments::{Explain, GlobalOptions};
 use crate::failure::Failure;
 use crate::terminal;
 
-/// For whoever asks for nothing.
-const NOTHING: &str = "explain: a code, a packet or a request is needed, for example
+/// Error without arguments.
+const NO_QUESTION: &str = "explain: a code, a packet or a request is needed, for example
   weir explain E016
   weir explain --packet 'tcp 198.51.100.7:40000 192.0.2.10:80'
   weir explain --request 'GET http://www.example/img/a.png' -H 'Cookie: a=b'";
 
-pub(super) fn explain(places: &Places, question: &Explain) -> Outcome {
+pub(super) fn explain(global: &GlobalOptions, question: &Explain) -> Outcome {
     if let Some(number) = &question.code {
         return code(number, question.json);
     }
-    let client = Client::new(&places.runtime_dir).within(ANSWER);
+    let client = Client::new(&global.runtime_dir).within(REPLY_TIMEOUT);
     let what = "the explanation";
     let answer = match (&question.packet, &question.request) {
-        (Some(packet), _) => patiently(what, client.explain(packet))??,
+        (Some(packet), _) => with_progress(what, client.explain(packet))??,
         (None, Some(request)) => {
-            patiently(what, client.explain_request(request, &question.headers))??
+            with_progress(what, client.explain_request(request, &question.headers))??
         }
         (None, None) => {
             return Err(Failure::Usage {
-                message: NOTHING.to_owned(),
+                message: NO_QUESTION.to_owned(),
             });
         }
     };
@@ -43,11 +43,11 @@ pub(super) fn explain(places: &Places, question: &Explain) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What a diagnostic's code means: of this program, whether a daemon runs or not.
+/// Explains a diagnostic's code; needs no daemon.
 fn code(number: &str, json: bool) -> Outcome {
     let Some(code) = Code::named(number) else {
         let message = format!(
-            "explain: there is no code {}; the manual lists all (docs/manual/codes.md), and a packet needs --packet, a request --request",
+            "explain: unknown code {}; docs/manual/codes.md lists all codes. Packets need --packet, requests --request",
             number.escape_debug()
         );
         return Err(Failure::Usage { message });

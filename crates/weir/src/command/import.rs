@@ -9,13 +9,13 @@ use weir_import::Imported;
 
 use super::{Outcome, block_on};
 use crate::arguments::{Import, ImportFrom};
-use crate::failure::{Failure, advised};
+use crate::failure::{Failure, with_advice};
 
 pub(super) fn import(import: &Import) -> Outcome {
     let text = read(&import.file)?;
     let root = import.root.as_deref().map(std::path::absolute);
     let root = root.transpose()?;
-    // Files that it includes are found relative to it.
+    // Included files are relative to it.
     let name = import.file.to_string_lossy();
     let (imported, late) = with_names(root.as_deref(), |machine| match import.from {
         ImportFrom::Ipvsadm => {
@@ -32,7 +32,7 @@ pub(super) fn import(import: &Import) -> Outcome {
         ImportFrom::Haproxy => weir_import::haproxy(&name, &text, machine),
         ImportFrom::Nginx => weir_import::nginx(&name, &text, machine),
     });
-    // The others' proxies listen on addresses that are there, and each of these programs expects VIPs.
+    // haproxy and nginx listen on addresses that exist; the others use VIPs, which Weir adds only with `vip_interface`.
     if !matches!(import.from, ImportFrom::Haproxy | ImportFrom::Nginx) {
         print!("{}", block_on(about_vips(&imported.toml))?);
     }
@@ -41,11 +41,12 @@ pub(super) fn import(import: &Import) -> Outcome {
     if imported.losses.is_empty() || import.accept_losses {
         return Ok(ExitCode::SUCCESS);
     }
-    eprintln!("--accept-losses ends with 0 all the same");
+    eprintln!("use --accept-losses to exit with 0 nevertheless");
     Ok(ExitCode::FAILURE)
 }
 
-/// Line by line what was not carried over: what changes nothing first, and last, where it is read, what lets clients in.
+/// Reports each line that was not imported. Harmless ones come first; those that may admit clients come last, where
+/// they are noticed.
 fn report(name: &str, imported: &Imported, late: &[String]) {
     let Imported {
         notes,
@@ -60,12 +61,12 @@ fn report(name: &str, imported: &Imported, late: &[String]) {
         let seconds = RESOLVING.as_secs();
         let names = late.join(", ");
         eprintln!(
-            "the name servers did not answer within {seconds} s for {names}; each line that names one of them is incomplete: \
-             run the import again, or write addresses"
+            "the name servers did not answer within {seconds} s for {names}; lines with these names are incomplete: \
+             run the import again, or use addresses"
         );
     }
     if losses.len() > unguarded.len() {
-        eprintln!("\nBEHAVIOUR CHANGES: these lines of {name} are not carried over as they were:");
+        eprintln!("\nBEHAVIOUR CHANGES: these lines of {name} are not imported, or not unchanged:");
     }
     for note in losses.iter().filter(|note| !unguarded.contains(note)) {
         eprintln!("  {note}");
@@ -74,8 +75,8 @@ fn report(name: &str, imported: &Imported, late: &[String]) {
         return;
     }
     eprintln!(
-        "\nBEHAVIOUR CHANGES: these lines of {name} refuse, limit or authenticate clients, and are not carried over as they were; \
-         weir.toml may let in clients that {name} keeps out:"
+        "\nBEHAVIOUR CHANGES: these lines of {name} reject, limit or authenticate clients, and are not imported, or not unchanged; \
+         weir.toml may admit clients that {name} keeps out:"
     );
     for note in unguarded {
         eprintln!("  {note}");
@@ -90,7 +91,7 @@ fn read(path: &Path) -> Result<String, Failure> {
         std::fs::read_to_string(path).map(|read| text = read)
     };
     done.map_err(|error| Failure::Failed {
-        message: format!("{}: {}", path.display(), advised(&error)),
+        message: format!("{}: {}", path.display(), with_advice(&error)),
     })?;
     Ok(text)
 }

@@ -8,21 +8,21 @@ use weir_control::engine::Paths;
 use weir_control::ipvsadm::{HostNames, Streams, run};
 
 use super::{Outcome, block_on};
-use crate::arguments::Places;
+use crate::arguments::GlobalOptions;
 
-/// The directories that the environment names: under its other name the program has no option for them.
-pub(super) fn places() -> Places {
-    Places::from_environment()
+/// Options from the environment: under the name `ipvsadm` the program has no options of its own.
+pub(super) fn from_environment() -> GlobalOptions {
+    GlobalOptions::from_environment()
 }
 
-pub(super) fn ipvsadm(places: &Places, program: &str, arguments: &[OsString]) -> Outcome {
+pub(super) fn ipvsadm(global: &GlobalOptions, program: &str, arguments: &[OsString]) -> Outcome {
     let arguments: Vec<String> = arguments
         .iter()
         .map(|word| word.to_string_lossy().into_owned())
         .collect();
     let paths = Paths {
-        runtime_dir: places.runtime_dir.clone(),
-        pin_dir: places.pin_dir.clone(),
+        runtime_dir: global.runtime_dir.clone(),
+        pin_dir: global.pin_dir.clone(),
     };
     let mut input = BufReader::new(io::stdin());
     let mut output = io::BufWriter::new(io::stdout());

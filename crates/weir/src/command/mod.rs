@@ -1,4 +1,4 @@
-//! One module a command.
+//! The commands, one module each.
 
 mod check;
 mod clean;
@@ -27,49 +27,49 @@ use crate::arguments::{Arguments, Command, TokenAction};
 use crate::failure::Failure;
 use crate::terminal;
 
-/// How a command ends.
+/// Result of a command.
 pub(crate) type Outcome = Result<ExitCode, Failure>;
 
-/// Does what the arguments say.
+/// Runs the command.
 pub(crate) fn execute(arguments: &Arguments) -> Outcome {
-    let places = &arguments.places;
+    let global = &arguments.global;
     match &arguments.command {
-        Command::Run => run::run(places),
-        Command::Check { strict, json } => check::check(places, *strict, *json),
-        Command::Plan { json } => plan::plan(places, *json),
-        Command::Reload { guard, json } => reload::reload(places, *guard, *json),
-        Command::Status { json, watch } => status::status(places, *json, *watch),
-        Command::Explain(question) => explain::explain(places, question),
-        Command::Server(server) => server::server(places, server),
-        Command::Clean { force } => clean::clean(places, *force),
+        Command::Run => run::run(global),
+        Command::Check { strict, json } => check::check(global, *strict, *json),
+        Command::Plan { json } => plan::plan(global, *json),
+        Command::Reload { guard, json } => reload::reload(global, *guard, *json),
+        Command::Status { json, watch } => status::status(global, *json, *watch),
+        Command::Explain(question) => explain::explain(global, question),
+        Command::Server(server) => server::server(global, server),
+        Command::Clean { force } => clean::clean(global, *force),
         Command::Schema => schema::schema(),
-        Command::RealServer { command } => real_server::real_server(places, command),
+        Command::RealServer { command } => real_server::real_server(global, command),
         Command::Lab { command } => Ok(lab::lab(command)),
-        Command::Ipvsadm(rest) => ipvsadm::ipvsadm(places, "ipvsadm", &rest.rest),
+        Command::Ipvsadm(rest) => ipvsadm::ipvsadm(global, "ipvsadm", &rest.rest),
         Command::Import(import) => import::import(import),
-        Command::Upgrade { path } => upgrade::upgrade(places, path.as_deref()),
-        Command::Protect(arguments) => protect::protect(places, arguments),
+        Command::Upgrade { path } => upgrade::upgrade(global, path.as_deref()),
+        Command::Protect(arguments) => protect::protect(global, arguments),
         Command::Token {
             action: TokenAction::Add { name, role, file },
-        } => token::add(file, name, *role),
-        Command::Doctor(arguments) => doctor::director(places, arguments),
+        } => token::add(global, file, name, *role),
+        Command::Doctor(arguments) => doctor::director(global, arguments),
         Command::Top(_) => Err(Failure::not_built("top")),
     }
 }
 
-/// The program is also called by the name of what it stands in for; then its own grammar does not apply.
+/// Runs the program as `ipvsadm` if it was started under that name; Weir's own command line does not apply then.
 pub(crate) fn by_program_name() -> Option<ExitCode> {
     let called: OsString = std::env::args_os().next()?;
     let name = Path::new(&called).file_name()?;
     (name == "ipvsadm").then(|| {
         let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
         let program = called.to_string_lossy();
-        let done = ipvsadm::ipvsadm(&ipvsadm::places(), &program, &arguments);
+        let done = ipvsadm::ipvsadm(&ipvsadm::from_environment(), &program, &arguments);
         done.unwrap_or_else(|failure| failure.report())
     })
 }
 
-/// For commands that ask once: one thread is enough.
+/// Runs a future to its end on this thread.
 fn block_on<T>(work: impl Future<Output = T>) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -77,39 +77,47 @@ fn block_on<T>(work: impl Future<Output = T>) -> Result<T, Failure> {
     Ok(runtime.block_on(work))
 }
 
-/// How long a command may be silent, and how often it speaks from then on.
-const SILENCE: Duration = Duration::from_secs(2);
-const AGAIN: Duration = Duration::from_secs(10);
+/// Time without output before the first progress report, and the interval of further reports.
+const FIRST_PROGRESS: Duration = Duration::from_secs(2);
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
 
-/// [`block_on`] for what may take long: says on stderr that it goes on.
-fn patiently<T>(what: &str, work: impl Future<Output = T>) -> Result<T, Failure> {
+/// [`block_on`] with progress reports on stderr when it takes long.
+fn with_progress<T>(what: &str, work: impl Future<Output = T>) -> Result<T, Failure> {
     let begun = Instant::now();
-    block_on(speaking(work, SILENCE, AGAIN, || {
-        let seconds = begun.elapsed().as_secs();
-        terminal::complain(&format!(
-            "weir: still working: {what}, {seconds} s so far\n"
-        ));
-    }))
+    block_on(report_while(
+        work,
+        FIRST_PROGRESS,
+        PROGRESS_INTERVAL,
+        || {
+            let seconds = begun.elapsed().as_secs();
+            terminal::eprint(&format!(
+                "weir: still working: {what}, {seconds} s so far\n"
+            ));
+        },
+    ))
 }
 
-/// How long the daemon may take for what it answers at once when it can.
-const ANSWER: Duration = Duration::from_secs(30);
+/// Time limit of the daemon's replies to requests that take it milliseconds.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Waits for `work` and calls `speak` after `first`, then after every `again`.
-async fn speaking<T>(
+/// Time limit of `status`, which must report a daemon that hangs.
+const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Waits for `work`; calls `report` after `first`, then every `interval`.
+async fn report_while<T>(
     work: impl Future<Output = T>,
     first: Duration,
-    again: Duration,
-    mut speak: impl FnMut(),
+    interval: Duration,
+    mut report: impl FnMut(),
 ) -> T {
     let mut work = std::pin::pin!(work);
-    let mut silence = first;
+    let mut pause = first;
     loop {
-        match tokio::time::timeout(silence, &mut work).await {
+        match tokio::time::timeout(pause, &mut work).await {
             Ok(done) => return done,
-            Err(_) => speak(),
+            Err(_) => report(),
         }
-        silence = again;
+        pause = interval;
     }
 }
 
@@ -118,24 +126,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_takes_long_is_spoken_of() {
-        let mut spoken = 0;
-        let quick = speaking(async { 1 }, Duration::ZERO, Duration::ZERO, || spoken += 1);
+    fn progress_is_reported_only_for_slow_work() {
+        let mut reports = 0;
+        let quick = report_while(async { 1 }, Duration::ZERO, Duration::ZERO, || reports += 1);
         assert_eq!(block_on(quick).unwrap(), 1);
-        assert_eq!(spoken, 0);
+        assert_eq!(reports, 0);
 
         let (done, work) = tokio::sync::oneshot::channel();
         let mut done = Some(done);
         let moment = Duration::from_millis(1);
-        let slow = speaking(work, moment, moment, || {
-            spoken += 1;
-            if spoken == 3
+        let slow = report_while(work, moment, moment, || {
+            reports += 1;
+            if reports == 3
                 && let Some(done) = done.take()
             {
-                done.send(()).expect("it is waited for");
+                done.send(()).expect("the receiver is alive");
             }
         });
         block_on(slow).unwrap().unwrap();
-        assert!(spoken >= 3, "{spoken}");
+        assert!(reports >= 3, "{reports}");
     }
 }

@@ -4,27 +4,30 @@ use std::process::ExitCode;
 
 use weir_control::api::FileRequest;
 use weir_control::client::{self, Client};
-use weir_control::configuration;
+use weir_control::configuration::{self, Secrets};
+use weir_control::daemon;
+use weir_control::engine::{self, Paths};
 use weir_control::plan::{self, Plan};
 use weir_model::Desired;
 
-use super::{ANSWER, Outcome, patiently};
-use crate::arguments::Places;
+use super::{Outcome, REPLY_TIMEOUT, with_progress};
+use crate::arguments::GlobalOptions;
 use crate::failure::Failure;
 use crate::terminal;
 
-pub(super) fn plan(places: &Places, json: bool) -> Outcome {
+pub(super) fn plan(global: &GlobalOptions, json: bool) -> Outcome {
     let request = FileRequest {
-        path: places.named_config()?,
+        path: global.named_config()?,
         text: None,
         color: terminal::color(),
         guard_ms: None,
     };
-    let client = Client::new(&places.runtime_dir).within(ANSWER);
-    let plan = match patiently("the plan", client.plan(&request))? {
+    let client = Client::new(&global.runtime_dir).within(REPLY_TIMEOUT);
+    let plan = match with_progress("the plan", client.plan(&request))? {
         Err(error @ client::Error::NoDaemon { .. }) => {
-            terminal::complain(&format!("weir: {error}: everything is new\n"));
-            from_nothing(places)?
+            let (old, what) = last_active(global);
+            terminal::eprint(&format!("weir: {error}; comparing with {what}\n"));
+            without_daemon(global, &old)?
         }
         other => other?,
     };
@@ -37,8 +40,28 @@ pub(super) fn plan(places: &Places, json: bool) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-fn from_nothing(places: &Places) -> Result<Plan, Failure> {
-    let file = places.config();
+/// What forwards without a daemon, and what to call it: the last configuration, as long as its data plane is pinned.
+fn last_active(global: &GlobalOptions) -> (Desired, &'static str) {
+    let paths = Paths {
+        runtime_dir: global.runtime_dir.clone(),
+        pin_dir: global.pin_dir.clone(),
+    };
+    daemon::last_text(&global.runtime_dir)
+        .filter(|_| engine::is_pinned(&paths))
+        .and_then(|text| configuration::load_with(&text, false, Secrets::Unread).ok())
+        .map_or_else(
+            || (Desired::default(), "an empty configuration"),
+            |loaded| {
+                (
+                    loaded.desired,
+                    "the last active configuration, which is pinned",
+                )
+            },
+        )
+}
+
+fn without_daemon(global: &GlobalOptions, old: &Desired) -> Result<Plan, Failure> {
+    let file = global.config();
     let loaded = configuration::load(file, terminal::color())
         .and_then(|loaded| configuration::with_usable_files(loaded, file))
         .map_err(|rejected| Failure::Findings {
@@ -46,5 +69,5 @@ fn from_nothing(places: &Places) -> Result<Plan, Failure> {
         })?;
     let no_flows = |_: &str, _: Option<&str>| 0;
     let new = &loaded.desired;
-    Ok(plan::plan(&Desired::default(), new, &no_flows, &[]))
+    Ok(plan::plan(old, new, &no_flows, &[]))
 }

@@ -7,23 +7,23 @@ use std::process::{ExitCode, ExitStatus};
 use weir_control::protect::{self, Error, Options};
 
 use super::{Outcome, block_on};
-use crate::arguments::{Places, Protect};
-use crate::failure::{Failure, advised};
+use crate::arguments::{GlobalOptions, Protect};
+use crate::failure::{Failure, with_advice};
 use crate::terminal;
 
-/// As env(1): the command did not run; it was found and cannot be run; it was not found.
-const REFUSED: u8 = 125;
+/// Exit codes as of env(1): the command was not started; it is not executable; it was not found.
+const NOT_STARTED: u8 = 125;
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
-/// What shells add to the number of a signal that ended a command.
-const SIGNALLED: i32 = 128;
+/// Shells add this to the number of the signal that ended a command.
+const SIGNAL_BASE: i32 = 128;
 
-pub(super) fn protect(places: &Places, arguments: &Protect) -> Outcome {
+pub(super) fn protect(global: &GlobalOptions, arguments: &Protect) -> Outcome {
     terminal::log("warn");
     let options = Options {
         listen: arguments.listen.clone(),
         max: arguments.max,
-        runtime_dir: places.runtime_dir.clone(),
+        runtime_dir: global.runtime_dir.clone(),
         command: arguments.command.clone(),
     };
     let status = block_on(protect::protect(&options))?.map_err(|error| Failure::Wrapper {
@@ -31,9 +31,9 @@ pub(super) fn protect(places: &Places, arguments: &Protect) -> Outcome {
             Error::Command { source, .. } if source.kind() == ErrorKind::NotFound => NOT_FOUND,
             Error::Command { .. } => NOT_EXECUTABLE,
             Error::Interrupted { signal } => signalled(signal.as_raw()),
-            _ => REFUSED,
+            _ => NOT_STARTED,
         },
-        message: advised(&error),
+        message: with_advice(&error),
     })?;
     Ok(code(status))
 }
@@ -41,9 +41,9 @@ pub(super) fn protect(places: &Places, arguments: &Protect) -> Outcome {
 fn code(status: ExitStatus) -> ExitCode {
     let number = status.code().and_then(|number| u8::try_from(number).ok());
     let by_signal = || status.signal().map(signalled);
-    ExitCode::from(number.or_else(by_signal).unwrap_or(REFUSED))
+    ExitCode::from(number.or_else(by_signal).unwrap_or(NOT_STARTED))
 }
 
 fn signalled(signal: i32) -> u8 {
-    u8::try_from(SIGNALLED + signal).unwrap_or(REFUSED)
+    u8::try_from(SIGNAL_BASE + signal).unwrap_or(NOT_STARTED)
 }

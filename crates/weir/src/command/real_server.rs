@@ -6,14 +6,14 @@ use weir_control::real_server::{self, DownRequest, Options, Step, UpRequest};
 use weir_model::Forward;
 
 use super::{Outcome, block_on};
-use crate::arguments::{Places, RealServer, ServerForward, Up};
+use crate::arguments::{GlobalOptions, RealServer, ServerForward, Up};
 use crate::failure::Failure;
 use crate::terminal;
 
-pub(super) fn real_server(places: &Places, command: &RealServer) -> Outcome {
+pub(super) fn real_server(global: &GlobalOptions, command: &RealServer) -> Outcome {
     let options = Options {
-        runtime_dir: places.runtime_dir.clone(),
-        pin_dir: places.pin_dir.clone(),
+        runtime_dir: global.runtime_dir.clone(),
+        pin_dir: global.pin_dir.clone(),
     };
     let steps = match command {
         RealServer::Up(arguments) => {
@@ -26,7 +26,7 @@ pub(super) fn real_server(places: &Places, command: &RealServer) -> Outcome {
         RealServer::Show { json } => return show(&options, *json),
         RealServer::Doctor(arguments) => return super::doctor::server(&options, arguments),
     };
-    told(&steps)
+    report(&steps)
 }
 
 fn request(arguments: &Up) -> UpRequest {
@@ -55,7 +55,7 @@ fn show(options: &Options, json: bool) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-fn told(steps: &[Step]) -> Outcome {
+fn report(steps: &[Step]) -> Outcome {
     let mut text: String = steps.iter().map(|step| format!("{step}\n")).collect();
     if steps.is_empty() {
         text.push_str("nothing to do\n");

@@ -5,31 +5,34 @@ use std::time::Duration;
 
 use weir_control::api::FileRequest;
 use weir_control::client::Client;
+use weir_control::daemon;
 
-use super::{Outcome, patiently};
-use crate::arguments::Places;
+use super::{Outcome, with_progress};
+use crate::arguments::GlobalOptions;
 use crate::failure::Failure;
 use crate::terminal;
 
-pub(super) fn reload(places: &Places, guard: Option<Duration>, json: bool) -> Outcome {
+pub(super) fn reload(global: &GlobalOptions, guard: Option<Duration>, json: bool) -> Outcome {
     let request = FileRequest {
-        path: places.named_config()?,
+        path: global.named_config()?,
         text: None,
         color: terminal::color(),
         guard_ms: guard.map(|guard| u64::try_from(guard.as_millis()).unwrap_or(u64::MAX)),
     };
     let what = guard.map_or("the reload", |_| "watching the new configuration");
-    let reloaded = patiently(what, Client::new(&places.runtime_dir).reload(&request))??;
+    let reloaded = with_progress(what, Client::new(&global.runtime_dir).reload(&request))??;
     let text = if json {
         serde_json::to_string_pretty(&reloaded).map_err(Failure::failed)? + "\n"
     } else {
-        terminal::complain(&reloaded.findings);
+        terminal::eprint(&reloaded.findings);
         let mut text = String::new();
         for change in &reloaded.changes {
             text.push_str(change);
             text.push('\n');
         }
-        format!("{text}revision {} is in force\n", reloaded.revision)
+        let file = daemon::last_configuration(&global.runtime_dir);
+        let file = file.map_or_else(String::new, |file| format!(": {}", file.display()));
+        format!("{text}revision {} is active{file}\n", reloaded.revision)
     };
     terminal::print(&text)?;
     Ok(ExitCode::SUCCESS)

@@ -9,45 +9,45 @@ use weir_control::keeper::{self, Kept};
 use weir_control::traffic::Traffic;
 
 use super::Outcome;
-use crate::arguments::Places;
+use crate::arguments::GlobalOptions;
 use crate::failure::Failure;
 use crate::terminal;
 
-/// Besides the thread that owns the engine: the API must answer and take in while a configuration is applied.
+/// Threads besides the one that owns the engine: the API must reply while a configuration is applied.
 const API_THREADS: usize = 1;
 
-pub(super) fn run(places: &Places) -> Outcome {
+pub(super) fn run(global: &GlobalOptions) -> Outcome {
     terminal::log("info");
     daemon::hide_memory();
     match Kept::from_environment()? {
-        Some(kept) => daemon(places, kept),
-        None => keeper(places),
+        Some(kept) => daemon(global, kept),
+        None => keeper(global),
     }
 }
 
-/// One thread, whose end the daemon would not survive: nothing else may run it.
-fn keeper(places: &Places) -> Outcome {
-    // A mistake is told before anything is made; from here on only daemons read the file.
-    let file = std::path::absolute(places.config())?;
+/// Runs the keeper on this thread: the daemon is tied to the life of the thread that started it (PR_SET_PDEATHSIG).
+fn keeper(global: &GlobalOptions) -> Outcome {
+    // Errors in the file are reported before anything is created. From here on only daemons read it.
+    let file = std::path::absolute(global.config())?;
     configuration::load(&file, terminal::color())
         .and_then(|loaded| configuration::with_usable_files(loaded, &file))
         .map_err(|rejected| Failure::Findings {
             findings: rejected.diagnostics,
         })?;
-    let code = super::block_on(keeper::keep(&places.runtime_dir))?.map_err(Failure::failed)?;
+    let code = super::block_on(keeper::keep(&global.runtime_dir))?.map_err(Failure::failed)?;
     Ok(ExitCode::from(code))
 }
 
-fn daemon(places: &Places, kept: Kept) -> Outcome {
+fn daemon(global: &GlobalOptions, kept: Kept) -> Outcome {
     let options = Options {
-        config: std::path::absolute(places.config())?,
-        runtime_dir: places.runtime_dir.clone(),
-        pin_dir: places.pin_dir.clone(),
+        config: std::path::absolute(global.config())?,
+        runtime_dir: global.runtime_dir.clone(),
+        pin_dir: global.pin_dir.clone(),
         color: terminal::color(),
     };
     let paths = Paths {
-        runtime_dir: places.runtime_dir.clone(),
-        pin_dir: places.pin_dir.clone(),
+        runtime_dir: global.runtime_dir.clone(),
+        pin_dir: global.pin_dir.clone(),
     };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(API_THREADS)

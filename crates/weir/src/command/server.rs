@@ -6,52 +6,53 @@ use std::time::{Duration, Instant};
 use weir_control::api::{OperatorState, ServerNow, ServerRequest};
 use weir_control::client::Client;
 
-use super::{ANSWER, Outcome, block_on, patiently};
-use crate::arguments::{Places, Server, ServerName, ServerWord};
+use super::{Outcome, REPLY_TIMEOUT, block_on, with_progress};
+use crate::arguments::{GlobalOptions, Server, ServerAction, ServerName};
 use crate::failure::Failure;
 use crate::terminal;
 
-/// How often `drain --wait` looks.
-const LOOK: Duration = Duration::from_millis(500);
+/// Polling interval of `drain --wait`.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How often it reports that it still waits while nothing changes, and how often at most while something does.
-const REPORT: Duration = Duration::from_secs(15);
-const REPORT_AT_MOST: Duration = Duration::from_secs(2);
+/// Interval of progress reports while the count does not change.
+const REPORT_INTERVAL: Duration = Duration::from_secs(15);
+/// Shortest interval of progress reports while the count changes.
+const MIN_REPORT_INTERVAL: Duration = Duration::from_secs(2);
 
-pub(super) fn server(places: &Places, server: &Server) -> Outcome {
-    let request = match server.word {
-        ServerWord::Drain { .. } => ServerRequest::State(OperatorState::Drain),
-        ServerWord::Maint => ServerRequest::State(OperatorState::Maint),
-        ServerWord::Ready => ServerRequest::State(OperatorState::Ready),
-        ServerWord::Weight { weight } => ServerRequest::Weight(weight),
+pub(super) fn server(global: &GlobalOptions, server: &Server) -> Outcome {
+    let request = match server.action {
+        ServerAction::Drain { .. } => ServerRequest::State(OperatorState::Drain),
+        ServerAction::Maint => ServerRequest::State(OperatorState::Maint),
+        ServerAction::Ready => ServerRequest::State(OperatorState::Ready),
+        ServerAction::Weight { weight } => ServerRequest::Weight(weight),
     };
-    let client = Client::new(&places.runtime_dir).within(ANSWER);
+    let client = Client::new(&global.runtime_dir).within(REPLY_TIMEOUT);
     let name = &server.server;
     let done = client.server(&name.pool, &name.address, request);
-    let mut now = patiently("the change", done)??;
-    let mut late = None;
-    if let ServerWord::Drain {
+    let mut now = with_progress("the change", done)??;
+    let mut timed_out_after = None;
+    if let ServerAction::Drain {
         wait: true,
         timeout,
-    } = server.word
+    } = server.action
     {
         let begun = Instant::now();
-        now = block_on(drained(&client, name, timeout))??;
+        now = block_on(wait_until_drained(&client, name, timeout))??;
         if now.open_connections > 0 {
-            late = Some(begun.elapsed());
+            timed_out_after = Some(begun.elapsed());
         }
     }
     let text = if server.json {
         serde_json::to_string_pretty(&now).map_err(Failure::failed)? + "\n"
     } else {
-        format!("{}\n", told(name, &server.word, &now))
+        format!("{}\n", summary(name, &server.action, &now))
     };
     terminal::print(&text)?;
-    match late {
+    match timed_out_after {
         None => Ok(ExitCode::SUCCESS),
         Some(waited) => Err(Failure::Failed {
             message: format!(
-                "{}/{}: {} left after {} s; the server stays drained",
+                "{}/{}: {} after {} s; the server stays drained",
                 name.pool,
                 name.address,
                 connections(now.open_connections),
@@ -61,8 +62,8 @@ pub(super) fn server(places: &Places, server: &Server) -> Outcome {
     }
 }
 
-/// Waits until no connection of the server is open, or until the time is over; returns the server as it is then.
-async fn drained(
+/// Waits until the server has no open connection or `timeout` expires. Returns the server's state at that time.
+async fn wait_until_drained(
     client: &Client,
     name: &ServerName,
     timeout: Option<Duration>,
@@ -78,22 +79,22 @@ async fn drained(
         }
         let is_due = reported.is_none_or(|(count, at)| {
             let pause = if count == open {
-                REPORT
+                REPORT_INTERVAL
             } else {
-                REPORT_AT_MOST
+                MIN_REPORT_INTERVAL
             };
             at.elapsed() >= pause
         });
         if is_due {
             reported = Some((open, Instant::now()));
             let ServerName { pool, address } = name;
-            terminal::complain(&format!(
+            terminal::eprint(&format!(
                 "weir: {pool}/{address}: waiting for {} to end, {} s so far\n",
                 connections(open),
                 begun.elapsed().as_secs()
             ));
         }
-        tokio::time::sleep(left.map_or(LOOK, |left| left.min(LOOK))).await;
+        tokio::time::sleep(left.map_or(POLL_INTERVAL, |left| left.min(POLL_INTERVAL))).await;
     }
 }
 
@@ -105,27 +106,27 @@ fn connections(count: u64) -> String {
     }
 }
 
-/// What became of the server, in a line.
-fn told(name: &ServerName, word: &ServerWord, now: &ServerNow) -> String {
+/// One line about the result of an action.
+fn summary(name: &ServerName, action: &ServerAction, now: &ServerNow) -> String {
     let ServerName { pool, address } = name;
     let left = connections(now.open_connections);
     let state = match now.state.as_str() {
         "unused" => "no service uses its pool".to_owned(),
         state => format!("{state}, effective weight {}", now.effective_weight),
     };
-    match word {
-        ServerWord::Drain { .. } if now.open_connections == 0 => {
+    match action {
+        ServerAction::Drain { .. } if now.open_connections == 0 => {
             format!("{pool}/{address} is drained: no new connections, {left}")
         }
-        ServerWord::Drain { .. } => {
+        ServerAction::Drain { .. } => {
             format!("{pool}/{address} is draining: no new connections, {left}")
         }
-        ServerWord::Maint => {
+        ServerAction::Maint => {
             format!("{pool}/{address} is in maintenance: no new connections, no checks, {left}")
         }
-        ServerWord::Ready => format!("{pool}/{address} is as configured again: {state}"),
-        ServerWord::Weight { weight } => format!(
-            "{pool}/{address} has weight {weight}, {} is configured: {state}",
+        ServerAction::Ready => format!("{pool}/{address} has no override: {state}"),
+        ServerAction::Weight { weight } => format!(
+            "{pool}/{address} has weight {weight} (configured: {}): {state}",
             now.weight
         ),
     }
@@ -136,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_change_is_reported_in_a_line() {
+    fn each_action_has_a_one_line_summary() {
         let name = ServerName {
             pool: "app".to_owned(),
             address: "10.0.0.6:80".to_owned(),
@@ -148,24 +149,27 @@ mod tests {
             open_connections: 1,
             ..ServerNow::default()
         };
-        let drain = ServerWord::Drain {
+        let drain = ServerAction::Drain {
             wait: false,
             timeout: None,
         };
-        let words = [
+        let actions = [
             drain,
-            ServerWord::Maint,
-            ServerWord::Ready,
-            ServerWord::Weight { weight: 5 },
+            ServerAction::Maint,
+            ServerAction::Ready,
+            ServerAction::Weight { weight: 5 },
         ];
-        let lines: Vec<String> = words.iter().map(|word| told(&name, word, &now)).collect();
+        let lines: Vec<String> = actions
+            .iter()
+            .map(|action| summary(&name, action, &now))
+            .collect();
         assert_eq!(
             lines,
             [
                 "app/10.0.0.6:80 is draining: no new connections, 1 open connection",
                 "app/10.0.0.6:80 is in maintenance: no new connections, no checks, 1 open connection",
-                "app/10.0.0.6:80 is as configured again: up, effective weight 5",
-                "app/10.0.0.6:80 has weight 5, 2 is configured: up, effective weight 5",
+                "app/10.0.0.6:80 has no override: up, effective weight 5",
+                "app/10.0.0.6:80 has weight 5 (configured: 2): up, effective weight 5",
             ]
         );
     }

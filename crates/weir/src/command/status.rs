@@ -11,22 +11,22 @@ use weir_control::engine;
 use weir_control::status::table::{self, Earlier};
 use weir_control::status::{Report, pinned};
 
-use super::{Outcome, SILENCE, block_on};
-use crate::arguments::Places;
+use super::{Outcome, STATUS_TIMEOUT, block_on};
+use crate::arguments::GlobalOptions;
 use crate::failure::Failure;
 use crate::terminal;
 
-/// How often `--watch` looks.
+/// Interval of `--watch`.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// Clears the screen and goes to its corner (ECMA-48: ED, CUP).
+/// Clears the screen and moves the cursor to its top left (ECMA-48: ED, CUP).
 const CLEAR: &str = "\x1b[2J\x1b[H";
 
-pub(super) fn status(places: &Places, json: bool, watch: bool) -> Outcome {
-    let client = Client::new(&places.runtime_dir).within(SILENCE);
+pub(super) fn status(global: &GlobalOptions, json: bool, watch: bool) -> Outcome {
+    let client = Client::new(&global.runtime_dir).within(STATUS_TIMEOUT);
     block_on(async {
         if watch {
-            return watch_on(&client, json).await;
+            return watch_status(&client, json).await;
         }
         match client.status().await {
             Ok(report) => {
@@ -34,7 +34,7 @@ pub(super) fn status(places: &Places, json: bool, watch: bool) -> Outcome {
                 Ok(ExitCode::SUCCESS)
             }
             Err(error @ (client::Error::NoDaemon { .. } | client::Error::Silent { .. })) => {
-                pinned(places, json, error).await
+                pinned(global, json, error).await
             }
             Err(error) => Err(error.into()),
         }
@@ -49,8 +49,8 @@ fn text(report: &Report, json: bool) -> Result<String, Failure> {
     Ok(text + "\n")
 }
 
-/// Until interrupted, or the daemon is gone.
-async fn watch_on(client: &Client, json: bool) -> Outcome {
+/// Prints the status until interrupted or the daemon has ended.
+async fn watch_status(client: &Client, json: bool) -> Outcome {
     let clear = if io::stdout().is_terminal() {
         CLEAR
     } else {
@@ -59,9 +59,9 @@ async fn watch_on(client: &Client, json: bool) -> Outcome {
     let mut before: Option<(Report, Instant)> = None;
     loop {
         let report = match client.status().await {
-            // It may go on.
+            // It may reply later.
             Err(error @ client::Error::Silent { .. }) => {
-                terminal::complain(&format!("weir: {error}\n"));
+                terminal::eprint(&format!("weir: {error}\n"));
                 continue;
             }
             other => other?,
@@ -82,19 +82,19 @@ async fn watch_on(client: &Client, json: bool) -> Outcome {
     }
 }
 
-/// What still forwards without a daemon, or with one that hangs; the code says that none answers.
-async fn pinned(places: &Places, json: bool, absent: client::Error) -> Outcome {
-    let last = daemon::last_configuration(&places.runtime_dir);
-    let file = places.config.as_deref().or(last.as_deref());
-    let desired = configuration::load_with(file.unwrap_or(places.config()), false, Secrets::Unread)
+/// Prints the state of the pinned data plane, for when no daemon replies. The exit code reports that.
+async fn pinned(global: &GlobalOptions, json: bool, absent: client::Error) -> Outcome {
+    let last = daemon::last_configuration(&global.runtime_dir);
+    let file = global.config.as_deref().or(last.as_deref());
+    let desired = configuration::load_with(file.unwrap_or(global.config()), false, Secrets::Unread)
         .map(|loaded| loaded.desired)
         .unwrap_or_default();
-    let desired = engine::with_made(&places.runtime_dir, desired);
-    let read = pinned::read(&places.runtime_dir, &places.pin_dir, &desired).await;
+    let desired = engine::with_made(&global.runtime_dir, desired);
+    let read = pinned::read(&global.runtime_dir, &global.pin_dir, &desired).await;
     let message = match read {
         Ok(report) => {
             terminal::print(&text(&report, json)?)?;
-            format!("{absent}: this is what is pinned")
+            format!("{absent}: showing the pinned data plane")
         }
         Err(error) => format!("{absent}; {error}"),
     };

@@ -1,21 +1,44 @@
-//! `weir token`: who may use the API over TCP.
+//! `weir token`: tokens of the TCP API.
 
 use std::path::Path;
 use std::process::ExitCode;
 
 use weir_control::api::{Role, add_token};
+use weir_control::configuration::{self, Secrets};
+use weir_control::daemon;
 
 use super::Outcome;
+use crate::arguments::GlobalOptions;
 use crate::failure::Failure;
 use crate::terminal;
 
-/// The token is printed once, and nothing keeps it.
-pub(super) fn add(file: &Path, name: &str, role: Role) -> Outcome {
+/// Creates a token and prints it; only its hash is stored.
+pub(super) fn add(global: &GlobalOptions, file: &Path, name: &str, role: Role) -> Outcome {
     let token = add_token(file, name, role).map_err(Failure::failed)?;
     terminal::print(&format!("{token}\n"))?;
-    terminal::complain(&format!(
-        "weir: {} has the hash of this token for {name}, role {role}; `weir reload` makes it known\n",
-        file.display()
+    terminal::eprint(&format!(
+        "weir: added the hash of this token to {} for {name}, role {role}; {}\n",
+        file.display(),
+        activation(global, file)
     ));
     Ok(ExitCode::SUCCESS)
+}
+
+/// What activates the tokens of a file.
+fn activation(global: &GlobalOptions, file: &Path) -> String {
+    let active = daemon::last_configuration(&global.runtime_dir);
+    let configuration = global.config.as_deref().or(active.as_deref());
+    let configuration = configuration.unwrap_or(global.config());
+    let loaded = configuration::load_with(configuration, false, Secrets::Unread);
+    let tokens = loaded.ok().and_then(|loaded| loaded.desired.node.admin);
+    let tokens = tokens.and_then(|admin| admin.tokens);
+    let path = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
+    if tokens.is_some_and(|tokens| Path::new(&tokens) == path) {
+        return "run `weir reload` to activate it".to_owned();
+    }
+    format!(
+        "to activate it, write `tokens = \"{}\"` in [node.admin] of {} and run `weir reload`",
+        path.display(),
+        configuration.display()
+    )
 }

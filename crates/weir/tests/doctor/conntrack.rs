@@ -8,7 +8,7 @@ use super::*;
 
 /// A connection that is older than the rules: conntrack has not seen its beginning.
 #[test]
-fn connections_that_conntrack_does_not_know() {
+fn untracked_connections_are_reported() {
     if !privileged() {
         return;
     }
@@ -38,7 +38,7 @@ fn connections_that_conntrack_does_not_know() {
         answers.recv_timeout(Duration::from_secs(2)).is_err(),
         "its packets are dropped"
     );
-    mends(&world, "server0", &DOCTOR, "nf_conntrack_tcp_loose is 0");
+    fixes(&world, "server0", &DOCTOR, "nf_conntrack_tcp_loose is 0");
     let length = answers
         .recv_timeout(PATIENCE)
         .expect("the request is sent again");
@@ -46,10 +46,10 @@ fn connections_that_conntrack_does_not_know() {
     client.join().expect("the client ends");
 }
 
-/// The limit is the machine's and not the namespace's, so that here the table is filled in place of making it smaller, and
-/// emptied in place of making it larger.
+/// The limit is the machine's and not the namespace's, so that here the table is filled in place of making it smaller,
+/// and emptied in place of making it larger.
 #[test]
-fn a_table_that_is_nearly_full() {
+fn nearly_full_conntrack_table_is_reported() {
     if !privileged() {
         return;
     }
@@ -72,7 +72,7 @@ fn a_table_that_is_nearly_full() {
     );
     let most = number("nf_conntrack_max");
     assert_eq!(
-        mend_of(&world, "server0", &DOCTOR, "conntrack's table holds"),
+        fix_of(&world, "server0", &DOCTOR, "conntrack's table holds"),
         None
     );
     let wanted = most / 100 * 93;
@@ -85,13 +85,13 @@ fn a_table_that_is_nearly_full() {
     });
     flood.join().expect("the flood ends");
     let seen = "conntrack's table holds";
-    let command = mend_of(&world, "server0", &DOCTOR, seen);
+    let command = fix_of(&world, "server0", &DOCTOR, seen);
     let command = command.unwrap_or_else(|| panic!("{} of {most}", number("nf_conntrack_count")));
     assert_eq!(
         command,
         format!("sysctl -w net.netfilter.nf_conntrack_max={}", most * 2)
     );
     wait_for("entries that end", Duration::from_secs(120), || {
-        mend_of(&world, "server0", &DOCTOR, seen).is_none()
+        fix_of(&world, "server0", &DOCTOR, seen).is_none()
     });
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn told_by(path: &std::path::Path) -> [&str; 3] {
+fn doctor_with(path: &std::path::Path) -> [&str; 3] {
     ["doctor", "-c", path.to_str().expect("a plain path")]
 }
 
@@ -27,7 +27,7 @@ fn sound(world: &World, doctor: &[&str]) {
 }
 
 #[test]
-fn firewalls_of_directors() {
+fn director_firewall_rules_are_reported() {
     if !privileged() {
         return;
     }
@@ -40,7 +40,7 @@ fn firewalls_of_directors() {
          [service.web]\nlisten = [\"{vip}:80\"]\nforward = \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n"
     );
     let path = world.write_config(&text);
-    let doctor = told_by(&path);
+    let doctor = doctor_with(&path);
     world.start_director(&text);
     wait_for("an answer", PATIENCE, || serves(&world));
     sound(&world, &doctor);
@@ -52,7 +52,7 @@ fn firewalls_of_directors() {
         &format!("table inet filter {{\n{input} {states} }}\n}}"),
     );
     assert!(!serves(&world));
-    mends(
+    fixes(
         &world,
         "director",
         &doctor,
@@ -66,9 +66,9 @@ fn firewalls_of_directors() {
         &world,
         &format!("table inet filter {{\n{input} tcp dport 80 accept\n }}\n}}"),
     );
-    let down = || mend_of(&world, "director", &doctor, "is down").is_some();
+    let down = || fix_of(&world, "director", &doctor, "is down").is_some();
     wait_for("a server that its check calls down", PATIENCE, down);
-    mends(
+    fixes(
         &world,
         "director",
         &doctor,
@@ -80,7 +80,7 @@ fn firewalls_of_directors() {
     let output = "chain out {\n type filter hook output priority 0; policy accept;\n ip daddr 10.71.0.20 drop\n }";
     rules(&world, &format!("table inet filter {{\n{output}\n}}"));
     wait_for("a server that its check calls down", PATIENCE, down);
-    mends(
+    fixes(
         &world,
         "director",
         &doctor,
@@ -92,7 +92,7 @@ fn firewalls_of_directors() {
 
 /// XDP passes by what would drop everything.
 #[test]
-fn layer_4_does_not_meet_the_firewall() {
+fn layer_4_traffic_bypasses_the_firewall() {
     if !privileged() {
         return;
     }
@@ -105,7 +105,7 @@ fn layer_4_does_not_meet_the_firewall() {
         &Family::V4.vip().to_string(),
     ]);
     let path = world.write_config(&config("direct"));
-    let doctor = told_by(&path);
+    let doctor = doctor_with(&path);
     world.start_director(&config("direct"));
     let chain = |hook| {
         format!("chain {hook}s {{\n type filter hook {hook} priority 0; policy drop;\n }}\n")
@@ -121,7 +121,7 @@ fn layer_4_does_not_meet_the_firewall() {
 }
 
 #[test]
-fn marked_packets_pass_the_chains_of_forwarded_ones() {
+fn marked_packets_pass_forward_chains() {
     if !privileged() {
         return;
     }
@@ -137,7 +137,7 @@ fn marked_packets_pass_the_chains_of_forwarded_ones() {
     rules(&world, &marking);
     let text = config("direct").replace(&format!("{vip}:80"), "fwmark/7");
     let path = world.write_config(&text);
-    let doctor = told_by(&path);
+    let doctor = doctor_with(&path);
     world.start_director(&text);
     wait_for("an answer", PATIENCE, || serves(&world));
     sound(&world, &doctor);
@@ -148,7 +148,7 @@ fn marked_packets_pass_the_chains_of_forwarded_ones() {
         &format!("table ip filter {{\n {forward} drop;\n }}\n}}\n"),
     );
     assert!(!serves(&world));
-    mends(
+    fixes(
         &world,
         "director",
         &doctor,
@@ -164,12 +164,12 @@ fn marked_packets_pass_the_chains_of_forwarded_ones() {
     );
     assert!(!serves(&world));
     let seen = "drops packets of fwmark/7 behind a connection's first, by its rule `ct state invalid drop`";
-    mends(&world, "director", &doctor, seen);
+    fixes(&world, "director", &doctor, seen);
     assert!(serves(&world));
 }
 
 #[test]
-fn an_ipv6_vip_that_another_machine_has() {
+fn duplicate_ipv6_vip_is_reported() {
     if !privileged() {
         return;
     }
@@ -184,7 +184,7 @@ fn an_ipv6_vip_that_another_machine_has() {
         Family::V6.server(1)
     );
     let path = world.write_config(&text);
-    let doctor = told_by(&path);
+    let doctor = doctor_with(&path);
     world.start_director(&text);
     sound(&world, &doctor);
 
@@ -198,7 +198,7 @@ fn an_ipv6_vip_that_another_machine_has() {
     world.ip("director", &format!("addr add {vip}/128 dev eth0"));
     let failed = "failed duplicate address detection";
     wait_for("the duplicate", PATIENCE, || {
-        mend_of(&world, "director", &doctor, failed).is_some()
+        fix_of(&world, "director", &doctor, failed).is_some()
     });
     let claims = "answers neighbour solicitations for the VIP";
     finds(
@@ -208,14 +208,14 @@ fn an_ipv6_vip_that_another_machine_has() {
         &[claims, "ip addr del fd71::a dev eth0"],
     );
     world.ip("server1", &format!("addr del {vip}/128 dev eth0"));
-    assert_eq!(mend_of(&world, "director", &doctor, claims), None);
-    mends(&world, "director", &doctor, failed);
+    assert_eq!(fix_of(&world, "director", &doctor, claims), None);
+    fixes(&world, "director", &doctor, failed);
     sound(&world, &doctor);
 }
 
-/// A server that has lost the VIP, and one at which nobody listens.
+/// A server that has lost the VIP, and one with no listener.
 #[test]
-fn a_server_that_is_deaf_to_the_vip() {
+fn server_that_does_not_answer_is_reported() {
     if !privileged() {
         return;
     }
@@ -224,7 +224,7 @@ fn a_server_that_is_deaf_to_the_vip() {
     let vip = Family::V4.vip();
     world.prepare_servers(&["--forward", "direct", "--vip", &vip.to_string()]);
     let path = world.write_config(&config("direct"));
-    let doctor = told_by(&path);
+    let doctor = doctor_with(&path);
     world.start_director(&config("direct"));
     sound(&world, &doctor);
     world.ip("server1", &format!("addr del {vip}/32 dev lo"));
@@ -236,20 +236,20 @@ fn a_server_that_is_deaf_to_the_vip() {
         &[silent, "weir real-server doctor"],
     );
     let (code, text) = asked(&world, "server1", &["real-server", "doctor", "--fix"]);
-    assert!(text.contains("(mended)"), "{code} {text}");
-    assert_eq!(mend_of(&world, "director", &doctor, silent), None);
+    assert!(text.contains("(fixed)"), "{code} {text}");
+    assert_eq!(fix_of(&world, "director", &doctor, silent), None);
     world.kill_nginx(1);
     let refuses = "server 10.71.0.21 of web refuses connections to 10.71.0.10:80";
     wait_for("a refusal", PATIENCE, || {
-        mend_of(&world, "director", &doctor, refuses).is_some()
+        fix_of(&world, "director", &doctor, refuses).is_some()
     });
     world.start_nginx_on("server1", 1, "");
-    assert_eq!(mend_of(&world, "director", &doctor, refuses), None);
+    assert_eq!(fix_of(&world, "director", &doctor, refuses), None);
 }
 
 /// A server that has the VIP on its own interface: sysctls of ARP do not silence that one.
 #[test]
-fn a_server_with_the_vip_on_its_interface() {
+fn server_answering_arp_for_vip_is_reported() {
     if !privileged() {
         return;
     }
@@ -264,7 +264,7 @@ fn a_server_with_the_vip_on_its_interface() {
     );
     world.ip("server1", &format!("addr add {vip}/32 dev eth0"));
     let path = world.write_config(&config("direct"));
-    let doctor = told_by(&path);
+    let doctor = doctor_with(&path);
     world.start_director(&config("direct"));
     let claims = "server 10.71.0.21 (";
     finds(
@@ -315,7 +315,7 @@ fn a_server_with_the_vip_on_its_interface() {
 
 /// What ipvsadm made is in no file, and is looked at all the same, with a daemon and without.
 #[test]
-fn services_of_ipvsadm() {
+fn ipvsadm_services_are_examined() {
     if !privileged() {
         return;
     }
@@ -324,7 +324,7 @@ fn services_of_ipvsadm() {
     world.prepare_servers(&["--forward", "direct", "--vip", "10.71.0.10"]);
     let node = "[node]\ninterfaces = [\"eth0\"]\n";
     let path = world.write_config(node);
-    let doctor = told_by(&path);
+    let doctor = doctor_with(&path);
     let daemon = world.start_director(node);
     world.says(&["ipvsadm", "-A", "-t", "10.71.0.10:80", "-s", "rr"]);
     for server in ["10.71.0.20", "10.71.0.21"] {
@@ -348,9 +348,46 @@ fn services_of_ipvsadm() {
     finds(&world, "director", &doctor, &["no daemon runs", silent]);
 }
 
+/// The VIP of a standby is on the active director, which answers for it: both are as they should be.
+#[test]
+fn standby_lacks_the_vip_that_keepalived_moves() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(2);
+    world.start_nginx(64);
+    let vip = Family::V4.vip();
+    world.prepare_servers(&["--forward", "direct", "--vip", &format!("{vip}:80")]);
+    let text = config("direct").replace(&format!(", \"{}\"", Family::V4.server(1)), "");
+    let path = world.write_config(&text);
+    let doctor = doctor_with(&path);
+    world.start_director(&text);
+    sound(&world, &doctor);
+
+    does(&world, "director", &format!("ip addr del {vip} dev eth0"));
+    world.add_router("other", 77);
+    world.ip("other", &format!("addr add {vip}/32 dev eth0"));
+    let claims = format!("answers ARP for the VIP {vip}");
+    let absent = format!("the VIP {vip} is on no interface");
+    finds(&world, "director", &doctor, &[&claims, &absent]);
+    let keepalived = format!("vrrp_instance a {{\n virtual_ipaddress {{\n  {vip}/32\n }}\n}}\n");
+    std::fs::write(world.path("keepalived/keepalived.conf"), keepalived).expect("written");
+    sound(&world, &doctor);
+    let check = ["check", "-c", path.to_str().expect("a plain path")];
+    let (code, text) = asked(&world, "director", &check);
+    assert!(code == 0 && !text.contains("on no interface"), "{text}");
+
+    does(
+        &world,
+        "director",
+        &format!("ip addr add {vip}/32 dev eth0"),
+    );
+    finds(&world, "director", &doctor, &["two directors are active"]);
+}
+
 /// The kernel forgets neighbours that were not used for a while: that is no fault of theirs.
 #[test]
-fn servers_whose_link_address_is_not_known_yet() {
+fn unresolved_neighbours_are_resolved_first() {
     if !privileged() {
         return;
     }
@@ -359,7 +396,7 @@ fn servers_whose_link_address_is_not_known_yet() {
     let text = config("nat").replace(&Family::V4.server(1).to_string(), &gone.to_string());
     let path = world.write_config(&text);
     world.ip("director", "neigh flush all");
-    let (_, text) = asked(&world, "director", &told_by(&path));
+    let (_, text) = asked(&world, "director", &doctor_with(&path));
     assert!(!text.contains(&format!("server {known}")), "{text}");
     assert!(text.contains(&format!("server {gone}")), "{text}");
 }

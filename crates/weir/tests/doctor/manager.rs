@@ -10,7 +10,7 @@ struct Managed<'w> {
     process: Child,
 }
 
-const SCRIPT: &str = "for place in /etc/systemd/network /run/dbus; do mkdir -p $place; mount -t tmpfs none $place; done
+const SCRIPT: &str = "for dir in /etc/systemd/network /run/dbus; do mkdir -p $dir; mount -t tmpfs none $dir; done
 mkdir -p /run/systemd/netif; mount -t tmpfs -o mode=755 none /run/systemd/netif
 mkdir /run/systemd/netif/links /run/systemd/netif/leases /run/systemd/netif/lldp
 chown -R systemd-network /run/systemd/netif
@@ -56,7 +56,7 @@ impl<'w> Managed<'w> {
         assert!(output.status.success(), "{line}: {output:?}");
     }
 
-    fn mend(&self, doctor: &[&str], seen: &str) -> Option<String> {
+    fn fix(&self, doctor: &[&str], seen: &str) -> Option<String> {
         let line = format!("{} {} --json", env!("CARGO_BIN_EXE_weir"), doctor.join(" "));
         let output = self.shell(&line);
         let found: serde_json::Value = serde_json::from_slice(&output.stdout)
@@ -83,7 +83,7 @@ impl Drop for Managed<'_> {
 }
 
 #[test]
-fn networkd_takes_off_what_it_does_not_know() {
+fn networkd_removing_foreign_addresses_is_reported() {
     if !privileged() {
         return;
     }
@@ -105,13 +105,13 @@ fn networkd_takes_off_what_it_does_not_know() {
         let output = world.output("director", "ip -br addr show dev eth0");
         String::from_utf8_lossy(&output.stdout).contains(&format!("{vip}/32"))
     };
-    assert!(there() && managed.mend(&doctor, &seen).is_some());
+    assert!(there() && managed.fix(&doctor, &seen).is_some());
     managed.does("networkctl reconfigure eth0");
     wait_for("the VIP is taken off", PATIENCE, || !there());
 
     world.ip("director", &format!("addr add {vip}/32 dev eth0"));
-    managed.does(&managed.mend(&doctor, &seen).expect("it is still so"));
-    assert_eq!(managed.mend(&doctor, &seen), None);
+    managed.does(&managed.fix(&doctor, &seen).expect("it is still so"));
+    assert_eq!(managed.fix(&doctor, &seen), None);
     managed.configured();
     managed.does("networkctl reconfigure eth0");
     managed.configured();

@@ -11,7 +11,7 @@ pub(super) fn prepared() -> World {
     let vip = Family::V4.vip().to_string();
     world.prepare_servers(&["--forward", "direct", "--vip", &format!("{vip}:80")]);
     world.start_director(&config("direct").replace(&format!(", \"{}\"", Family::V4.server(1)), ""));
-    mends(&world, "server0", &DOCTOR, "until the next boot only");
+    fixes(&world, "server0", &DOCTOR, "until the next boot only");
     wait_for("all is well", PATIENCE, || serves(&world));
     let (code, text) = asked(&world, "server0", &DOCTOR);
     assert_eq!(code, 0, "{text}");
@@ -27,7 +27,7 @@ fn serves(world: &World) -> bool {
     world.output("client", &line).status.success()
 }
 
-/// Rules that cut clients off are found, and mended by what is said.
+/// Rules that block clients are found, and the printed fix repairs them.
 fn cut_off(world: &World, rules: &str, seen: &str) {
     std::fs::write(world.path("rules.nft"), format!("flush ruleset\n{rules}")).expect("written");
     let line = format!("nft -f {}", world.path("rules.nft").display());
@@ -38,12 +38,12 @@ fn cut_off(world: &World, rules: &str, seen: &str) {
 fn cut_off_by(world: &World, line: &str, seen: &str) {
     does(world, "server0", line);
     assert!(!serves(world), "it cuts clients off: {line}");
-    mends(world, "server0", &DOCTOR, seen);
-    assert!(serves(world), "mended: {line}");
+    fixes(world, "server0", &DOCTOR, seen);
+    assert!(serves(world), "repaired: {line}");
 }
 
 #[test]
-fn firewalls_of_servers() {
+fn server_firewall_rules_are_reported() {
     if !privileged() {
         return;
     }
@@ -73,7 +73,7 @@ fn firewalls_of_servers() {
          ip saddr 10.71.0.20 accept\n }\n}",
         "drops answers of 10.71.0.10:80 direct, by its policy",
     );
-    // What lets these clients pass, or cannot be told, is no finding.
+    // Rules that let these clients pass, or that cannot be evaluated, are not findings.
     std::fs::write(
         world.path("rules.nft"),
         "table inet filter {\n chain input {\n type filter hook input priority 0; policy drop;\n\
@@ -93,7 +93,7 @@ fn firewalls_of_servers() {
 
 /// The kernel's other firewall, whose rules nft does not show.
 #[test]
-fn rules_of_iptables_legacy() {
+fn iptables_legacy_rules_are_reported() {
     if !privileged() {
         return;
     }
@@ -110,7 +110,7 @@ fn rules_of_iptables_legacy() {
          iptables-legacy -t mangle -A web -p tcp -m multiport --sports 80,443 -j DROP",
         "the chain `mangle POSTROUTING` of iptables-legacy drops answers of 10.71.0.10:80 direct, by its rule",
     );
-    // What lets these clients pass, or cannot be told, is no finding.
+    // Rules that let these clients pass, or that cannot be evaluated, are not findings.
     does(
         &world,
         "server0",
@@ -137,7 +137,7 @@ fn rules_of_iptables_legacy() {
 }
 
 #[test]
-fn settings_that_the_next_boot_forgets() {
+fn settings_lost_at_reboot_are_reported() {
     if !privileged() {
         return;
     }
@@ -145,13 +145,13 @@ fn settings_that_the_next_boot_forgets() {
     let vip = Family::V4.vip().to_string();
     world.prepare_servers(&["--forward", "direct", "--vip", &vip]);
     let seen = "until the next boot only: net/ipv4/conf/all/arp_announce is 2, net/ipv4/conf/all/arp_ignore is 1";
-    mends(&world, "server0", &DOCTOR, seen);
+    fixes(&world, "server0", &DOCTOR, seen);
     does(
         &world,
         "server0",
         "echo 'net.ipv4.conf.all.arp_ignore = 0' > /etc/sysctl.d/90-other.conf",
     );
-    mends(&world, "server0", &DOCTOR, "90-other.conf sets it to 0");
+    fixes(&world, "server0", &DOCTOR, "90-other.conf sets it to 0");
     // What was said is what a boot does.
     does(
         &world,
@@ -166,11 +166,11 @@ fn settings_that_the_next_boot_forgets() {
         .args(["real-server", "down"])
         .output()
         .expect("weir runs");
-    assert_eq!(mend_of(&world, "server0", &DOCTOR, "next boot"), None);
+    assert_eq!(fix_of(&world, "server0", &DOCTOR, "next boot"), None);
 }
 
 #[test]
-fn an_ipv6_vip_that_may_not_be_used_yet() {
+fn tentative_ipv6_vip_is_reported() {
     if !privileged() {
         return;
     }
@@ -178,7 +178,7 @@ fn an_ipv6_vip_that_may_not_be_used_yet() {
     let vip = Family::V6.vip();
     world.prepare_servers(&["--forward", "direct", "--vip", &vip.to_string()]);
     assert_eq!(
-        mend_of(&world, "server0", &DOCTOR, "duplicate address"),
+        fix_of(&world, "server0", &DOCTOR, "duplicate address"),
         None
     );
     world.ip("server0", &format!("addr del {vip}/128 dev lo"));
@@ -191,11 +191,11 @@ fn an_ipv6_vip_that_may_not_be_used_yet() {
     world.ip("server0", "link set vips up");
     world.ip("server0", "link set svip up");
     world.ip("server0", &format!("addr add {vip}/128 dev vips"));
-    mends(&world, "server0", &DOCTOR, "on vips is tentative");
+    fixes(&world, "server0", &DOCTOR, "on vips is tentative");
 }
 
 #[test]
-fn a_vip_that_the_server_speaks_with_itself() {
+fn vip_used_as_source_address_is_reported() {
     if !privileged() {
         return;
     }
@@ -204,15 +204,15 @@ fn a_vip_that_the_server_speaks_with_itself() {
     let (v4_text, v6_text) = (v4.to_string(), v6.to_string());
     world.prepare_servers(&["--forward", "direct", "--vip", &v4_text, "--vip", &v6_text]);
     let source = "as their source";
-    assert_eq!(mend_of(&world, "server0", &DOCTOR, "not deprecated"), None);
-    assert_eq!(mend_of(&world, "server0", &DOCTOR, source), None);
+    assert_eq!(fix_of(&world, "server0", &DOCTOR, "not deprecated"), None);
+    assert_eq!(fix_of(&world, "server0", &DOCTOR, source), None);
 
     // What a boot script without preferred_lft leaves.
     world.ip(
         "server0",
         &format!("addr replace {v6}/128 dev lo preferred_lft forever"),
     );
-    mends(&world, "server0", &DOCTOR, "not deprecated");
+    fixes(&world, "server0", &DOCTOR, "not deprecated");
 
     // The interface has addresses of its own, and a route does not ask for them.
     world.ip(
@@ -221,9 +221,9 @@ fn a_vip_that_the_server_speaks_with_itself() {
     );
     let seen = format!("to 198.51.100.1 have the VIP {v4}");
     assert_eq!(
-        mend_of(&world, "server0", &DOCTOR, &seen).as_deref(),
+        fix_of(&world, "server0", &DOCTOR, &seen).as_deref(),
         Some("")
     );
     world.ip("server0", "route del 198.51.100.0/24 dev eth0");
-    assert_eq!(mend_of(&world, "server0", &DOCTOR, source), None);
+    assert_eq!(fix_of(&world, "server0", &DOCTOR, source), None);
 }

@@ -30,7 +30,7 @@ impl Bulk {
 
 impl Bulk {
     /// Its rates as parts of another's.
-    pub(crate) fn beside(&self, other: &Self) -> String {
+    pub(crate) fn ratio_to(&self, other: &Self) -> String {
         let ((up, down), (other_up, other_down)) = (self.rates(), other.rates());
         format!("{:.2} × up, {:.2} × down", up / other_up, down / other_down)
     }
@@ -54,7 +54,7 @@ fn any(family: Family) -> IpAddr {
     }
 }
 
-/// The byte at a place of the stream: each is known, so that a wrong one is noticed.
+/// The byte at an offset of the stream: each is known, so that a wrong one is noticed.
 fn pattern(at: usize) -> u8 {
     (at.wrapping_mul(2_654_435_761) >> 13) as u8
 }

@@ -1,5 +1,5 @@
-//! Clients in a container: behind a host that routes, and behind one that also translates their addresses. Their segments pass that
-//! host whole, with checksums that no device has finished.
+//! Clients in a container: behind a host that routes, and behind one that also translates their addresses. Their
+//! segments pass that host whole, with checksums that no device has finished.
 
 use super::world::{Family, World, privileged, sh};
 use super::{Offloads, config, extent, is_soak, moves, set_mtu, set_offloads};
@@ -65,6 +65,6 @@ fn bulk_moves_from_a_container_behind_a_router_at_length() {
 }
 
 #[test]
-fn bulk_moves_from_a_container_behind_a_translator_at_length() {
+fn bulk_moves_from_a_container_behind_nat_at_length() {
     bulk_moves_from_a_container(true);
 }

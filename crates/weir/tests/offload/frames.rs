@@ -1,5 +1,5 @@
-//! Frames of the director's, as a host next to it receives them: every checksum in them is right, also inside a tunnel. What the
-//! director leaves to hardware that is not there shows here, where a receiver's stack would trust it.
+//! Frames of the director's, as a host next to it receives them: every checksum in them is right, also inside a tunnel.
+//! What the director leaves to hardware that is not there shows here, where a receiver's stack would trust it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -114,7 +114,7 @@ fn is_right(packet: &[u8]) -> bool {
 }
 
 #[test]
-fn a_checksum_that_is_left_to_the_device_is_not_right() {
+fn partial_checksum_is_not_valid() {
     let mut packet = vec![
         0x45, 0, 0, 40, 0, 0, 0x40, 0, 64, TCP, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2,
     ];

@@ -26,7 +26,7 @@ fn assert_mode(world: &World, mode: &str) {
 }
 
 #[test]
-fn a_reload_changes_the_mode_and_costs_no_connection() {
+fn attach_mode_change_keeps_connections() {
     if !privileged() {
         return;
     }
@@ -47,10 +47,10 @@ fn a_reload_changes_the_mode_and_costs_no_connection() {
     }
 }
 
-/// Clients that do not pause, with ethtool's defaults: a program that meets packets before its settings fit them would send on
-/// wrong checksums. A daemon that starts where another left native XDP moves the path to tc likewise.
+/// Clients that do not pause, with ethtool's defaults: a program that meets packets before its settings fit them would
+/// send on wrong checksums. A daemon that starts where another left native XDP moves the path to tc likewise.
 #[test]
-fn a_change_of_mode_under_load_costs_no_packet() {
+fn attach_mode_change_under_load_loses_no_packet() {
     if !privileged() {
         return;
     }

@@ -1,5 +1,5 @@
-//! Clients that Weir refuses at tc, where their packets' checksums are unfinished: they hear of it at once, and what is dropped does
-//! not reach the director's own stack.
+//! Clients that Weir refuses at tc, where their packets' checksums are unfinished: they hear of it at once, and what is
+//! dropped does not reach the director's own stack.
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpStream};
@@ -18,7 +18,7 @@ fn without_servers(text: &str, family: Family) -> String {
     text.replace(&servers, "servers = []")
 }
 
-/// How a connection to the VIP ends that nobody accepts.
+/// How a connection to the VIP ends that no server accepts.
 fn refusal(world: &World, family: Family, limit: Duration) -> ErrorKind {
     let address = SocketAddr::new(family.vip(), PORT);
     let connecting = world.inside("client", move || {
@@ -29,7 +29,7 @@ fn refusal(world: &World, family: Family, limit: Duration) -> ErrorKind {
 }
 
 #[test]
-fn clients_of_a_service_without_servers_are_refused_at_once() {
+fn service_without_servers_rejects_at_once() {
     if !privileged() {
         return;
     }
@@ -46,7 +46,7 @@ fn clients_of_a_service_without_servers_are_refused_at_once() {
 }
 
 #[test]
-fn clients_of_a_removed_server_are_reset() {
+fn removed_server_resets_its_clients() {
     if !privileged() {
         return;
     }
@@ -64,9 +64,10 @@ fn clients_of_a_removed_server_are_reset() {
     }
 }
 
-/// Above the limit of answers: a packet that is dropped does not go on to the stack, which would answer it with a reset.
+/// Above the limit of answers: a packet that is dropped does not go on to the stack, which would answer it with a
+/// reset.
 #[test]
-fn what_is_dropped_does_not_reach_the_directors_stack() {
+fn dropped_packets_do_not_reach_the_local_stack() {
     if !privileged() {
         return;
     }

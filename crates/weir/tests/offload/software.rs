@@ -1,4 +1,5 @@
-//! The director's address on a device without native XDP over one with default offloads: by itself the path runs at tc there.
+//! The director's address on a device without native XDP over one with default offloads: by itself the path runs at tc
+//! there.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -42,12 +43,12 @@ fn bulk_moves_on(device: &str, kind: &str, over: fn(&World)) {
 }
 
 #[test]
-fn bulk_moves_where_the_director_is_on_a_bridge_at_length() {
+fn bulk_moves_through_a_director_on_a_bridge_at_length() {
     bulk_moves_on("br0", "bridge", World::bridge_in_director);
 }
 
 #[test]
-fn bulk_moves_where_the_director_is_on_a_macvlan_at_length() {
+fn bulk_moves_through_a_director_on_a_macvlan_at_length() {
     bulk_moves_on("mv0", "macvlan", World::macvlan_in_director);
 }
 
@@ -77,10 +78,10 @@ fn merging(world: &World) -> bool {
     output(world, "ethtool -k eth0").contains("generic-receive-offload: on")
 }
 
-/// Generic XDP on a bridge, which earlier versions had by themselves, gives way to tc at a restart, under clients that do not pause,
-/// and nothing of it remains.
+/// Generic XDP on a bridge, which earlier versions had by themselves, gives way to tc at a restart, under clients that
+/// do not pause, and nothing of it remains.
 #[test]
-fn generic_xdp_gives_way_to_tc_and_costs_no_connection() {
+fn generic_xdp_changes_to_tc_without_losing_connections() {
     if !privileged() {
         return;
     }

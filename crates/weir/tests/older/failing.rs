@@ -23,7 +23,7 @@ fn fails(walk: &mut Walk, program: &Path, why: &str) {
 }
 
 #[test]
-fn what_is_no_program_changes_nothing() {
+fn upgrade_to_a_non_program_changes_nothing() {
     if !privileged() {
         return;
     }
@@ -47,8 +47,8 @@ fn what_is_no_program_changes_nothing() {
     walk.end();
 }
 
-/// Lets whatever starts next fail when everything but its socket is in its place: the data plane is its own by then. A mount
-/// point cannot be renamed over.
+/// Lets whatever starts next fail when everything but its socket is ready: the data plane is its own by then. A
+/// mount point cannot be renamed over.
 fn fails_late(walk: &mut Walk, program: &Path) {
     let socket = walk.world.path("run-director").join("weir.sock");
     let run = |command: &mut Command| {
@@ -91,7 +91,7 @@ fn obeys(walk: &mut Walk, pid: u32) {
 }
 
 #[test]
-fn one_that_fails_at_the_end_is_as_if_it_had_not_been() {
+fn upgrade_failing_at_the_end_is_undone() {
     if !privileged() {
         return;
     }
@@ -101,9 +101,9 @@ fn one_that_fails_at_the_end_is_as_if_it_had_not_been() {
     walk.end();
 }
 
-/// Another build would have made its maps anew, and moved everything to them.
+/// Another build would have created its maps again and moved everything to them.
 #[test]
-fn one_that_has_replaced_the_maps_and_fails_leaves_nothing_behind() {
+fn upgrade_failing_after_map_replacement_leaves_nothing() {
     if !privileged() {
         return;
     }
@@ -126,7 +126,7 @@ fn one_that_has_replaced_the_maps_and_fails_leaves_nothing_behind() {
 
 /// Killed at whatever it was doing, or soon after it was in charge.
 #[test]
-fn one_that_is_killed_anywhere_costs_nothing() {
+fn upgrade_killed_at_any_point_loses_nothing() {
     if !privileged() {
         return;
     }

@@ -1,5 +1,5 @@
-//! A director under load, with what must outlive every change of its program: flows, a persistent client's choice, an operator's
-//! word, what ipvsadm made, totals.
+//! A director under load, with what must outlive every change of its program: flows, a persistent client's choice, an
+//! operator's word, what ipvsadm made, totals.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

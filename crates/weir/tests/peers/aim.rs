@@ -1,4 +1,4 @@
-//! Where probes come from and by which interface, and the PROXY header in front: told by the peers that they reach.
+//! Source address and interface of probes, and the PROXY header before them, as their peers see them.
 
 use std::io::Read;
 use std::net::TcpListener;
@@ -6,14 +6,14 @@ use std::sync::mpsc::{Receiver, channel};
 
 use super::*;
 
-/// An address that the director has besides its own.
+/// A second address of the director.
 const OTHER: &str = "10.71.0.33";
 /// The director's address on its second wire to the server.
 const SIDE: &str = "10.72.0.3";
 
-/// Everybody who connects to a port of server 0: from where, and the first octets that were sent.
+/// Everybody who connects to a port of server 0: from where, and the first bytes that were sent.
 fn recorder(world: &World, port: u16) -> Receiver<(String, Vec<u8>)> {
-    let (told, heard) = channel();
+    let (sender, receiver) = channel();
     let listening = world.inside("server0", move || {
         let listener = TcpListener::bind(("0.0.0.0", port)).expect("the port is free");
         std::thread::spawn(move || {
@@ -21,17 +21,17 @@ fn recorder(world: &World, port: u16) -> Receiver<(String, Vec<u8>)> {
             while let Ok((mut client, from)) = listener.accept() {
                 let from = from.ip().to_string();
                 let _ = client.set_read_timeout(Some(Duration::from_millis(500)));
-                let mut octets = vec![0; 512];
-                let length = client.read(&mut octets).unwrap_or(0);
-                octets.truncate(length);
-                if told.send((from, octets)).is_err() {
+                let mut bytes = vec![0; 512];
+                let length = client.read(&mut bytes).unwrap_or(0);
+                bytes.truncate(length);
+                if sender.send((from, bytes)).is_err() {
                     break;
                 }
             }
         });
     });
     listening.join().expect("it listens");
-    heard
+    receiver
 }
 
 fn heard(from: &Receiver<(String, Vec<u8>)>) -> (String, Vec<u8>) {
@@ -59,7 +59,7 @@ fn wired(world: &World) {
 }
 
 #[test]
-fn probes_come_from_where_they_are_to() {
+fn probes_use_configured_source_and_target() {
     if !privileged() {
         return;
     }
@@ -104,7 +104,7 @@ fn probes_come_from_where_they_are_to() {
         ),
         // An address that is not the director's says nothing of the server.
         (
-            "nobody",
+            "absent",
             "kind = \"tcp\"\nport = 7001\nsource = \"10.71.0.99\"".to_owned(),
         ),
     ];
@@ -120,7 +120,7 @@ fn probes_come_from_where_they_are_to() {
     for name in ["plain", "other", "side", "ping", "echo"] {
         wait_for_state(&world, name, "up", "");
     }
-    assert_eq!(server(&world, "nobody")["state"], "starting");
+    assert_eq!(server(&world, "absent")["state"], "starting");
     let counted = |name: &str| {
         let output = world.output("server0", &format!("nft list counter inet seen {name}"));
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -136,12 +136,12 @@ fn probes_come_from_where_they_are_to() {
     assert_eq!(
         counted("astray"),
         0,
-        "only what is told to takes the other wire"
+        "only the configured probe uses the other link"
     );
 }
 
 #[test]
-fn proxy_headers_come_first() {
+fn proxy_header_precedes_the_probe() {
     if !privileged() {
         return;
     }
@@ -190,7 +190,7 @@ fn proxy_headers_come_first() {
     wait_for_state(&world, "none", "down", "");
 
     let header = |from: &dyn std::fmt::Display| format!("PROXY TCP4 {from} {at} ");
-    let begins = |octets: &[u8], with: &[u8]| octets.starts_with(with);
+    let begins = |bytes: &[u8], with: &[u8]| bytes.starts_with(with);
     let (_, tcp) = heard(&recorders[0]);
     assert!(begins(&tcp, header(&director).as_bytes()), "{tcp:?}");
     assert!(tcp.ends_with(b" 7001\r\n"), "{tcp:?}");
@@ -206,7 +206,7 @@ fn proxy_headers_come_first() {
         + 2;
     assert!(begins(&tls, header(&director).as_bytes()), "{tls:?}");
     assert!(
-        tls.get(end).is_none_or(|octet| *octet == 0x16),
+        tls.get(end).is_none_or(|byte| *byte == 0x16),
         "a handshake: {tls:?}"
     );
     let (from, redis) = heard(&recorders[3]);

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn grpc_tells_of_a_service() {
+fn grpc_check_reads_service_status() {
     if !privileged() {
         return;
     }
@@ -40,15 +40,15 @@ fn grpc_tells_of_a_service() {
             format!("{secure}\nca = \"{certificate}\"\nserver_name = \"grpc.example\""),
         ),
         (
-            "anybody",
+            "unverified",
             format!("{secure}\nverify = false\nservice = \"shop\""),
         ),
         ("untrusted", secure.to_owned()),
-        // TLS is spoken to somebody who does not.
+        // TLS to a server without TLS.
         ("deaf", format!("{plain}\ntls = true\nverify = false")),
     ];
     world.start_director(&config(&checks));
-    for name in ["whole", "shop", "known", "anybody"] {
+    for name in ["whole", "shop", "known", "unverified"] {
         wait_for_state(&world, name, "up", "");
     }
     for name in ["cellar", "stranger", "untrusted", "deaf"] {
@@ -56,7 +56,7 @@ fn grpc_tells_of_a_service() {
     }
     status("shop", 2);
     status("cellar", 1);
-    for name in ["shop", "anybody"] {
+    for name in ["shop", "unverified"] {
         wait_for_state(&world, name, "down", "");
     }
     wait_for_state(&world, "cellar", "up", "");

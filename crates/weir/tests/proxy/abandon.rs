@@ -1,5 +1,5 @@
-//! Clients that leave before they have their response: nothing of their requests is left at servers, in queues or in the
-//! daemon.
+//! Clients that leave before they have their response: nothing of their requests is left at servers, in queues or in
+//! the daemon.
 
 use std::net::Shutdown;
 use std::sync::Mutex;
@@ -71,7 +71,7 @@ fn serve(mut stream: TcpStream, seen: &Seen) {
     loop {
         match stream.read(&mut buffer) {
             Ok(0) | Err(_) => break,
-            Ok(octets) => head.extend_from_slice(&buffer[..octets]),
+            Ok(bytes) => head.extend_from_slice(&buffer[..bytes]),
         }
         if !head.ends_with(b"\r\n\r\n") {
             continue;
@@ -132,7 +132,7 @@ fn limited(seat: &Seat, server: SocketAddr, most: u32, more: &str) {
 
 /// 2 × 2 000 requests whose clients end, by FIN and by a reset, while the server works, and as many that end at once.
 #[test]
-fn abandoned_requests_leave_nothing_at_the_server() {
+fn abandoned_requests_end_at_the_server() {
     const CLIENTS: usize = 1_000;
     weir_sys::raise_nofile().expect("many descriptors");
     let origin = Slow::start();
@@ -187,7 +187,7 @@ fn abandoned_requests_leave_nothing_at_the_server() {
 
 /// Whoever closes only its sending side gets its answer where the key says so; a reset ends the request all the same.
 #[test]
-fn without_abort_on_close_a_half_closed_client_gets_its_response() {
+fn half_closed_client_gets_its_response_without_abort_on_close() {
     let origin = Slow::start();
     let seat = Seat::start("http", &[origin.address], "abort_on_close = false");
     let mut half = Client::connect(seat.listen);
@@ -206,7 +206,7 @@ fn without_abort_on_close_a_half_closed_client_gets_its_response() {
 
 /// What a client sends ahead is no end, and is served in its turn.
 #[test]
-fn pipelined_requests_are_not_mistaken_for_an_end() {
+fn pipelined_requests_are_not_taken_for_a_close() {
     let authority = Authority::new("ahead");
     authority.sign("one", "DNS:a.example", 30);
     let origin = Slow::start();
@@ -234,15 +234,15 @@ fn pipelined_requests_are_not_mistaken_for_an_end() {
     let mut said = Vec::new();
     let mut buffer = [0; 4096];
     while said.windows(4).filter(|part| part == b"slow").count() < 3 {
-        let octets = over_tls.read(&mut buffer).expect("answers");
-        assert!(octets > 0, "{}", String::from_utf8_lossy(&said));
-        said.extend_from_slice(&buffer[..octets]);
+        let bytes = over_tls.read(&mut buffer).expect("answers");
+        assert!(bytes > 0, "{}", String::from_utf8_lossy(&said));
+        said.extend_from_slice(&buffer[..bytes]);
     }
 }
 
 /// The end of a TLS session counts, also while the connection under it stays open.
 #[test]
-fn a_close_notify_ends_the_request() {
+fn close_notify_ends_the_request() {
     let authority = Authority::new("notify");
     authority.sign("one", "DNS:a.example", 30);
     let origin = Slow::start();
@@ -258,7 +258,7 @@ fn a_close_notify_ends_the_request() {
 
 /// 5 000 queued clients that have closed do not delay the next one.
 #[test]
-fn queued_clients_that_left_delay_nobody() {
+fn departed_queued_clients_do_not_delay_others() {
     const QUEUED: usize = 5_000;
     weir_sys::raise_nofile().expect("many descriptors");
     let origin = Slow::start();
@@ -270,7 +270,7 @@ fn queued_clients_that_left_delay_nobody() {
         client
     };
     let mut first: Vec<Client> = (0..2).map(|_| ask()).collect();
-    until("both places are taken", || origin.open() == 2);
+    until("both slots are in use", || origin.open() == 2);
     let waiting: Vec<Client> = (0..QUEUED).map(|_| ask()).collect();
     until("the others are queued", || {
         service(&seat)["queued"] == QUEUED as u64
@@ -291,9 +291,9 @@ fn queued_clients_that_left_delay_nobody() {
     assert_eq!(origin.requests(), 3, "none of those that left was sent");
 }
 
-/// Two abandoned requests give their places back, and the server is not blamed for them.
+/// Two abandoned requests free their slots, and do not count against the server.
 #[test]
-fn abandoned_requests_give_their_places_back() {
+fn abandoned_requests_free_their_slots() {
     let origin = Slow::start();
     let seat = Seat::start("http", &[origin.address], "");
     limited(&seat, origin.address, 2, "");
@@ -309,7 +309,7 @@ fn abandoned_requests_give_their_places_back() {
         until("both are at the server", || origin.requests() == came + 2);
         drop(two);
         // Without a queue, a client that comes before is answered 503.
-        until("both places are free", || {
+        until("both slots are free", || {
             service(&seat)["servers"][0]["active_connections"] == 0
         });
     }
@@ -349,13 +349,13 @@ fn abandoned_requests_reset_their_streams() {
 
 /// Streams that are reset while they are queued leave the queue.
 #[test]
-fn streams_that_are_reset_leave_the_queue() {
+fn reset_streams_leave_the_queue() {
     let origin = Slow::start();
     let seat = Seat::start("http", &[origin.address], "");
     limited(&seat, origin.address, 1, "");
     let mut first = Client::connect(seat.listen);
     first.send(GET);
-    until("the place is taken", || origin.open() == 1);
+    until("the slot is in use", || origin.open() == 1);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -392,7 +392,7 @@ fn streams_that_are_reset_leave_the_queue() {
 
 /// A reset ends a tunnel whose client had closed its sending side before.
 #[test]
-fn a_reset_ends_a_tunnel_that_was_half_closed() {
+fn reset_ends_a_half_closed_tunnel() {
     let origin = Slow::start();
     let seat = Seat::start("tcp", &[origin.address], "");
     let mut client = Client::connect(seat.listen);

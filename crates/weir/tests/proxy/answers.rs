@@ -1,4 +1,5 @@
-//! What becomes of answers on their way: compression, pages of one's own, tunnels, early hints, and whom servers hear of.
+//! What becomes of answers on their way: compression, pages of one's own, tunnels, early hints, and whom servers hear
+//! of.
 
 use std::io::{Read, Write};
 use std::time::Duration;
@@ -34,7 +35,7 @@ fn unchunked(mut body: &[u8]) -> Vec<u8> {
 }
 
 /// Decodes by programs that others wrote.
-fn decoded(coding: &str, octets: &[u8]) -> Vec<u8> {
+fn decoded(coding: &str, bytes: &[u8]) -> Vec<u8> {
     const BROTLI: &str =
         "process.stdout.write(require('zlib').brotliDecompressSync(require('fs').readFileSync(0)))";
     let program = match coding {
@@ -54,8 +55,8 @@ fn decoded(coding: &str, octets: &[u8]) -> Vec<u8> {
         .spawn()
         .expect("it is installed");
     let mut input = child.stdin.take().expect("a pipe");
-    let octets = octets.to_vec();
-    let writer = std::thread::spawn(move || input.write_all(&octets));
+    let bytes = bytes.to_vec();
+    let writer = std::thread::spawn(move || input.write_all(&bytes));
     let output = child.wait_with_output().expect("it ends");
     writer.join().expect("no panic").expect("it is taken");
     assert!(output.status.success());
@@ -85,7 +86,7 @@ fn accepting(what: &str) -> String {
 }
 
 #[test]
-fn content_is_compressed_for_those_who_can_read_it() {
+fn content_is_compressed_when_accepted() {
     let text = "All work and no play makes Jack a dull boy. ".repeat(400);
     let lines = format!(
         "Content-Type: text/html\r\nContent-Length: {}\r\nETag: \"v1\"\r\nAccept-Ranges: bytes\r\nVary: Cookie\r\n",
@@ -132,7 +133,7 @@ fn content_is_compressed_for_those_who_can_read_it() {
 }
 
 #[test]
-fn what_must_stay_as_it_is_does() {
+fn untransformable_content_is_not_compressed() {
     let text = "x".repeat(2000);
     for lines in [
         "Content-Type: text/html\r\nContent-Encoding: br\r\n",
@@ -158,7 +159,7 @@ fn what_must_stay_as_it_is_does() {
 }
 
 #[test]
-fn a_compressed_stream_does_not_wait_for_its_end() {
+fn compressed_streams_are_flushed() {
     let head =
         "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
     let origin = Scripted::start(vec![vec![
@@ -177,13 +178,13 @@ fn a_compressed_stream_does_not_wait_for_its_end() {
     client.send(&accepting("gzip"));
     // The end of a flush, before the server goes on.
     let mut got = Vec::new();
-    let mut octet = [0u8; 1];
+    let mut byte = [0u8; 1];
     while !got.ends_with(b"\x00\x00\xff\xff\r\n") {
         client
             .0
-            .read_exact(&mut octet)
+            .read_exact(&mut byte)
             .expect("the first event comes");
-        got.push(octet[0]);
+        got.push(byte[0]);
     }
     origin.go_on();
     got.extend(rest(&mut client));
@@ -196,7 +197,7 @@ fn a_compressed_stream_does_not_wait_for_its_end() {
 }
 
 #[test]
-fn pages_of_ones_own_stand_in_for_words() {
+fn custom_error_pages_are_sent() {
     let seat = Seat::start("http", &[free_address()], "");
     let page = seat.directory.join("later.html");
     std::fs::write(&page, "<h1>later</h1>").expect("written");
@@ -236,7 +237,7 @@ fn pages_of_ones_own_stand_in_for_words() {
 }
 
 #[test]
-fn connect_makes_a_tunnel_where_it_may() {
+fn connect_opens_a_tunnel_where_allowed() {
     const ASK: &str = "CONNECT far.example:443 HTTP/1.1\r\nHost: far.example:443\r\n\r\n";
     let plain = Origin::start("o");
     let seat = Seat::start("http", &[plain.address()], "");
@@ -269,7 +270,7 @@ fn connect_makes_a_tunnel_where_it_may() {
     client
         .0
         .shutdown(std::net::Shutdown::Write)
-        .expect("it stands");
+        .expect("connected");
     let heard = gate.heard();
     assert!(
         heard.starts_with("CONNECT far.example:443 HTTP/1.1\r\nHost: far.example:443\r\n"),
@@ -296,7 +297,7 @@ fn connect_makes_a_tunnel_where_it_may() {
 }
 
 #[test]
-fn early_hints_come_before_the_answer() {
+fn early_hints_precede_the_response() {
     let origin = Scripted::start(vec![vec![
         Act::Read,
         say("HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n\r\n"),
@@ -316,7 +317,7 @@ fn early_hints_come_before_the_answer() {
 }
 
 #[test]
-fn servers_hear_of_clients_by_the_standard_field() {
+fn forwarded_field_describes_the_client() {
     let origin = Origin::start("o");
     let heard = |more: &str, request: &str| {
         let seat = Seat::start("http", &[origin.address()], more);
@@ -346,7 +347,7 @@ fn servers_hear_of_clients_by_the_standard_field() {
 }
 
 #[test]
-fn a_request_has_a_time_for_everything_together() {
+fn total_request_timeout_applies() {
     // Each part comes well within the server's time.
     let slow = Scripted::start(vec![vec![
         Act::Read,
@@ -387,7 +388,7 @@ fn a_request_has_a_time_for_everything_together() {
 }
 
 #[test]
-fn a_budget_bounds_what_failing_servers_get() {
+fn retry_budget_bounds_retries() {
     // It takes every request and says nothing.
     let broken = Scripted::start(vec![vec![Act::Read, Act::Close]]);
     let other = Scripted::start(vec![vec![Act::Read, Act::Close]]);

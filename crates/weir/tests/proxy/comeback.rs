@@ -7,44 +7,44 @@ use super::upgrade::echo;
 use super::{Client, GET, Origin, Seat, configuration, free_address};
 
 #[test]
-fn a_service_that_was_gone_takes_clients_as_before() {
+fn readded_service_accepts_clients() {
     let origin = Origin::start_tcp();
     let seat = Seat::start("tcp", &[origin.address()], "");
     let servers = [origin.address()];
     let mut stays = Client::connect(seat.listen);
-    echo(&mut stays, 0).expect("its octets");
+    echo(&mut stays, 0).expect("its bytes");
     let other = configuration(free_address(), "tcp", &servers, "");
     seat.reload(&other.replace("[service.s]", "[service.other]"));
-    echo(&mut stays, 1).expect("its octets");
+    echo(&mut stays, 1).expect("its bytes");
     seat.reload(&configuration(seat.listen, "tcp", &servers, ""));
-    echo(&mut stays, 2).expect("its octets");
+    echo(&mut stays, 2).expect("its bytes");
     drop(stays);
     until("its end", || {
         let status = seat.status();
         status["services"][0]["servers"][0]["active_connections"] == 0
     });
     for round in 0..8 {
-        echo(&mut Client::connect(seat.listen), round).expect("its octets");
+        echo(&mut Client::connect(seat.listen), round).expect("its bytes");
     }
 }
 
 #[test]
-fn a_service_that_is_gone_is_listened_for_no_more_while_a_client_stays() {
+fn removed_service_stops_listening_while_a_client_stays() {
     let origin = Origin::start_tcp();
     let seat = Seat::start("tcp", &[origin.address()], "");
     let mut stays = Client::connect(seat.listen);
-    echo(&mut stays, 0).expect("its octets");
+    echo(&mut stays, 0).expect("its bytes");
     let other = configuration(free_address(), "tcp", &[origin.address()], "");
     seat.reload(&other.replace("[service.s]", "[service.other]"));
-    echo(&mut stays, 1).expect("its octets");
-    // Without anybody who accepts it would connect all the same, and wait for ever.
+    echo(&mut stays, 1).expect("its bytes");
+    // A listener that nothing accepts from would still connect, and wait for ever.
     until("a refusal", || TcpStream::connect(seat.listen).is_err());
     TcpListener::bind(seat.listen).expect("the address is free for another program");
-    echo(&mut stays, 2).expect("its octets");
+    echo(&mut stays, 2).expect("its bytes");
 }
 
 #[test]
-fn clients_that_wait_meet_no_end_when_their_service_is_renamed_or_removed() {
+fn waiting_clients_survive_rename_or_removal_of_their_service() {
     let origin = Origin::start("o");
     let seat = Seat::start("http", &[origin.address()], "");
     let servers = [origin.address()];

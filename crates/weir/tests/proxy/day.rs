@@ -1,5 +1,5 @@
-//! A day in the life of a proxy: requests of every kind, while servers die, are drained and come back. The clients' ledger of
-//! (request, answer, server) is compared with the servers' in the end.
+//! A day in the life of a proxy: requests of every kind, while servers die, are drained and come back. The clients'
+//! ledger of (request, answer, server) is compared with the servers' in the end.
 //!
 //! `WEIR_SOAK` makes it a million requests.
 
@@ -89,14 +89,14 @@ impl Server {
     }
 }
 
-/// Octets that follow from a request's number.
+/// Bytes that follow from a request's number.
 fn content(number: u64, length: usize) -> Vec<u8> {
     (0..length).map(|at| (number as usize + at) as u8).collect()
 }
 
-fn sum(octets: &[u8]) -> u64 {
-    octets.iter().fold(7, |sum: u64, octet| {
-        sum.wrapping_mul(31).wrapping_add(u64::from(*octet))
+fn sum(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(7, |sum: u64, byte| {
+        sum.wrapping_mul(31).wrapping_add(u64::from(*byte))
     })
 }
 
@@ -148,9 +148,9 @@ fn read_body(head: &str, reader: &mut impl BufRead, to_end: bool) -> std::io::Re
     Ok(body)
 }
 
-fn chunks(octets: &[u8]) -> Vec<u8> {
+fn chunks(bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
-    for part in octets.chunks(1_000) {
+    for part in bytes.chunks(1_000) {
         out.extend_from_slice(format!("{:x}\r\n", part.len()).as_bytes());
         out.extend_from_slice(part);
         out.extend_from_slice(b"\r\n");
@@ -234,13 +234,13 @@ fn ask(stream: &TcpStream, reader: &mut impl BufRead, number: u64) -> (Outcome, 
     let Asked { method, kind, body } = kind(number);
     let mut text = format!("{method} /{number}/{kind} HTTP/1.1\r\nHost: h\r\n").into_bytes();
     match &body {
-        Some((octets, true)) => {
+        Some((bytes, true)) => {
             text.extend_from_slice(b"Transfer-Encoding: chunked\r\n\r\n");
-            text.extend_from_slice(&chunks(octets));
+            text.extend_from_slice(&chunks(bytes));
         }
-        Some((octets, false)) => {
-            text.extend_from_slice(format!("Content-Length: {}\r\n\r\n", octets.len()).as_bytes());
-            text.extend_from_slice(octets);
+        Some((bytes, false)) => {
+            text.extend_from_slice(format!("Content-Length: {}\r\n\r\n", bytes.len()).as_bytes());
+            text.extend_from_slice(bytes);
         }
         None => text.extend_from_slice(b"\r\n"),
     }
@@ -262,7 +262,7 @@ fn ask(stream: &TcpStream, reader: &mut impl BufRead, number: u64) -> (Outcome, 
         return (Outcome::CutOff, false);
     };
     let wanted = content(number, if kind == "large" { LARGE } else { 40 });
-    let sent = body.map_or_else(Vec::new, |(octets, _)| octets);
+    let sent = body.map_or_else(Vec::new, |(bytes, _)| bytes);
     assert_eq!(
         field(&head, "x-number"),
         Some(&*number.to_string()),
@@ -346,7 +346,7 @@ fn trouble(seat: &Seat, servers: &mut [Server], next: &AtomicU64, all: u64) -> u
 }
 
 #[test]
-fn a_day_in_the_life_ends_with_ledgers_that_agree_at_length() {
+fn mixed_operations_end_with_matching_counters_at_length() {
     let soak = std::env::var_os("WEIR_SOAK").is_some();
     let all: u64 = if soak { 1_000_000 } else { 8_000 };
     let mut servers: Vec<Server> = (0..SERVERS)

@@ -14,7 +14,7 @@ fn start_by(by: &[&str], servers: &[SocketAddr], more: &str) -> Seat {
     seat.terminate();
     let log = fs::File::create(seat.directory.join("log")).expect("a log");
     let mut command = Command::new(by[0]);
-    Seat::place(&mut command, &seat.directory);
+    Seat::set_directories(&mut command, &seat.directory);
     seat.child = command
         .args(&by[1..])
         .args([PRESENT, "run", "-c"])
@@ -86,19 +86,19 @@ fn idle_clients_make_room(limit: u32, idle: usize) {
 }
 
 #[test]
-fn with_few_descriptors_idle_clients_make_room() {
+fn idle_clients_are_closed_when_descriptors_run_out() {
     idle_clients_make_room(256, 400);
 }
 
 #[test]
-fn with_twenty_thousand_descriptors_idle_clients_make_room() {
+fn idle_clients_are_closed_at_twenty_thousand_descriptors() {
     // Each client is a descriptor of this process, too.
     idle_clients_make_room(20_000, 11_000);
 }
 
 /// As many clients as fit, none of them idle: all are served, the others wait to be accepted, and status answers.
 #[test]
-fn with_few_descriptors_busy_clients_are_served_and_others_wait() {
+fn busy_clients_are_served_and_others_wait_when_descriptors_run_out() {
     let origin = Slow::start();
     let seat = start_with("256:256", &[origin.address], "");
     let mut clients: Vec<Client> = (0..200)
@@ -133,7 +133,7 @@ fn with_few_descriptors_busy_clients_are_served_and_others_wait() {
 
 /// The daemon has the hard limit; a script check has the limit that Weir was started with.
 #[test]
-fn the_limit_is_raised_and_given_back_to_programs() {
+fn nofile_limit_is_raised_and_restored_for_children() {
     let origin = Origin::start("o");
     let seat = start_with("300:5000", &[origin.address()], "");
     for pid in [
@@ -160,7 +160,8 @@ fn the_limit_is_raised_and_given_back_to_programs() {
     assert_eq!(said.trim(), "300");
 }
 
-/// A limit of connections that descriptors do not allow is reported by `check`, at start and by `status`; the default is not.
+/// A limit of connections that descriptors do not allow is reported by `check`, at start and by `status`; the default
+/// is not.
 #[test]
 fn limits_beyond_the_descriptors_are_reported() {
     let origin = Origin::start("o");
@@ -189,9 +190,10 @@ fn limits_beyond_the_descriptors_are_reported() {
     assert!(check.status.success() && said.contains(SAYS), "{said}");
 }
 
-/// A full disk: requests go on, one line is logged at once and none in the seconds after it, and one when there is room again.
+/// A full disk: requests go on, one line is logged at once and none in the seconds after it, and one when there is room
+/// again.
 #[test]
-fn a_full_disk_is_reported_once() {
+fn full_disk_is_reported_once() {
     let origin = Origin::start("o");
     let disk = std::env::temp_dir().join(format!("weir-disk-{}", std::process::id()));
     fs::create_dir_all(&disk).expect("a directory");

@@ -69,7 +69,7 @@ fn problem(seat: &Seat) -> String {
 }
 
 #[test]
-fn servers_follow_their_records_and_stay_when_these_are_gone() {
+fn servers_follow_dns_and_stay_when_records_vanish() {
     let origins: Vec<Origin> = (0..3).map(|_| Origin::start("o")).collect();
     let mut all: Vec<SocketAddr> = origins.iter().map(Origin::address).collect();
     all.sort_unstable();
@@ -92,12 +92,12 @@ fn servers_follow_their_records_and_stay_when_these_are_gone() {
     assert_eq!([0, 1, 2].map(weight), [Some(1), Some(2), Some(3)]);
 
     let comers = Comers::start(seat.listen);
-    // One that ends its service stays in nobody's way; the records live for a second.
+    // A server that stops serving blocks no other; records live for a second.
     drop(dns.take());
     dns = Some(Dns::start(at, &all[..2]));
     until("two servers", || names(&seat) == named(&all[..2]));
     drop(dns.take());
-    until("nobody to answer", || !problem(&seat).is_empty());
+    until("no name server", || !problem(&seat).is_empty());
     assert_eq!(names(&seat), named(&all[..2]));
     let (_, shown) = seat.weir(&["status"]);
     assert!(
@@ -146,7 +146,7 @@ pub(super) fn call(seat: &Seat, method: &str, path: &str, body: &str) -> String 
 }
 
 #[test]
-fn servers_are_added_and_taken_out_ten_times_a_second_and_no_request_fails_at_length() {
+fn ten_membership_changes_a_second_fail_no_request_at_length() {
     let (one, two) = (Origin::start("one"), Origin::start("two"));
     let mut seat = Seat::start("http", &[one.address()], "");
     let path = format!("/v1/servers/p/{}", two.address());
@@ -193,7 +193,7 @@ fn servers_are_added_and_taken_out_ten_times_a_second_and_no_request_fails_at_le
     );
     assert_eq!((refused, broken), (0, 0));
 
-    // What is added gets clients, is kept over a reload and a restart, and is somebody's.
+    // What is added gets clients, is kept over a reload and a restart, and has an origin.
     done("PUT", &path, "");
     seat.reload(&configuration(seat.listen, "http", &[one.address()], ""));
     assert!(seat.terminate().success());

@@ -21,10 +21,10 @@ fn ends_soon(seat: &Seat, arguments: &[&str]) -> (bool, String) {
 }
 
 #[test]
-fn drain_closes_idle_server_connections_and_waits_for_none_of_them() {
+fn drain_closes_idle_server_connections_without_waiting() {
     let (one, two) = (Origin::start("one"), Origin::start("two"));
     let seat = Seat::start("http", &[one.address(), two.address()], "");
-    // Clients that come anew: their connections to servers wait for the next one.
+    // Clients with a new connection each: connections to servers are kept for the next one.
     for _ in 0..16 {
         Client::connect(seat.listen).ask(GET);
     }
@@ -42,13 +42,13 @@ fn drain_closes_idle_server_connections_and_waits_for_none_of_them() {
     assert!(waiting(1) > Some(0));
     let (done, said) = seat.weir(&["server", &name, "ready"]);
     assert!(
-        done && said.contains("is as configured again: unchecked, effective weight 1"),
+        done && said.contains("has no override: unchecked, effective weight 1"),
         "{said}"
     );
 }
 
 #[test]
-fn drain_waits_for_a_request_under_way_and_no_longer_than_its_timeout() {
+fn drain_waits_for_active_requests_up_to_its_timeout() {
     let origin = Origin::start_tcp();
     let seat = Seat::start("tcp", &[origin.address()], "");
     // A connection that neither side closes.
@@ -66,7 +66,7 @@ fn drain_waits_for_a_request_under_way_and_no_longer_than_its_timeout() {
         "{said}"
     );
     assert!(
-        said.contains("1 open connection left after 1 s; the server stays drained"),
+        said.contains("1 open connection after 1 s; the server stays drained"),
         "{said}"
     );
     // It ends with the connection.
@@ -101,12 +101,9 @@ fn every_change_of_a_server_is_reported() {
     );
     expect(
         &["weight", "3"],
-        "has weight 3, 1 is configured: unchecked, effective weight 3",
+        "has weight 3 (configured: 1): unchecked, effective weight 3",
     );
-    expect(
-        &["ready"],
-        "is as configured again: unchecked, effective weight 1",
-    );
+    expect(&["ready"], "has no override: unchecked, effective weight 1");
     let (done, said) = seat.weir(&["server", &name, "drain", "--json"]);
     let now: serde_json::Value = serde_json::from_str(&said).expect("JSON");
     assert!(done);
@@ -118,7 +115,7 @@ fn every_change_of_a_server_is_reported() {
 }
 
 #[test]
-fn clean_forgets_the_overrides_of_proxied_servers_and_all_that_a_boot_would() {
+fn clean_removes_proxy_overrides_and_runtime_state() {
     let (one, two) = (Origin::start("one"), Origin::start("two"));
     let mut seat = Seat::start("http", &[one.address(), two.address()], "");
     let name = format!("p/{}", one.address());
@@ -131,7 +128,7 @@ fn clean_forgets_the_overrides_of_proxied_servers_and_all_that_a_boot_would() {
 
     let (done, said) = seat.weir(&["clean"]);
     assert!(
-        done && said.contains("files of the runtime directory removed"),
+        done && said.contains("files removed from the runtime directory"),
         "{said}"
     );
     let names = std::fs::read_dir(seat.directory.join("run")).expect("the runtime directory");

@@ -78,7 +78,7 @@ fn ask_until(
 }
 
 #[test]
-fn a_server_that_fails_is_left_out_and_tried_again() {
+fn failing_server_is_ejected_and_retried() {
     let good = [Origin::start("one"), Origin::start("two")];
     let moody = Moody::start();
     let servers = [good[0].address(), moody.address, good[1].address()];
@@ -131,9 +131,9 @@ fn a_server_that_fails_is_left_out_and_tried_again() {
     assert_eq!(hung[1], 0, "a request that can be repeated is");
 }
 
-/// Where all fail, nobody is better: all of them serve on. And where no more than none may be left out, none is.
+/// Where all fail, none is better: all stay in use. Where none may be ejected, none is.
 #[test]
-fn nobody_is_left_out_where_none_does_well_or_the_file_forbids_it() {
+fn no_ejection_when_all_fail_or_when_disabled() {
     let all = [Moody::start(), Moody::start()];
     let seat = Seat::start("http", &all.each_ref().map(|it| it.address), "");
     for server in &all {

@@ -1,4 +1,4 @@
-//! Many reloads under `ab`, each run beside a quiet one; and what the latencies of both were.
+//! Many reloads under `ab`, each run next to one without reloads, with the latencies of both.
 
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
@@ -26,10 +26,10 @@ impl Nginx {
         fs::create_dir_all(&directory).expect("a directory");
         let addresses = [free_address(), free_address()];
         let [one, two] = addresses;
-        let place = directory.display();
+        let prefix = directory.display();
         let file = directory.join("nginx.conf");
         let text = format!(
-            "daemon off; master_process off; pid {place}/pid; error_log {place}/log;\nevents {{ worker_connections 4096; }}\n\
+            "daemon off; master_process off; pid {prefix}/pid; error_log {prefix}/log;\nevents {{ worker_connections 4096; }}\n\
              http {{ access_log off; keepalive_requests 100000000; server {{ listen {one}; listen {two}; return 200 \"one\\n\"; }} }}\n"
         );
         fs::write(&file, text).expect("written");
@@ -117,7 +117,7 @@ fn median(mut of: Vec<u64>) -> u64 {
 }
 
 #[test]
-fn requests_over_many_reloads_fail_nothing_at_length() {
+fn requests_survive_many_reloads_at_length() {
     let at_length = std::env::var_os("WEIR_SOAK").is_some();
     let (requests, wanted): (u64, usize) = if at_length {
         (1_000_000, 1_500)
@@ -132,14 +132,15 @@ fn requests_over_many_reloads_fail_nothing_at_length() {
     for _ in 0..ROUNDS {
         let begun = Instant::now();
         quiet.push(under_load(&seat, requests / 5, SELDOM, || {}));
-        // As many reloads to so many requests as are wanted, and some more: each costs CPU time that the requests do without.
+        // As many reloads to so many requests as are wanted, and some more: each costs CPU time that the requests do
+        // without.
         let every = if at_length {
             begun.elapsed() / (wanted as u32 / ROUNDS as u32 * 6 / 5)
         } else {
             OFTEN
         };
         disturbed.push(under_load(&seat, requests / 5, every, || {
-            // A server and a limit more or less each time: pools and plans are made anew.
+            // One server and one limit more or less each time: pools and plans are rebuilt.
             let servers = [two, one];
             let servers = &servers[..1 + reloads % 2];
             let more = format!("limits = {{ retries = {} }}", 1 + reloads % 3);

@@ -8,7 +8,7 @@ use std::process::Command;
 use super::keeper::{daemon, until};
 use super::{Origin, PRESENT, Seat, configuration};
 
-const NOBODY: u32 = 65534;
+const OTHER_USER: u32 = 65534;
 const SECRET: &str = "TOPSECRET-sticky-7f3a";
 
 /// Whether other users' processes can be started; says so when they cannot, and fails where skipping is forbidden.
@@ -66,7 +66,7 @@ fn sticky(more: &str) -> String {
 /// What `weir run` says that is refused, with the runtime directory of a seat.
 fn refused(directory: &Path) -> String {
     let mut command = Command::new("timeout");
-    Seat::place(&mut command, directory);
+    Seat::set_directories(&mut command, directory);
     let listen = super::free_address();
     let text = configuration(listen, "http", &[listen], "");
     fs::write(directory.join("weir.toml"), text).expect("written");
@@ -81,9 +81,9 @@ fn refused(directory: &Path) -> String {
 }
 
 /// A directory without a daemon.
-pub(super) struct Place(pub(super) PathBuf);
+pub(super) struct Sandbox(pub(super) PathBuf);
 
-impl Place {
+impl Sandbox {
     pub(super) fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("weir-files-{}-{name}", std::process::id()));
         let _ = fs::remove_dir_all(&path);
@@ -92,14 +92,14 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Sandbox {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
 #[test]
-fn runtime_files_are_private_whatever_the_umask_and_hide_secrets() {
+fn runtime_files_are_private_under_any_umask() {
     let origin = Origin::start("o");
     // Of this process, whose other tests do not depend on it: files of the daemon would have mode 0666.
     let mut seat = Seat::start("http", &[origin.address()], &sticky(""));
@@ -107,7 +107,7 @@ fn runtime_files_are_private_whatever_the_umask_and_hide_secrets() {
     let wrapper = format!("umask 0; exec {PRESENT} run -c \"$0\"");
     let log = fs::File::create(seat.directory.join("log")).expect("a log");
     let mut command = Command::new("sh");
-    Seat::place(&mut command, &seat.directory);
+    Seat::set_directories(&mut command, &seat.directory);
     fs::remove_dir_all(seat.directory.join("run")).expect("the runtime directory");
     seat.child = command
         .args(["-c", &wrapper])
@@ -140,7 +140,7 @@ fn runtime_files_are_private_whatever_the_umask_and_hide_secrets() {
     }
     if root() {
         fs::set_permissions(&file, Permissions::from_mode(0o600)).expect("its mode");
-        let mut grep = as_user(NOBODY, NOBODY, "grep");
+        let mut grep = as_user(OTHER_USER, OTHER_USER, "grep");
         let found = grep.args(["-r", "7f3a"]).arg(&seat.directory).output();
         let found = String::from_utf8_lossy(&found.expect("grep runs").stdout).into_owned();
         assert_eq!(found, "", "another user reads it");
@@ -148,29 +148,29 @@ fn runtime_files_are_private_whatever_the_umask_and_hide_secrets() {
 }
 
 #[test]
-fn the_processes_write_no_core_and_let_nobody_trace_them() {
+fn processes_are_not_dumpable() {
     if !root() {
         return;
     }
     let origin = Origin::start("o");
-    let place = Place::new("trace");
-    chown(place.0.join("run"), Some(NOBODY), Some(NOBODY)).expect("root");
+    let sandbox = Sandbox::new("trace");
+    chown(sandbox.0.join("run"), Some(OTHER_USER), Some(OTHER_USER)).expect("root");
     let text = configuration(super::free_address(), "http", &[origin.address()], "");
-    fs::write(place.0.join("weir.toml"), text).expect("written");
-    let nobody = || {
-        let mut command = as_user(NOBODY, NOBODY, PRESENT);
-        Seat::place(&mut command, &place.0);
+    fs::write(sandbox.0.join("weir.toml"), text).expect("written");
+    let as_other_user = || {
+        let mut command = as_user(OTHER_USER, OTHER_USER, PRESENT);
+        Seat::set_directories(&mut command, &sandbox.0);
         command
     };
-    let log = fs::File::create(place.0.join("log")).expect("a log");
-    let mut child = nobody()
+    let log = fs::File::create(sandbox.0.join("log")).expect("a log");
+    let mut child = as_other_user()
         .args(["run", "-c"])
-        .arg(place.0.join("weir.toml"))
+        .arg(sandbox.0.join("weir.toml"))
         .stderr(log)
         .spawn()
         .expect("it starts");
-    until("a daemon of nobody's", || {
-        nobody()
+    until("a daemon of another user", || {
+        as_other_user()
             .arg("status")
             .output()
             .expect("it runs")
@@ -180,13 +180,13 @@ fn the_processes_write_no_core_and_let_nobody_trace_them() {
     // proc(5): what is not dumpable writes no core, and only root may trace it.
     let read = |pid: u32| {
         let memory = format!("/proc/{pid}/mem");
-        let mut head = as_user(NOBODY, NOBODY, "head");
+        let mut head = as_user(OTHER_USER, OTHER_USER, "head");
         let output = head.args(["-c", "1", &memory]).output().expect("head runs");
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
     let keeper = child.id();
     let said = [keeper, daemon(keeper).unsigned_abs()].map(read);
-    let modes = wide(&place.0.join("run"), 0o600);
+    let modes = wide(&sandbox.0.join("run"), 0o600);
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
     child.wait().expect("it ends");
@@ -197,33 +197,33 @@ fn the_processes_write_no_core_and_let_nobody_trace_them() {
 }
 
 #[test]
-fn a_runtime_directory_of_another_user_is_refused() {
+fn runtime_directory_of_another_user_is_rejected() {
     if !root() {
         return;
     }
-    let place = Place::new("owner");
-    let run = place.0.join("run");
-    chown(&run, Some(NOBODY), None).expect("root");
-    let said = refused(&place.0);
+    let sandbox = Sandbox::new("owner");
+    let run = sandbox.0.join("run");
+    chown(&run, Some(OTHER_USER), None).expect("root");
+    let said = refused(&sandbox.0);
     assert!(said.contains("/run belongs to user nobody"), "{said}");
     assert!(!run.join("lock").exists());
-    // Root's own, in which somebody could write before.
+    // Owned by root, and writable by others before.
     chown(&run, Some(0), None).expect("root");
     let token = run.join("token");
     fs::write(&token, "a token of at least thirty-two characters").expect("written");
-    chown(&token, Some(NOBODY), None).expect("root");
-    let said = refused(&place.0);
+    chown(&token, Some(OTHER_USER), None).expect("root");
+    let said = refused(&sandbox.0);
     assert!(said.contains("/token belongs to user nobody"), "{said}");
 }
 
 #[test]
-fn a_planted_link_is_never_written_through() {
-    let place = Place::new("link");
-    let victim = place.0.join("victim");
+fn planted_symlink_is_not_followed() {
+    let sandbox = Sandbox::new("link");
+    let victim = sandbox.0.join("victim");
     for name in ["lock", "state.json", "in-force.toml", "proxy.json", "token"] {
-        let link = place.0.join("run").join(name);
+        let link = sandbox.0.join("run").join(name);
         symlink(&victim, &link).expect("a link");
-        let said = refused(&place.0);
+        let said = refused(&sandbox.0);
         let words = format!("/{name} is a symbolic link, where Weir keeps a regular file");
         assert!(said.contains(&words), "{said}");
         assert!(!victim.exists(), "{name} was written through");
@@ -232,7 +232,7 @@ fn a_planted_link_is_never_written_through() {
 }
 
 #[test]
-fn an_older_builds_directory_is_adopted_and_its_modes_corrected() {
+fn previous_builds_directory_is_adopted_with_corrected_modes() {
     let origin = Origin::start("o");
     let mut seat = Seat::start("http", &[origin.address()], &sticky(""));
     let run = seat.directory.join("run");
@@ -286,7 +286,7 @@ fn group(name: &str) -> u32 {
 }
 
 #[test]
-fn members_of_the_socket_group_use_the_socket_and_read_nothing_else() {
+fn socket_group_can_use_only_the_socket() {
     if !root() {
         return;
     }
@@ -297,8 +297,8 @@ fn members_of_the_socket_group_use_the_socket_and_read_nothing_else() {
     let plain = configuration(seat.listen, "http", &[origin.address()], "");
     let with = |keys: &str| plain.replace("[node]\n", &format!("[node]\n{keys}\n"));
     let status = |group: u32| {
-        let mut command = as_user(NOBODY, group, PRESENT);
-        Seat::place(&mut command, &seat.directory);
+        let mut command = as_user(OTHER_USER, group, PRESENT);
+        Seat::set_directories(&mut command, &seat.directory);
         let output = command.args(["status"]).output().expect("it runs");
         output.status.success()
     };
@@ -308,7 +308,7 @@ fn members_of_the_socket_group_use_the_socket_and_read_nothing_else() {
     assert_eq!(wide(&run, 0o660), Vec::<String>::new());
     let known = fs::metadata(&run).expect("it is there");
     assert_eq!((known.mode() & 0o7777, known.gid()), (0o750, daemons));
-    let mut listing = as_user(NOBODY, daemons, "cat");
+    let mut listing = as_user(OTHER_USER, daemons, "cat");
     let read = listing.arg(run.join("in-force.toml")).output();
     assert!(!read.expect("cat runs").status.success());
     seat.reload(&with("socket_group = \"games\""));
@@ -327,7 +327,7 @@ fn members_of_the_socket_group_use_the_socket_and_read_nothing_else() {
     fs::write(&file, with("socket_group = \"no-such-group\"")).expect("written");
     for command in ["check", "plan", "reload"] {
         let (done, said) = seat.weir(&[command, "-c", file.to_str().expect("plain")]);
-        let words = "this machine has no group `no-such-group`";
+        let words = "group `no-such-group` does not exist on this machine";
         assert!(
             !done && said.contains(words) && said.contains(":2:16"),
             "{command}: {said}"

@@ -11,7 +11,7 @@ fn checked(seat: &Seat, servers: &[SocketAddr]) -> String {
 }
 
 #[test]
-fn a_reload_whose_servers_fail_is_taken_back() {
+fn reload_with_failing_servers_is_rolled_back() {
     let origin = Origin::start("o");
     let seat = Seat::start("http", &[origin.address()], "");
     let file = seat.directory.join("weir.toml");
@@ -20,12 +20,12 @@ fn a_reload_whose_servers_fail_is_taken_back() {
         seat.weir(&["reload", "--guard", guard])
     };
     let (done, said) = reload(&checked(&seat, &[origin.address()]), "1s");
-    assert!(done && said.contains("revision 2 is in force"), "{said}");
+    assert!(done && said.contains("revision 2 is active"), "{said}");
 
-    let nobody = free_address();
-    let (done, said) = reload(&checked(&seat, &[origin.address(), nobody]), "60s");
+    let closed = free_address();
+    let (done, said) = reload(&checked(&seat, &[origin.address(), closed]), "60s");
     assert!(
-        !done && said.contains(&format!("taken back: p/{nobody} is down")),
+        !done && said.contains(&format!("taken back: p/{closed} is down")),
         "{said}"
     );
     let status = seat.status();
@@ -37,7 +37,7 @@ fn a_reload_whose_servers_fail_is_taken_back() {
     assert!(client.ask(GET).0.starts_with("HTTP/1.1 200"));
 
     // Without checks requests tell.
-    let text = configuration(seat.listen, "http", &[nobody], "");
+    let text = configuration(seat.listen, "http", &[closed], "");
     std::fs::write(&file, text).expect("written");
     std::thread::scope(|scope| {
         let guarded = scope.spawn(|| seat.weir(&["reload", "--guard", "60s"]));
@@ -63,7 +63,7 @@ fn servers(seat: &Seat) -> usize {
 }
 
 #[test]
-fn what_is_on_probation_does_not_outlive_a_death_and_a_refused_reload_leaves_it_there() {
+fn guarded_reload_is_undone_by_a_kill_and_kept_by_a_rejected_reload() {
     let (one, two) = (Origin::start("one"), Origin::start("two"));
     let seat = Seat::start("http", &[one.address()], "");
     let file = seat.directory.join("weir.toml");
@@ -88,13 +88,13 @@ fn what_is_on_probation_does_not_outlive_a_death_and_a_refused_reload_leaves_it_
 }
 
 #[test]
-fn what_users_of_the_api_say_meanwhile_stays_when_a_reload_is_taken_back() {
+fn api_orders_survive_a_rollback() {
     let origin = Origin::start("o");
     let seat = Seat::start("http", &[origin.address()], "");
     let file = seat.directory.join("weir.toml");
-    let nobody = free_address();
-    let mut text = checked(&seat, &[origin.address(), nobody]);
-    // Late enough for somebody to come first.
+    let closed = free_address();
+    let mut text = checked(&seat, &[origin.address(), closed]);
+    // Late enough for another client to come first.
     text = text.replace("fall = 1", "fall = 20");
     text += "start = \"up\"\n";
     std::fs::write(&file, text).expect("written");
@@ -114,7 +114,7 @@ fn what_users_of_the_api_say_meanwhile_stays_when_a_reload_is_taken_back() {
 }
 
 #[test]
-fn clients_lose_nothing_to_a_reload_that_is_taken_back() {
+fn rollback_loses_no_client() {
     let (one, two) = (Origin::start("one"), Origin::start("two"));
     let servers = [one.address(), two.address()];
     let seat = Seat::start("http", &servers, "");
@@ -165,4 +165,51 @@ fn clients_lose_nothing_to_a_reload_that_is_taken_back() {
         assert_eq!((was, since), (is, still), "{now:?}");
         assert!(!reason.to_string().contains("former"), "{reason}");
     }
+}
+
+#[test]
+fn reload_and_check_name_the_active_file() {
+    let origin = Origin::start("o");
+    let seat = Seat::start("http", &[origin.address()], "");
+    let text = configuration(seat.listen, "http", &[origin.address()], "");
+    let (first, second) = (
+        seat.directory.join("weir.toml"),
+        seat.directory.join("second.toml"),
+    );
+    std::fs::write(&second, &text).expect("written");
+    let (done, output) = seat.weir(&["reload", "-c", second.to_str().expect("a plain path")]);
+    let active = format!("is active: {}\n", second.display());
+    assert!(done && output.contains(&active), "{output}");
+    let (done, output) = seat.weir(&["check", "-c", first.to_str().expect("a plain path")]);
+    let note = format!("note: the daemon uses {}", second.display());
+    assert!(done && output.contains(&note), "{output}");
+    let (done, output) = seat.weir(&["check", "-c", second.to_str().expect("a plain path")]);
+    assert!(done && !output.contains("note: the daemon"), "{output}");
+}
+
+#[test]
+fn token_add_names_the_missing_key() {
+    let origin = Origin::start("o");
+    let seat = Seat::start("http", &[origin.address()], "");
+    let tokens = seat.directory.join("tokens");
+    let add = |name| {
+        let tokens = tokens.to_str().expect("a plain path");
+        let line = ["token", "add", name, "--role", "read", "--file", tokens];
+        seat.weir(&line)
+    };
+    let key = format!("tokens = \"{}\"", tokens.display());
+    let (done, output) = add("a");
+    assert!(
+        done && output.contains(&format!("write `{key}` in [node.admin] of")),
+        "{output}"
+    );
+    let text = configuration(seat.listen, "http", &[origin.address()], "")
+        + &format!("[node.admin]\nlisten = \"{}\"\n{key}\n", free_address());
+    std::fs::write(seat.directory.join("weir.toml"), text).expect("written");
+    assert!(seat.weir(&["reload"]).0);
+    let (done, output) = add("b");
+    assert!(
+        done && output.contains("run `weir reload` to activate it") && !output.contains("write `"),
+        "{output}"
+    );
 }

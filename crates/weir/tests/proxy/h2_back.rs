@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// A server by hand: each connection announces its own number of streams, and answers are held until so many requests are
-/// there at once.
+/// A server by hand: each connection announces its own number of streams, and answers are held until so many requests
+/// are there at once.
 struct Server {
     address: SocketAddr,
     connections: Arc<AtomicU64>,
@@ -173,7 +173,7 @@ fn connection_that_allows_no_streams_is_left_for_another() {
 }
 
 #[test]
-fn server_that_allows_no_streams_is_as_one_that_is_down() {
+fn server_without_streams_counts_as_down() {
     let never = Server::start(Manner {
         allows: |_| 0,
         ..MANNER
@@ -190,7 +190,7 @@ fn server_that_allows_no_streams_is_as_one_that_is_down() {
 }
 
 #[test]
-fn limit_that_sinks_to_nothing_makes_the_next_request_go_elsewhere() {
+fn stream_limit_dropping_to_zero_redirects_the_next_request() {
     let server = Server::start(Manner {
         later: Some(0),
         ..MANNER

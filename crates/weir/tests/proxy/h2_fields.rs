@@ -1,5 +1,5 @@
-//! HTTP/2 requests that are malformed (RFC 9113 section 8.1.1): each costs its stream, and no other stream of the connection,
-//! which behind a CDN is another user's.
+//! HTTP/2 requests that are malformed (RFC 9113 section 8.1.1): each costs its stream, and no other stream of the
+//! connection, which behind a CDN is another user's.
 
 use super::h2_reset::{DATA, END_HEADERS, END_STREAM, HEADERS, OK, ask_quick, begin, frame};
 use super::*;
@@ -21,7 +21,8 @@ fn field(table: bool, name: &[u8], value: &[u8]) -> Vec<u8> {
     out
 }
 
-/// What becomes of the stream: the first byte of its answer's fields, the code of its reset, or 1000 and that of GOAWAY.
+/// What becomes of the stream: the first byte of its answer's fields, the code of its reset, or 1000 and that of
+/// GOAWAY.
 fn outcome(client: &mut TcpStream, id: u32) -> Result<u8, u32> {
     loop {
         let mut header = [0; 9];
@@ -42,7 +43,7 @@ fn outcome(client: &mut TcpStream, id: u32) -> Result<u8, u32> {
 }
 
 #[test]
-fn malformed_field_ends_its_stream_and_no_other() {
+fn malformed_field_ends_only_its_stream() {
     let origin = Origin::start("o");
     let seat = Seat::start("http", &[origin.address()], "");
     let after = |bad: Vec<u8>| [GET, &bad].concat();
@@ -114,7 +115,7 @@ fn malformed_field_ends_its_stream_and_no_other() {
 }
 
 #[test]
-fn malformed_field_of_the_table_ends_each_stream_that_has_it() {
+fn indexed_malformed_field_ends_each_stream_using_it() {
     let origin = Origin::start("o");
     let seat = Seat::start("http", &[origin.address()], "");
     let mut client = begin(seat.listen);
@@ -128,7 +129,7 @@ fn malformed_field_of_the_table_ends_each_stream_that_has_it() {
 }
 
 #[test]
-fn pseudo_fields_among_trailers_end_their_stream() {
+fn pseudo_fields_in_trailers_end_their_stream() {
     let origin = Origin::start("o");
     let seat = Seat::start("http", &[origin.address()], "");
     let mut client = begin(seat.listen);
@@ -151,7 +152,7 @@ fn pseudo_fields_among_trailers_end_their_stream() {
 }
 
 #[test]
-fn path_with_a_fragment_is_refused() {
+fn path_with_fragment_is_rejected() {
     let origin = Origin::start("o");
     let seat = Seat::start("http", &[origin.address()], "");
     let mut client = begin(seat.listen);

@@ -1,4 +1,5 @@
-//! HTTP/2 clients that send frames which ask for nothing: they are read slowly, and what they asked for besides is answered.
+//! HTTP/2 clients that send frames which ask for nothing: they are read slowly, and their other requests are
+//! answered.
 
 use super::h2_reset::{
     DATA, END_HEADERS, END_STREAM, HEADERS, Holding, OK, SETTINGS, ask_quick, begin, frame,
@@ -46,7 +47,7 @@ fn connection_with_too_many_idle_frames_is_read_slowly() {
 }
 
 #[test]
-fn requests_make_up_for_idle_frames() {
+fn requests_offset_idle_frames() {
     let origin = Holding::start();
     let seat = Seat::start("http", &[origin.address], "");
     let mut client = begin(seat.listen);
@@ -61,7 +62,7 @@ fn requests_make_up_for_idle_frames() {
 }
 
 #[test]
-fn client_that_leaves_while_it_is_read_slowly_leaves_no_request() {
+fn throttled_client_that_leaves_leaves_no_request() {
     let origin = Holding::start();
     let seat = Seat::start("http", &[origin.address], "");
     let path = [0x82, 0x86, 0x84, 0x41, 1, b'a'];
@@ -80,7 +81,7 @@ fn client_that_leaves_while_it_is_read_slowly_leaves_no_request() {
 }
 
 #[test]
-fn content_passes_among_empty_data_frames() {
+fn content_passes_between_empty_data_frames() {
     let origin = Origin::start("o");
     let seat = Seat::start("http", &[origin.address()], "");
     let mut client = begin(seat.listen);

@@ -25,7 +25,7 @@ fn curl(listen: SocketAddr, arguments: &[String]) -> String {
 }
 
 #[test]
-fn a_long_response_head_reaches_an_http2_client() {
+fn long_response_head_reaches_http2_client() {
     let mut answer = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n".to_owned();
     for (name, value) in fields() {
         answer += &format!("{name}: {value}\r\n");
@@ -42,7 +42,7 @@ fn a_long_response_head_reaches_an_http2_client() {
 }
 
 #[test]
-fn a_long_request_head_reaches_an_http2_server() {
+fn long_request_head_reaches_http2_server() {
     let echo = Echo::start();
     let seat = seat_with(&echo, LIMITS);
     let mut arguments = vec!["--data".to_owned(), "hello".to_owned()];

@@ -1,5 +1,5 @@
-//! HTTP/2 clients that reset their streams, or make Weir reset them (rapid reset, MadeYouReset): no request stays at a server
-//! that no client waits for, and no other client pays for it.
+//! HTTP/2 clients that reset their streams, or make Weir reset them (rapid reset, MadeYouReset): no request stays at a
+//! server that no client waits for, and no other client pays for it.
 
 use super::keeper::until;
 use super::*;
@@ -175,7 +175,7 @@ fn quick(seat: &Seat) {
 }
 
 #[test]
-fn reset_in_the_read_of_its_headers_leaves_no_request_at_the_server() {
+fn reset_read_with_headers_leaves_no_request_at_server() {
     let mut failures = Vec::new();
     for (name, form) in FORMS {
         let origin = Holding::start();
@@ -212,7 +212,7 @@ fn reset_in_the_read_of_its_headers_leaves_no_request_at_the_server() {
 }
 
 #[test]
-fn request_that_the_server_has_ends_with_its_stream() {
+fn forwarded_request_ends_with_its_stream() {
     for (name, form) in FORMS {
         let origin = Holding::start();
         // One of the forms breaks off in content that would be waited for.
@@ -235,7 +235,7 @@ fn request_that_the_server_has_ends_with_its_stream() {
 }
 
 #[test]
-fn reset_streams_give_their_places_at_a_server_back() {
+fn reset_streams_free_server_slots() {
     let origin = Holding::start();
     let seat = Seat::start("http", &[origin.address], "");
     let text = configuration(seat.listen, "http", &[origin.address], "");
@@ -299,7 +299,7 @@ const REFUSED: u32 = 7;
 pub(super) const OK: u8 = 0x88;
 
 #[test]
-fn network_that_resets_too_much_is_refused_and_others_are_served() {
+fn resetting_network_is_rejected_and_others_are_served() {
     let origin = Holding::start();
     let seat = Seat::start("http", &[origin.address], "");
     let other = [127, 0, 0, 77];
@@ -310,10 +310,10 @@ fn network_that_resets_too_much_is_refused_and_others_are_served() {
         let each = (0..times).map(|_| reset([127, 0, 0, 1], seat.listen, 100));
         each.collect()
     };
-    let told = resets(9);
-    assert!(told.iter().all(|told| *told == Ok(OK)), "{told:?}");
-    let told = resets(12);
-    assert_eq!(told.last(), Some(&Err(1_000 + CALM)), "{told:?}");
+    let outcome = resets(9);
+    assert!(outcome.iter().all(|each| *each == Ok(OK)), "{outcome:?}");
+    let outcome = resets(12);
+    assert_eq!(outcome.last(), Some(&Err(1_000 + CALM)), "{outcome:?}");
     // A new connection, without a single reset.
     assert_eq!(ask_quick(&mut begin(seat.listen), 1), Err(1_000 + CALM));
     assert_eq!(ask_quick(&mut present, 3), Ok(OK));
@@ -326,7 +326,7 @@ fn network_that_resets_too_much_is_refused_and_others_are_served() {
 }
 
 #[test]
-fn service_that_is_reset_too_much_refuses_only_clients_that_did() {
+fn service_reset_limit_rejects_only_resetting_clients() {
     let origin = Holding::start();
     let seat = Seat::start("http", &[origin.address], "limits = { resets = 1 }");
     let mut present = begin_from([127, 0, 3, 1], seat.listen);
@@ -334,8 +334,8 @@ fn service_that_is_reset_too_much_refuses_only_clients_that_did() {
     // Ten are within each network's limit; a thousand and more are not within the service's.
     let mut one = begin_from([127, 0, 2, 200], seat.listen);
     for last in 0..130 {
-        let told = reset([127, 0, 2, last], seat.listen, 9);
-        assert!(told == Ok(OK) || told == Err(REFUSED), "{told:?}");
+        let outcome = reset([127, 0, 2, last], seat.listen, 9);
+        assert!(outcome == Ok(OK) || outcome == Err(REFUSED), "{outcome:?}");
     }
     let (request, end) = FORMS[0].1(1);
     one.write_all(&[request, end].concat())
@@ -351,7 +351,7 @@ fn service_that_is_reset_too_much_refuses_only_clients_that_did() {
 }
 
 #[test]
-fn proxies_in_front_reset_for_their_many_clients() {
+fn trusted_proxies_may_reset_for_many_clients() {
     let origin = Holding::start();
     let more = "trusted = [\"127.0.0.0/24\"]";
     let seat = Seat::start("http", &[origin.address], more);
@@ -372,8 +372,9 @@ fn warnings_of_the_library_are_bounded_and_counted() {
     assert_eq!(ask_quick(&mut client, 1), Ok(OK));
     let lines = || seat.log().matches("PING ack").count();
     assert!((1..=10).contains(&lines()), "{} lines", lines());
-    until("how many were left out", || {
+    until("the number of suppressed lines", || {
         client.write_all(&unasked).expect("it is taken");
-        seat.log().contains("lines of the HTTP/2 library left out")
+        seat.log()
+            .contains("lines of the HTTP/2 library suppressed")
     });
 }

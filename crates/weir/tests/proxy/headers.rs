@@ -1,12 +1,12 @@
-//! Heads that servers could understand otherwise than Weir does: repeated fields, underscores, hosts that are none, hosts that
-//! another service guards, and interim responses that nothing follows.
+//! Heads that servers could understand otherwise than Weir does: repeated fields, underscores, hosts that are none,
+//! hosts that another service guards, and interim responses that nothing follows.
 
 use super::scripted::{Act, Scripted, say};
 use super::tls::{Authority, ask, connect};
 use super::*;
 
 /// A request with these lines, and what the client gets: the status line, and the request as the server saw it.
-fn told(seat: &Seat, lines: &str) -> (String, String) {
+fn exchange_with(seat: &Seat, lines: &str) -> (String, String) {
     let mut client = Client::connect(seat.listen);
     let (head, body) = client.ask(&format!("GET /x HTTP/1.1\r\n{lines}\r\n"));
     let status = head.lines().next().unwrap_or_default().to_owned();
@@ -27,14 +27,14 @@ fn second_upgrade_or_expect_is_rejected() {
         "Expect: x\r\nExpect: 100-continue\r\nContent-Length: 0\r\n",
         "Expect: 100-continue\r\nExpect: 100-continue\r\nContent-Length: 0\r\n",
     ] {
-        let (status, seen) = told(&seat, &format!("Host: a\r\n{lines}"));
+        let (status, seen) = exchange_with(&seat, &format!("Host: a\r\n{lines}"));
         assert_eq!(status, BAD, "{lines} {seen}");
     }
     for lines in [
         "Connection: Upgrade\r\nUpgrade: h2c, websocket\r\n",
         "Connection: Upgrade\r\nUpgrade: websocket, h2c\r\n",
     ] {
-        let (status, seen) = told(&seat, &format!("Host: a\r\n{lines}"));
+        let (status, seen) = exchange_with(&seat, &format!("Host: a\r\n{lines}"));
         assert_eq!(status, OK, "{lines}");
         assert!(!seen.to_ascii_lowercase().contains("upgrade"), "{seen}");
     }
@@ -48,20 +48,24 @@ fn fields_with_underscores_are_dropped_kept_or_rejected() {
     let route =
         "\n[[route]]\nservice = \"s\"\nheader = [\"X_Forwarded_For: 6.6.6.6\"]\nstatus = 403\n";
     let with = |more: &str| configuration(seat.listen, "http", &[origin.address()], more);
-    let (status, seen) = told(&seat, lines);
+    let (status, seen) = exchange_with(&seat, lines);
     assert_eq!(status, OK);
     assert!(!seen.contains('_') && seen.contains("A: b\r\n"), "{seen}");
     seat.reload(&with(route));
-    assert_eq!(told(&seat, lines).0, OK, "routes do not see them either");
+    assert_eq!(
+        exchange_with(&seat, lines).0,
+        OK,
+        "routes do not see them either"
+    );
     seat.reload(&with(&format!("underscores = \"keep\"{route}")));
-    assert_eq!(told(&seat, lines).0, "HTTP/1.1 403 Forbidden");
+    assert_eq!(exchange_with(&seat, lines).0, "HTTP/1.1 403 Forbidden");
     seat.reload(&with("underscores = \"keep\""));
-    let (status, seen) = told(&seat, lines);
+    let (status, seen) = exchange_with(&seat, lines);
     assert_eq!(status, OK);
     assert!(seen.contains("X_Forwarded_For: 6.6.6.6\r\n"), "{seen}");
     seat.reload(&with("underscores = \"reject\""));
-    assert_eq!(told(&seat, lines).0, BAD);
-    assert_eq!(told(&seat, "Host: a_b\r\nX-Y: a_b\r\n").0, OK);
+    assert_eq!(exchange_with(&seat, lines).0, BAD);
+    assert_eq!(exchange_with(&seat, "Host: a_b\r\nX-Y: a_b\r\n").0, OK);
 }
 
 #[test]
@@ -125,7 +129,7 @@ fn trailers_with_underscores_are_dropped() {
 }
 
 #[test]
-fn host_that_is_no_authority_is_rejected() {
+fn invalid_host_authority_is_rejected() {
     let origin = Origin::start("o");
     let seat = Seat::start("http", &[origin.address()], "");
     for host in [
@@ -142,7 +146,11 @@ fn host_that_is_no_authority_is_rejected() {
         "b%2fc",
         "[]",
     ] {
-        assert_eq!(told(&seat, &format!("Host: {host}\r\n")).0, BAD, "{host}");
+        assert_eq!(
+            exchange_with(&seat, &format!("Host: {host}\r\n")).0,
+            BAD,
+            "{host}"
+        );
     }
     for host in [
         "",
@@ -156,7 +164,11 @@ fn host_that_is_no_authority_is_rejected() {
         "[::1]:80",
         "b%c3%a9",
     ] {
-        assert_eq!(told(&seat, &format!("Host: {host}\r\n")).0, OK, "{host}");
+        assert_eq!(
+            exchange_with(&seat, &format!("Host: {host}\r\n")).0,
+            OK,
+            "{host}"
+        );
     }
     // The target's own authority is the one that counts, and is held to the same.
     let mut client = Client::connect(seat.listen);
@@ -179,7 +191,7 @@ fn host_that_is_no_authority_is_rejected() {
 }
 
 #[test]
-fn request_for_a_guarded_host_is_misdirected() {
+fn request_for_another_client_auth_host_is_421() {
     let authority = Authority::new("misdirected");
     let open = authority.sign("open", "DNS:*.b.example,DNS:open.test", 30);
     let own = authority.sign("client", "DNS:client", 30);
@@ -254,7 +266,7 @@ fn request_for_a_guarded_host_is_misdirected() {
 }
 
 #[test]
-fn interim_response_without_a_final_one_is_a_bad_gateway() {
+fn interim_response_without_final_is_502() {
     for interim in [
         "HTTP/1.1 100 Continue\r\n\r\n",
         "HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n",

@@ -2,10 +2,10 @@
 
 use super::*;
 
-/// More clients at once than connections are kept for: the next ones do not wait for new connections, and a moment later only
-/// as many are left as the file says.
+/// More clients at once than connections are kept for: the next ones do not wait for new connections, and a moment
+/// later only as many are left as the file says.
 #[test]
-fn what_a_burst_needed_is_there_for_the_next_and_then_goes() {
+fn idle_pool_absorbs_second_burst_then_shrinks() {
     const CLIENTS: usize = 8;
     let origin = Origin::start("o");
     let seat = Seat::start("http", &[origin.address()], "limits = { idle_servers = 2 }");
@@ -24,7 +24,10 @@ fn what_a_burst_needed_is_there_for_the_next_and_then_goes() {
     };
     assert!(burst());
     // A second may pass between two bursts on a busy machine, but not each time.
-    assert!((0..10).any(|_| !burst()), "each burst connects anew");
+    assert!(
+        (0..10).any(|_| !burst()),
+        "each burst opens new connections"
+    );
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
     let idle = || seat.status()["services"][0]["servers"][0]["inactive_connections"].as_u64();
     let deadline = Instant::now() + Duration::from_secs(30);
@@ -35,10 +38,10 @@ fn what_a_burst_needed_is_there_for_the_next_and_then_goes() {
     assert!(idle() >= Some(2), "{:?} wait", idle());
 }
 
-/// Clients that come one by one, and whom any worker may get: the connection that one worker left unused serves the next
-/// client of another.
+/// Clients that come one by one, and whom any worker may get: the connection that one worker left unused serves the
+/// next client of another.
 #[test]
-fn what_one_worker_does_not_need_another_takes() {
+fn idle_connections_move_between_workers() {
     let origin = Origin::start("o");
     let seat = Seat::start("http", &[origin.address()], "");
     // Longer than a connection waits for its own worker alone.
@@ -62,9 +65,10 @@ fn what_one_worker_does_not_need_another_takes() {
     );
 }
 
-/// A process that may open no further descriptor leaves clients to the kernel, and neither runs in circles nor fills its log.
+/// A process that may open no further descriptor leaves clients to the kernel, and neither runs in circles nor fills
+/// its log.
 #[test]
-fn without_descriptors_clients_wait_quietly() {
+fn clients_wait_without_log_noise_when_descriptors_run_out() {
     let origin = Origin::start("o");
     let seat = Seat::start("http", &[origin.address()], "");
     let daemon = keeper::daemon(seat.child.id());

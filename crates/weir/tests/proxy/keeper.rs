@@ -1,4 +1,4 @@
-//! The daemon's death and the keeper's: nobody is refused, and what was in force goes on.
+//! Death of the daemon and of the keeper: no client is refused, and the active configuration stays.
 
 use std::fs;
 use std::io::{IoSliceMut, Write};
@@ -57,7 +57,7 @@ fn kill(pid: i32) {
 }
 
 #[test]
-fn a_signal_that_finds_no_daemon_is_the_next_ones() {
+fn signal_without_daemon_reaches_the_next_one() {
     let (one, two) = (Origin::start("one"), Origin::start("two"));
     let seat = Seat::start("http", &[one.address()], "");
     let both = configuration(seat.listen, "http", &[one.address(), two.address()], "");
@@ -83,7 +83,7 @@ pub(super) fn kill_daemon(seat: &Seat) {
     });
 }
 
-/// Clients that come anew for each request, until told to stop: how many were served, refused, and broken off.
+/// Clients with a new connection for each request, until stopped: counts of served, refused and broken requests.
 pub(super) struct Comers {
     stop: Arc<AtomicBool>,
     counts: Arc<[AtomicU32; 3]>,
@@ -143,7 +143,7 @@ impl Comers {
 }
 
 #[test]
-fn a_daemon_that_is_killed_refuses_nobody_and_comes_back_at_length() {
+fn killed_daemon_refuses_no_client_and_restarts_at_length() {
     let origin = Origin::start("o");
     let seat = Seat::start("http", &[origin.address()], "");
     // What the file holds by now does not matter: what was in force goes on.
@@ -157,7 +157,8 @@ fn a_daemon_that_is_killed_refuses_nobody_and_comes_back_at_length() {
     for round in 1..=kills {
         let before = comers.served();
         until("clients", || comers.served() > before + 50);
-        // Dead within a quarter of a second, again and again, it would be one that cannot run: the keeper would give up.
+        // Dead within a quarter of a second, again and again, it would be one that cannot run: the keeper would give
+        // up.
         std::thread::sleep(Duration::from_millis(500));
         let dead = daemon(seat.child.id());
         kill(dead);
@@ -181,7 +182,7 @@ fn a_daemon_that_is_killed_refuses_nobody_and_comes_back_at_length() {
 }
 
 #[test]
-fn counts_go_on_after_a_death_and_after_a_restart() {
+fn counters_continue_after_kill_and_restart() {
     let origin = Origin::start("o");
     let mut seat = Seat::start("http", &[origin.address()], "");
     let mut client = Client::connect(seat.listen);
@@ -216,7 +217,7 @@ fn counts_go_on_after_a_death_and_after_a_restart() {
 }
 
 #[test]
-fn a_keeper_that_is_killed_takes_its_daemon_along_and_another_may_start() {
+fn killed_keeper_ends_its_daemon_and_another_may_start() {
     let origin = Origin::start("o");
     let mut seat = Seat::start("http", &[origin.address()], "");
     let daemon = daemon(seat.child.id());
@@ -232,7 +233,7 @@ fn a_keeper_that_is_killed_takes_its_daemon_along_and_another_may_start() {
 }
 
 #[test]
-fn a_daemon_that_dies_too_often_ends_the_keeper() {
+fn keeper_exits_when_daemon_dies_too_often() {
     let origin = Origin::start("o");
     let mut seat = Seat::start("http", &[origin.address()], "");
     let keeper = seat.child.id();
@@ -255,7 +256,7 @@ fn a_daemon_that_dies_too_often_ends_the_keeper() {
     );
     assert!(
         TcpStream::connect(seat.listen).is_err(),
-        "nobody is there any more"
+        "no process is left"
     );
 }
 
@@ -324,8 +325,8 @@ impl Manager {
             .open(directory.join("log"));
         let names: Vec<&str> = self.held.iter().map(|(name, _)| name.as_str()).collect();
         let mut command = Command::new("sh");
-        Seat::place(&mut command, directory);
-        // A shell passes on what it is told to: the first as its input, the second as its output.
+        Seat::set_directories(&mut command, directory);
+        // The shell passes on its descriptors: the first as its input, the second as its output.
         let line = match names.len() {
             0 => "exec \"$0\" run -c \"$1\"".to_owned(),
             n => format!(
@@ -350,13 +351,13 @@ impl Manager {
 }
 
 #[test]
-fn a_service_manager_holds_the_sockets_over_the_keepers_end() {
+fn service_manager_holds_sockets_after_keeper_exit() {
     let origin = Origin::start("o");
     let mut seat = Seat::start("http", &[origin.address()], "");
     assert!(seat.terminate().success());
     assert!(
         TcpStream::connect(seat.listen).is_err(),
-        "nobody holds the sockets"
+        "no process holds the sockets"
     );
 
     let mut manager = Manager::new();

@@ -1,5 +1,5 @@
-//! Connections that last: WebSockets, slow downloads and uploads, HTTP/2 streams and clients that only wait, over reloads and
-//! upgrades. None breaks, and every octet is the right one.
+//! Connections that last: WebSockets, slow downloads and uploads, HTTP/2 streams and clients that only wait, over
+//! reloads and upgrades. None breaks, and every byte is the right one.
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -22,7 +22,7 @@ struct Size {
     idle: usize,
     streams: usize,
     /// Of a download.
-    octets: usize,
+    bytes: usize,
     reloads: usize,
     upgrades: usize,
 }
@@ -36,7 +36,7 @@ fn size() -> Size {
             uploads: 100,
             idle: 100,
             streams: 20,
-            octets: 50_000_000,
+            bytes: 50_000_000,
             reloads: 20,
             upgrades: 5,
         },
@@ -47,7 +47,7 @@ fn size() -> Size {
             uploads: 10,
             idle: 20,
             streams: 4,
-            octets: 20_000_000,
+            bytes: 20_000_000,
             reloads: 4,
             upgrades: 2,
         },
@@ -62,7 +62,7 @@ const SLOW: Duration = Duration::from_millis(200);
 
 type Outcome = Result<(), String>;
 
-/// Clients of one kind, each on a thread, until they are told to come to their end.
+/// Clients of one kind, each on a thread, until they are stopped.
 struct Crowd {
     threads: Vec<JoinHandle<Outcome>>,
 }
@@ -149,7 +149,7 @@ fn socket(client: &mut Client, signs: &Signs) -> Outcome {
             .read_exact(&mut back)
             .map_err(|e| format!("message {round}: {e}"))?;
         if back != message {
-            return Err(format!("message {round}: other octets"));
+            return Err(format!("message {round}: other bytes"));
         }
         if signs.is_over() {
             break;
@@ -159,22 +159,22 @@ fn socket(client: &mut Client, signs: &Signs) -> Outcome {
     Ok(())
 }
 
-/// A body that is read slowly until the end is near, and compared octet by octet.
+/// A body that is read slowly until the end is near, and compared byte by byte.
 fn download(client: &mut Client, signs: &Signs) -> Outcome {
-    let octets = size().octets;
-    let request = format!("GET /pattern-{octets} HTTP/1.1\r\nHost: a\r\n\r\n");
+    let bytes = size().bytes;
+    let request = format!("GET /pattern-{bytes} HTTP/1.1\r\nHost: a\r\n\r\n");
     client.0.write_all(request.as_bytes()).map_err(said)?;
     let mut head = Vec::new();
-    let mut octet = [0u8; 1];
+    let mut byte = [0u8; 1];
     while !head.ends_with(b"\r\n\r\n") {
-        client.0.read_exact(&mut octet).map_err(said)?;
-        head.push(octet[0]);
+        client.0.read_exact(&mut byte).map_err(said)?;
+        head.push(byte[0]);
     }
     signs.begin();
     let (mut at, mut room) = (0, vec![0; 64 * 1024]);
     // What may come, from wherever in the pattern a read begins.
     let pattern: Vec<u8> = (0..=250).cycle().take(room.len() + 251).collect();
-    while at < octets {
+    while at < bytes {
         let length = client
             .0
             .read(&mut room)
@@ -183,7 +183,7 @@ fn download(client: &mut Client, signs: &Signs) -> Outcome {
             return Err(format!("the end after {at}"));
         }
         if !pattern[at % 251..].starts_with(&room[..length]) {
-            return Err(format!("other octets after {at}"));
+            return Err(format!("other bytes after {at}"));
         }
         at += length;
         if !signs.is_over() {
@@ -246,7 +246,7 @@ fn stream(seat: &Seat, number: usize) -> Child {
 }
 
 #[test]
-fn nothing_that_lasts_breaks_over_reloads_and_upgrades_at_length() {
+fn long_lived_connections_survive_reloads_and_upgrades_at_length() {
     weir_sys::raise_nofile().expect("many descriptors");
     let size = size();
     let (one, two) = (Origin::start("one"), Origin::start("two"));

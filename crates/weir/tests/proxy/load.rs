@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Clients that ask on and on until told to stop; every answer is counted.
+/// Clients that send requests until stopped; every response is counted.
 struct Load {
     stop: Arc<AtomicBool>,
     good: Arc<AtomicU64>,
@@ -33,7 +33,7 @@ impl Load {
         let wanted = self.good.load(Ordering::Relaxed) + answers;
         let deadline = Instant::now() + Duration::from_secs(30);
         while self.good.load(Ordering::Relaxed) < wanted {
-            assert!(Instant::now() < deadline, "the load stands still");
+            assert!(Instant::now() < deadline, "the load has stalled");
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -94,7 +94,7 @@ fn reloads_under_load_lose_nothing() {
 }
 
 #[test]
-fn a_dead_server_costs_no_request_that_can_be_repeated() {
+fn dead_server_loses_no_retryable_request() {
     let (stays, mut dies) = (Origin::start("stays"), Origin::start("dies"));
     let seat = Seat::start("http", &[stays.address(), dies.address()], "");
     let load = Load::start(seat.listen, 4);

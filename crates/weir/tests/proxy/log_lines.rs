@@ -7,7 +7,7 @@ use super::log_line::first_with_debug_output;
 use super::{Client, GET, Origin, Seat, configuration};
 
 #[test]
-fn nothing_is_logged_as_debug_output() {
+fn log_contains_no_debug_output() {
     let (one, two) = (Origin::start("one"), Origin::start("two"));
     let mut seat = Seat::start("http", &[one.address()], "");
     let list = seat.directory.join("members");

@@ -1,4 +1,4 @@
-//! Who gets which server, who waits, who is told what, and what is written down.
+//! Selection of servers, waiting clients, headers for servers, and access logs.
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -45,7 +45,7 @@ fn wait(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 #[test]
-fn a_cookie_leads_back_to_the_server_and_servers_never_see_it() {
+fn sticky_cookie_selects_the_server_and_is_hidden_from_it() {
     let (one, two) = (Origin::start("one"), Origin::start("two"));
     let sticky = "scheduler = \"rr\"\nsticky = { cookie = \"SRV\", secret = \"s\" }";
     let seat = seat("http", &format!("{}\n{sticky}", servers(&[&one, &two])), "");
@@ -70,13 +70,13 @@ fn a_cookie_leads_back_to_the_server_and_servers_never_see_it() {
         assert!(seen.contains("Cookie: a=1; b=2\r\n"), "{seen}");
         assert!(!head.contains("Set-Cookie"), "{head}");
     }
-    // A sign that nobody gave leads nowhere, and another takes its place.
+    // A cookie that Weir did not set selects no server and is replaced.
     let (head, _) = client.ask("GET / HTTP/1.1\r\nHost: a\r\nCookie: SRV=0000000000000000\r\n\r\n");
     assert!(head.contains("Set-Cookie: SRV="), "{head}");
 }
 
 #[test]
-fn a_servers_own_cookie_is_rewritten_or_prefixed() {
+fn server_cookie_is_rewritten_or_prefixed() {
     let (one, two) = (Origin::start("one"), Origin::start("two"));
     let both = servers(&[&one, &two]);
     let pool = |mode: &str| {
@@ -110,7 +110,7 @@ fn a_servers_own_cookie_is_rewritten_or_prefixed() {
 }
 
 #[test]
-fn a_full_server_makes_clients_wait_in_line_and_not_for_ever() {
+fn full_server_queues_clients_up_to_the_timeout() {
     let origin = Origin::start("o");
     let pool = |timeout: &str| {
         format!(
@@ -144,7 +144,7 @@ fn a_full_server_makes_clients_wait_in_line_and_not_for_ever() {
 }
 
 #[test]
-fn servers_are_told_for_whom_a_connection_is() {
+fn proxy_protocol_is_sent_to_servers() {
     let origin = Origin::start("o");
     let pool = format!("{}\nproxy_protocol = \"v1\"", servers(&[&origin]));
     let seat = seat("http", &pool, "proxy_protocol = true");
@@ -162,7 +162,7 @@ fn servers_are_told_for_whom_a_connection_is() {
     let seen = String::from_utf8_lossy(&body).into_owned();
     assert!(
         seen.contains("PROXY TCP4 192.0.2.1"),
-        "each connection is told: {seen}"
+        "each connection has the header: {seen}"
     );
     // Who must say so and does not is not served.
     let mut silent = Client::connect(seat.listen);
@@ -187,7 +187,7 @@ fn servers_are_told_for_whom_a_connection_is() {
 }
 
 #[test]
-fn backups_and_the_sorry_server_wait_for_bad_times() {
+fn backups_and_sorry_server_are_used_only_when_needed() {
     let (own, backup, sorry) = (
         Origin::start("own"),
         Origin::start("backup"),
@@ -216,7 +216,7 @@ fn backups_and_the_sorry_server_wait_for_bad_times() {
 }
 
 #[test]
-fn a_hash_keeps_together_what_belongs_together() {
+fn hash_maps_equal_keys_to_one_server() {
     let origins: Vec<Origin> = ["a", "b", "c", "d"].map(Origin::start).into();
     let all: Vec<&Origin> = origins.iter().collect();
     let pool = |key: &str| {
@@ -269,7 +269,7 @@ fn a_hash_keeps_together_what_belongs_together() {
 }
 
 #[test]
-fn the_quickest_server_gets_the_most() {
+fn least_time_prefers_the_fastest_server() {
     let (quick, slow) = (Origin::start("quick"), Origin::start("slow"));
     let pool = format!("{}\nscheduler = \"least-time\"", servers(&[&slow, &quick]));
     let seat = seat("http", &pool, "");
@@ -283,7 +283,7 @@ fn the_quickest_server_gets_the_most() {
 }
 
 #[test]
-fn what_happened_is_written_down() {
+fn access_log_records_requests() {
     let origin = Origin::start("o");
     let directory = std::env::temp_dir().join(format!("weir-log-{}", std::process::id()));
     std::fs::create_dir_all(&directory).expect("a directory");
@@ -317,7 +317,7 @@ fn what_happened_is_written_down() {
         written.contains("GET /slow a 0 p ") || written.contains("GET /slow a 504 p "),
         "{written}"
     );
-    // A reload opens the file anew: somebody has moved it away.
+    // A reload reopens the file: it has been moved away.
     std::fs::rename(&file, directory.join("old")).expect("moved");
     seat.reload(&text(
         seat.listen,
@@ -339,7 +339,7 @@ fn what_happened_is_written_down() {
 }
 
 #[test]
-fn large_bodies_come_through_whole_in_both_directions() {
+fn large_bodies_pass_in_both_directions() {
     let origin = Origin::start("o");
     let seat = seat("http", &servers(&[&origin]), "");
     let mut client = Client::connect(seat.listen);
@@ -348,7 +348,7 @@ fn large_bodies_come_through_whole_in_both_directions() {
         let right = body
             .iter()
             .enumerate()
-            .all(|(at, octet)| *octet == (at % 251) as u8);
+            .all(|(at, byte)| *byte == (at % 251) as u8);
         assert!(body.len() == 5_000_000 && right, "round {round}");
         let (_, body) = client.ask(GET);
         assert_eq!(name(&body), "o");
@@ -356,7 +356,7 @@ fn large_bodies_come_through_whole_in_both_directions() {
     assert_eq!(origin.connections(), 1, "the connection is kept");
     let echo = Origin::start_tcp();
     let tunnel = self::seat("tcp", &servers(&[&echo]), "");
-    let stream = std::net::TcpStream::connect(tunnel.listen).expect("somebody listens");
+    let stream = std::net::TcpStream::connect(tunnel.listen).expect("connected");
     let sent: Vec<u8> = (0..8_000_000u32).map(|at| (at % 253) as u8).collect();
     let mut writer = stream.try_clone().expect("a descriptor");
     let copy = sent.clone();
@@ -371,7 +371,7 @@ fn large_bodies_come_through_whole_in_both_directions() {
 }
 
 #[test]
-fn a_server_of_weight_0_keeps_the_clients_it_has_and_a_drained_one_does_not() {
+fn weight_0_keeps_sticky_clients_and_drain_does_not() {
     let (one, two) = (Origin::start("one"), Origin::start("two"));
     let sticky = "scheduler = \"rr\"\nsticky = { cookie = \"SRV\" }";
     let seat = seat("http", &format!("{}\n{sticky}", servers(&[&one, &two])), "");

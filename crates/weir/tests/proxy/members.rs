@@ -26,7 +26,7 @@ pub(super) fn names(seat: &Seat) -> Vec<String> {
 }
 
 #[test]
-fn servers_come_and_go_with_the_file_and_no_request_fails_at_length() {
+fn servers_file_changes_fail_no_request_at_length() {
     let (one, two) = (Origin::start("one"), Origin::start("two"));
     let seat = Seat::start("http", &[one.address()], "");
     let file = seat.directory.join("members");
@@ -63,7 +63,7 @@ fn servers_come_and_go_with_the_file_and_no_request_fails_at_length() {
 }
 
 #[test]
-fn a_list_that_cannot_be_believed_changes_nothing() {
+fn implausible_list_changes_nothing() {
     let origins: Vec<Origin> = (0..3).map(|_| Origin::start("o")).collect();
     let all: Vec<String> = origins
         .iter()

@@ -183,7 +183,7 @@ fn line_of(reader: &mut impl BufRead) -> std::io::Result<String> {
     }
 }
 
-/// Reads a request's body; how many octets of content it has.
+/// Reads a request's body; how many bytes of content it has.
 fn body(head: &str, reader: &mut impl BufRead) -> std::io::Result<u64> {
     let field = |name: &str| {
         head.lines().find_map(|line| {

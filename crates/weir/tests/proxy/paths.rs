@@ -60,7 +60,7 @@ fn asked(client: &mut Client, target: &str) -> String {
 }
 
 #[test]
-fn every_spelling_of_a_path_meets_its_route() {
+fn every_path_spelling_matches_its_route() {
     let origin = Origin::start("o");
     let seat = Seat::start("http", &[origin.address()], FORBIDDEN);
     let mut client = Client::connect(seat.listen);
@@ -89,7 +89,7 @@ fn every_spelling_of_a_path_meets_its_route() {
 }
 
 #[test]
-fn servers_are_asked_for_the_path_as_it_was_received() {
+fn path_is_forwarded_as_received() {
     let origin = Origin::start("o");
     let directory = std::env::temp_dir().join(format!("weir-paths-{}", std::process::id()));
     fs::create_dir_all(&directory).expect("a directory");
@@ -123,7 +123,7 @@ fn servers_are_asked_for_the_path_as_it_was_received() {
 }
 
 #[test]
-fn the_normalized_path_is_forwarded_where_the_service_says_so() {
+fn normalized_path_is_forwarded_when_configured() {
     let origin = Origin::start("o");
     let more = format!("normalize_path = {{ forward = \"normalized\" }}\n{FORBIDDEN}");
     let seat = Seat::start("http", &[origin.address()], &more);
@@ -143,7 +143,7 @@ fn the_normalized_path_is_forwarded_where_the_service_says_so() {
 }
 
 #[test]
-fn rewrites_are_made_of_the_path_that_was_compared() {
+fn rewrites_use_the_normalized_path() {
     let origin = Origin::start("o");
     let routes = "\n[[route]]\nservice = \"s\"\npath = \"/api/*\"\npool = \"p\"\nrewrite = \"/v2/{rest}\"\n\
                   \n[[route]]\nservice = \"s\"\npath_regex = '^/u/([^/]+)/(.*)$'\npool = \"p\"\nrewrite = \"/{2}/of/{1}\"\n\
@@ -169,7 +169,7 @@ fn rewrites_are_made_of_the_path_that_was_compared() {
 }
 
 #[test]
-fn escapes_without_a_meaning_are_answered_400_and_the_client_stays() {
+fn invalid_escapes_are_400_and_keep_the_connection() {
     let origin = Origin::start("o");
     let seat = Seat::start("http", &[origin.address()], FORBIDDEN);
     let mut client = Client::connect(seat.listen);
@@ -191,7 +191,7 @@ fn escapes_without_a_meaning_are_answered_400_and_the_client_stays() {
 }
 
 #[test]
-fn an_encoded_slash_is_what_the_service_says() {
+fn encoded_slash_follows_its_key() {
     let origin = Origin::start("o");
     let seen = |key: &str, target: &str| {
         let more = format!("normalize_path = {{ encoded_slash = \"{key}\" }}\n{FORBIDDEN}");
@@ -213,7 +213,7 @@ fn an_encoded_slash_is_what_the_service_says() {
 }
 
 #[test]
-fn limits_and_hashes_count_one_path_once() {
+fn limits_and_hashes_use_the_normalized_path() {
     let origin = Origin::start("o");
     let limits = "limits = { rate = 1, burst = 5, key = \"path\" }";
     let seat = Seat::start("http", &[origin.address()], limits);
@@ -251,21 +251,21 @@ fn limits_and_hashes_count_one_path_once() {
 }
 
 #[test]
-fn explain_shows_both_forms_and_check_names_routes_that_fit_no_more() {
+fn explain_shows_both_forms_and_check_names_unreachable_routes() {
     let origin = Origin::start("o");
     let seat = Seat::start("http", &[origin.address()], FORBIDDEN);
     let explain = |target: &str| {
         let request = format!("GET http://{}{target}", seat.listen);
         seat.weir(&["explain", "--request", &request]).1
     };
-    let told = explain("//x/../%61dmin/x?y");
+    let output = explain("//x/../%61dmin/x?y");
     for part in [
         "path received: //x/../%61dmin/x\n",
         "path normalized: /admin/x, which routes compare",
         "forwarded as received",
         "it is answered 403",
     ] {
-        assert!(told.contains(part), "{part} in {told}");
+        assert!(output.contains(part), "{part} in {output}");
     }
     assert!(!explain("/admin/x").contains("normalized"));
     assert!(explain("/%zz").contains("it is answered 400: malformed escape in the path"));
@@ -276,19 +276,19 @@ fn explain_shows_both_forms_and_check_names_routes_that_fit_no_more() {
         fs::write(&file, text).expect("written");
         seat.weir(&["check", "-c", file.to_str().expect("plain")])
     };
-    let (done, told) = check(text.replace("/admin/*", "//admin/*"));
-    assert!(done && told.contains("warning[W031]"), "{told}");
+    let (done, output) = check(text.replace("/admin/*", "//admin/*"));
+    assert!(done && output.contains("warning[W031]"), "{output}");
     assert!(
-        told.contains("old.toml:") && told.contains("write path = \"/admin/*\""),
-        "{told}"
+        output.contains("old.toml:") && output.contains("write path = \"/admin/*\""),
+        "{output}"
     );
-    let (done, told) = check(text.replace("/admin/*", "/%61dmin/%c3*"));
-    assert!(done && told.contains("warning[W030]"), "{told}");
-    assert!(told.contains("compared as `/admin/%C3*`"), "{told}");
+    let (done, output) = check(text.replace("/admin/*", "/%61dmin/%c3*"));
+    assert!(done && output.contains("warning[W030]"), "{output}");
+    assert!(output.contains("compared as `/admin/%C3*`"), "{output}");
     let received = text.replace("/admin/*", "//admin/*");
     let received = received.replace("pool = \"p\"\n", "pool = \"p\"\nnormalize_path = false\n");
-    let (done, told) = check(received);
-    assert!(done && !told.contains("W03"), "{told}");
+    let (done, output) = check(received);
+    assert!(done && !output.contains("W03"), "{output}");
 }
 
 /// nginx on a port of its own, which answers with the path that its locations compare.
@@ -303,11 +303,11 @@ impl Nginx {
         let directory = std::env::temp_dir().join(format!("weir-nginx-{}", std::process::id()));
         fs::create_dir_all(&directory).expect("a directory");
         let listen = free_address();
-        let place = directory.display();
+        let prefix = directory.display();
         let text = format!(
-            "daemon off; master_process off; pid {place}/pid; error_log {place}/error.log;\nevents {{}}\nhttp {{ access_log off; \
-             client_body_temp_path {place}/b; proxy_temp_path {place}/p; fastcgi_temp_path {place}/f; uwsgi_temp_path {place}/u; \
-             scgi_temp_path {place}/s;\nserver {{ listen {listen}; location / {{ return 200 $uri; }} error_page 400 /; }} }}\n"
+            "daemon off; master_process off; pid {prefix}/pid; error_log {prefix}/error.log;\nevents {{}}\nhttp {{ access_log off; \
+             client_body_temp_path {prefix}/b; proxy_temp_path {prefix}/p; fastcgi_temp_path {prefix}/f; uwsgi_temp_path {prefix}/u; \
+             scgi_temp_path {prefix}/s;\nserver {{ listen {listen}; location / {{ return 200 $uri; }} error_page 400 /; }} }}\n"
         );
         let file = directory.join("nginx.conf");
         fs::write(&file, text).expect("written");
@@ -370,8 +370,8 @@ fn unescaped(text: &str) -> Vec<u8> {
     out
 }
 
-/// Whether dot segments lead above the root, however they are written: nginx answers 400, Weir stays at the root as RFC 3986
-/// section 5.2.4 says.
+/// Whether dot segments lead above the root, however they are written: nginx answers 400, Weir stays at the root as RFC
+/// 3986 section 5.2.4 says.
 fn climbs(target: &str) -> bool {
     let path = String::from_utf8_lossy(&unescaped(target)).into_owned();
     let mut depth = 0;
@@ -422,7 +422,7 @@ fn corpus(count: usize, slashes: bool) -> Vec<String> {
 }
 
 #[test]
-fn paths_are_what_nginx_takes_them_for() {
+fn path_normalization_matches_nginx() {
     let nginx = Nginx::start();
     let origin = Origin::start("o");
     for (key, slashes) in [("keep", false), ("decode", true)] {

@@ -1,4 +1,5 @@
-//! What others than root cannot do: lists, the API and configurations sent as text start no program and read no file of root's.
+//! What others than root cannot do: lists, the API and configurations sent as text start no program and read no file of
+//! root's.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -12,7 +13,7 @@ use super::members::names;
 use super::{Origin, Seat, configuration, free_address};
 
 /// Another user of the machine.
-const NOBODY: u32 = 65_534;
+const OTHER_USER: u32 = 65_534;
 
 fn is_root() -> bool {
     let root = rustix::process::geteuid().is_root();
@@ -23,8 +24,8 @@ fn is_root() -> bool {
 }
 
 /// Runs a shell command as another user; what it prints.
-fn as_nobody(command: &str) -> String {
-    let id = NOBODY.to_string();
+fn as_other_user(command: &str) -> String {
+    let id = OTHER_USER.to_string();
     let output = Command::new("setpriv")
         .args(["--reuid", &id, "--regid", &id, "--clear-groups"])
         .args(["/bin/sh", "-c", command])
@@ -65,7 +66,7 @@ fn problem(seat: &Seat) -> String {
 fn discovery(seat: &Seat) -> PathBuf {
     let directory = seat.directory.join("discovery");
     fs::create_dir(&directory).expect("a directory");
-    chown(&directory, Some(NOBODY), Some(NOBODY)).expect("given away");
+    chown(&directory, Some(OTHER_USER), Some(OTHER_USER)).expect("given away");
     directory.join("list")
 }
 
@@ -76,7 +77,7 @@ fn with_list(seat: &Seat, servers: &[SocketAddr], list: &Path, more: &str) -> St
 }
 
 #[test]
-fn a_list_of_another_user_starts_no_program() {
+fn list_of_another_user_runs_no_program() {
     if !is_root() {
         return;
     }
@@ -85,7 +86,7 @@ fn a_list_of_another_user_starts_no_program() {
     let list = discovery(&seat);
     let write = |text: &str| {
         let file = list.display();
-        let said = as_nobody(&format!(
+        let said = as_other_user(&format!(
             "printf '%s' '{text}' > {file}.new && mv {file}.new {file}"
         ));
         assert_eq!(said, "");
@@ -122,7 +123,7 @@ fn a_list_of_another_user_starts_no_program() {
 }
 
 #[test]
-fn a_list_that_is_a_link_to_another_file_is_neither_read_nor_shown() {
+fn symlinked_list_is_neither_read_nor_shown() {
     if !is_root() {
         return;
     }
@@ -130,7 +131,7 @@ fn a_list_that_is_a_link_to_another_file_is_neither_read_nor_shown() {
     let seat = Seat::start("http", &[one.address()], "");
     let list = discovery(&seat);
     let directory = list.parent().expect("a directory").to_owned();
-    as_nobody(&format!("echo {} > {}", two.address(), list.display()));
+    as_other_user(&format!("echo {} > {}", two.address(), list.display()));
     seat.reload(&with_list(&seat, &[one.address()], &list, ""));
     let both = [one.address(), two.address()].map(|server| server.to_string());
     assert_eq!(names(&seat), both);
@@ -150,7 +151,7 @@ fn a_list_that_is_a_link_to_another_file_is_neither_read_nor_shown() {
         Path::new("/etc/shadow"),
         Path::new("../secret"),
     ] {
-        let said = as_nobody(&format!(
+        let said = as_other_user(&format!(
             "cd {} && ln -sfn {} made && mv -T made list",
             directory.display(),
             target.display()
@@ -168,7 +169,7 @@ fn a_list_that_is_a_link_to_another_file_is_neither_read_nor_shown() {
             "{shown}"
         );
         assert_eq!(names(&seat), both);
-        as_nobody(&format!(
+        as_other_user(&format!(
             "rm {}; echo {} > {0}",
             list.display(),
             two.address()
@@ -177,7 +178,7 @@ fn a_list_that_is_a_link_to_another_file_is_neither_read_nor_shown() {
     }
 
     // What is no list shows nothing of itself either, and a file of a third user is not taken.
-    as_nobody(&format!("echo 'TOPSECRET=1 x' > {}", list.display()));
+    as_other_user(&format!("echo 'TOPSECRET=1 x' > {}", list.display()));
     until("the text to be judged", || !problem(&seat).is_empty());
     assert_eq!(
         problem(&seat),
@@ -223,7 +224,7 @@ fn with_admin(admin: SocketAddr, text: &str) -> String {
 }
 
 #[test]
-fn the_token_starts_no_program() {
+fn token_holder_runs_no_program() {
     let (one, two) = (Origin::start("one"), Origin::start("two"));
     let seat = Seat::start("http", &[one.address()], "");
     let admin = free_address();
@@ -316,7 +317,7 @@ fn the_token_starts_no_program() {
 }
 
 #[test]
-fn a_user_of_the_socket_starts_no_program() {
+fn socket_user_runs_no_program() {
     if !is_root() {
         return;
     }
@@ -331,7 +332,7 @@ fn a_user_of_the_socket_starts_no_program() {
     let home = discovery(&seat).parent().expect("a directory").to_owned();
     let ask = |path: &str, body: &serde_json::Value| {
         fs::write(home.join("body"), body.to_string()).expect("written");
-        as_nobody(&format!(
+        as_other_user(&format!(
             "curl -sS -w ' [%{{http_code}}]' --unix-socket {} --data-binary @{} http://weir{path}",
             socket.display(),
             home.join("body").display()
@@ -368,7 +369,7 @@ fn a_user_of_the_socket_starts_no_program() {
 
 /// As a build left them whose lists took whatever the configuration may say of a server.
 #[test]
-fn checks_that_an_earlier_build_remembered_are_not_run() {
+fn checks_remembered_by_an_older_build_are_not_run() {
     let (one, two) = (Origin::start("one"), Origin::start("two"));
     let mut seat = Seat::start("http", &[one.address()], "");
     let site = "[pool.p.check]\nkind = \"tcp\"\ninterval = \"200ms\"\n";
@@ -407,7 +408,7 @@ fn checks_that_an_earlier_build_remembered_are_not_run() {
 }
 
 #[test]
-fn commands_without_rights_say_which_rights_they_need() {
+fn commands_name_missing_rights() {
     if !is_root() {
         return;
     }
@@ -418,7 +419,7 @@ fn commands_without_rights_say_which_rights_they_need() {
     fs::copy(super::PRESENT, &program).expect("a copy");
     let run = |arguments: &str| {
         let directory = seat.directory.display();
-        as_nobody(&format!(
+        as_other_user(&format!(
             "WEIR_RUNTIME_DIR={directory}/run WEIR_PIN_DIR={directory}/pins WEIR_CONFIG={directory}/weir.toml \
              {} {arguments}",
             program.display()

@@ -3,7 +3,7 @@
 use super::scripted::{Act, Scripted, say};
 use super::*;
 
-/// Requests go to the first server as long as it may be had, and nobody is ejected.
+/// Requests go to the first server as long as it is available, and no server is ejected.
 fn seat(servers: &[SocketAddr], more: &str) -> Seat {
     let seat = Seat::start("http", servers, "");
     let text = configuration(seat.listen, "http", servers, more).replace(
@@ -23,7 +23,7 @@ const POST: &str = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi";
 
 /// Each way to fail: what the client gets where it is listed, and where it is not.
 #[test]
-fn a_listed_failure_is_tried_elsewhere_and_others_are_not() {
+fn only_listed_failures_are_retried() {
     let unavailable =
         "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 4\r\n\r\nbusy";
     let ways: [(&str, &str, Vec<Act>); 5] = [
@@ -66,7 +66,7 @@ fn a_listed_failure_is_tried_elsewhere_and_others_are_not() {
 }
 
 #[test]
-fn who_cannot_be_reached_is_replaced_where_that_is_listed() {
+fn connect_failure_is_retried_where_listed() {
     let good = Origin::start("o");
     let servers = [free_address(), good.address()];
     let listed = seat(&servers, "");
@@ -78,7 +78,7 @@ fn who_cannot_be_reached_is_replaced_where_that_is_listed() {
 }
 
 #[test]
-fn the_last_servers_answer_is_passed_on_as_it_is() {
+fn last_servers_response_is_passed_on_unchanged() {
     let busy = || {
         Scripted::start(vec![vec![
             Act::Read,
@@ -104,7 +104,7 @@ fn the_last_servers_answer_is_passed_on_as_it_is() {
 
 /// An interim response has reached the client: it would see two.
 #[test]
-fn nothing_is_repeated_once_the_client_has_heard_something() {
+fn no_retry_after_response_bytes_were_sent() {
     let bad = Scripted::start(vec![vec![
         Act::Read,
         say("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"),
@@ -122,7 +122,7 @@ fn nothing_is_repeated_once_the_client_has_heard_something() {
 }
 
 #[test]
-fn a_connection_to_a_server_serves_so_many_requests() {
+fn server_connection_closes_after_its_request_limit() {
     let origin = Origin::start("o");
     let seat = Seat::start(
         "http",

@@ -25,7 +25,7 @@ fn name(body: &[u8]) -> String {
 }
 
 #[test]
-fn query_cookie_and_source_choose_the_pool() {
+fn query_cookie_and_source_select_the_pool() {
     let (a, b) = (Origin::start("a"), Origin::start("b"));
     let routes = [
         route("source = [\"192.0.2.0/24\"]\nstatus = 403"),
@@ -45,16 +45,16 @@ fn query_cookie_and_source_choose_the_pool() {
     assert_eq!(ask("/x?u&v=2", ""), "b");
     assert_eq!(ask("/x?v=22", ""), "a");
     assert_eq!(ask("/", "Cookie: x=1; beta=\r\n"), "b");
-    let (done, told) = seat.weir(&[
+    let (done, output) = seat.weir(&[
         "explain",
         "--request",
         &format!("GET http://{}/?v=2", seat.listen),
     ]);
-    assert!(done && told.contains("pool b"), "{told}");
+    assert!(done && output.contains("pool b"), "{output}");
 }
 
 #[test]
-fn a_route_rewrites_paths_and_header_fields_both_ways() {
+fn route_rewrites_paths_and_headers_in_both_directions() {
     let (a, b) = (Origin::start("a"), Origin::start("b"));
     let lines = "path = \"/api/*\"\npool = \"b\"\nrewrite = \"/v2/{rest}\"\nset_header = [\"X-Tenant: t\", \"Accept: text/plain\"]\n\
                  remove_header = [\"X-Debug\"]\nset_response_header = [\"X-From: weir\"]\nremove_response_header = [\"X-Origin\"]";
@@ -79,7 +79,7 @@ fn a_route_rewrites_paths_and_header_fields_both_ways() {
 }
 
 #[test]
-fn what_a_route_says_of_the_client_is_all_that_is_said() {
+fn route_client_headers_replace_the_defaults() {
     let (a, b) = (Origin::start("a"), Origin::start("b"));
     let routes = [
         "path = \"/set\"\npool = \"b\"\nset_header = [\"X-Forwarded-Proto: https\", \"x-forwarded-for: 192.0.2.1\"]",
@@ -105,7 +105,7 @@ fn what_a_route_says_of_the_client_is_all_that_is_said() {
 }
 
 #[test]
-fn status_and_metrics_tell_the_pools_of_a_service_apart() {
+fn status_and_metrics_separate_pools_of_a_service() {
     let (a, b) = (Origin::start("a"), Origin::start("b"));
     let routes = [
         route("path = \"/a\"\npool = \"a\""),
@@ -116,7 +116,7 @@ fn status_and_metrics_tell_the_pools_of_a_service_apart() {
     for _ in 0..3 {
         client.ask("GET /a HTTP/1.1\r\nHost: h\r\n\r\n");
     }
-    // The same server stands in pools `p` and `a`.
+    // The same server is in pools `p` and `a`.
     let status = seat.status();
     let servers = status["services"][0]["servers"]
         .as_array()
@@ -130,7 +130,7 @@ fn status_and_metrics_tell_the_pools_of_a_service_apart() {
     );
     assert!(
         !text.contains("\n  pool p\n"),
-        "the service's own stands above: {text}"
+        "the service's own pool comes first: {text}"
     );
     let asked = std::process::Command::new("curl")
         .args(["-sS", "http://weir/metrics", "--unix-socket"])
@@ -156,7 +156,7 @@ fn status_and_metrics_tell_the_pools_of_a_service_apart() {
 }
 
 #[test]
-fn a_split_shares_requests_by_weight() {
+fn split_divides_requests_by_weight() {
     let (a, b) = (Origin::start("a"), Origin::start("b"));
     let seat = seat(&a, &b, "", &route("split = [\"a:3\", \"b:1\"]"));
     let mut client = Client::connect(seat.listen);
@@ -166,7 +166,7 @@ fn a_split_shares_requests_by_weight() {
 }
 
 #[test]
-fn a_client_gets_its_rate_and_others_theirs() {
+fn rate_limit_is_per_client() {
     let (a, b) = (Origin::start("a"), Origin::start("b"));
     let seat = seat(
         &a,
@@ -193,7 +193,7 @@ fn a_client_gets_its_rate_and_others_theirs() {
 }
 
 #[test]
-fn so_many_requests_at_once_and_bodies_no_longer_than_allowed() {
+fn concurrency_and_body_limits_apply() {
     let (a, b) = (Origin::start("a"), Origin::start("b"));
     let seat = seat(&a, &b, "limits = { concurrent = 1, body = 10 }", "");
     let mut first = Client::connect(seat.listen);
@@ -210,7 +210,7 @@ fn so_many_requests_at_once_and_bodies_no_longer_than_allowed() {
     );
     let (head, _) = second.ask(&post("Content-Length: 11\r\n\r\n01234567890"));
     assert!(head.starts_with("HTTP/1.1 413 "), "{head}");
-    // A length that nobody told counts too, also where all of it comes with the head; what the coding adds does not.
+    // A body without a length counts too, also where all of it comes with the head; chunk framing does not count.
     let chunked = |chunks: String| {
         post(&format!(
             "Transfer-Encoding: chunked\r\n\r\n{chunks}0\r\n\r\n"
@@ -222,7 +222,7 @@ fn so_many_requests_at_once_and_bodies_no_longer_than_allowed() {
 }
 
 #[test]
-fn expressions_choose_and_rewrite() {
+fn regular_expressions_match_and_rewrite() {
     let (a, b) = (Origin::start("a"), Origin::start("b"));
     let routes = [
         route("path_regex = '^/users/([0-9]+)(/.*)?$'\npool = \"b\"\nrewrite = \"/u{2}/{1}\""),
@@ -242,18 +242,18 @@ fn expressions_choose_and_rewrite() {
     assert!(ask("/users/x").1.starts_with("a\n"));
     assert!(ask("/img/A.PNG?v=1").0.starts_with("HTTP/1.1 404 "));
     assert!(ask("/img/A.PNG.html").1.starts_with("a\n"));
-    let (done, told) = seat.weir(&[
+    let (done, output) = seat.weir(&[
         "explain",
         "--request",
         &format!("GET http://{}/users/1", seat.listen),
     ]);
-    assert!(done && told.contains("pool b"), "{told}");
+    assert!(done && output.contains("pool b"), "{output}");
     let file = seat.directory.join("wrong.toml");
     let text = std::fs::read_to_string(seat.directory.join("weir.toml")).expect("it is there");
     std::fs::write(&file, text.replace("([0-9]+)(", "([0-9]+(")).expect("written");
     let (done, said) = seat.weir(&["check", "-c", file.to_str().expect("plain")]);
     assert!(
-        !done && said.contains("no expression: unclosed group"),
+        !done && said.contains("invalid regular expression: unclosed group"),
         "{said}"
     );
 }

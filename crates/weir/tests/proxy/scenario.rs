@@ -1,4 +1,4 @@
-//! Scenarios as text: what a client sends and a server answers, octet by octet, and what each of them must have seen.
+//! Scenarios as text: what a client sends and a server answers, byte by byte, and what each of them must have seen.
 //!
 //! `scenario/*.txt` hold them, a file for each area. A line begins with a word:
 //!
@@ -6,15 +6,16 @@
 //! - `given`: lines of the service's table, from here on; without any the defaults.
 //! - `pool`: lines of the pool's table, the same.
 //! - `rules`: lines behind the service, the same.
-//! - `client [slowly]`: what is sent, by octets one by one if slowly; then the client sends no more and reads to the end.
+//! - `client [slowly]`: what is sent, by bytes one by one if slowly; then the client sends no more and reads to the
+//!   end.
 //! - `server [slowly] [close]`: the answer to a request, each to the next one; `close` = the connection ends behind it.
 //! - `probe`: the answer to every request for `/probe`, in place of those.
 //! - `heard TEXT`, `unheard TEXT`, `got TEXT`, `ungot TEXT`: what the server, or the client, saw or did not see.
 //! - `requests N`, `connections N`: how many the server saw.
 //! - `state WORD`: what `weir status` says of the server, in the end.
 //!
-//! The lines of a block stand below it, indented by two blanks; each ends with CRLF unless it ends with `\`. In all texts `\r`,
-//! `\n`, `\t`, `\\` and `\xNN` stand for octets.
+//! The lines of a block stand below it, indented by two blanks; each ends with CRLF unless it ends with `\`. In all
+//! texts `\r`, `\n`, `\t`, `\\` and `\xNN` stand for bytes.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -27,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Default, Clone)]
 struct Answer {
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
     slowly: bool,
     close: bool,
 }
@@ -42,8 +43,8 @@ struct Scenario {
     expected: Vec<(String, Vec<u8>)>,
 }
 
-/// Text with escapes as octets.
-fn octets(text: &str) -> Vec<u8> {
+/// Text with escapes as bytes.
+fn bytes(text: &str) -> Vec<u8> {
     let mut out = Vec::new();
     let mut rest = text.chars();
     while let Some(one) = rest.next() {
@@ -69,8 +70,8 @@ fn octets(text: &str) -> Vec<u8> {
 /// A line of a block.
 fn line(text: &str) -> Vec<u8> {
     match text.strip_suffix('\\') {
-        Some(open) if !open.ends_with('\\') => octets(open),
-        _ => [octets(text), b"\r\n".to_vec()].concat(),
+        Some(open) if !open.ends_with('\\') => bytes(open),
+        _ => [bytes(text), b"\r\n".to_vec()].concat(),
     }
 }
 
@@ -88,10 +89,10 @@ fn parse(text: &str) -> Vec<Scenario> {
                 ("given", _) => given[0] += &format!("{inner}\n"),
                 ("pool", _) => given[1] += &format!("{inner}\n"),
                 ("rules", _) => given[2] += &format!("{inner}\n"),
-                ("client", Some(now)) => now.client.octets.extend(line(inner)),
+                ("client", Some(now)) => now.client.bytes.extend(line(inner)),
                 ("server", Some(now)) => {
                     let answer = now.server.last_mut().expect("a block");
-                    answer.octets.extend(line(inner));
+                    answer.bytes.extend(line(inner));
                 }
                 ("probe", Some(now)) => now.probe.get_or_insert_default().extend(line(inner)),
                 _ => panic!("no block for {raw:?}"),
@@ -124,7 +125,7 @@ fn parse(text: &str) -> Vec<Scenario> {
             }
             "heard" | "unheard" | "got" | "ungot" | "requests" | "connections" | "state" => {
                 let now = all.last_mut().expect("a scenario");
-                now.expected.push((word.to_owned(), octets(rest)));
+                now.expected.push((word.to_owned(), bytes(rest)));
             }
             other => panic!("no line begins with {other:?}"),
         }
@@ -168,7 +169,7 @@ fn answer(mut stream: TcpStream, stage: &Mutex<Stage>) -> std::io::Result<()> {
     loop {
         let mut message = Vec::new();
         if !read_message(&mut stream, &mut message)? {
-            // What came is told all the same.
+            // What arrived is reported all the same.
             stage.lock().expect("no panics").heard.extend(message);
             return stream.shutdown(Shutdown::Both);
         }
@@ -177,8 +178,8 @@ fn answer(mut stream: TcpStream, stage: &Mutex<Stage>) -> std::io::Result<()> {
             let probed = message.windows(8).any(|part| part == b" /probe ");
             stage.heard.extend_from_slice(&message);
             match &stage.scenario.probe {
-                Some(octets) if probed => Some(Answer {
-                    octets: octets.clone(),
+                Some(bytes) if probed => Some(Answer {
+                    bytes: bytes.clone(),
                     slowly: false,
                     close: true,
                 }),
@@ -202,9 +203,9 @@ fn send(stream: &mut TcpStream, what: &Answer) -> std::io::Result<()> {
     let step = if what.slowly {
         1
     } else {
-        what.octets.len().max(1)
+        what.bytes.len().max(1)
     };
-    what.octets
+    what.bytes
         .chunks(step)
         .try_for_each(|part| stream.write_all(part))
 }
@@ -216,12 +217,12 @@ fn until(
     from: usize,
     end: &[u8],
 ) -> std::io::Result<bool> {
-    let mut octet = [0u8; 1];
+    let mut byte = [0u8; 1];
     while !message[from..].ends_with(end) {
-        if stream.read(&mut octet)? == 0 {
+        if stream.read(&mut byte)? == 0 {
             return Ok(false);
         }
-        message.push(octet[0]);
+        message.push(byte[0]);
     }
     Ok(true)
 }
@@ -262,9 +263,9 @@ fn read_message(stream: &mut TcpStream, message: &mut Vec<u8>) -> std::io::Resul
     Ok(stream.read_exact(&mut message[from..]).is_ok())
 }
 
-/// What a client is told from its first octet to the connection's end.
+/// What a client receives from its first byte to the end of the connection.
 fn ask(listen: SocketAddr, what: &Answer) -> Vec<u8> {
-    let mut stream = TcpStream::connect(listen).expect("somebody listens");
+    let mut stream = TcpStream::connect(listen).expect("connected");
     stream.set_nodelay(true).expect("set");
     stream.set_read_timeout(Some(PATIENCE)).expect("set");
     // It may be cut off before it is all sent.
@@ -307,7 +308,7 @@ fn state(seat: &Seat, wanted: &str) -> Result<(), String> {
 
 /// What is wrong with one scenario's outcome.
 fn play(seat: &Seat, stage: &Mutex<Stage>, scenario: &Scenario) -> Vec<String> {
-    let got = if scenario.client.octets.is_empty() {
+    let got = if scenario.client.bytes.is_empty() {
         Vec::new()
     } else {
         ask(seat.listen, &scenario.client)
@@ -347,7 +348,7 @@ fn play_all(text: &str) -> usize {
     let mut wrong = Vec::new();
     let all = parse(text);
     for scenario in &all {
-        // A server each: what comes late of the scenario before is heard by nobody.
+        // A server each: late messages of the previous scenario reach no one.
         let stage = Arc::new(Mutex::new(Stage {
             scenario: scenario.clone(),
             ..Stage::default()
@@ -372,21 +373,21 @@ fn play_all(text: &str) -> usize {
 }
 
 #[test]
-fn messages_are_understood_or_refused_as_the_rfc_says() {
+fn messages_are_accepted_or_rejected_per_rfc() {
     assert!(play_all(include_str!("scenario/messages.txt")) >= 50);
 }
 
 #[test]
-fn rules_do_what_they_say() {
+fn rules_behave_as_configured() {
     assert!(play_all(include_str!("scenario/rules.txt")) >= 20);
 }
 
 #[test]
-fn connections_are_shared_only_where_that_is_safe() {
+fn connections_are_reused_only_when_safe() {
     assert!(play_all(include_str!("scenario/connections.txt")) >= 10);
 }
 
 #[test]
-fn checks_say_who_is_there() {
+fn checks_determine_server_state() {
     assert!(play_all(include_str!("scenario/checks.txt")) >= 6);
 }

@@ -1,4 +1,4 @@
-//! A server that says, octet by octet, what a test has it say, and tells what it was sent.
+//! A server that says, byte by byte, what a test has it say, and tells what it was sent.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -94,7 +94,7 @@ fn play(
                 let message = read_message(&mut stream)?;
                 let _ = tell.send(message);
             }
-            Act::Say(octets) => stream.write_all(octets)?,
+            Act::Say(bytes) => stream.write_all(bytes)?,
             Act::Close => return stream.shutdown(Shutdown::Both),
             Act::Drain => {
                 let mut rest = Vec::new();
@@ -118,12 +118,12 @@ fn play(
 /// A head and the body that its `Content-Length` or its chunks tell of.
 fn read_message(stream: &mut TcpStream) -> std::io::Result<String> {
     let mut message = Vec::new();
-    let mut octet = [0u8; 1];
+    let mut byte = [0u8; 1];
     let mut until = |message: &mut Vec<u8>, end: &[u8]| -> std::io::Result<()> {
         let from = message.len();
         while !message[from..].ends_with(end) {
-            stream.read_exact(&mut octet)?;
-            message.push(octet[0]);
+            stream.read_exact(&mut byte)?;
+            message.push(byte[0]);
         }
         Ok(())
     };

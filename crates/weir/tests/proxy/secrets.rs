@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use rustls::HandshakeKind;
 
-use super::files::Place;
+use super::files::Sandbox;
 use super::keeper::{kill_daemon, until};
 use super::tls::{Authority, ask, connect};
 use super::{Client, GET, Origin, PRESENT, Seat, configuration};
@@ -38,7 +38,7 @@ fn start_again(seat: &mut Seat, environment: &[(&str, &str)]) {
     seat.terminate();
     let log = fs::File::create(seat.directory.join("log")).expect("a log");
     let mut command = Command::new(PRESENT);
-    Seat::place(&mut command, &seat.directory);
+    Seat::set_directories(&mut command, &seat.directory);
     seat.child = command
         .envs(environment.iter().copied())
         .args(["run", "-c"])
@@ -52,7 +52,7 @@ fn start_again(seat: &mut Seat, environment: &[(&str, &str)]) {
 }
 
 #[test]
-fn a_secret_means_the_same_wherever_it_is_kept_and_stays_over_a_death() {
+fn secret_sources_are_equivalent_and_survive_a_kill() {
     let origin = Origin::start("o");
     let mut seat = Seat::start("http", &[origin.address()], "");
     let credentials = seat.directory.join("credentials");
@@ -111,7 +111,7 @@ fn a_secret_means_the_same_wherever_it_is_kept_and_stays_over_a_death() {
 }
 
 #[test]
-fn a_secret_that_is_not_there_is_an_error_where_it_is_written() {
+fn missing_secret_is_an_error_at_its_key() {
     let origin = Origin::start("o");
     let seat = Seat::start("http", &[origin.address()], "");
     let file = seat.directory.join("weir.toml");
@@ -124,7 +124,7 @@ fn a_secret_that_is_not_there_is_an_error_where_it_is_written() {
     for (secret, why) in [
         (
             of_file(Path::new("/nonexistent/key")),
-            "no secret: file /nonexistent/key: No such file",
+            "cannot read the secret: file /nonexistent/key: No such file",
         ),
         (of_file(&seat.directory), "it is no regular file"),
         (of_file(&large), "it has more than 65536 bytes"),
@@ -139,18 +139,18 @@ fn a_secret_that_is_not_there_is_an_error_where_it_is_written() {
         ),
         (
             "{ credential = \"../key\" }".to_owned(),
-            "no credential has this name",
+            "invalid credential name",
         ),
         (
             "{ file = \"key\" }".to_owned(),
-            "`file` is no absolute path",
+            "`file` must be an absolute path",
         ),
         (
             "{ file = \"/a\", env = \"B\" }".to_owned(),
-            "a secret is kept in one place",
+            "a secret must have exactly one source",
         ),
         ("\"\"".to_owned(), "the secret is empty"),
-        ("{}".to_owned(), "a secret is kept in one place"),
+        ("{}".to_owned(), "a secret must have exactly one source"),
     ] {
         fs::write(&file, with_secret(&seat, &origin, &secret)).expect("written");
         for command in ["check", "plan", "reload"] {
@@ -160,24 +160,28 @@ fn a_secret_that_is_not_there_is_an_error_where_it_is_written() {
         }
     }
     // And none starts.
-    let place = Place::new("secret");
-    fs::write(place.0.join("weir.toml"), fs::read(&file).expect("a file")).expect("written");
+    let sandbox = Sandbox::new("secret");
+    fs::write(
+        sandbox.0.join("weir.toml"),
+        fs::read(&file).expect("a file"),
+    )
+    .expect("written");
     let mut command = Command::new("timeout");
-    Seat::place(&mut command, &place.0);
+    Seat::set_directories(&mut command, &sandbox.0);
     let output = command
         .args(["10", PRESENT, "run", "-c"])
-        .arg(place.0.join("weir.toml"))
+        .arg(sandbox.0.join("weir.toml"))
         .output();
     let output = output.expect("it runs");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(
-        output.status.code() == Some(1) && said.contains("a secret is kept in one place"),
+        output.status.code() == Some(1) && said.contains("a secret must have exactly one source"),
         "{said}"
     );
 }
 
 #[test]
-fn no_command_and_no_log_quotes_a_secret() {
+fn secrets_appear_in_no_output_or_log() {
     let origin = Origin::start("o");
     let seat = Seat::start("http", &[origin.address()], "");
     let file = seat.directory.join("weir.toml");
@@ -214,7 +218,7 @@ fn no_command_and_no_log_quotes_a_secret() {
     let (done, said) = seat.weir(&["check", "-c", path]);
     assert!(done && !said.contains("5e1f"), "{said}");
     assert!(
-        said.contains("W070") && said.contains("this file holds a secret, and every user"),
+        said.contains("W070") && said.contains("this file contains a secret, and every user"),
         "{said}"
     );
     keep(&file, &text, 0o600);
@@ -251,7 +255,7 @@ fn no_command_and_no_log_quotes_a_secret() {
 }
 
 #[test]
-fn directors_with_one_ticket_key_resume_each_others_sessions() {
+fn shared_ticket_key_resumes_sessions_across_directors() {
     let authority = Authority::new("ticket-keys");
     authority.sign("one", "DNS:a.example", 30);
     let origin = Origin::start("o");
@@ -311,7 +315,7 @@ fn directors_with_one_ticket_key_resume_each_others_sessions() {
     let (done, said) = seats[0].weir(&["check", "-c", file.to_str().expect("plain")]);
     assert!(
         !done
-            && said.contains("a ticket key has fewer than 32 bytes")
+            && said.contains("a ticket key is shorter than 32 bytes")
             && !said.contains("too short"),
         "{said}"
     );

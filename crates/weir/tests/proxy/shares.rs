@@ -92,7 +92,7 @@ fn without(out: usize) -> [f64; 4] {
 }
 
 #[test]
-fn servers_share_what_drained_ones_leave() {
+fn drained_servers_load_is_shared_evenly() {
     let scene = Scene::new(&|_| String::new(), "");
     scene.shares("all", without(0));
     for out in 1..=2 {
@@ -105,7 +105,7 @@ fn servers_share_what_drained_ones_leave() {
 }
 
 #[test]
-fn servers_share_what_ones_that_are_down_leave() {
+fn down_servers_load_is_shared_evenly() {
     let check = "check = { kind = \"tcp\", interval = \"100ms\", timeout = \"1s\", fall = 1 }";
     let mut scene = Scene::new(&|_| String::new(), check);
     wait("all are up", || {
@@ -121,7 +121,7 @@ fn servers_share_what_ones_that_are_down_leave() {
 
 /// Nothing checks them: every fourth request, and then every second one, fails at first and is sent again.
 #[test]
-fn servers_share_what_fails_at_others() {
+fn failed_requests_are_retried_evenly() {
     let mut scene = Scene::new(&|_| String::new(), "");
     for out in 1..=2 {
         scene.origins[out - 1].stop();
@@ -130,7 +130,7 @@ fn servers_share_what_fails_at_others() {
 }
 
 #[test]
-fn servers_share_what_full_ones_leave() {
+fn full_servers_load_is_shared_evenly() {
     let limit = |at: usize| if at < 2 { ", max_connections = 1" } else { "" }.to_owned();
     let scene = Scene::new(
         &limit,
@@ -175,7 +175,7 @@ fn servers_share_what_full_ones_leave() {
 }
 
 #[test]
-fn idle_servers_share_by_weight() {
+fn idle_servers_are_chosen_by_weight() {
     let weight = |at: usize| format!(", weight = {}", [10, 30, 40, 20][at]);
     let scene = Scene::new(&weight, "");
     scene.shares("by weight", [1.0, 3.0, 4.0, 2.0]);

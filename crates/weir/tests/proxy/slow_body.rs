@@ -1,5 +1,5 @@
-//! Clients that send a request's content slowly: no server's connection waits for them, and content that a server must see at
-//! once is not held back.
+//! Clients that send a request's content slowly: no server's connection waits for them, and content that a server must
+//! see at once is not held back.
 
 use super::h2_reset::{DATA, END_HEADERS, END_STREAM, HEADERS, begin, frame};
 use super::keeper::until;
@@ -66,7 +66,7 @@ fn slow_body_occupies_no_server_connection() {
 }
 
 #[test]
-fn body_that_a_server_must_see_at_once_is_not_held_back() {
+fn unbuffered_body_is_forwarded_at_once() {
     let begun = "POST /sum HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n";
     let long = "POST /sum HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n";
     let cases = [
@@ -116,7 +116,7 @@ fn body_that_a_server_must_see_at_once_is_not_held_back() {
 }
 
 #[test]
-fn body_that_does_not_arrive_is_answered_without_a_server() {
+fn incomplete_body_is_rejected_without_a_server() {
     let origin = Origin::start("o");
     let limit = "timeouts = { client = \"300ms\" }";
     let seat = Seat::start("http", &[origin.address()], limit);
@@ -135,7 +135,7 @@ fn body_that_does_not_arrive_is_answered_without_a_server() {
 }
 
 #[test]
-fn collected_body_is_sent_again_where_its_method_allows_that() {
+fn buffered_body_is_retried_for_idempotent_methods() {
     let good = Origin::start("good");
     let bad = Scripted::start(vec![vec![Act::Read, Act::Close]]);
     let servers = [bad.address(), good.address()];

@@ -1,5 +1,5 @@
-//! Requests made to be understood in two ways, through Weir to servers that people use: both must count the same requests. What
-//! Weir takes for a body and the server for a request would be one too many there.
+//! Requests made to be understood in two ways, through Weir to servers that people use: both must count the same
+//! requests. What Weir takes for a body and the server for a request would be one too many there.
 
 #[path = "smuggling/lenient.rs"]
 mod lenient;
@@ -103,7 +103,8 @@ fn counted(seat: &Seat) -> (u64, u64) {
     (number("requests"), number("retries"))
 }
 
-/// Until the server has seen as many requests as Weir counted, or a while; both numbers. Some write their lines a little later.
+/// Until the server has seen as many requests as Weir counted, or a while; both numbers. Some write their lines a
+/// little later.
 fn settle(counted: u64, seen: &dyn Fn() -> u64) -> (u64, u64) {
     let deadline = Instant::now() + Duration::from_secs(10);
     while seen() < counted && Instant::now() < deadline {
@@ -505,11 +506,11 @@ func log(word string) {
 // What the server refuses by itself is seen in what it writes.
 type conn struct{ net.Conn }
 
-func (c conn) Write(octets []byte) (int, error) {
-	if bytes.HasPrefix(octets, []byte("HTTP/1.1 4")) || bytes.HasPrefix(octets, []byte("HTTP/1.1 5")) {
+func (c conn) Write(data []byte) (int, error) {
+	if bytes.HasPrefix(data, []byte("HTTP/1.1 4")) || bytes.HasPrefix(data, []byte("HTTP/1.1 5")) {
 		log("refused")
 	}
-	return c.Conn.Write(octets)
+	return c.Conn.Write(data)
 }
 
 type listener struct{ net.Listener }

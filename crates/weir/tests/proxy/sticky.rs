@@ -44,7 +44,7 @@ fn leads_back(seat: &Seat, sign: &str) -> bool {
 }
 
 #[test]
-fn cookies_are_lax_and_secure_under_tls_unless_the_file_says_otherwise() {
+fn cookie_defaults_are_lax_and_secure_under_tls() {
     let origin = Origin::start("o");
     let seat = Seat::start("http", &[origin.address()], "");
     let authority = Authority::new("sticky");
@@ -79,7 +79,7 @@ fn cookies_are_lax_and_secure_under_tls_unless_the_file_says_otherwise() {
 }
 
 #[test]
-fn without_a_secret_a_key_is_generated_and_kept() {
+fn missing_secret_key_is_generated_and_kept() {
     let (one, two) = (Origin::start("one"), Origin::start("two"));
     let start = || {
         let seat = Seat::start("http", &[one.address()], "");

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use super::{Origin, Seat, configuration, free_address};
 
-/// A daemon with a TCP service for that server, and its access log; `format` is text after `path`, `more` a line of the service.
+/// A daemon with a TCP service for that server, and its access log; `format` is text after `path`, `more` a line of the
+/// service.
 fn seat(server: SocketAddr, format: &str, more: &str) -> (Seat, PathBuf) {
     let seat = Seat::start("tcp", &[server], "");
     let file = seat.directory.join("access.log");
@@ -68,7 +69,7 @@ fn server(end: impl FnOnce(TcpStream) + Send + 'static) -> SocketAddr {
 }
 
 #[test]
-fn a_line_has_server_durations_bytes_and_end() {
+fn tcp_line_has_server_durations_bytes_and_end_state() {
     let origin = Origin::start_tcp();
     let (seat, file) = seat(origin.address(), "", "");
     let mut stream = client(&seat);
@@ -104,7 +105,7 @@ fn a_line_has_server_durations_bytes_and_end() {
 }
 
 #[test]
-fn a_line_says_who_broke_off_and_when() {
+fn tcp_line_names_the_side_that_aborted() {
     let format = ", format = \"{server} {end} {end_reason}\"";
     let short = "timeouts = { tunnel = \"300ms\" }";
 
@@ -125,14 +126,14 @@ fn a_line_says_who_broke_off_and_when() {
     drop(gone);
     assert_eq!(
         line(&file, 0),
-        format!("{address} CD the client broke off the transfer")
+        format!("{address} CD the client aborted the transfer")
     );
     let mut silent = client(&alive);
     echo(&mut silent, b"hello", Duration::ZERO);
     let _ = silent.read(&mut [0; 8]);
     assert_eq!(
         line(&file, 1),
-        format!("{address} cD the client was silent for too long")
+        format!("{address} cD the client was idle for too long")
     );
 
     let address = server(|stream| {
@@ -145,12 +146,12 @@ fn a_line_says_who_broke_off_and_when() {
     let _ = stream.read(&mut [0; 8]);
     assert_eq!(
         line(&file, 0),
-        format!("{address} SD the server broke off the transfer")
+        format!("{address} SD the server aborted the transfer")
     );
 }
 
 #[test]
-fn connections_that_reach_no_server_have_a_line_too() {
+fn connections_without_a_server_are_logged() {
     let origin = Origin::start_tcp();
     let format = ", format = \"{pool} {server} {end}\"";
     let (seat, file) = seat(origin.address(), format, "");

@@ -127,10 +127,10 @@ pub(super) fn connect(config: &Arc<ClientConfig>, to: SocketAddr, name: &str) ->
 pub(super) fn ask(stream: &mut Stream, request: &str) -> std::io::Result<String> {
     stream.write_all(request.as_bytes())?;
     let mut text = Vec::new();
-    let mut octet = [0u8; 1];
+    let mut byte = [0u8; 1];
     while !text.ends_with(b"\r\n\r\n") {
-        stream.read_exact(&mut octet)?;
-        text.push(octet[0]);
+        stream.read_exact(&mut byte)?;
+        text.push(byte[0]);
     }
     let head = String::from_utf8_lossy(&text).to_ascii_lowercase();
     let length = head
@@ -149,7 +149,7 @@ fn served(stream: &Stream) -> Vec<u8> {
 }
 
 #[test]
-fn a_client_gets_the_certificate_for_its_name() {
+fn certificate_is_selected_by_sni() {
     let authority = Authority::new("names");
     authority.sign("one", "DNS:a.example", 30);
     authority.sign("two", "DNS:*.b.example", 30);
@@ -172,7 +172,7 @@ fn a_client_gets_the_certificate_for_its_name() {
     let mut other = connect(&config, seat.listen, "c.example");
     let refused = ask(&mut other, GET).expect_err("another name").to_string();
     assert!(refused.contains("not valid for name"), "{refused}");
-    // With strict_sni nobody does.
+    // With strict_sni there is none.
     let strict = tls.replace(" }", ", strict_sni = true }");
     seat.reload(&configuration(
         seat.listen,
@@ -180,14 +180,16 @@ fn a_client_gets_the_certificate_for_its_name() {
         &[origin.address()],
         &strict,
     ));
-    assert!(ask(&mut first, GET).is_ok(), "it stands over the reload");
+    assert!(ask(&mut first, GET).is_ok(), "it survives the reload");
     let mut other = connect(&config, seat.listen, "c.example");
-    let refused = ask(&mut other, GET).expect_err("nobody").to_string();
+    let refused = ask(&mut other, GET)
+        .expect_err("no certificate")
+        .to_string();
     assert!(refused.contains("alert"), "{refused}");
 }
 
 #[test]
-fn a_reload_takes_new_certificates_and_drops_nothing() {
+fn reload_replaces_certificates_without_dropping() {
     let authority = Authority::new("reload");
     authority.sign("one", "DNS:a.example", 30);
     let origin = Origin::start("o");
@@ -220,7 +222,7 @@ fn a_reload_takes_new_certificates_and_drops_nothing() {
 }
 
 #[test]
-fn clients_show_certificates_where_they_are_asked_for() {
+fn client_certificates_are_verified_where_required() {
     let (authority, stranger) = (Authority::new("auth"), Authority::new("stranger"));
     authority.sign("one", "DNS:a.example", 30);
     let own = authority.sign("client", "DNS:client.example", 30);
@@ -261,7 +263,7 @@ fn clients_show_certificates_where_they_are_asked_for() {
 }
 
 #[test]
-fn a_staple_is_passed_on_and_older_tls_spoken() {
+fn ocsp_staple_is_sent_and_tls_1_2_is_spoken() {
     let authority = Authority::new("staple");
     let path = authority.sign("one", "DNS:a.example", 30);
     let staple = path.with_extension("pem.ocsp");
@@ -308,7 +310,7 @@ fn a_staple_is_passed_on_and_older_tls_spoken() {
 }
 
 #[test]
-fn servers_are_verified_and_their_connections_kept() {
+fn server_certificates_are_verified_and_connections_reused() {
     let authority = Authority::new("back");
     authority.sign("one", "DNS:web.internal,IP:127.0.0.1", 30);
     let origin = Origin::start("o");
@@ -359,7 +361,7 @@ fn servers_are_verified_and_their_connections_kept() {
 }
 
 #[test]
-fn tickets_are_good_after_the_daemon_was_killed() {
+fn tickets_survive_a_killed_daemon() {
     let authority = Authority::new("killed");
     authority.sign("one", "DNS:a.example", 30);
     let origin = Origin::start("o");
@@ -424,8 +426,8 @@ impl Drop for OpensslServer {
     }
 }
 
-/// What a pool whose `tls` has these keys makes of a server, and a check with the same: the status of a request, and the state
-/// and reason of the check.
+/// What a pool whose `tls` has these keys makes of a server, and a check with the same: the status of a request, and
+/// the state and reason of the check.
 fn judged(seat: &Seat, server: SocketAddr, keys: &str) -> (String, String, String) {
     let text = configuration(seat.listen, "http", &[server], "");
     let text = text.replace(
@@ -466,7 +468,7 @@ fn judged(seat: &Seat, server: SocketAddr, keys: &str) -> (String, String, Strin
 }
 
 #[test]
-fn a_self_signed_certificate_is_pinned_as_its_own_authority() {
+fn self_signed_certificate_can_be_pinned_as_ca() {
     let authority = Authority::new("pinned");
     let make = |file: &str, more: &str| {
         let said = authority.openssl(&format!(
@@ -526,7 +528,7 @@ fn a_self_signed_certificate_is_pinned_as_its_own_authority() {
     let (status, state, reason) = pinned("past", "past.crt", "web.internal");
     assert_eq!((status.as_str(), state.as_str()), ("502", "down"));
     assert_eq!(reason, "the server's certificate has expired");
-    // It signs for nobody else.
+    // It signs for no other name.
     authority.sign("unused", "DNS:web.internal", 30);
     authority.openssl("x509 -req -in unused.csr -CA leaf.crt -CAkey leaf.key -CAcreateserial -days 30 -extfile extensions -out unused.crt");
     let (status, state, reason) = pinned("unused", "leaf.crt", "web.internal");
@@ -538,7 +540,7 @@ fn a_self_signed_certificate_is_pinned_as_its_own_authority() {
 }
 
 #[test]
-fn a_certificate_of_version_1_is_named_in_a_sentence() {
+fn x509_v1_certificate_error_is_a_sentence() {
     let authority = Authority::new("version");
     authority.openssl("req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=web.internal -keyout old.key -out old.csr");
     // Without extensions `openssl x509 -req` makes version 1.
@@ -582,7 +584,7 @@ fn a_certificate_of_version_1_is_named_in_a_sentence() {
 }
 
 #[test]
-fn tcp_services_end_tls_too() {
+fn tcp_services_terminate_tls() {
     let authority = Authority::new("tcp");
     authority.sign("one", "DNS:a.example", 30);
     let origin = Origin::start("o");
@@ -599,7 +601,7 @@ fn tcp_services_end_tls_too() {
 }
 
 #[test]
-fn names_lead_to_pools_and_tls_ends_at_the_server() {
+fn sni_selects_pools_with_tls_passthrough() {
     let authority = Authority::new("sni");
     authority.sign("one", "DNS:a.example,DNS:b.example,DNS:x.c.example", 30);
     let (one, two) = (Origin::start("one"), Origin::start("two"));
@@ -622,10 +624,10 @@ fn names_lead_to_pools_and_tls_ends_at_the_server() {
     assert_eq!(answered("a.example"), "one");
     assert_eq!(answered("b.example"), "two");
     assert_eq!(answered("x.c.example"), "two");
-    // The greeting may come octet by octet.
+    // The greeting may come byte by byte.
     let mut raw = Client::connect(seat.listen);
-    for octet in [22u8, 3, 1, 0, 4, 2, 0, 0, 0] {
-        raw.0.write_all(&[octet]).expect("it is taken");
+    for byte in [22u8, 3, 1, 0, 4, 2, 0, 0, 0] {
+        raw.0.write_all(&[byte]).expect("it is taken");
     }
     let mut rest = Vec::new();
     let _ = raw.0.read_to_end(&mut rest);
@@ -640,7 +642,7 @@ fn names_lead_to_pools_and_tls_ends_at_the_server() {
 }
 
 #[test]
-fn check_finds_what_is_wrong_with_certificates() {
+fn check_reports_certificate_faults() {
     let authority = Authority::new("check");
     authority.sign("good", "DNS:a.example", 60);
     let path = authority.0.join("weir.toml");

@@ -24,7 +24,7 @@ fn rounds() -> u32 {
     }
 }
 
-/// Clients that stay, and do something again and again until told to stop; what failed is told in words.
+/// Clients that stay connected and repeat an exchange until stopped; failures are described in words.
 struct Stayers {
     stop: Arc<AtomicBool>,
     done: Arc<AtomicU64>,
@@ -91,7 +91,7 @@ fn ask(client: &mut Client, _: u64) -> Result<(), String> {
     }
 }
 
-/// Sends octets that nobody else sends, and wants them back.
+/// Sends bytes that no other client sends, and expects them back.
 pub(super) fn echo(client: &mut Client, round: u64) -> Result<(), String> {
     let sent: Vec<u8> = (0..2_000u64)
         .flat_map(|at| (round * 7 + at).to_be_bytes())
@@ -101,7 +101,7 @@ pub(super) fn echo(client: &mut Client, round: u64) -> Result<(), String> {
     client.0.read_exact(&mut back).map_err(|e| e.to_string())?;
     (sent == back)
         .then_some(())
-        .ok_or("other octets came back".to_owned())
+        .ok_or("other bytes came back".to_owned())
 }
 
 #[test]
@@ -136,12 +136,12 @@ fn upgrades_under_load_lose_nothing_at_length() {
 }
 
 #[test]
-fn tcp_connections_go_over_with_their_octets() {
+fn tcp_connections_are_handed_over_with_buffered_bytes() {
     let origin = Origin::start_tcp();
     let seat = Seat::start("tcp", &[origin.address()], "");
     let stayers = Stayers::start(seat.listen, 4, echo);
     // One that waits while it has something under way.
-    let mut half = TcpStream::connect(seat.listen).expect("somebody listens");
+    let mut half = TcpStream::connect(seat.listen).expect("connected");
     half.write_all(b"hello, ").expect("it is taken");
     for _ in 0..rounds() {
         stayers.goes_on();
@@ -158,11 +158,11 @@ fn tcp_connections_go_over_with_their_octets() {
     half.read_to_string(&mut text).expect("the end");
     assert_eq!(text, "hello, world");
     println!("{} upgrades: {} messages verified", rounds(), stayers.end());
-    assert_eq!(origin.connections(), 5, "none was made anew");
+    assert_eq!(origin.connections(), 5, "no new connection was made");
 }
 
 #[test]
-fn a_stream_of_http2_ends_in_the_process_where_it_began() {
+fn http2_stream_ends_in_the_process_where_it_began() {
     let origin = Origin::start("o");
     let seat = Seat::start("http", &[origin.address()], "");
     let body = seat.directory.join("body");
@@ -184,7 +184,7 @@ fn a_stream_of_http2_ends_in_the_process_where_it_began() {
 }
 
 #[test]
-fn several_old_processes_are_shown_as_long_as_they_have_clients() {
+fn old_processes_are_shown_while_they_have_clients() {
     let origin = Origin::start("o");
     // Half of a request keeps an old process.
     let seat = Seat::start("http", &[origin.address()], "request_buffering = false");
@@ -234,7 +234,7 @@ fn confine(pid: u32, cpus: &CpuSet) {
 }
 
 #[test]
-fn another_number_of_workers_closes_no_listener() {
+fn changed_worker_count_closes_no_listener() {
     let all = sched_getaffinity(None).expect("CPUs");
     let first = (0..CpuSet::MAX_CPU)
         .find(|cpu| all.is_set(*cpu))
@@ -260,7 +260,7 @@ fn another_number_of_workers_closes_no_listener() {
 }
 
 #[test]
-fn what_checks_said_goes_over_and_outlives_a_death() {
+fn health_states_are_handed_over_and_survive_a_kill() {
     let origin = Origin::start("o");
     let seat = Seat::start("http", &[origin.address()], "");
     let dead = super::free_address();
@@ -300,7 +300,7 @@ fn what_checks_said_goes_over_and_outlives_a_death() {
 }
 
 #[test]
-fn tls_sessions_are_resumed_and_idle_connections_end_with_an_answer() {
+fn tls_sessions_resume_and_idle_connections_end_with_a_response() {
     let authority = Authority::new("upgrade");
     authority.sign("one", "DNS:a.example", 30);
     let origin = Origin::start("o");
@@ -325,7 +325,7 @@ fn tls_sessions_are_resumed_and_idle_connections_end_with_an_answer() {
 }
 
 #[test]
-fn a_program_that_does_not_start_changes_nothing() {
+fn program_that_does_not_start_changes_nothing() {
     let (one, two) = (Origin::start("one"), Origin::start("two"));
     let mut seat = Seat::start("http", &[one.address(), two.address()], "");
     let mut client = Client::connect(seat.listen);

@@ -1,5 +1,5 @@
-//! Every wait ends, and as its timeout says. Those for a head, a response and the whole request stand with the answers that they
-//! bring about.
+//! Every wait ends, and as its timeout says. Those for a head, a response and the whole request stand with the answers
+//! that they bring about.
 
 use super::scripted::{Act, Scripted, say};
 use super::*;
@@ -20,7 +20,7 @@ fn all(client: &mut Client) -> String {
 }
 
 #[test]
-fn a_client_that_asks_no_more_is_dismissed() {
+fn idle_client_is_closed() {
     let origin = Origin::start("o");
     let seat = Seat::start(
         "http",
@@ -39,7 +39,7 @@ fn a_client_that_asks_no_more_is_dismissed() {
 }
 
 #[test]
-fn a_body_that_does_not_come_is_408() {
+fn missing_body_is_408() {
     let server = Scripted::start(vec![vec![Act::Drain]]);
     let limit = "timeouts = { client = \"200ms\" }";
     let text = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nnot all";
@@ -60,7 +60,7 @@ fn a_body_that_does_not_come_is_408() {
 }
 
 #[test]
-fn a_body_that_comes_too_slowly_for_the_whole_is_504() {
+fn slow_body_exceeding_total_timeout_is_504() {
     let server = Scripted::start(vec![vec![Act::Drain]]);
     let seat = Seat::start(
         "http",
@@ -75,7 +75,7 @@ fn a_body_that_comes_too_slowly_for_the_whole_is_504() {
 
 /// Much more than sockets hold, and the server reads none of it: that is not the client's fault.
 #[test]
-fn a_body_that_the_server_does_not_take_is_504() {
+fn body_not_read_by_server_is_504() {
     let size = 64 << 20;
     for coding in ["Content-Length: 67108864", "Transfer-Encoding: chunked"] {
         let server = Scripted::start(vec![vec![Act::Wait]]);
@@ -97,9 +97,9 @@ fn a_body_that_the_server_does_not_take_is_504() {
     }
 }
 
-/// Much more than sockets hold, and nobody reads it.
+/// Much more than sockets hold, and never read.
 #[test]
-fn a_client_that_takes_nothing_is_cut_off() {
+fn client_that_does_not_read_is_closed() {
     let size = 64 << 20;
     let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {size}\r\n\r\n");
     let server = Scripted::start(vec![vec![
@@ -125,13 +125,13 @@ fn a_client_that_takes_nothing_is_cut_off() {
 }
 
 #[test]
-fn a_response_that_does_not_go_on_is_cut_off() {
+fn stalled_response_is_cut() {
     let server = Scripted::start(vec![vec![
         Act::Read,
         say("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf"),
         Act::Drain,
     ]]);
-    // The time to the first octet is another one.
+    // The time to the first byte is another one.
     let seat = Seat::start(
         "http",
         &[server.address()],
@@ -144,7 +144,7 @@ fn a_response_that_does_not_go_on_is_cut_off() {
 }
 
 #[test]
-fn a_response_has_a_time_to_begin_of_its_own() {
+fn response_start_has_its_own_timeout() {
     let server = Scripted::start(vec![vec![Act::Read, Act::Drain]]);
     let seat = Seat::start(
         "http",
@@ -155,9 +155,9 @@ fn a_response_has_a_time_to_begin_of_its_own() {
     assert!(head.starts_with("HTTP/1.1 504 "), "{head}");
 }
 
-/// A listener whose queue is full answers nobody.
+/// A listener whose queue is full does not answer.
 #[test]
-fn a_server_that_does_not_accept_is_504() {
+fn server_that_does_not_accept_is_504() {
     let socket = rustix::net::socket(
         rustix::net::AddressFamily::INET,
         rustix::net::SocketType::STREAM,
@@ -178,7 +178,7 @@ fn a_server_that_does_not_accept_is_504() {
 }
 
 #[test]
-fn a_silent_tunnel_ends() {
+fn silent_tunnel_is_closed() {
     let server = Scripted::start(vec![vec![Act::Drain]]);
     let seat = Seat::start(
         "tcp",
@@ -193,7 +193,7 @@ fn a_silent_tunnel_ends() {
 
 /// Whoever reads the log of a bad minute sees which pool was full, or slow, and for how long.
 #[test]
-fn a_log_tells_where_the_time_of_a_failure_went() {
+fn log_shows_timings_of_failures() {
     let origin = Origin::start("o");
     let directory = std::env::temp_dir().join(format!("weir-log3-{}", std::process::id()));
     fs::create_dir_all(&directory).expect("a directory");

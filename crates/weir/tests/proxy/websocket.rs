@@ -26,11 +26,11 @@ server.on('upgrade', (request, socket) => {
 server.listen(0, '127.0.0.1', () => console.log(server.address().port));
 "#;
 
-/// Opens one stream for each path over one connection, sends octets, and prints what it got.
+/// Opens one stream for each path over one connection, sends bytes, and prints what it got.
 const CLIENT: &str = r#"
-const [place, ca, ...paths] = process.argv.slice(1);
+const [origin, ca, ...paths] = process.argv.slice(1);
 const options = ca ? { ca: require('fs').readFileSync(ca) } : {};
-const session = require('http2').connect(place, options);
+const session = require('http2').connect(origin, options);
 session.on('error', (error) => { console.log('session', error.message); process.exit(1); });
 session.on('remoteSettings', (settings) => {
   console.log('offered', settings.enableConnectProtocol);
@@ -39,7 +39,7 @@ session.on('remoteSettings', (settings) => {
     const [path, protocol = 'websocket'] = at.split(' ');
     const stream = session.request({ ':method': 'CONNECT', ':protocol': protocol, ':path': path,
       'sec-websocket-version': '13', 'sec-websocket-protocol': 'chat' }, { endStream: false });
-    let octets = 0;
+    let bytes = 0;
     stream.on('response', (headers) => {
       console.log(path, headers[':status'], headers['sec-websocket-protocol'], headers['sec-websocket-accept'],
         headers['upgrade']);
@@ -47,10 +47,10 @@ session.on('remoteSettings', (settings) => {
       stream.write(Buffer.alloc(300000, 'x'));
       stream.end('end');
     });
-    stream.on('data', (data) => { octets += data.length; });
+    stream.on('data', (data) => { bytes += data.length; });
     stream.on('error', (error) => console.log(path, error.code));
     stream.on('close', () => {
-      console.log(path, 'octets', octets);
+      console.log(path, 'bytes', bytes);
       if (--open === 0) session.close();
     });
   }
@@ -75,7 +75,7 @@ impl Server {
         let mut port = String::new();
         let said = child.stdout.take().expect("a pipe");
         let read = BufReader::new(said).read_line(&mut port);
-        assert!(read.is_ok_and(|octets| octets > 0), "it says its port");
+        assert!(read.is_ok_and(|bytes| bytes > 0), "it says its port");
         let port: u16 = port.trim().parse().expect("a port");
         Self(child, SocketAddr::from(([127, 0, 0, 1], port)))
     }
@@ -88,8 +88,8 @@ impl Drop for Server {
     }
 }
 
-fn speak(place: &str, ca: &str, paths: &[&str]) -> String {
-    let output = node(CLIENT, &[&[place, ca], paths].concat())
+fn speak(origin: &str, ca: &str, paths: &[&str]) -> String {
+    let output = node(CLIENT, &[&[origin, ca], paths].concat())
         .output()
         .expect("node is installed");
     let text = [output.stdout, output.stderr].concat();
@@ -102,7 +102,7 @@ fn speak(place: &str, ca: &str, paths: &[&str]) -> String {
 }
 
 #[test]
-fn websockets_share_a_connection_of_http2() {
+fn websockets_share_an_http2_connection() {
     let server = Server::start();
     let authority = Authority::new("websocket");
     authority.sign("one", "IP:127.0.0.1", 30);
@@ -117,24 +117,24 @@ fn websockets_share_a_connection_of_http2() {
         "/lies",
         "/other foreign",
     ];
-    let expected = "/lies 502 undefined undefined undefined\n/lies octets 0\n\
-                    /one 200 chat undefined undefined\n/one octets 300003\n\
-                    /other 501 undefined undefined undefined\n/other octets 0\n\
-                    /plain 502 undefined undefined undefined\n/plain octets 0\n\
-                    /refuses 403 undefined undefined undefined\n/refuses octets 2\n\
-                    /two 200 chat undefined undefined\n/two octets 300003\n\
+    let expected = "/lies 502 undefined undefined undefined\n/lies bytes 0\n\
+                    /one 200 chat undefined undefined\n/one bytes 300003\n\
+                    /other 501 undefined undefined undefined\n/other bytes 0\n\
+                    /plain 502 undefined undefined undefined\n/plain bytes 0\n\
+                    /refuses 403 undefined undefined undefined\n/refuses bytes 2\n\
+                    /two 200 chat undefined undefined\n/two bytes 300003\n\
                     offered true";
-    let places = [
+    let origins = [
         (format!("http://{}", plain.listen), String::new()),
         (format!("https://{}", secure.listen), authority.ca()),
     ];
-    for (place, ca) in &places {
-        assert_eq!(speak(place, ca, &paths), expected, "{place}");
+    for (origin, ca) in &origins {
+        assert_eq!(speak(origin, ca, &paths), expected, "{origin}");
     }
 }
 
 #[test]
-fn early_hints_come_by_http2() {
+fn early_hints_are_sent_over_http2() {
     let origin = Scripted::start(vec![vec![
         Act::Read,
         say("HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n\r\n"),

@@ -3,7 +3,8 @@
 use super::PATIENCE;
 use super::world::{Family, World, bracketed, privileged, wait_for};
 
-/// Probes to the server and through the forwards, from the VIP and from an address of `snat`; a proxy service on the same VIP.
+/// Probes to the server and through the forwards, from the VIP and from an address of `snat`; a proxy service on the
+/// same VIP.
 fn config(family: Family) -> String {
     let (server, vip) = (family.server(0), bracketed(family.vip()));
     let check =
@@ -55,7 +56,7 @@ fn quiet(family: Family) {
         world.status()["reasons"]
     );
 
-    // What nobody listens for still counts.
+    // Packets to a closed port still count.
     let url = format!("http://{}:99/name", bracketed(vip));
     world
         .get_within(2, &url)

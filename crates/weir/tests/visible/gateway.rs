@@ -198,17 +198,17 @@ fn found(family: Family) {
 }
 
 #[test]
-fn servers_with_another_gateway_get_a_warning_until_they_reply() {
+fn servers_with_wrong_gateway_are_warned_about_until_they_reply() {
     found(Family::V4);
 }
 
 #[test]
-fn servers_with_another_gateway_get_a_warning_until_they_reply_v6() {
+fn servers_with_wrong_gateway_are_warned_about_until_they_reply_v6() {
     found(Family::V6);
 }
 
 #[test]
-fn a_dead_server_is_down_and_has_no_warning() {
+fn dead_server_is_down_without_warning() {
     if !privileged() {
         return;
     }
@@ -236,7 +236,7 @@ fn a_dead_server_is_down_and_has_no_warning() {
 
 /// The other server answers clients, so that this one would be an outlier; its check says that it is alive.
 #[test]
-fn a_server_with_another_gateway_is_not_ejected_while_its_check_passes() {
+fn server_with_wrong_gateway_is_not_ejected_while_its_check_passes() {
     if !privileged() {
         return;
     }
@@ -267,7 +267,7 @@ fn a_server_with_another_gateway_is_not_ejected_while_its_check_passes() {
 
 /// The gateway of a server changes while it serves. Until a probe has passed since, it may be taken for dead.
 #[test]
-fn a_server_whose_gateway_changes_comes_back_into_use_with_a_warning() {
+fn server_with_changed_gateway_returns_with_a_warning() {
     if !privileged() {
         return;
     }
@@ -296,7 +296,7 @@ fn a_server_whose_gateway_changes_comes_back_into_use_with_a_warning() {
 
 /// Without a check it may be dead: then it is ejected, from the service whose clients get no answer and from no other.
 #[test]
-fn an_ejection_holds_in_the_service_whose_clients_get_no_answer() {
+fn ejection_affects_only_the_unanswered_service() {
     if !privileged() {
         return;
     }

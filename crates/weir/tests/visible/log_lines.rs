@@ -37,7 +37,7 @@ fn all_are(world: &World, state: &str) -> bool {
 }
 
 #[test]
-fn a_pool_that_changes_is_logged_once_whatever_uses_it() {
+fn pool_change_is_logged_once() {
     if !privileged() {
         return;
     }

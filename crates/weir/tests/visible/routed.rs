@@ -5,7 +5,8 @@ use serde_json::Value;
 use super::world::{Family, World, privileged, wait_for};
 use super::{PATIENCE, service};
 
-/// Three pools: the service's own, one of the same server with another check, and one with a port where nothing listens.
+/// Three pools: the service's own, one of the same server with another check, and one with a port where nothing
+/// listens.
 fn config() -> String {
     let (server, dead, vip) = (
         format!("{}:80", Family::V4.server(0)),
@@ -38,7 +39,7 @@ fn is(status: &Value, pool: &str, state: &str, probe: &str) -> bool {
 }
 
 #[test]
-fn servers_behind_routes_show_their_own_probes_and_reasons() {
+fn routed_pools_show_their_probes_and_reasons() {
     if !privileged() {
         return;
     }
@@ -59,7 +60,7 @@ fn servers_behind_routes_show_their_own_probes_and_reasons() {
         "{status:#}"
     );
     let blue = server(&status, "blue")["reason"].clone();
-    assert!(blue.to_string().contains("body without"), "{blue}");
+    assert!(blue.to_string().contains("body does not contain"), "{blue}");
     let text = world.says(&["status"]);
     let line = text
         .lines()
@@ -81,7 +82,7 @@ fn servers_behind_routes_show_their_own_probes_and_reasons() {
 }
 
 #[test]
-fn a_pool_behind_a_route_without_a_check_is_a_warning() {
+fn routed_pool_without_check_is_a_warning() {
     let directory = std::env::temp_dir().join(format!("weir-routed-{}", std::process::id()));
     std::fs::create_dir_all(&directory).expect("a directory");
     let file = directory.join("weir.toml");

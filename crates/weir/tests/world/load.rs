@@ -32,7 +32,7 @@ fn connect(to: SocketAddr) -> std::io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Clients that talk until they are told to stop: over connections that stay open, and over ever new ones.
+/// Clients that send requests until they are stopped: over persistent connections and over new ones.
 pub struct Load {
     stop: Arc<AtomicBool>,
     exchanges: Arc<AtomicU64>,

@@ -41,7 +41,7 @@ fn is_debug_output(word: &str) -> bool {
 }
 
 #[test]
-fn debug_output_is_told_from_text() {
+fn debug_output_is_distinguished_from_text() {
     for line in [
         " INFO an operator's word pool=\"app\" request=State(Drain)",
         "WARN x error=Os { code: 2, kind: NotFound }",

@@ -1,7 +1,8 @@
-//! A small network of namespaces for the tests of the program: a client, a director and servers on one bridge, both families.
+//! A small network of namespaces for the tests of the program: a client, a director and servers on one bridge, both
+//! families.
 //!
-//! Everything is made by `ip`, lives in namespaces of this process's own names and goes when the world is dropped. Programs
-//! run with `nsenter --net`, which keeps the mounts and with them bpffs.
+//! Everything is made by `ip`, lives in namespaces of this process's own names and goes when the world is dropped.
+//! Programs run with `nsenter --net`, which keeps the mounts and with them bpffs.
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 
@@ -38,7 +39,8 @@ pub fn privileged() -> bool {
     root
 }
 
-/// Values of `attach` that the director's veth knows two ways to run by: at tc, where it runs by itself, and in the driver.
+/// Values of `attach` that the director's veth knows two ways to run by: at tc, where it runs by itself, and in the
+/// driver.
 pub const MODES: [Option<&str>; 2] = [None, Some("xdp")];
 
 /// Address family of a test.
@@ -94,7 +96,8 @@ pub struct World {
 }
 
 impl World {
-    /// Builds the segment with `servers` servers. The VIPs are the director's own addresses; the servers do not have them.
+    /// Builds the segment with `servers` servers. The VIPs are the director's own addresses; the servers do not have
+    /// them.
     pub fn new(servers: usize) -> Self {
         let number = WORLDS.fetch_add(1, Ordering::Relaxed);
         let tag = format!("wt{}x{number}", std::process::id());
@@ -166,8 +169,8 @@ impl World {
         sh(&format!(
             "ip -n {wire} link set {host} master br0 up && ip -n {name} link set eth0 up"
         ));
-        // XDP_TX out of a veth needs a NAPI at its peer. XDP forwards checksums as they are, so both ends finish them: the
-        // wire's end too, which cuts up what its GRO has joined.
+        // XDP_TX out of a veth needs a NAPI at its peer. XDP forwards checksums as they are, so both ends finish them:
+        // the wire's end too, which cuts up what its GRO has joined.
         sh(&format!(
             "ip netns exec {wire} ethtool -K {host} gro on tx off"
         ));

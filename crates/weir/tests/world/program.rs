@@ -106,8 +106,8 @@ impl World {
         }
     }
 
-    /// `weir status --json`. On a busy machine the daemon may take more than the two seconds after which `weir` shows the pinned
-    /// data plane: such a report is asked for again.
+    /// `weir status --json`. On a busy machine the daemon may take more than the two seconds after which `weir` shows
+    /// the pinned data plane: such a report is asked for again.
     pub fn status(&self) -> serde_json::Value {
         let begun = Instant::now();
         loop {

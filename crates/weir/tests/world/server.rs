@@ -30,10 +30,10 @@ impl World {
         }
     }
 
-    /// Every flow's packets meet one CPU of a server, as a network card's queues have it. Through a veth two packets sent in a
-    /// row may come by two CPUs, and then a server resets one connection of half a million that it has just accepted, with a
-    /// balancer's daemon at work or without: captured on Linux 6.18. Probably the second packet is looked up between the two
-    /// steps by which the first turns the request into a connection (`inet_ehash_insert`).
+    /// Every flow's packets meet one CPU of a server, as a network card's queues have it. Through a veth two packets
+    /// sent in a row may come by two CPUs, and then a server resets one connection of half a million that it has just
+    /// accepted, with a balancer's daemon at work or without: captured on Linux 6.18. Probably the second packet is
+    /// looked up between the two steps by which the first turns the request into a connection (`inet_ehash_insert`).
     pub fn keep_flows_on_one_cpu(&self) {
         for n in 0..self.servers {
             // With a /sys of the namespace's own.

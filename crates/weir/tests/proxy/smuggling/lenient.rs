@@ -1,5 +1,5 @@
-//! A server that is lenient on purpose: it reads `_` as `-`, ends lines at a bare LF, joins folded lines, takes any coding that
-//! speaks of chunks, and as much of a number as has digits. Its answer is the path that it was asked for.
+//! A server that is lenient on purpose: it reads `_` as `-`, ends lines at a bare LF, joins folded lines, takes any
+//! coding that speaks of chunks, and as much of a number as has digits. Its answer is the path that it was asked for.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -1,5 +1,5 @@
-//! Responses that two readers could understand differently, by what is unclear about them, to clients of HTTP/1.0 and 1.1; and a
-//! server that sends them.
+//! Responses that two readers could understand differently, by what is unclear about them, to clients of HTTP/1.0 and
+//! 1.1; and a server that sends them.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -297,7 +297,8 @@ fn answer(mut stream: TcpStream, cases: &[Case]) -> std::io::Result<()> {
     }
 }
 
-/// What is wrong with what a client got, as a reader of HTTP/1.1 that goes by the letter sees it; `ten` = it speaks HTTP/1.0.
+/// What is wrong with what a client got, as a reader of HTTP/1.1 that goes by the letter sees it; `ten` = it speaks
+/// HTTP/1.0.
 pub(super) fn complaint(mut bytes: &[u8], ten: bool) -> Option<String> {
     loop {
         let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else {

@@ -401,7 +401,8 @@ impl Connection {
         self.open
     }
 
-    /// Sends the case, and reads to the stream's end; what came as content, `None` = it was reset, or the connection ended.
+    /// Sends the case, and reads to the stream's end; what came as content, `None` = it was reset, or the connection
+    /// ended.
     pub(super) fn send(&mut self, case: &Case) -> Option<Vec<u8>> {
         let id = self.next;
         self.next += 2;
