@@ -1,7 +1,7 @@
 //! Ctrl-C and SIGTERM as a flag that every wait of the lab looks at.
 //!
-//! The first signal makes all waits return [`LabError::Interrupted`], so that guards unwind and remove what they made. The
-//! second one ends the process at once; what stays behind then is removed by the next run.
+//! The first signal makes all waits return [`LabError::Interrupted`], so that guards unwind and remove what they made.
+//! The second one ends the process at once; what stays behind then is removed by the next run.
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,8 +18,8 @@ const POLL: Duration = Duration::from_millis(20);
 /// Exit status of a process that a signal ended, by the shell's convention for SIGINT.
 const STATUS_OF_SIGINT: i32 = 130;
 
-/// Starts to listen for SIGINT and SIGTERM; later calls do nothing. Where no listener can be had, the signals keep their
-/// usual effect, and the next run cleans up.
+/// Starts to listen for SIGINT and SIGTERM; later calls do nothing. Where no listener can be had, the signals keep
+/// their usual effect, and the next run cleans up.
 pub(crate) fn install() {
     INSTALL.call_once(|| {
         let listener = || {
@@ -66,8 +66,8 @@ pub(crate) fn requested() -> bool {
 /// Polls `condition` until it yields a value.
 ///
 /// # Errors
-/// [`LabError::Deadline`] after `limit`, with `what` and the text of `detail`; [`LabError::Interrupted`] after a signal;
-/// whatever the condition fails with.
+/// [`LabError::Deadline`] after `limit`, with `what` and the text of `detail`; [`LabError::Interrupted`] after a
+/// signal; whatever the condition fails with.
 pub(crate) fn wait_for<T>(
     what: &str,
     limit: Duration,

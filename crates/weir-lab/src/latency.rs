@@ -11,8 +11,8 @@ pub struct Latency {
 }
 
 impl Latency {
-    /// From points in any order, of several sources: what a finer one and a coarser one say of neighbouring shares may cross
-    /// by a rounding, and is made to ascend.
+    /// From points in any order, of several sources: what a finer one and a coarser one say of neighbouring shares may
+    /// cross by a rounding, and is made to ascend.
     pub(crate) fn new(mut points: Vec<(f64, f64)>) -> Self {
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
         points.dedup_by(|a, b| a.0 == b.0);

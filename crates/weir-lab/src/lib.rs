@@ -5,8 +5,9 @@
 //! and the balancer in them, measures, and reports as a text table, as JSON and as one HTML file with charts.
 //!
 //! Weir is driven from outside only, through its program and configuration file, exactly as an operator would; nothing
-//! here links to the data plane. The lab touches no address, rule or service of the host: everything lives in namespaces
-//! whose names start with `weir-lab-`, and is removed at the end, on Ctrl-C, and after a crash by the next run.
+//! here links to the data plane. The lab touches no address, rule or service of the host: everything lives in
+//! namespaces whose names start with `weir-lab-`, and is removed at the end, on Ctrl-C, and after a crash by the next
+//! run.
 //!
 //! Where to start reading: `experiment` (what is measured), `experiment::trial` (how one trial runs), `topology` (the
 //! wires), `peer` (the programs), `report` (what comes out).

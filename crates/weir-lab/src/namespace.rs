@@ -83,8 +83,8 @@ impl Drop for Namespace {
     }
 }
 
-/// Ends every process inside the namespace `name` and deletes it. The lab's namespaces hold only what the lab started, so
-/// this also ends a grandchild whose parent died early, such as a worker of a killed nginx.
+/// Ends every process inside the namespace `name` and deletes it. The lab's namespaces hold only what the lab started,
+/// so this also ends a grandchild whose parent died early, such as a worker of a killed nginx.
 pub(crate) fn remove(name: &str) {
     // Removal goes as far as it can: a namespace that will not go is reported by the next run, which tries again.
     if let Ok(listing) = process::run("ip", &["netns", "pids", name]) {

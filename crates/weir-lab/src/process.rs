@@ -1,7 +1,7 @@
 //! Programs that the lab starts: short commands that are waited for, and daemons that end with their guard.
 //!
-//! Every program gets a process group of its own and the parent-death signal, so that a Ctrl-C meant for the lab does not
-//! end it half way, and a killed lab does not leave it behind. Output goes to files: nothing blocks on a full pipe.
+//! Every program gets a process group of its own and the parent-death signal, so that a Ctrl-C meant for the lab does
+//! not end it half way, and a killed lab does not leave it behind. Output goes to files: nothing blocks on a full pipe.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -242,7 +242,8 @@ impl Drop for Daemon {
     }
 }
 
-/// Has the process ended without being waited for? Field 3 of `/proc/PID/stat`, after the name in parentheses (proc(5)).
+/// Has the process ended without being waited for? Field 3 of `/proc/PID/stat`, after the name in parentheses
+/// (proc(5)).
 fn is_zombie(pid: u32) -> bool {
     let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else {
         return true;

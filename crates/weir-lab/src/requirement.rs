@@ -89,8 +89,8 @@ pub(crate) fn programs(programs: impl IntoIterator<Item = Program>) -> Result<()
     Err(LabError::MissingPrograms { programs })
 }
 
-/// Where the `weir` program is: the given path, else the running program if it is `weir`, else `weir` beside the running
-/// program, else in `PATH`.
+/// Where the `weir` program is: the given path, else the running program if it is `weir`, else `weir` beside the
+/// running program, else in `PATH`.
 pub(crate) fn weir(given: Option<&Path>) -> Result<PathBuf> {
     let missing = |what: String| LabError::MissingPrograms {
         programs: vec![what],

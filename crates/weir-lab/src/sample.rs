@@ -1,7 +1,7 @@
 //! Bytes per second of every host, read from the wire while a trial runs.
 //!
-//! Counted behind the shapers, so that a sample shows what the link carried and not what was offered to it. The sender's
-//! counters would miss what XDP sends, and a receiver's what XDP takes.
+//! Counted behind the shapers, so that a sample shows what the link carried and not what was offered to it. The
+//! sender's counters would miss what XDP sends, and a receiver's what XDP takes.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -8,9 +8,9 @@
 //! ```
 //!
 //! Every host has one interface on one Ethernet segment, as in the original reports. Both shapers sit outside the host:
-//! what XDP_TX and redirects send never meets the host's own queueing discipline, so a shaper there would limit the peers
-//! and not Weir. Clients are in another IP network than the servers and reach it on the same wire, so that a server can
-//! answer directly (`direct`, `tunnel`, `l3dsr`) or through the director (`nat`), by nothing but its route.
+//! what XDP_TX and redirects send never meets the host's own queueing discipline, so a shaper there would limit the
+//! peers and not Weir. Clients are in another IP network than the servers and reach it on the same wire, so that a
+//! server can answer directly (`direct`, `tunnel`, `l3dsr`) or through the director (`nat`), by nothing but its route.
 //!
 //! The client's receiving direction is not limited: it must take what four servers send. The reports shaped only what
 //! hosts send.
@@ -139,8 +139,8 @@ impl Topology {
         for host in self.hosts() {
             // A veth takes XDP_TX frames only while its peer polls, and the peer polls only with GRO on or a program.
             exec(&self.wire, &host.name, "gro", "on")?;
-            // Between namespaces checksums stay unfinished until a device needs them; a real wire has finished ones. Off in
-            // both directions: what GRO merged on the way is unfinished again.
+            // Between namespaces checksums stay unfinished until a device needs them; a real wire has finished ones.
+            // Off in both directions: what GRO merged on the way is unfinished again.
             exec(&host.namespace, "eth0", "tx", "off")?;
             exec(&self.wire, &host.name, "tx", "off")?;
         }

@@ -1,5 +1,5 @@
-//! The arrows between crates, and where `unsafe` may live, held by a test: a crate that looks upwards fails here and not
-//! in a review.
+//! The arrows between crates, and where `unsafe` may live, held by a test: a crate that looks upwards fails here and
+//! not in a review.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -12,6 +12,16 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("weir-wire", &[]),
     ("weir-sched", &["weir-model"]),
     ("weir-flow", &["weir-model", "weir-wire", "weir-abi"]),
+    (
+        "weir-planner",
+        &[
+            "weir-model",
+            "weir-wire",
+            "weir-abi",
+            "weir-sched",
+            "weir-flow",
+        ],
+    ),
     ("weir-health", &["weir-model"]),
     ("weir-vrrp", &["weir-model", "weir-wire"]),
     ("weir-http", &["weir-model"]),
@@ -39,6 +49,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "weir-wire",
             "weir-sched",
             "weir-flow",
+            "weir-planner",
             "weir-health",
             "weir-vrrp",
             "weir-http",
@@ -79,6 +90,7 @@ const PURE: &[&str] = &[
     "weir-wire",
     "weir-sched",
     "weir-flow",
+    "weir-planner",
     "weir-health",
     "weir-vrrp",
     "weir-http",

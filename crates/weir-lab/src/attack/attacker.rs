@@ -1,7 +1,8 @@
 //! The attacker: one thread that keeps an attack's connections open and sends its units at the attack's rate.
 //!
-//! The rate is the attack's and not the proxy's: what could not be sent in time, because the proxy reads slowly or has closed the
-//! connection, is left out and never made up for. So every proxy meets the same attack, and what it accepted is counted.
+//! The rate is the attack's and not the proxy's: what could not be sent in time, because the proxy reads slowly or has
+//! closed the connection, is left out and never made up for. So every proxy meets the same attack, and what it accepted
+//! is counted.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};

@@ -1,6 +1,6 @@
-//! The attacks: one table. Each is a number of connections, what a connection begins with, and units of work that are sent at a
-//! fixed rate, so that every proxy meets the same attack however fast it is. A connection that the proxy closes is replaced,
-//! at a bounded rate too.
+//! The attacks: one table. Each is a number of connections, what a connection begins with, and units of work that are
+//! sent at a fixed rate, so that every proxy meets the same attack however fast it is. A connection that the proxy
+//! closes is replaced, at a bounded rate too.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
-//! The bytes that an attacker sends: HTTP/2 frames (RFC 9113 §4), header blocks (RFC 7541) and a TLS ClientHello (RFC 8446
-//! §4.1.2), written by hand because a library would refuse most of them. Nothing here reads what a proxy answers, except
-//! frame boundaries.
+//! The bytes that an attacker sends: HTTP/2 frames (RFC 9113 §4), header blocks (RFC 7541) and a TLS ClientHello (RFC
+//! 8446 §4.1.2), written by hand because a library would refuse most of them. Nothing here reads what a proxy answers,
+//! except frame boundaries.
 
 /// Client connection preface (RFC 9113 §3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -170,8 +170,9 @@ impl FrameReader {
     }
 }
 
-/// A TLS 1.3 ClientHello that servers answer with their whole flight, certificate and signature: an X25519 share (any 32 bytes
-/// are one), the usual suites and signature algorithms, ALPN h2 and http/1.1. `number` makes it differ from others.
+/// A TLS 1.3 ClientHello that servers answer with their whole flight, certificate and signature: an X25519 share (any
+/// 32 bytes are one), the usual suites and signature algorithms, ALPN h2 and http/1.1. `number` makes it differ from
+/// others.
 pub(crate) fn client_hello(number: u32) -> Vec<u8> {
     let random: Vec<u8> = (0..32_u32)
         .map(|at| {

@@ -1,11 +1,12 @@
 //! `weir-lab attack`: floods and slow clients against Weir, HAProxy and nginx, in one run, with the same settings.
 //!
-//! A trial is one attack on one freshly started proxy in a network namespace of its own. The proxies take turns, round by
-//! round, so that whatever else the machine does falls on all of them. The proxy has one CPU; attackers, origin and other clients
-//! share another one. Attacks have a fixed rate, so that the columns compare the cost of the same attack; what a proxy let
-//! the attackers send is shown beside.
+//! A trial is one attack on one freshly started proxy in a network namespace of its own. The proxies take turns, round
+//! by round, so that whatever else the machine does falls on all of them. The proxy has one CPU; attackers, origin and
+//! other clients share another one. Attacks have a fixed rate, so that the columns compare the cost of the same attack;
+//! what a proxy let the attackers send is shown beside.
 //!
-//! Where to start reading: `catalog` (the attacks), `trial` (how one is measured), `rules` (what is allowed), `proxy` (settings).
+//! Where to start reading: `catalog` (the attacks), `trial` (how one is measured), `rules` (what is allowed), `proxy`
+//! (settings).
 
 mod attacker;
 mod catalog;

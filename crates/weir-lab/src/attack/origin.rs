@@ -1,6 +1,6 @@
-//! The server behind the proxies: HTTP/1.1 on one thread, three paths. `/probe` is answered at once. `/slow` is answered after a
-//! delay that is longer than a trial. `/large` is answered by 64 MiB, as fast as they are taken. Requests for the latter two
-//! are counted: in all, under way, and the most at once.
+//! The server behind the proxies: HTTP/1.1 on one thread, three paths. `/probe` is answered at once. `/slow` is
+//! answered after a delay that is longer than a trial. `/large` is answered by 64 MiB, as fast as they are taken.
+//! Requests for the latter two are counted: in all, under way, and the most at once.
 
 use std::collections::VecDeque;
 use std::io;

@@ -1,6 +1,6 @@
-//! The other clients: requests at a slow, fixed rate from an address that is not the attacker's, every second one over a
-//! connection of its own, the others over connections that are kept. The rate does not depend on the answers (open loop), and a
-//! request that fails counts as long as the limit, so that a proxy gains nothing by refusing.
+//! The other clients: requests at a slow, fixed rate from an address that is not the attacker's, every second one over
+//! a connection of its own, the others over connections that are kept. The rate does not depend on the answers (open
+//! loop), and a request that fails counts as long as the limit, so that a proxy gains nothing by refusing.
 
 use std::collections::BTreeMap;
 use std::io;

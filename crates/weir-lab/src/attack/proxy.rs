@@ -1,6 +1,7 @@
-//! The proxies that are compared: how each is found, named, configured and started. Their settings are alike: one worker on one
-//! CPU, the same timeouts, as many connections, 32 idle connections to the server, 128 streams a connection, no logs, the same
-//! certificate, and a request ends when its client has left. All else is as each program has it by default.
+//! The proxies that are compared: how each is found, named, configured and started. Their settings are alike: one
+//! worker on one CPU, the same timeouts, as many connections, 32 idle connections to the server, 128 streams a
+//! connection, no logs, the same certificate, and a request ends when its client has left. All else is as each program
+//! has it by default.
 
 use std::ffi::OsString;
 use std::fs;

@@ -1,4 +1,5 @@
-//! Non-blocking sockets and epoll, as the attacker, the prober and the origin use them: edge-triggered, registered once.
+//! Non-blocking sockets and epoll, as the attacker, the prober and the origin use them: edge-triggered, registered
+//! once.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};

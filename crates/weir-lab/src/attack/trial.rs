@@ -175,7 +175,8 @@ impl Trial<'_> {
             .map_err(socket_error("the attacker"))?;
         let duration = self.setting.duration;
         let attacking = scope.spawn(move || {
-            // Without it the attackers have the origin's priority; the column of the tool's own share shows whether it matters.
+            // Without it the attackers have the origin's priority; the column of the tool's own share shows whether it
+            // matters.
             if let Ok(own) = rustix::process::getpriority_process(None) {
                 let _ = rustix::process::setpriority_process(None, own + NICENESS);
             }

@@ -1,9 +1,9 @@
-//! `--fail`: a server is stopped under load and started again, and nobody does anything. Requests may fail from the moment
-//! that it stops until its check has said so, `interval × fall + timeout` at the most where the machine has time for its
-//! checks, and never after.
+//! `--fail`: a server is stopped under load and started again, and nobody does anything. Requests may fail from the
+//! moment that it stops until its check has said so, `interval × fall + timeout` at the most where the machine has time
+//! for its checks, and never after.
 //!
-//! `ab` runs in slices, one right after the other, so that what fails has a time. Between slices Weir is asked what it thinks
-//! of the server.
+//! `ab` runs in slices, one right after the other, so that what fails has a time. Between slices Weir is asked what it
+//! thinks of the server.
 
 mod stage;
 mod story;
@@ -28,8 +28,8 @@ const RISE: u32 = 2;
 const JITTER: u32 = 20;
 /// How long all is well before the server stops, and after it is out.
 const QUIET: Duration = Duration::from_secs(2);
-/// Requests of a slice, and how many at once. The client shall not come round to a port that it had when the server died:
-/// under `direct` that meets the dead server once more.
+/// Requests of a slice, and how many at once. The client shall not come round to a port that it had when the server
+/// died: under `direct` that meets the dead server once more.
 const SLICE: (u32, u32) = (40, 8);
 /// A slice that takes longer is stuck.
 const SLICE_LIMIT: Duration = Duration::from_secs(60);

@@ -1,8 +1,8 @@
-//! Experiment 2: what clients notice of a balancer whose configuration changes all the time, as service discovery makes it;
-//! and of one that is exchanged, or dies.
+//! Experiment 2: what clients notice of a balancer whose configuration changes all the time, as service discovery makes
+//! it; and of one that is exchanged, or dies.
 //!
-//! Every method runs four times: quiet, then disturbed, each with a connection for every request (`ab`) and with connections
-//! that are kept (`wrk`).
+//! Every method runs four times: quiet, then disturbed, each with a connection for every request (`ab`) and with
+//! connections that are kept (`wrk`).
 
 use std::time::Duration;
 

@@ -4,7 +4,8 @@ use super::trial::{Measurement, Setting, Trial};
 use crate::error::{LabError, Result};
 use crate::interrupt;
 
-/// Over all links, what two processors carry and still shape on time; trials above it, and those without limits, run alone.
+/// Over all links, what two processors carry and still shape on time; trials above it, and those without limits, run
+/// alone.
 const PARALLEL_BITS_PER_SECOND: u64 = 400_000_000;
 
 /// Groups of trials (by index) that may run side by side without competing for the processors.

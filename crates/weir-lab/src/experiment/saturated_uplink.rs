@@ -1,5 +1,5 @@
-//! Experiment 1: every host's link carries 10 Mbit/s, and the file has 4 MB. What passes the director twice shares its one
-//! link; what servers send directly adds up.
+//! Experiment 1: every host's link carries 10 Mbit/s, and the file has 4 MB. What passes the director twice shares its
+//! one link; what servers send directly adds up.
 
 use super::trial::{Balancer, Method, Site, Trial, Work};
 use super::{RunOptions, scheduler};

@@ -1,5 +1,5 @@
-//! Experiment 5: NAT through a small director, with the short requests of many clients at once. The peers are one server
-//! alone, and the kernel's own NAT by nftables and conntrack.
+//! Experiment 5: NAT through a small director, with the short requests of many clients at once. The peers are one
+//! server alone, and the kernel's own NAT by nftables and conntrack.
 
 use super::trial::{Balancer, Method, Site, Trial, Work};
 use super::{RunOptions, scheduler};

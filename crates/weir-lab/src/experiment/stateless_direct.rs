@@ -1,5 +1,5 @@
-//! Experiment 3: direct routing by rewriting the destination address, against nginx as a FastCGI balancer; pages that are
-//! short, slow, or of a given size. Least-connections for direct routing is what its author could not do.
+//! Experiment 3: direct routing by rewriting the destination address, against nginx as a FastCGI balancer; pages that
+//! are short, slow, or of a given size. Least-connections for direct routing is what its author could not do.
 
 use super::trial::{Balancer, Method, Site, Trial, Work};
 use super::{RunOptions, scheduler};

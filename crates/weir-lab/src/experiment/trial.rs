@@ -114,7 +114,8 @@ pub(super) struct Work {
 }
 
 impl Work {
-    /// One page, each request over a connection of its own; how many there are, and at once, the options may say otherwise.
+    /// One page, each request over a connection of its own; how many there are, and at once, the options may say
+    /// otherwise.
     pub(super) fn of(
         options: &RunOptions,
         page: &str,

@@ -42,16 +42,17 @@ pub(crate) struct Outcome {
 /// Time without any byte after which `ab` gives a connection up, in seconds.
 const SOCKET_TIMEOUT: &str = "60";
 
-/// What `ab` prints when it gives up: a connection was refused, and it counted at least this many failures of any kind by then
-/// (`bad++ > 10`).
+/// What `ab` prints when it gives up: a connection was refused, and it counted at least this many failures of any kind
+/// by then (`bad++ > 10`).
 const GAVE_UP: &str = "Test aborted after 10 failures";
 const GIVES_UP_AT: u64 = 12;
 
 /// So often it is started again for the rest.
 const PARTS: u32 = 100;
 
-/// Runs `ab` and waits for its end, at most `limit` each time: where it gives up, the rest is asked by another one. Rates and
-/// latencies then are those of the last, and the failures of the others are the fewest that they can have been.
+/// Runs `ab` and waits for its end, at most `limit` each time: where it gives up, the rest is asked by another one.
+/// Rates and latencies then are those of the last, and the failures of the others are the fewest that they can have
+/// been.
 pub(crate) fn run(place: &Place<'_>, load: &Load, limit: Duration) -> Result<Outcome> {
     let begun = Instant::now();
     let mut load = load.clone();
@@ -125,8 +126,8 @@ fn once(place: &Place<'_>, load: &Load, limit: Duration) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// The distribution: `ab` writes whole percents by the microsecond, and every request by the millisecond, which is for what
-/// lies beyond the last percent.
+/// The distribution: `ab` writes whole percents by the microsecond, and every request by the millisecond, which is for
+/// what lies beyond the last percent.
 fn latency(shares: &str, requests: &str) -> Latency {
     let pair = |line: &str| -> Option<(f64, f64)> {
         let (percent, milliseconds) = line.split_once(',')?;

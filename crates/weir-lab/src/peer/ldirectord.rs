@@ -1,7 +1,7 @@
 //! ldirectord as the fourth report ran it, unmodified: Weir stands where it looks for ipvsadm.
 //!
-//! The names are bound, and `/var` is empty, in a mount namespace of its own, and its processes live in a process namespace of their own, so that
-//! nothing outlives the guard and nothing of the host changes.
+//! The names are bound, and `/var` is empty, in a mount namespace of its own, and its processes live in a process
+//! namespace of their own, so that nothing outlives the guard and nothing of the host changes.
 
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;

@@ -1,7 +1,7 @@
 //! The programs of the experiments, one module each: how to configure, start, await and undo them.
 //!
-//! A module here knows one program's language and nothing of experiments. All files live in the run's directory, never in
-//! `/etc`; all state lives in namespaces.
+//! A module here knows one program's language and nothing of experiments. All files live in the run's directory, never
+//! in `/etc`; all state lives in namespaces.
 
 pub(crate) mod ab;
 pub(crate) mod haproxy;

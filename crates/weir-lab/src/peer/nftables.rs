@@ -12,8 +12,9 @@ use crate::topology::{Topology, VIP};
 /// The table of [`drop_syns`].
 const SYNS: &str = "weir-lab-syns";
 
-/// Loads the director's and the servers' rules of stateless direct routing: the director rewrites the destination address
-/// by a hash of the client's port and routes the packet on; the servers put the service's address into their answers.
+/// Loads the director's and the servers' rules of stateless direct routing: the director rewrites the destination
+/// address by a hash of the client's port and routes the packet on; the servers put the service's address into their
+/// answers.
 pub(crate) fn direct(topology: &Topology) -> Result<()> {
     let servers = addresses(topology);
     load(&topology.director.namespace, &direct_director(&servers))?;

@@ -146,7 +146,8 @@ pub(crate) fn image_bytes() -> u64 {
 /// Bytes before the first pixel: file header and BITMAPINFOHEADER.
 const BMP_HEADER: u32 = 54;
 
-/// An uncompressed 24-bit BMP whose pixels do not repeat. `width` must be a multiple of 4, so that rows need no padding.
+/// An uncompressed 24-bit BMP whose pixels do not repeat. `width` must be a multiple of 4, so that rows need no
+/// padding.
 fn image(width: u32, height: u32) -> Vec<u8> {
     let pixels = width * height * 3;
     let mut bytes = Vec::with_capacity((BMP_HEADER + pixels) as usize);

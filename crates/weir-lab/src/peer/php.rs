@@ -11,8 +11,8 @@ use crate::topology::BACKLOG;
 /// Port of the FastCGI workers.
 pub(crate) const PORT: u16 = 9000;
 
-/// Name and text of each page. `small` starts `hostname`, as the author's did; `rand` sleeps 100 to 200 ms; `size` answers
-/// with as many bytes as `n` says.
+/// Name and text of each page. `small` starts `hostname`, as the author's did; `rand` sleeps 100 to 200 ms; `size`
+/// answers with as many bytes as `n` says.
 const PAGES: [(&str, &str); 3] = [
     ("small.php", "<?php passthru('hostname');\n"),
     (

@@ -1,8 +1,8 @@
 //! Weir itself, as an operator runs it: a configuration file, `weir run`, `weir real-server up` on the servers.
 //!
-//! A director has its own runtime and pin directory, so that several run side by side on one machine, each in its network
-//! namespace. `clean` and `down` at the end give back what Weir put into the kernel; what they leave, the run's own removal
-//! finds by its tag.
+//! A director has its own runtime and pin directory, so that several run side by side on one machine, each in its
+//! network namespace. `clean` and `down` at the end give back what Weir put into the kernel; what they leave, the run's
+//! own removal finds by its tag.
 
 use std::ffi::OsString;
 use std::net::Ipv4Addr;
@@ -103,8 +103,8 @@ pub(crate) struct Directories<'a> {
 }
 
 impl<'a> Director<'a> {
-    /// Sets the servers up for `forward`, starts the daemon and waits until it answers `status`. Without a scheduler its file
-    /// has no service: others make them.
+    /// Sets the servers up for `forward`, starts the daemon and waits until it answers `status`. Without a scheduler
+    /// its file has no service: others make them.
     pub(crate) fn start(
         program: &'a Path,
         topology: &'a Topology,

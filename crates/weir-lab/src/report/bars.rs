@@ -1,4 +1,5 @@
-//! Bars as HTML: names and values are text of the page's size on a telephone too, which a scaled picture's would not be.
+//! Bars as HTML: names and values are text of the page's size on a telephone too, which a scaled picture's would not
+//! be.
 
 use std::fmt::Write as _;
 

@@ -1,5 +1,5 @@
-//! SVG charts as text: lines over time for the traffic of hosts. Colours are CSS classes, so that one file serves light and
-//! dark.
+//! SVG charts as text: lines over time for the traffic of hosts. Colours are CSS classes, so that one file serves light
+//! and dark.
 
 use std::fmt::Write as _;
 

@@ -1,10 +1,12 @@
-//! The report for people: one file without scripts, fonts or links to elsewhere, readable in light and dark and on paper.
+//! The report for people: one file without scripts, fonts or links to elsewhere, readable in light and dark and on
+//! paper.
 
 use std::fmt::Write as _;
 
 use super::{BASE, DIRECTOR, Panel, Report, Row, bars, chart, headline, latency, table};
 
-/// Lines differ by colour and by dashes; the colours differ for readers with any kind of colour blindness (tested below).
+/// Lines differ by colour and by dashes; the colours differ for readers with any kind of colour blindness (tested
+/// below).
 const STYLE: &str = "
 :root { --ink: #1c1e21; --dim: #5f6670; --paper: #ffffff; --line: #dde1e6; --director: #d55e00; --receive: #0033cc;
   --s1: #009e73; --s2: #c060c0; --client: #111827; --bar: #009e73; --base: #8b93a0; --bad: #b91c1c }
@@ -372,7 +374,8 @@ mod tests {
         [116.0 * y - 16.0, 500.0 * (x - y), 200.0 * (y - z)]
     }
 
-    /// What protanopes, deuteranopes and tritanopes see (Machado, Oliveira, Fernandes 2009, severity 1), and everyone else.
+    /// What protanopes, deuteranopes and tritanopes see (Machado, Oliveira, Fernandes 2009, severity 1), and everyone
+    /// else.
     const SIGHT: [[[f64; 3]; 3]; 4] = [
         [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
         [

@@ -1,7 +1,7 @@
 //! The latency part of a report: columns, the lines of JSON, and the distribution as a chart.
 //!
-//! The chart's horizontal axis counts nines: a tenth of the requests has the same width as a hundredth of those beyond the
-//! ninth tenth, since what a reload costs shows in the last one of ten thousand.
+//! The chart's horizontal axis counts nines: a tenth of the requests has the same width as a hundredth of those beyond
+//! the ninth tenth, since what a reload costs shows in the last one of ten thousand.
 
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};

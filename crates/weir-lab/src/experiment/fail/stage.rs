@@ -98,8 +98,8 @@ impl<'a> Stage<'a> {
         let host = &self.topology.servers[0];
         self.victim = Some(serve(self.base, host, setting.pages)?);
         let (mut back, up_after) = self.until_it_is("up", started_at)?;
-        // Under lc its connections that died with it still count as active, each as 256 idle ones: its turn comes when the
-        // others have as many.
+        // Under lc its connections that died with it still count as active, each as 256 idle ones: its turn comes when
+        // the others have as many.
         let patience = Instant::now() + START_LIMIT;
         let mut served_again = 0;
         back.0.extend(

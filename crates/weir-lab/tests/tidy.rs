@@ -1,0 +1,162 @@
+//! Style that a compiler does not check: line width, file size, and the words of house style in plain English.
+//!
+//! Each crate has an allowance of findings per rule in `tidy/allowed.txt`. More findings than allowed fail; where there
+//! are fewer, the test prints that the allowance can be lowered, and `TIDY_UPDATE=1 cargo test -p weir-lab --test tidy`
+//! lowers it. It is never raised that way. What a rule covers is in [`rule`], how source text is divided in [`scan`].
+
+#[path = "tidy/rule.rs"]
+mod rule;
+#[path = "tidy/scan.rs"]
+mod scan;
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rule::{COLUMNS, FILE_LINES, Rule};
+use scan::Language;
+
+/// Findings by crate and rule.
+type Counts = BTreeMap<String, [usize; Rule::ALL.len()]>;
+
+/// A finding, as `path:line: text`.
+type Findings = BTreeMap<(String, usize), Vec<String>>;
+
+#[test]
+fn findings_stay_within_their_allowances() {
+    let root = root();
+    let path = root.join("crates/weir-lab/tests/tidy/allowed.txt");
+    let allowed = read_allowed(&fs::read_to_string(&path).expect("the allowances"));
+    let findings = findings(&root);
+    let mut counts = Counts::new();
+    for ((area, rule), found) in &findings {
+        counts.entry(area.clone()).or_default()[*rule] = found.len();
+    }
+    let (mut lowered, mut errors) = (Counts::new(), String::new());
+    let areas: Vec<&String> = counts.keys().chain(allowed.keys()).collect();
+    for area in areas {
+        let zero = [0; Rule::ALL.len()];
+        let found = counts.get(area).unwrap_or(&zero);
+        let may = allowed.get(area).unwrap_or(&zero);
+        for (rule, (found, may)) in found.iter().zip(may).enumerate() {
+            lowered.entry(area.clone()).or_default()[rule] = *found.min(may);
+            if found < may {
+                println!(
+                    "{area}: {} can be lowered from {may} to {found}",
+                    Rule::ALL[rule].name()
+                );
+            }
+            if found > may && !errors.contains(&format!("{area}: {}", Rule::ALL[rule].name())) {
+                let _ = writeln!(
+                    errors,
+                    "{area}: {}: {found} findings, {may} allowed:",
+                    Rule::ALL[rule].name()
+                );
+                for one in &findings[&(area.clone(), rule)] {
+                    let _ = writeln!(errors, "  {one}");
+                }
+            }
+        }
+    }
+    if std::env::var_os("TIDY_UPDATE").is_some() {
+        fs::write(&path, write_allowed(&lowered)).expect("the allowances");
+    }
+    assert!(errors.is_empty(), "{errors}");
+}
+
+/// Every finding in the files that git knows.
+fn findings(root: &Path) -> Findings {
+    let mut findings = Findings::new();
+    for path in tracked(root) {
+        let Some(language) = Language::of(&path) else {
+            continue;
+        };
+        let Ok(text) = fs::read_to_string(root.join(&path)) else {
+            // Removed in the work tree.
+            continue;
+        };
+        let mut add = |rule: Rule, line: usize, what: &str| {
+            let key = (area(&path), rule as usize);
+            findings
+                .entry(key)
+                .or_default()
+                .push(format!("{path}:{line}: {what}"));
+        };
+        let lines = text.lines().count();
+        if language.is_source() && lines > FILE_LINES {
+            add(Rule::FileSize, lines, "too many lines");
+        }
+        for (number, line) in text.lines().enumerate() {
+            let columns = line.chars().count();
+            // Rows of tables cannot be wrapped.
+            if columns > COLUMNS && !(language == Language::Markdown && line.starts_with('|')) {
+                add(Rule::Width, number + 1, &format!("{columns} columns"));
+            }
+        }
+        for piece in scan::pieces(language, &text) {
+            for word in rule::banned(&piece) {
+                add(Rule::of(piece.region), piece.line, &word);
+            }
+        }
+    }
+    findings
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn tracked(root: &Path) -> Vec<String> {
+    let listed = Command::new("git")
+        .args(["-c", "safe.directory=*", "ls-files"])
+        .current_dir(root)
+        .output()
+        .expect("git runs");
+    assert!(listed.status.success(), "git ls-files: {listed:?}");
+    let listed = String::from_utf8(listed.stdout).expect("paths are UTF-8");
+    listed
+        .lines()
+        .filter(|path| !rule::is_excepted(path))
+        .map(str::to_owned)
+        .collect()
+}
+
+/// The crate of a file, or its top directory.
+fn area(path: &str) -> String {
+    let mut parts = path.split('/');
+    match (parts.next(), parts.next(), parts.next()) {
+        (Some("crates"), Some("weir"), Some("tests")) => "weir/tests".to_owned(),
+        (Some("crates"), Some(name), _) => name.to_owned(),
+        (Some(top), Some(_), _) => top.to_owned(),
+        _ => ".".to_owned(),
+    }
+}
+
+fn read_allowed(text: &str) -> Counts {
+    let mut counts = Counts::new();
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let mut words = line.split_whitespace();
+        let area = words.next().expect("an area");
+        let numbers: Vec<usize> = words.map(|word| word.parse().expect("a number")).collect();
+        counts.insert(
+            area.to_owned(),
+            numbers.try_into().expect("a number for each rule"),
+        );
+    }
+    counts
+}
+
+fn write_allowed(counts: &Counts) -> String {
+    let names: Vec<&str> = Rule::ALL.iter().map(|rule| rule.name()).collect();
+    let mut text = format!("# area {}\n", names.join(" "));
+    for (area, numbers) in counts
+        .iter()
+        .filter(|(_, numbers)| numbers.iter().any(|count| *count > 0))
+    {
+        let numbers: Vec<String> = numbers.iter().map(ToString::to_string).collect();
+        let _ = writeln!(text, "{area} {}", numbers.join(" "));
+    }
+    text
+}

@@ -1,0 +1,180 @@
+//! The rules: what counts as a finding.
+
+use super::scan::{Piece, Region};
+
+/// Longest line.
+pub(crate) const COLUMNS: usize = 120;
+
+/// Longest source file, in lines.
+pub(crate) const FILE_LINES: usize = 800;
+
+/// What findings are counted by; the order is that of the columns in `allowed.txt`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rule {
+    /// A banned word in an identifier.
+    Names,
+    /// A banned word in a string literal.
+    Texts,
+    /// A banned word in a module header (`//!`) or a document.
+    Headers,
+    /// A banned word in another comment.
+    Comments,
+    /// A line of more than [`COLUMNS`].
+    Width,
+    /// A source file of more than [`FILE_LINES`].
+    FileSize,
+}
+
+impl Rule {
+    pub(crate) const ALL: [Self; 6] = [
+        Self::Names,
+        Self::Texts,
+        Self::Headers,
+        Self::Comments,
+        Self::Width,
+        Self::FileSize,
+    ];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Names => "names",
+            Self::Texts => "texts",
+            Self::Headers => "headers",
+            Self::Comments => "comments",
+            Self::Width => "width",
+            Self::FileSize => "file-size",
+        }
+    }
+
+    /// The rule for banned words in a region.
+    pub(crate) const fn of(region: Region) -> Self {
+        match region {
+            Region::Name => Self::Names,
+            Region::Text => Self::Texts,
+            Region::Header => Self::Headers,
+            Region::Comment => Self::Comments,
+        }
+    }
+}
+
+/// Words that plain English does without (house style, Language).
+const WORDS: &[&str] = &[
+    "octet", "octets", "mend", "mends", "mended", "mending", "anew", "nobody", "somebody",
+    "anybody", "stands", "told", "hears", "beside", "besides",
+];
+
+/// The same for phrases in prose.
+const PHRASES: &[&str] = &[
+    "in force",
+    "by and by",
+    "comes about",
+    "came about",
+    "goes over to",
+    "what is left",
+    "no longer told",
+];
+
+/// Names of types that said nothing.
+const TYPES: &[&str] = &[
+    "Place",
+    "Places",
+    "Fate",
+    "Moved",
+    "Farewell",
+    "Overhears",
+    "Strand",
+    "Census",
+    "Errand",
+    "Errands",
+    "Anybody",
+    "Giver",
+    "Kid",
+];
+
+/// Identifiers of others: `Ipv4Addr::octets` and the like.
+const FOREIGN: &[&str] = &["octets", "from_octets"];
+
+/// Files with words of others, or of tests of these rules.
+const EXCEPTED: &[(&str, &str)] = &[
+    ("crates/weir-lab/tests/tidy", "lists the words"),
+    ("crates/weir-import/tests/corpus", "files of other programs"),
+    ("crates/weir-import/corpus", "files of other programs"),
+    ("crates/weir-fuzz/corpus", "generated"),
+    ("docs/manual/codes.md", "generated from weir-config"),
+    ("docs/manual/configuration/", "generated from weir-config"),
+    ("LICENSE-", "not ours"),
+    ("Cargo.lock", "generated"),
+    ("CHANGELOG.md", "names what was renamed"),
+];
+
+pub(crate) fn is_excepted(path: &str) -> bool {
+    EXCEPTED.iter().any(|(prefix, _)| path.starts_with(prefix))
+}
+
+/// The banned words in a piece of source text.
+pub(crate) fn banned(piece: &Piece<'_>) -> Vec<String> {
+    if piece.region == Region::Name {
+        return banned_in_name(piece.text);
+    }
+    let lower = piece.text.to_lowercase();
+    let words = lower.split(|c: char| !c.is_alphanumeric() && c != '_');
+    let words = words.filter(|word| WORDS.contains(word)).map(str::to_owned);
+    let prose = lower.split_whitespace().collect::<Vec<_>>().join(" ");
+    let phrases = PHRASES.iter().filter(|phrase| prose.contains(**phrase));
+    words.chain(phrases.map(ToString::to_string)).collect()
+}
+
+fn banned_in_name(name: &str) -> Vec<String> {
+    if FOREIGN.contains(&name) {
+        return Vec::new();
+    }
+    let is_banned = TYPES.contains(&name)
+        || parts(name)
+            .iter()
+            .any(|part| WORDS.contains(&part.as_str()));
+    is_banned.then(|| name.to_owned()).into_iter().collect()
+}
+
+/// The words of an identifier, in lower case: divided at `_` and before capitals.
+fn parts(name: &str) -> Vec<String> {
+    let mut parts = vec![String::new()];
+    let mut before = '_';
+    for c in name.chars() {
+        if c == '_' || (c.is_uppercase() && !before.is_uppercase()) {
+            parts.push(String::new());
+        }
+        if c != '_' {
+            parts
+                .last_mut()
+                .expect("one at least")
+                .extend(c.to_lowercase());
+        }
+        before = c;
+    }
+    parts.retain(|part| !part.is_empty());
+    parts
+}
+
+#[test]
+fn names_are_divided_into_words() {
+    assert_eq!(parts("toldOff_ANEW_x"), ["told", "off", "anew", "x"]);
+    assert_eq!(banned_in_name("is_told"), ["is_told"]);
+    assert_eq!(banned_in_name("Mended"), ["Mended"]);
+    assert!(banned_in_name("octets").is_empty() && banned_in_name("amendment").is_empty());
+    assert_eq!(banned_in_name("Place"), ["Place"]);
+}
+
+#[test]
+fn words_and_phrases_are_found_in_prose() {
+    let found = |text| {
+        banned(&Piece {
+            region: Region::Comment,
+            line: 1,
+            text,
+        })
+    };
+    assert_eq!(found("Nobody is told, anew"), ["nobody", "told", "anew"]);
+    assert_eq!(found("the file in\n/// force"), Vec::<String>::new());
+    assert_eq!(found("the file in  force"), ["in force"]);
+    assert!(found("amended, understands").is_empty());
+}

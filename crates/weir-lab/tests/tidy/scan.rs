@@ -1,0 +1,259 @@
+//! Divides source text into names, string literals, module headers and other comments, without a parser.
+
+/// What a file is written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Language {
+    Rust,
+    C,
+    Shell,
+    Markdown,
+}
+
+impl Language {
+    /// By the file's name; `None` = not looked at.
+    pub(crate) fn of(path: &str) -> Option<Self> {
+        match path.rsplit_once('.')?.1 {
+            "rs" => Some(Self::Rust),
+            "c" | "h" => Some(Self::C),
+            "sh" => Some(Self::Shell),
+            "md" => Some(Self::Markdown),
+            _ => None,
+        }
+    }
+
+    pub(crate) const fn is_source(self) -> bool {
+        !matches!(self, Self::Markdown)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Region {
+    /// An identifier.
+    Name,
+    /// The inside of a string literal, as written.
+    Text,
+    /// A line of a module header, or of a document.
+    Header,
+    /// A line of another comment.
+    Comment,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Piece<'a> {
+    pub(crate) region: Region,
+    /// Where it begins, from 1.
+    pub(crate) line: usize,
+    pub(crate) text: &'a str,
+}
+
+pub(crate) fn pieces(language: Language, text: &str) -> Vec<Piece<'_>> {
+    match language {
+        Language::Rust | Language::C => Scanner::new(text, language == Language::Rust).run(),
+        Language::Shell => lines(text, Region::Comment, |line| {
+            line.trim_start().starts_with('#')
+        }),
+        Language::Markdown => lines(text, Region::Header, |_| true),
+    }
+}
+
+fn lines(text: &str, region: Region, is_wanted: impl Fn(&str) -> bool) -> Vec<Piece<'_>> {
+    let numbered = text.lines().enumerate().filter(|(_, line)| is_wanted(line));
+    numbered
+        .map(|(at, text)| Piece {
+            region,
+            line: at + 1,
+            text,
+        })
+        .collect()
+}
+
+struct Scanner<'a> {
+    text: &'a str,
+    at: usize,
+    line: usize,
+    rust: bool,
+    pieces: Vec<Piece<'a>>,
+}
+
+impl<'a> Scanner<'a> {
+    fn new(text: &'a str, rust: bool) -> Self {
+        Self {
+            text,
+            at: 0,
+            line: 1,
+            rust,
+            pieces: Vec::new(),
+        }
+    }
+
+    fn rest(&self) -> &'a str {
+        &self.text[self.at..]
+    }
+
+    /// Takes so many bytes as a piece, or as nothing.
+    fn take(&mut self, length: usize, region: Option<Region>) {
+        let text = &self.rest()[..length];
+        if let Some(region) = region {
+            self.pieces.push(Piece {
+                region,
+                line: self.line,
+                text,
+            });
+        }
+        self.line += text.matches('\n').count();
+        self.at += length;
+    }
+
+    fn run(mut self) -> Vec<Piece<'a>> {
+        while let Some(first) = self.rest().chars().next() {
+            let rest = self.rest();
+            if rest.starts_with("//") {
+                let is_header = self.rust && rest.starts_with("//!");
+                let region = if is_header {
+                    Region::Header
+                } else {
+                    Region::Comment
+                };
+                self.take(rest.find('\n').unwrap_or(rest.len()), Some(region));
+            } else if rest.starts_with("/*") {
+                self.take(comment_length(rest, self.rust), Some(Region::Comment));
+            } else if let Some((prefix, hashes)) = raw_string(rest).filter(|_| self.rust) {
+                let end = format!("\"{}", "#".repeat(hashes));
+                self.take(prefix, None);
+                let length = self.rest().find(&end).unwrap_or(self.rest().len());
+                self.take(length, Some(Region::Text));
+                self.take(end.len().min(self.rest().len()), None);
+            } else if first == '"' {
+                self.take(1, None);
+                self.take(string_length(self.rest()), Some(Region::Text));
+                self.take(self.rest().len().min(1), None);
+            } else if first == '\'' {
+                self.take(character_length(rest), None);
+            } else if first.is_alphabetic() || first == '_' {
+                let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_');
+                self.take(end.unwrap_or(rest.len()), Some(Region::Name));
+            } else {
+                self.take(first.len_utf8(), None);
+            }
+        }
+        self.pieces
+    }
+}
+
+/// The length of a comment that begins here; Rust's nest.
+fn comment_length(text: &str, nests: bool) -> usize {
+    let (mut depth, mut at) = (0, 0);
+    while at < text.len() {
+        let rest = &text.as_bytes()[at..];
+        if rest.starts_with(b"/*") && (nests || depth == 0) {
+            depth += 1;
+            at += 2;
+        } else if rest.starts_with(b"*/") {
+            depth -= 1;
+            at += 2;
+            if depth == 0 {
+                return at;
+            }
+        } else {
+            at += 1;
+        }
+    }
+    text.len()
+}
+
+/// The length of `r##"` and how many hashes it has, with a `b` or `c` before it.
+fn raw_string(text: &str) -> Option<(usize, usize)> {
+    let after = text
+        .strip_prefix(['b', 'c'])
+        .unwrap_or(text)
+        .strip_prefix('r')?;
+    let open = after.trim_start_matches('#');
+    let hashes = after.len() - open.len();
+    open.starts_with('"')
+        .then_some((text.len() - open.len() + 1, hashes))
+}
+
+/// Up to the closing quotation mark.
+fn string_length(text: &str) -> usize {
+    let mut escaped = false;
+    for (at, c) in text.char_indices() {
+        match c {
+            '"' if !escaped => return at,
+            '\\' => escaped = !escaped,
+            _ => escaped = false,
+        }
+    }
+    text.len()
+}
+
+/// The length of a character literal, or of the quotation mark of a lifetime.
+fn character_length(text: &str) -> usize {
+    let mut inside = text[1..].char_indices();
+    let Some((_, first)) = inside.next() else {
+        return 1;
+    };
+    if first == '\\' {
+        // Behind the character that the backslash escapes.
+        inside.next();
+        return inside.find(|(_, c)| *c == '\'').map_or(1, |(at, _)| at + 2);
+    }
+    match inside.next() {
+        Some((at, '\'')) => at + 2,
+        _ => 1,
+    }
+}
+
+#[cfg(test)]
+fn found(language: Language, text: &str) -> Vec<(Region, &str)> {
+    let pieces = pieces(language, text);
+    pieces
+        .iter()
+        .map(|piece| (piece.region, piece.text))
+        .collect()
+}
+
+#[test]
+fn rust_is_divided() {
+    use Region::{Comment, Header, Name, Text};
+    let text = "//! head\nlet a = \"b // \\\" c\"; // d 'e\n'\\'' 'f' &'g r#\"h\"i\"# /* j /* k */ l */ br\"m\"";
+    let expected = [
+        (Header, "//! head"),
+        (Name, "let"),
+        (Name, "a"),
+        (Text, "b // \\\" c"),
+        (Comment, "// d 'e"),
+        (Name, "g"),
+        (Text, "h\"i"),
+        (Comment, "/* j /* k */ l */"),
+        (Text, "m"),
+    ];
+    assert_eq!(found(Language::Rust, text), expected);
+    let lines: Vec<usize> = pieces(Language::Rust, text)
+        .iter()
+        .map(|piece| piece.line)
+        .collect();
+    assert_eq!(lines, [1, 2, 2, 2, 2, 3, 3, 3, 3]);
+}
+
+#[test]
+fn c_is_divided() {
+    use Region::{Comment, Name, Text};
+    let text = "/* a /* b */ c(\"d\\\\\"); // e\nif ('\"' == f) r";
+    let expected = [
+        (Comment, "/* a /* b */"),
+        (Name, "c"),
+        (Text, "d\\\\"),
+        (Comment, "// e"),
+        (Name, "if"),
+        (Name, "f"),
+        (Name, "r"),
+    ];
+    assert_eq!(found(Language::C, text), expected);
+}
+
+#[test]
+fn unclosed_text_ends_with_the_file() {
+    for text in ["\"a", "/* a", "r#\"a", "'", "'\\", "// é"] {
+        let _ = pieces(Language::Rust, text);
+    }
+}
