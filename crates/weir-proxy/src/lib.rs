@@ -1,12 +1,12 @@
-//! `forward = "proxy"`: TCP and HTTP/1 services in user space, by plain threads.
+//! The proxy (`forward = "proxy"`): TCP, HTTP/1 and HTTP/2 services in user space, with one worker thread per CPU.
 //!
-//! One thread per CPU, each with its own listeners (`SO_REUSEPORT`), epoll set, clients, connections to servers and
-//! timers; nothing is locked and nothing is allocated for an ordinary request. What they run by is an immutable plan
-//! that they look up once per wake-up ([`Proxy::prepare`], [`Proxy::commit`]); servers' weights and loads are numbers
-//! that all share. What bytes mean is weir-http's, which server comes next weir-sched's.
+//! Each worker has its own listeners (`SO_REUSEPORT`), epoll set, clients, server connections and timers. An ordinary
+//! request takes no lock and allocates nothing. Workers read an immutable plan once per wake-up ([`Proxy::prepare`],
+//! [`Proxy::commit`]); server weights and loads are shared atomics. weir-http parses messages, weir-sched selects
+//! servers.
 //!
-//! The crate refuses to read configuration, to check servers' health, and to touch the kernel's data plane: it needs no
-//! more rights than its ports do.
+//! The crate does not read the configuration, does not check servers' health, and does not touch the kernel's data
+//! plane: it needs no privileges except those for its ports.
 
 mod balance;
 mod budget;
@@ -51,7 +51,7 @@ pub use tls::{
     describe_error, describe_io_error, listener_tls, server_verifier,
 };
 
-/// Looks at every file that `desired` names and a service needs, as of `now`.
+/// Checks the files and limits that `desired` needs, as of `now`.
 pub fn inspect(desired: &weir_model::Desired, now: std::time::SystemTime) -> Vec<Problem> {
     let mut problems = tls::inspect(desired, now);
     problems.extend(page::problems(desired));
@@ -60,8 +60,8 @@ pub fn inspect(desired: &weir_model::Desired, now: std::time::SystemTime) -> Vec
     problems
 }
 
-/// Looks whether the addresses that `desired` is to listen on, the API's included, are to be had; those in `held` are
-/// left out. Nothing listens meanwhile. Without `rights` an address that this user may not have is none of the problems.
+/// Checks whether the listen addresses of `desired`, the API's included, can be bound; those in `held` are skipped.
+/// Nothing listens during the check. Without `rights`, a lack of permission is not a problem.
 pub fn inspect_listeners(
     desired: &weir_model::Desired,
     held: &BTreeSet<SocketAddr>,
@@ -84,7 +84,7 @@ pub fn inspect_listeners(
         (rights || !denied).then(|| Problem {
             fatal: true,
             message: format!("{owner}: {listen}: {error}"),
-            cause: "neither start nor reload would take it".to_owned(),
+            cause: "the daemon would fail to start or reload with it".to_owned(),
             fix: if denied {
                 "run as root, or grant CAP_NET_BIND_SERVICE".to_owned()
             } else {
@@ -97,5 +97,5 @@ pub fn inspect_listeners(
     problems.collect()
 }
 
-/// The result of every fallible function of this crate.
+/// Result with this crate's error.
 pub type Result<T> = std::result::Result<T, Error>;
