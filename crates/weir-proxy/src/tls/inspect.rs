@@ -137,7 +137,7 @@ fn validity(certificate: &Certificate, now: i64, source: Source) -> Option<Probl
         let plural = if days == 1 { "" } else { "s" };
         (
             format!("{path}: the certificate expires in {days} day{plural}"),
-            format!("clients reject it after that"),
+            "clients reject it after that".to_owned(),
             "renew it, then `weir reload`",
         )
     };

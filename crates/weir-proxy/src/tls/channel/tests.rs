@@ -256,8 +256,11 @@ fn rejected_certificate_is_reported_to_the_server_by_an_alert() {
     let (one, other) = UnixStream::pair().expect("two ends");
     let mut client = Peer::new(
         {
-            let mut tls = ServerTls::default();
-            tls.ca = Some(concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/other.pem").to_owned());
+            let authority = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/other.pem");
+            let tls = ServerTls {
+                ca: Some(authority.to_owned()),
+                ..ServerTls::default()
+            };
             let connector = TlsConnector::new(&tls, &[b"h2"]).expect("a configuration");
             let name = ServerName::try_from("a.example").expect("a name");
             Channel::connect(&connector.config, name).expect("a channel")
