@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use rustix::process::{Resource, getrlimit};
 use weir_model::{Desired, ProxyLimits};
 
-use crate::Problem;
+use crate::tls::Problem;
 
 /// Smallest and largest part of the limit that stays free, and its share of limits in between.
 const RESERVE: (usize, usize) = (32, 1024);

@@ -4,6 +4,9 @@ use std::net::SocketAddr;
 
 use rustix::io::Errno;
 
+/// Result with this crate's error.
+pub type Result<T> = std::result::Result<T, Error>;
+
 /// See the module.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {

@@ -42,7 +42,7 @@ use std::net::SocketAddr;
 use rustix::io::Errno;
 
 pub use descriptor::Descriptors;
-pub use error::Error;
+pub use error::{Error, Result};
 pub use handover::{Handed, Inlet, TAKEN_ALONG_MAX, Tunnel};
 pub use proxy::{Prepared, Proxy};
 pub use status::{Conduct, ServerStatus, ServiceStatus};
@@ -96,6 +96,3 @@ pub fn inspect_listeners(
     });
     problems.collect()
 }
-
-/// Result with this crate's error.
-pub type Result<T> = std::result::Result<T, Error>;

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use weir_http::access::Record;
 use weir_model::{AccessLog, Desired, LogFormat, ProxyProtocol};
 
-use crate::Problem;
+use crate::tls::Problem;
 
 /// Bytes of records that a worker may buffer.
 const ROOM: usize = 4 << 20;

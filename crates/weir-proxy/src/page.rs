@@ -8,7 +8,8 @@ use std::io::{self, Read};
 
 use weir_model::{Desired, ErrorPage, Proxy};
 
-use crate::{Error, Problem, Result};
+use crate::error::{Error, Result};
+use crate::tls::Problem;
 
 /// Octets of a page; it is sent whole, from memory.
 const SIZE_MAX: u64 = 64 << 10;
