@@ -1,17 +1,16 @@
-//! `forward = "proxy"`: TCP and HTTP/1 services in user space, by plain threads.
+//! The proxy (`forward = "proxy"`): TCP, HTTP/1 and HTTP/2 services in user space, with one worker thread per CPU.
 //!
-//! One thread per CPU, each with its own listeners (`SO_REUSEPORT`), epoll set, clients, connections to servers and
-//! timers; nothing is locked and nothing is allocated for an ordinary request. What they run by is an immutable plan
-//! that they look up once per wake-up ([`Proxy::prepare`], [`Proxy::commit`]); servers' weights and loads are numbers
-//! that all share. What octets mean is weir-http's, which server comes next weir-sched's.
+//! Each worker has its own listeners (`SO_REUSEPORT`), epoll set, clients, server connections and timers. An ordinary
+//! request takes no lock and allocates nothing. Workers read an immutable plan once per wake-up ([`Proxy::prepare`],
+//! [`Proxy::commit`]); server weights and loads are shared atomics. weir-http parses messages, weir-sched selects
+//! servers.
 //!
-//! The crate refuses to read configuration, to check servers' health, and to touch the kernel's data plane: it needs no
-//! more rights than its ports do.
+//! The crate does not read the configuration, does not check servers' health, and does not touch the kernel's data
+//! plane: it needs no privileges except those for its ports.
 
 mod balance;
 mod budget;
 mod context;
-mod depot;
 mod descriptor;
 mod encoder;
 mod error;
@@ -19,6 +18,7 @@ mod error;
 pub mod fuzzing;
 mod h2;
 mod handover;
+mod idle_pool;
 mod limit;
 mod log;
 mod misdirect;
@@ -42,31 +42,31 @@ use std::net::SocketAddr;
 use rustix::io::Errno;
 
 pub use descriptor::Descriptors;
-pub use error::Error;
+pub use error::{Error, Result};
 pub use handover::{Handed, Inlet, TAKEN_ALONG_MAX, Tunnel};
 pub use proxy::{Prepared, Proxy};
 pub use status::{Conduct, ServerStatus, ServiceStatus};
 pub use tls::{
-    Anybody, CertificateError, Doubt, Peer, ServiceTickets, TicketKey, listener_tls, sentence,
-    sentence_of_io, server_verifier,
+    CertificateError, NoCertificateVerification, Peer, Problem, ServiceTickets, TicketKey,
+    describe_error, describe_io_error, listener_tls, server_verifier,
 };
 
-/// Looks at every file that `desired` names and a service needs, as of `now`.
-pub fn inspect(desired: &weir_model::Desired, now: std::time::SystemTime) -> Vec<Doubt> {
-    let mut doubts = tls::inspect(desired, now);
-    doubts.extend(page::doubts(desired));
-    doubts.extend(log::doubts(desired));
-    doubts.extend(descriptor::doubts(desired));
-    doubts
+/// Checks the files and limits that `desired` needs, as of `now`.
+pub fn inspect(desired: &weir_model::Desired, now: std::time::SystemTime) -> Vec<Problem> {
+    let mut problems = tls::inspect(desired, now);
+    problems.extend(page::problems(desired));
+    problems.extend(log::problems(desired));
+    problems.extend(descriptor::problems(desired));
+    problems
 }
 
-/// Looks whether the addresses that `desired` is to listen on, the API's included, are to be had; those in `held` are
-/// left out. Nothing listens meanwhile. Without `rights` an address that this user may not have is none of the doubts.
+/// Checks whether the listen addresses of `desired`, the API's included, can be bound; those in `held` are skipped.
+/// Nothing listens during the check. Without `rights`, a lack of permission is not a problem.
 pub fn inspect_listeners(
     desired: &weir_model::Desired,
     held: &BTreeSet<SocketAddr>,
     rights: bool,
-) -> Vec<Doubt> {
+) -> Vec<Problem> {
     let proxies = desired.proxies.iter().flat_map(|proxy| {
         let name = format!("service {}", proxy.name);
         let listen = proxy.listen.iter();
@@ -75,16 +75,16 @@ pub fn inspect_listeners(
     let admin = desired.node.admin.iter();
     let admin = admin.map(|admin| ("[node] admin".to_owned(), admin.listen, admin.source));
     let all = proxies.chain(admin);
-    let doubts = all.filter_map(|(owner, listen, source)| {
+    let problems = all.filter_map(|(owner, listen, source)| {
         if held.contains(&listen) {
             return None;
         }
         let error = socket::bind(listen).err()?;
         let denied = matches!(error, Errno::ACCESS | Errno::PERM);
-        (rights || !denied).then(|| Doubt {
+        (rights || !denied).then(|| Problem {
             fatal: true,
             message: format!("{owner}: {listen}: {error}"),
-            cause: "neither start nor reload would take it".to_owned(),
+            cause: "the daemon would fail to start or reload with it".to_owned(),
             fix: if denied {
                 "run as root, or grant CAP_NET_BIND_SERVICE".to_owned()
             } else {
@@ -94,8 +94,5 @@ pub fn inspect_listeners(
             source,
         })
     });
-    doubts.collect()
+    problems.collect()
 }
-
-/// The result of every fallible function of this crate.
-pub type Result<T> = std::result::Result<T, Error>;

@@ -20,13 +20,13 @@ use weir_model::{
 };
 
 use crate::balance::{Dice, Tried};
-use crate::h2::Resets;
+use crate::h2::ResetLimit;
 use crate::limit::{Concurrent, Rate};
 use crate::log::Log;
 use crate::misdirect::Misdirect;
 use crate::page::Page;
 use crate::queue::Line;
-use crate::tls::Back;
+use crate::tls::TlsConnector;
 
 pub(crate) use counters::{Fault, Sharded};
 pub(crate) use shared::Shared;
@@ -163,7 +163,7 @@ impl Target {
 pub(crate) struct Targets {
     pub(crate) pool: String,
     pub(crate) scheduler: Scheduler,
-    pub(crate) tls: Option<Back>,
+    pub(crate) tls: Option<TlsConnector>,
     /// Servers speak HTTP/2.
     pub(crate) http2: bool,
     /// Those of the pool in file order, then the backups, then the sorry server.
@@ -242,7 +242,7 @@ pub(crate) struct Service {
     pub(crate) rate: Option<Arc<Rate>>,
     pub(crate) concurrent: Option<Arc<Concurrent>>,
     /// Of HTTP/2 streams.
-    pub(crate) resets: Option<Arc<Resets>>,
+    pub(crate) resets: Option<Arc<ResetLimit>>,
     pub(crate) limit_key: HashKey,
     pub(crate) tls: Option<Arc<ServerConfig>>,
     /// `None` = no request of its clients is misdirected.

@@ -1,9 +1,8 @@
-//! What stands between a connection's socket and those who read and write it: nothing, TLS, or a strand of an HTTP/2
-//! connection, which has a socket with others.
+//! Transport: the layer between a socket and a session. It is the plain socket, TLS over it, or the stream pipe of an
+//! HTTP/2 connection, whose socket several streams share.
 //!
-//! A transport takes octets and gives octets. It may have taken some that the socket has not ([`Transport::holds`]):
-//! then nothing more is written until an event says that the socket takes more, and a write of nothing sends what is
-//! held.
+//! A transport may have accepted bytes that the socket has not taken yet ([`Transport::holds`]). Nothing more is
+//! written then until the socket is writable; an empty write sends the held bytes.
 
 use std::os::fd::OwnedFd;
 
@@ -11,7 +10,7 @@ use rustix::io;
 
 use crate::context::Ready;
 use crate::descriptor::{Held, Use};
-use crate::h2::{StrandEnd, StrandState};
+use crate::h2::{PipeState, StreamPipeEnd};
 use crate::socket::{self, Read, Written};
 use crate::tls::{Channel, Handshake};
 
@@ -19,7 +18,7 @@ use crate::tls::{Channel, Handshake};
 #[derive(Debug)]
 pub(crate) struct Transport {
     kind: Kind,
-    /// Its descriptor counts.
+    /// Counts its descriptor.
     held: Option<Held>,
 }
 
@@ -27,7 +26,7 @@ pub(crate) struct Transport {
 enum Kind {
     Plain(OwnedFd),
     Secure(OwnedFd, Box<Channel>),
-    Strand(StrandEnd),
+    Stream(StreamPipeEnd),
 }
 
 impl Transport {
@@ -45,7 +44,7 @@ impl Transport {
         Self::new(Kind::Secure(socket, Box::new(channel)))
     }
 
-    /// Counts its descriptor as a client's, or a server's, as long as it lives.
+    /// Counts its descriptor as a client's or a server's until it is dropped.
     pub(crate) fn counted(mut self, of: Use) -> Self {
         self.held = Some(Held::new(of));
         self
@@ -59,51 +58,51 @@ impl Transport {
         })
     }
 
-    /// The socket and the TLS over it, if it has a socket of its own: for another thread.
+    /// The socket and the TLS over it, for another thread; `None` for a stream.
     pub(crate) fn into_own(self) -> Option<(OwnedFd, Option<Box<Channel>>)> {
         match self.kind {
             Kind::Plain(socket) => Some((socket, None)),
             Kind::Secure(socket, channel) => Some((socket, Some(channel))),
-            Kind::Strand(_) => None,
+            Kind::Stream(_) => None,
         }
     }
 
     /// A stream of an HTTP/2 connection.
-    pub(crate) const fn strand(end: StrandEnd) -> Self {
-        Self::new(Kind::Strand(end))
+    pub(crate) const fn stream(end: StreamPipeEnd) -> Self {
+        Self::new(Kind::Stream(end))
     }
 
     /// Whether it is a stream of an HTTP/2 connection.
-    pub(crate) const fn is_strand(&self) -> bool {
-        matches!(self.kind, Kind::Strand(_))
+    pub(crate) const fn is_stream(&self) -> bool {
+        matches!(self.kind, Kind::Stream(_))
     }
 
-    /// The socket, if there is nothing over it.
+    /// The socket, if it is plain.
     pub(crate) fn into_plain(self) -> Option<OwnedFd> {
         match self.kind {
             Kind::Plain(socket) => Some(socket),
-            Kind::Secure(..) | Kind::Strand(_) => None,
+            Kind::Secure(..) | Kind::Stream(_) => None,
         }
     }
 
-    /// Whether nobody on the way can read what is sent.
+    /// Whether the connection is encrypted.
     pub(crate) fn is_secure(&self) -> bool {
         match &self.kind {
             Kind::Plain(_) => false,
             Kind::Secure(..) => true,
-            Kind::Strand(end) => end.is_secure(),
+            Kind::Stream(end) => end.is_secure(),
         }
     }
 
-    /// The socket under it, if it has one of its own: for what goes before everything else.
+    /// The underlying socket, if it has one of its own.
     pub(crate) const fn socket(&self) -> Option<&OwnedFd> {
         match &self.kind {
             Kind::Plain(socket) | Kind::Secure(socket, _) => Some(socket),
-            Kind::Strand(_) => None,
+            Kind::Stream(_) => None,
         }
     }
 
-    /// Takes back what [`Transport::watch`] did.
+    /// Removes its socket from epoll.
     pub(crate) fn unwatch(&self, epoll: &OwnedFd) {
         if let Some(socket) = self.socket() {
             socket::unwatch(epoll, socket);
@@ -116,46 +115,46 @@ impl Transport {
             .map_or(Ok(()), |socket| socket::watch(epoll, socket, token))
     }
 
-    /// Its events are about something else from now on.
+    /// Changes the token of its events.
     pub(crate) fn rewatch(&self, epoll: &OwnedFd, token: u64) -> io::Result<()> {
         self.socket()
             .map_or(Ok(()), |socket| socket::rewatch(epoll, socket, token))
     }
 
-    /// No events for incoming data until [`Transport::rewatch`].
+    /// Disables read events until [`Transport::rewatch`].
     pub(crate) fn suspend_reading(&self, epoll: &OwnedFd, token: u64) -> io::Result<()> {
         self.socket().map_or(Ok(()), |socket| {
             socket::suspend_reading(epoll, socket, token)
         })
     }
 
-    /// Whether a connection that was begun stands.
+    /// Whether a connection attempt has succeeded.
     pub(crate) fn is_connected(&self) -> bool {
         self.socket().is_none_or(socket::is_connected)
     }
 
-    /// Whether an idle connection is as silent as it should be.
+    /// Whether an idle connection is open and has no input.
     pub(crate) fn is_silent(&self) -> bool {
         self.socket().is_some_and(socket::is_silent)
     }
 
-    /// Whether it is a stream that its HTTP/2 connection had no room for.
+    /// Whether it is a stream that its HTTP/2 connection did not accept.
     pub(crate) fn is_declined(&self) -> bool {
         match &self.kind {
             Kind::Plain(_) | Kind::Secure(..) => false,
-            Kind::Strand(end) => end.state() == StrandState::Declined,
+            Kind::Stream(end) => end.state() == PipeState::Refused,
         }
     }
 
-    /// Goes on with what comes before any octet.
+    /// Continues the handshake that precedes content.
     pub(crate) fn handshake(&mut self, ready: &mut Ready) -> Handshake {
         match &mut self.kind {
             Kind::Plain(_) => Handshake::Done,
             Kind::Secure(socket, channel) => channel.handshake(socket, ready),
-            Kind::Strand(end) => match end.state() {
-                StrandState::Begun => Handshake::Waits,
-                StrandState::Open => Handshake::Done,
-                StrandState::Over | StrandState::Declined => Handshake::Failed,
+            Kind::Stream(end) => match end.state() {
+                PipeState::Connecting => Handshake::Waits,
+                PipeState::Open => Handshake::Done,
+                PipeState::Closed | PipeState::Refused => Handshake::Failed,
             },
         }
     }
@@ -163,50 +162,50 @@ impl Transport {
     const fn channel(&self) -> Option<&Channel> {
         match &self.kind {
             Kind::Secure(_, channel) => Some(channel),
-            Kind::Plain(_) | Kind::Strand(_) => None,
+            Kind::Plain(_) | Kind::Stream(_) => None,
         }
     }
 
-    /// The protocol that both sides agreed on in the TLS handshake.
+    /// The ALPN protocol.
     pub(crate) fn protocol(&self) -> Option<&[u8]> {
         self.channel()?.protocol()
     }
 
-    /// The host that a client of TLS asked for.
+    /// The client's SNI.
     pub(crate) fn asked(&self) -> Option<&str> {
         self.channel()?.asked.as_deref()
     }
 
-    /// Why TLS broke, if it did.
+    /// The TLS error that ended the connection, if any.
     pub(crate) fn error(&self) -> Option<&rustls::Error> {
         self.channel()?.error.as_ref()
     }
 
-    /// Reads, and notes in `ready` whether there may be more. `into` has room for at least 64 KiB.
+    /// Reads, and updates `ready`. `into` has room for at least 64 KiB.
     pub(crate) fn read(&mut self, ready: &mut Ready, into: &mut [u8]) -> Read {
         let socket = match &mut self.kind {
             Kind::Plain(socket) => socket,
             Kind::Secure(socket, channel) => return channel.read(socket, ready, into),
-            Kind::Strand(end) => return end.read(ready, into),
+            Kind::Stream(end) => return end.read(ready, into),
         };
         let found = socket::read(socket, into);
         match found {
-            Read::Some(octets) => ready.after_read(octets, into.len()),
+            Read::Some(bytes) => ready.after_read(bytes, into.len()),
             Read::Blocked => ready.readable = false,
             Read::End | Read::Broken => {}
         }
         found
     }
 
-    /// Whether TLS says that the other side sends no more, which may be known before the socket's own end is.
+    /// Whether the peer has sent close_notify, which may arrive before the socket's end.
     pub(crate) fn is_closed(&mut self, ready: &mut Ready) -> bool {
         match &mut self.kind {
             Kind::Secure(socket, channel) => channel.is_closed(socket, ready),
-            Kind::Plain(_) | Kind::Strand(_) => false,
+            Kind::Plain(_) | Kind::Stream(_) => false,
         }
     }
 
-    /// Reads what nobody will look at, also where TLS has failed.
+    /// Reads input that is dropped, also after a TLS error.
     pub(crate) fn discard(&mut self, ready: &mut Ready, into: &mut [u8]) -> Read {
         let Kind::Secure(socket, channel) = &mut self.kind else {
             return self.read(ready, into);
@@ -216,67 +215,155 @@ impl Transport {
         }
         let found = socket::read(socket, into);
         match found {
-            Read::Some(octets) => ready.after_read(octets, into.len()),
+            Read::Some(bytes) => ready.after_read(bytes, into.len()),
             Read::Blocked => ready.readable = false,
             Read::End | Read::Broken => {}
         }
         found
     }
 
-    /// Takes as much as it can.
-    pub(crate) fn write(&mut self, octets: &[u8]) -> Written {
+    /// Writes as much as possible.
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> Written {
         match &mut self.kind {
-            Kind::Plain(socket) => socket::write(socket, octets),
-            Kind::Secure(socket, channel) => channel.write(socket, &[octets]),
-            Kind::Strand(end) => end.write(&[octets]),
+            Kind::Plain(socket) => socket::write(socket, bytes),
+            Kind::Secure(socket, channel) => channel.write(socket, &[bytes]),
+            Kind::Stream(end) => end.write(&[bytes]),
         }
     }
 
-    /// Two parts at once.
+    /// Writes two parts in one call.
     pub(crate) fn write_both(&mut self, first: &[u8], second: &[u8]) -> Written {
         match &mut self.kind {
             Kind::Plain(socket) => socket::write_both(socket, first, second),
             Kind::Secure(socket, channel) => channel.write(socket, &[first, second]),
-            Kind::Strand(end) => end.write(&[first, second]),
+            Kind::Stream(end) => end.write(&[first, second]),
         }
     }
 
-    /// The socket, where it carries just what is read and written here, so that octets may pass by.
+    /// The socket if it is plain, so that bytes may be spliced.
     pub(crate) const fn bare(&self) -> Option<&OwnedFd> {
         match &self.kind {
             Kind::Plain(socket) => Some(socket),
-            Kind::Secure(..) | Kind::Strand(_) => None,
+            Kind::Secure(..) | Kind::Stream(_) => None,
         }
     }
 
-    /// Up to how many bytes are worth reading to be written here.
+    /// How many bytes to read in order to write them here.
     pub(crate) fn worth_reading(&self) -> usize {
         match &self.kind {
             Kind::Plain(_) | Kind::Secure(..) => usize::MAX,
-            Kind::Strand(end) => end.worth_reading(),
+            Kind::Stream(end) => end.worth_reading(),
         }
     }
 
-    /// Whether it took octets that are still to be sent.
+    /// Whether it has accepted bytes that were not sent yet.
     pub(crate) fn holds(&self) -> bool {
         self.channel().is_some_and(Channel::holds)
     }
 
-    /// Before it is closed: says that nothing was cut off, as far as there are words for it.
+    /// Reports a regular end before the socket is closed: close_notify with TLS, the stream's end with HTTP/2.
     pub(crate) fn part(&mut self) {
         match &mut self.kind {
             Kind::Plain(_) => {}
             Kind::Secure(socket, channel) => channel.part(socket),
-            Kind::Strand(end) => end.finish(),
+            Kind::Stream(end) => end.finish(),
         }
     }
 
-    /// Tells the other side that no more will be sent.
+    /// Ends the write direction.
     pub(crate) fn finish(&mut self) {
         match &mut self.kind {
             Kind::Plain(socket) => socket::finish(socket),
             Kind::Secure(socket, channel) => channel.finish(socket),
-            Kind::Strand(end) => end.finish(),
+            Kind::Stream(end) => end.finish(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::os::unix::net::UnixStream;
+    use std::rc::Rc;
+
+    use super::*;
+    use crate::h2::{StreamPipe, Wakeups};
+
+    fn stream(state: PipeState, secure: bool) -> Transport {
+        let pipe = StreamPipe::new(&Wakeups::default(), 1, secure, state);
+        Transport::stream(StreamPipeEnd(Rc::new(RefCell::new(pipe))))
+    }
+
+    fn plain() -> (Transport, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().expect("two ends");
+        ours.set_nonblocking(true).expect("nonblocking");
+        (Transport::plain(ours.into()), theirs)
+    }
+
+    #[test]
+    fn plain_socket_is_read_and_written_as_it_is() {
+        let (mut transport, theirs) = plain();
+        let (mut ready, mut into) = (Ready::default(), [0; 16]);
+        ready.readable = true;
+        assert_eq!(transport.read(&mut ready, &mut into), Read::Blocked);
+        assert!(!ready.readable);
+        rustix::io::write(&theirs, b"in").expect("room");
+        ready.readable = true;
+        assert_eq!(transport.read(&mut ready, &mut into), Read::Some(2));
+        assert_eq!(&into[..2], b"in");
+        assert!(!ready.readable, "fewer bytes than room: nothing more now");
+        assert_eq!(transport.write(b"a"), Written::Some(1));
+        assert_eq!(transport.write_both(b"b", b"c"), Written::Some(2));
+        assert_eq!(rustix::io::read(&theirs, &mut into), Ok(3));
+        assert_eq!(&into[..3], b"abc");
+        transport.part();
+        assert_eq!(transport.write(b"d"), Written::Some(1), "no end was sent");
+        transport.finish();
+        assert_eq!(rustix::io::read(&theirs, &mut into), Ok(1));
+        assert_eq!(rustix::io::read(&theirs, &mut into), Ok(0));
+        drop(theirs);
+        ready.readable = true;
+        assert_eq!(transport.read(&mut ready, &mut into), Read::End);
+    }
+
+    #[test]
+    fn kinds_differ_in_what_they_report() {
+        let (socket, _theirs) = plain();
+        assert!(socket.socket().is_some() && socket.bare().is_some());
+        assert!(!socket.is_secure() && !socket.is_stream() && !socket.holds());
+        assert_eq!(socket.worth_reading(), usize::MAX);
+        assert!(
+            socket
+                .into_own()
+                .is_some_and(|(_, channel)| channel.is_none())
+        );
+        let open = stream(PipeState::Open, true);
+        assert!(open.socket().is_none() && open.bare().is_none() && open.is_connected());
+        assert!(open.is_secure() && open.is_stream() && !open.is_silent());
+        assert!(open.worth_reading() < usize::MAX);
+        assert!(open.into_own().is_none());
+        assert!(!stream(PipeState::Open, false).is_secure());
+        assert!(stream(PipeState::Open, false).into_plain().is_none());
+        assert!(plain().0.into_plain().is_some());
+    }
+
+    #[test]
+    fn handshake_of_a_stream_follows_its_state() {
+        for (state, handshake, refused) in [
+            (PipeState::Connecting, Handshake::Waits, false),
+            (PipeState::Open, Handshake::Done, false),
+            (PipeState::Closed, Handshake::Failed, false),
+            (PipeState::Refused, Handshake::Failed, true),
+        ] {
+            let mut transport = stream(state, false);
+            assert_eq!(
+                transport.handshake(&mut Ready::default()),
+                handshake,
+                "{state:?}"
+            );
+            assert_eq!(transport.is_declined(), refused, "{state:?}");
+        }
+        assert_eq!(plain().0.handshake(&mut Ready::default()), Handshake::Done);
+        assert!(!plain().0.is_declined());
     }
 }

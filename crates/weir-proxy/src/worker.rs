@@ -1,8 +1,9 @@
-//! One thread: its listeners, its clients, its connections to servers, one epoll set. Nothing is shared with other
-//! workers but the plan and the servers' loads.
+//! A worker thread with its own listeners, clients, server connections and epoll set.
+//!
+//! Workers share only the plan, the servers' load counters, and idle server connections.
 
-mod adopt;
-mod fronts;
+mod apply_plan;
+mod h2;
 mod handover;
 mod listen;
 mod shed;
@@ -24,18 +25,18 @@ use weir_sys::{Clock, now_ns};
 use self::listen::Listening;
 use self::shed::Idle;
 use crate::context::{Context, Ready, token};
-use crate::depot::SWEEP_MS;
-use crate::h2::{Back, Errands, Front};
+use crate::h2::{Actions, H2ClientConn, H2ServerConn};
 use crate::handover::Handed;
+use crate::idle_pool::SWEEP_MS;
 use crate::plan::Shared;
 use crate::queue::Inbox;
 use crate::session::{Fate, Session};
 use crate::slab::{Key, Slab};
 use crate::socket;
 
-/// Events taken in one call.
+/// Events per call of epoll.
 const EVENTS: usize = 256;
-/// How long a paused listener waits before it is asked again.
+/// Interval of checks whether a paused listener can be resumed.
 const PAUSE_MS: u64 = 100;
 
 /// See the module.
@@ -46,24 +47,24 @@ pub(crate) struct Worker {
     generation: u64,
     listening: Slab<Listening>,
     sessions: Slab<Session>,
-    /// Clients' HTTP/2 connections, and what they want done.
-    fronts: Slab<Front>,
-    errands: Errands,
-    /// Sessions that could go on.
+    /// HTTP/2 connections from clients, and their pending actions.
+    h2_servers: Slab<H2ServerConn>,
+    actions: Actions,
+    /// Sessions that can continue without an event.
     again: Vec<Key>,
     /// A listener is paused.
     any_paused: bool,
-    /// Until then none of them is asked again: there were no descriptors.
+    /// No listener is resumed before this time, because descriptors were exhausted.
     accepts_from: u64,
     /// Clients that can be closed to make room for others.
     idle: Idle,
-    /// When a want of descriptors was last logged.
-    complained: u64,
-    /// How often a server was withdrawn, as far as was looked.
+    /// When exhausted descriptors were last logged.
+    warned_at: u64,
+    /// Last seen number of server withdrawals.
     withdrawals: u64,
-    /// Where another process gets the clients.
+    /// Channel to the process that takes over the clients.
     outlet: Option<Sender<Handed>>,
-    /// How often connections of another process came, as far as was looked.
+    /// Last seen number of connections from another process.
     arrivals: u64,
     cx: Context,
 }
@@ -72,9 +73,9 @@ fn now_ms() -> u64 {
     now_ns(Clock::MonotonicCoarse) / 1_000_000
 }
 
-/// A worker before it has its thread; what it holds later never leaves that.
+/// What a worker is built from. It moves to the worker's thread; the worker itself never leaves that thread.
 #[derive(Debug)]
-pub(crate) struct Seed {
+pub(crate) struct WorkerConfig {
     number: usize,
     shared: Arc<Shared>,
     wake: Arc<OwnedFd>,
@@ -83,11 +84,11 @@ pub(crate) struct Seed {
     has_neighbours: bool,
 }
 
-impl Seed {
-    /// Worker number `number`, alone or not, woken by writing to `wake`.
+impl WorkerConfig {
+    /// For worker `number`, which is woken by writing to `wake`.
     ///
     /// # Errors
-    /// The kernel has no epoll set for it.
+    /// The epoll set cannot be created.
     pub(crate) fn new(
         number: usize,
         shared: Arc<Shared>,
@@ -106,40 +107,49 @@ impl Seed {
         })
     }
 
-    /// On its thread.
-    pub(crate) fn grow(self) -> Worker {
+    /// Builds the worker; called on its thread.
+    pub(crate) fn build(self) -> Worker {
         let seed =
             now_ns(Clock::Monotonic).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ self.number as u64;
-        let depot = self.has_neighbours.then(|| Arc::clone(&self.shared.depot));
+        let idle_pool = self
+            .has_neighbours
+            .then(|| Arc::clone(&self.shared.idle_pool));
         Worker {
             shared: self.shared,
             wake: self.wake,
             generation: 0,
             listening: Slab::new(),
             sessions: Slab::new(),
-            fronts: Slab::new(),
-            errands: Errands::new(),
+            h2_servers: Slab::new(),
+            actions: Actions::new(),
             again: Vec::new(),
             any_paused: false,
             accepts_from: 0,
             idle: Idle::default(),
-            complained: 0,
+            warned_at: 0,
             withdrawals: 0,
             outlet: None,
             arrivals: 0,
-            cx: Context::new(self.number, self.epoll, now_ms(), seed, self.inbox, depot),
+            cx: Context::new(
+                self.number,
+                self.epoll,
+                now_ms(),
+                seed,
+                self.inbox,
+                idle_pool,
+            ),
         }
     }
 }
 
 impl Worker {
-    /// Runs until it is told to stop, or has drained.
+    /// Runs until it is stopped or has drained.
     pub(crate) fn run(mut self) {
         let mut events: Vec<Event> = Vec::with_capacity(EVENTS);
         loop {
             self.sleep(&mut events);
             self.cx.now = now_ms();
-            self.look_up();
+            self.poll_control();
             if self.shared.stop.load(Acquire) || (self.cx.draining && self.is_empty()) {
                 return;
             }
@@ -149,31 +159,31 @@ impl Worker {
             for (key, line) in self.cx.inbox.take() {
                 match self.sessions.get(key) {
                     Some(session) if session.is_queued() => self.turn(key, Session::called),
-                    // It has left: the next one's turn.
+                    // The session has ended: calls the next one in the queue.
                     _ => line.call(1),
                 }
             }
             for key in std::mem::take(&mut self.again) {
                 self.turn(key, Session::drive);
             }
-            self.answer_bells();
+            self.run_wakeups();
             self.expire();
         }
     }
 
     fn is_empty(&self) -> bool {
-        self.sessions.len() == 0 && self.fronts.len() == 0
+        self.sessions.len() == 0 && self.h2_servers.len() == 0
     }
 
     fn sleep(&self, events: &mut Vec<Event>) {
-        let ms = if self.again.is_empty() && self.cx.bell.borrow().is_empty() {
+        let ms = if self.again.is_empty() && self.cx.wakeups.borrow().is_empty() {
             let cx = &self.cx;
             let wheels = [
                 &cx.wheel,
                 &cx.idle_wheel,
-                &cx.front_wheel,
+                &cx.h2_server_wheel,
                 &cx.pace_wheel,
-                &cx.back_wheel,
+                &cx.h2_client_wheel,
             ];
             let paused = self.any_paused.then_some(PAUSE_MS);
             let soonest = wheels.iter().filter_map(|wheel| wheel.sleep_ms()).min();
@@ -188,30 +198,30 @@ impl Worker {
         });
         match epoll::wait(&self.cx.epoll, spare_capacity(events), timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
-            // Nothing can be done but to try again; the descriptor is the thread's own.
-            Err(error) => tracing::error!(%error, "epoll"),
+            // Cannot happen with a valid descriptor; tries again.
+            Err(error) => tracing::error!(%error, "epoll_wait failed"),
         }
     }
 
-    /// Once per wake-up: is there another plan, or an end?
-    fn look_up(&mut self) {
+    /// Once per wake-up: applies a new plan, and starts draining or handing over.
+    fn poll_control(&mut self) {
         let generation = self.shared.generation.load(Acquire);
         if generation != self.generation {
             self.generation = generation;
-            self.adopt();
+            self.apply_plan();
         }
         let withdrawals = self.shared.withdrawals.load(Acquire);
         if withdrawals != self.withdrawals {
             self.withdrawals = withdrawals;
             self.cx.end_idle_of(|target| !target.load.is_withdrawn());
-            self.drive_backs();
+            self.drive_h2_clients();
         }
-        self.look_for_handover();
+        self.poll_handover();
         if self.shared.draining.load(Acquire) && !self.cx.draining {
             self.cx.draining = true;
             let all = self.listening.keys();
             all.into_iter().for_each(|key| self.stop_listening(key));
-            self.ring_fronts();
+            self.wake_h2_servers();
             self.end_idle_sessions();
             self.cx.end_idle_of(|_| false);
         }
@@ -229,18 +239,18 @@ impl Worker {
                     self.turn(key, Session::drive);
                 }
             }
-            token::FRONT => {
-                if let Some(front) = self.fronts.get_mut(key) {
+            token::H2_SERVER => {
+                if let Some(front) = self.h2_servers.get_mut(key) {
                     note(front.ready(), flags);
                     if !front.is_at_rest(self.cx.now) {
-                        self.drive_front(key, Front::drive);
+                        self.drive_h2_server(key, H2ServerConn::drive);
                     }
                 }
             }
-            token::BACK => {
-                if let Some(Some(back)) = self.cx.backs.get_mut(key) {
+            token::H2_CLIENT => {
+                if let Some(Some(back)) = self.cx.h2_clients.get_mut(key) {
                     note(back.ready(), flags);
-                    self.drive_back(key, Back::drive);
+                    self.drive_h2_client(key, H2ClientConn::drive);
                 }
             }
             token::SERVER => {
@@ -252,13 +262,13 @@ impl Worker {
                 if !session.is_none() {
                     self.turn(session, Session::drive);
                 } else if upstream.ready.readable {
-                    // It ended, or speaks unasked.
+                    // The server has closed it, or sent data without a request.
                     self.cx.end_idle(key);
                 }
             }
             _ => {
                 let mut count = [0u8; 8];
-                // Whatever it counts: the plan is looked up at every wake-up.
+                // The value does not matter: control state is polled at every wake-up.
                 let _ = rustix::io::read(&*self.wake, &mut count);
             }
         }
@@ -268,24 +278,24 @@ impl Worker {
         let Some(session) = self.sessions.get_mut(key) else {
             return;
         };
-        // A defect costs the connection that met it, and no other.
+        // A panic closes only the connection that caused it.
         let cx = &mut self.cx;
         let fate = catch_unwind(AssertUnwindSafe(|| work(session, key, cx)));
         match fate {
             Ok(Fate::Stays) => {
                 if self.cx.handing {
-                    self.hand(key);
+                    self.hand_over(key);
                 }
             }
             Ok(Fate::Again) => self.again.push(key),
             Ok(Fate::Ends) => self.close(key),
-            Ok(Fate::Http2) => self.promote(key),
+            Ok(Fate::Http2) => self.upgrade_to_h2(key),
             Err(_) => {
                 tracing::error!(
                     service = session.local.service.name,
-                    "a connection's handling failed"
+                    "panic while handling a connection"
                 );
-                self.cx.mend();
+                self.cx.restore_buffers();
                 self.close(key);
             }
         }
@@ -295,7 +305,7 @@ impl Worker {
         if let Some(mut session) = self.sessions.remove(key) {
             let cx = &mut self.cx;
             if catch_unwind(AssertUnwindSafe(|| session.end(cx))).is_err() {
-                tracing::error!("a connection's end failed");
+                tracing::error!("panic while closing a connection");
             }
             if session.is_stream() {
                 return;
@@ -320,28 +330,28 @@ impl Worker {
         for key in over.drain(..) {
             self.turn(key, Session::expire);
         }
-        let fronts = &mut self.fronts;
-        self.cx.front_wheel.advance(now, |wheel, key, slot| {
-            if let Some(front) = fronts.get_mut(key)
+        let h2_servers = &mut self.h2_servers;
+        self.cx.h2_server_wheel.advance(now, |wheel, key, slot| {
+            if let Some(front) = h2_servers.get_mut(key)
                 && wheel.is_over(&mut front.deadline, key, slot, now)
             {
                 over.push(key);
             }
         });
         for key in over.drain(..) {
-            self.drive_front(key, Front::expire);
+            self.drive_h2_server(key, H2ServerConn::expire);
         }
-        self.resume_fronts();
-        let backs = &mut self.cx.backs;
-        self.cx.back_wheel.advance(now, |wheel, key, slot| {
-            if let Some(Some(back)) = backs.get_mut(key)
+        self.resume_h2_servers();
+        let h2_clients = &mut self.cx.h2_clients;
+        self.cx.h2_client_wheel.advance(now, |wheel, key, slot| {
+            if let Some(Some(back)) = h2_clients.get_mut(key)
                 && wheel.is_over(&mut back.deadline, key, slot, now)
             {
                 over.push(key);
             }
         });
         for key in over.drain(..) {
-            self.drive_back(key, Back::expire);
+            self.drive_h2_client(key, H2ClientConn::expire);
         }
         let upstreams = &mut self.cx.upstreams;
         self.cx.idle_wheel.advance(now, |wheel, key, slot| {

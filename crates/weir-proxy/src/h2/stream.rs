@@ -1,5 +1,4 @@
-//! One stream of a client's connection: from its request to text for a session, and from the session's text to its
-//! response.
+//! One stream of a client's connection: writes its request as text for a session, and sends the session's response.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -13,18 +12,18 @@ use http::{Request, Response, StatusCode};
 use weir_http::{HeadLimits, head};
 use weir_model::Underscores;
 
-use super::flow::{self, Received, context};
 use super::message::{self, Coding, Content};
-use super::strand::{Strand, StrandState};
+use super::stream_pipe::{PipeState, StreamPipe};
+use super::transfer::{self, Received, context};
 use super::websocket::{self, Proof};
-use super::{Errand, Errands};
+use super::{Action, Actions};
 use crate::balance::Dice;
 use crate::context::Context;
 
-/// What a client may still send of a request that is answered: some (curl 7.88) take the stream's end for an error
-/// while they send, though RFC 9113 section 8.1 has it so.
+/// Request bytes that are accepted after the response. Some clients (curl 7.88) report an error if the stream ends
+/// while they send, although RFC 9113 section 8.1 allows it.
 const UNWANTED_MAX: usize = 1 << 20;
-/// A response was judged by its session; here its head is only to be found.
+/// Limits for heads that the session has already validated.
 const OWN: HeadLimits = HeadLimits {
     connect: false,
     underscores: Underscores::Keep,
@@ -33,7 +32,7 @@ const OWN: HeadLimits = HeadLimits {
     fields: 4_000,
 };
 
-/// Where a response stands.
+/// Progress of a response.
 enum Reply {
     Head,
     Body(SendStream<Bytes>, Content),
@@ -42,25 +41,25 @@ enum Reply {
 
 /// See the module.
 pub(super) struct Stream {
-    strand: Rc<RefCell<Strand>>,
-    /// What comes; nothing more once it is over.
+    pipe: Rc<RefCell<StreamPipe>>,
+    /// Request content; `None` once it is complete.
     body: Option<RecvStream>,
     coding: Coding,
     respond: SendResponse<Bytes>,
     reply: Reply,
     to_head: bool,
-    /// It asked for WebSocket; by what the server proves that it understood.
+    /// For a WebSocket request: the accept value that the server must return.
     proof: Option<Proof>,
-    /// Octets that came behind the answer.
+    /// Request bytes that were received after the response.
     unwanted: usize,
 }
 
 impl Stream {
-    /// Puts the request into the strand; `None` = it was refused.
+    /// Writes the request into the pipe. Returns `None` if it was rejected.
     pub(super) fn begin(
         request: Request<RecvStream>,
         mut respond: SendResponse<Bytes>,
-        mut strand: Strand,
+        mut pipe: StreamPipe,
         dice: &mut Dice,
     ) -> Option<Self> {
         let (parts, body) = request.into_parts();
@@ -68,25 +67,25 @@ impl Stream {
         let protocol = parts.extensions.get::<Protocol>();
         let (coding, proof) = match protocol.map(Protocol::as_str) {
             None => {
-                let coding = message::write_request(&parts, ended, strand.inward());
+                let coding = message::write_request(&parts, ended, pipe.inbound());
                 (coding, None)
             }
             Some(websocket::PROTOCOL) => {
                 let words = std::array::from_fn(|_| dice.roll());
-                let proof = websocket::write_request(&parts, words, strand.inward());
+                let proof = websocket::write_request(&parts, words, pipe.inbound());
                 (Coding::Plain, Some(proof))
             }
             Some(_) => {
-                // RFC 9220 section 3. A client that is gone needs no answer.
+                // RFC 9220 section 3. A client that has disconnected needs no response.
                 let mut answer = Response::new(());
                 *answer.status_mut() = StatusCode::NOT_IMPLEMENTED;
                 let _ = respond.send_response(answer, true);
                 return None;
             }
         };
-        strand.inward_ended = ended;
+        pipe.inbound_ended = ended;
         Some(Self {
-            strand: Rc::new(RefCell::new(strand)),
+            pipe: Rc::new(RefCell::new(pipe)),
             body: (!ended).then_some(body),
             coding,
             respond,
@@ -97,12 +96,12 @@ impl Stream {
         })
     }
 
-    /// The session's end of it.
-    pub(super) fn strand(&self) -> Rc<RefCell<Strand>> {
-        Rc::clone(&self.strand)
+    /// The pipe, for the session's end.
+    pub(super) fn pipe(&self) -> Rc<RefCell<StreamPipe>> {
+        Rc::clone(&self.pipe)
     }
 
-    /// Whether the client took it back.
+    /// Whether the client has reset the stream.
     pub(super) fn is_reset(&mut self) -> bool {
         let polled = match &mut self.reply {
             Reply::Head => self.respond.poll_reset(&mut context()),
@@ -112,34 +111,34 @@ impl Stream {
         polled.is_ready()
     }
 
-    /// Whether the response is complete, or cannot come.
+    /// Whether the response is complete or was given up.
     pub(super) fn is_answered(&self) -> bool {
         matches!(self.reply, Reply::Done)
     }
 
-    /// Whether nothing is left to be done.
+    /// Whether the stream needs no further work.
     pub(super) fn is_over(&self) -> bool {
         self.is_answered() && (self.body.is_none() || self.unwanted > UNWANTED_MAX)
     }
 
-    /// Its session has nothing more to do.
-    pub(super) fn release(&self, errands: &mut Errands) {
-        let strand = &mut *self.strand.borrow_mut();
-        let over = strand.state == StrandState::Over;
-        strand.state = StrandState::Over;
-        if !strand.left && !over {
-            errands.push(Errand::Over(strand.owner));
+    /// Closes the pipe and notifies the session.
+    pub(super) fn release(&self, actions: &mut Actions) {
+        let pipe = &mut *self.pipe.borrow_mut();
+        let over = pipe.state == PipeState::Closed;
+        pipe.state = PipeState::Closed;
+        if !pipe.detached && !over {
+            actions.push(Action::Close(pipe.owner));
         }
     }
 
-    /// From the client to the session; whether the stream stands.
-    pub(super) fn pump_request(&mut self, errands: &mut Errands) -> bool {
+    /// Moves request content from the client to the session. Returns whether the stream is usable.
+    pub(super) fn pump_request(&mut self, actions: &mut Actions) -> bool {
         let Some(body) = &mut self.body else {
             return true;
         };
-        let strand = &mut *self.strand.borrow_mut();
+        let pipe = &mut *self.pipe.borrow_mut();
         if matches!(self.reply, Reply::Done) {
-            return match flow::discard(body, &mut self.unwanted, UNWANTED_MAX) {
+            return match transfer::discard(body, &mut self.unwanted, UNWANTED_MAX) {
                 Received::Broken => false,
                 Received::All => {
                     self.body = None;
@@ -148,23 +147,23 @@ impl Stream {
                 _ => true,
             };
         }
-        match flow::receive(body, self.coding, strand) {
+        match transfer::receive(body, self.coding, pipe) {
             Received::Nothing => return true,
             Received::Some => {}
             Received::All => self.body = None,
             Received::Broken => return false,
         }
-        errands.push(Errand::Go(strand.owner));
+        actions.push(Action::Resume(pipe.owner));
         true
     }
 
-    /// From the session to the client; whether something went.
-    pub(super) fn pump_reply(&mut self, cx: &mut Context, errands: &mut Errands) -> bool {
-        let strand = Rc::clone(&self.strand);
-        let strand = &mut *strand.borrow_mut();
+    /// Moves the response from the session to the client. Returns whether something was sent.
+    pub(super) fn pump_reply(&mut self, cx: &mut Context, actions: &mut Actions) -> bool {
+        let pipe = Rc::clone(&self.pipe);
+        let pipe = &mut *pipe.borrow_mut();
         let (mut moved, mut stalled) = (false, false);
-        while matches!(self.reply, Reply::Head) && !strand.outward.is_empty() {
-            match self.send_head(strand, cx) {
+        while matches!(self.reply, Reply::Head) && !pipe.outbound.is_empty() {
+            match self.send_head(pipe, cx) {
                 Some(true) => moved = true,
                 Some(false) => break,
                 None => {
@@ -174,25 +173,25 @@ impl Stream {
             }
         }
         if let Reply::Body(send, content) = &mut self.reply {
-            let sent = flow::send(send, content, strand);
+            let sent = transfer::send(send, content, pipe);
             moved |= sent.moved;
             stalled = sent.stalled;
             if sent.over {
                 self.reply = Reply::Done;
             }
         }
-        if strand.makes_room() {
-            errands.push(Errand::Go(strand.owner));
+        if pipe.makes_room() {
+            actions.push(Action::Resume(pipe.owner));
         }
-        if strand.left && !stalled && !self.is_answered() {
-            // Its session went away, and left less than a response.
+        if pipe.detached && !stalled && !self.is_answered() {
+            // The session ended before the response was complete.
             self.fail();
             moved = true;
         }
         moved
     }
 
-    /// Tells the client that there will be no answer, or no more of it.
+    /// Resets the stream: there is no response, or it stays incomplete.
     fn fail(&mut self) {
         self.body = None;
         match std::mem::replace(&mut self.reply, Reply::Done) {
@@ -202,22 +201,22 @@ impl Stream {
         }
     }
 
-    /// Sends a head, interim or final. `Some(false)`: it is not all there; `None`: it cannot be sent.
-    fn send_head(&mut self, strand: &mut Strand, cx: &mut Context) -> Option<bool> {
-        let text = &strand.outward;
+    /// Sends an interim or final head. `Some(false)` = it is not complete; `None` = it cannot be sent.
+    fn send_head(&mut self, pipe: &mut StreamPipe, cx: &mut Context) -> Option<bool> {
+        let text = &pipe.outbound;
         let Some(read) = head::response(text, self.to_head, &OWN, &mut cx.fields).ok()? else {
-            strand.await_head();
+            pipe.await_head();
             return Some(false);
         };
         let message = message::response(text, &read, &cx.fields)?;
-        strand.take_head(read.len);
+        pipe.take_head(read.len);
         if let Some(proof) = self.proof.as_ref()
             && (read.status == 101 || read.status >= 200)
         {
             let (message, switches) = websocket::answer(message, proof);
             let content = match read.status {
                 _ if switches => Content::UntilEnd,
-                // In place of an answer that means nothing.
+                // A response that makes no sense was replaced.
                 101..300 => Content::Done,
                 _ => Content::new(read.framing),
             };

@@ -78,9 +78,9 @@ impl Session {
                     to_server: self.request.split_off(self.sent),
                     to_client: self.stuck.split_off(self.taken),
                     client_ended: self.client_ended,
-                    server_told: self.server_told_end,
+                    end_sent_to_server: self.server_told_end,
                     server_ended: self.server_ended,
-                    client_told: self.told_end,
+                    end_sent_to_client: self.told_end,
                 })
             }
             _ => None,
@@ -115,9 +115,9 @@ impl Session {
             session.request = tunnel.to_server;
             session.stuck = tunnel.to_client;
             session.client_ended = tunnel.client_ended;
-            session.server_told_end = tunnel.server_told;
+            session.server_told_end = tunnel.end_sent_to_server;
             session.server_ended = tunnel.server_ended;
-            session.told_end = tunnel.client_told;
+            session.told_end = tunnel.end_sent_to_client;
         }
         session
     }

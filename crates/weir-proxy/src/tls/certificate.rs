@@ -1,4 +1,4 @@
-//! Certificates as files: found in a directory, read, and looked at before any client sees them.
+//! Certificate files: finds them in a directory, reads them, and checks them before they are used.
 
 use std::fs;
 use std::io;
@@ -12,9 +12,9 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use rustls::{InconsistentKeys, RootCertStore};
 
-use super::der::{self, Facts};
-use super::sentence::{Peer, sentence};
-use super::staple::{self, StapleFault};
+use super::error_text::{Peer, describe_error};
+use super::ocsp::{self, OcspFault};
+use super::x509::{self, CertificateInfo};
 
 /// Why a file cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -29,12 +29,12 @@ pub enum CertificateError {
         source: io::Error,
     },
     /// A directory without certificates.
-    #[error("{path}: there is no certificate in it", path = path.display())]
+    #[error("{path}: the directory contains no certificate", path = path.display())]
     Empty {
         /// Which.
         path: PathBuf,
     },
-    /// It holds no certificate, or what stands there is none.
+    /// It contains no valid certificate.
     #[error("{path}: no certificate in PEM form", path = path.display())]
     NoCertificate {
         /// Which.
@@ -52,8 +52,8 @@ pub enum CertificateError {
         /// Where the key is.
         path: PathBuf,
     },
-    /// What is there does not fit together otherwise.
-    #[error("{path}: {why}", path = path.display(), why = sentence(source, Peer::File))]
+    /// rustls rejects the content.
+    #[error("{path}: {why}", path = path.display(), why = describe_error(source, Peer::File))]
     Refused {
         /// Which.
         path: PathBuf,
@@ -83,14 +83,14 @@ impl CertificateError {
     }
 }
 
-/// A certificate with its key, and what it says of itself.
+/// A certificate with its key and its parsed fields.
 #[derive(Debug)]
 pub(crate) struct Certificate {
     pub(crate) path: PathBuf,
     pub(crate) key: Arc<CertifiedKey>,
-    pub(crate) facts: Facts,
-    /// An OCSP response that lies beside it and is not stapled, and why.
-    pub(crate) bad_staple: Option<(PathBuf, StapleFault)>,
+    pub(crate) info: CertificateInfo,
+    /// An OCSP response next to it that is not stapled, with the reason.
+    pub(crate) rejected_ocsp: Option<(PathBuf, OcspFault)>,
 }
 
 /// The files of one certificate.
@@ -98,32 +98,32 @@ pub(crate) struct Certificate {
 struct Files {
     chain: PathBuf,
     key: PathBuf,
-    staple: PathBuf,
+    ocsp: PathBuf,
 }
 
 impl Files {
     fn joined(path: &Path) -> Self {
-        let mut staple = path.as_os_str().to_owned();
-        staple.push(".ocsp");
+        let mut ocsp = path.as_os_str().to_owned();
+        ocsp.push(".ocsp");
         Self {
             chain: path.to_owned(),
             key: path.to_owned(),
-            staple: staple.into(),
+            ocsp: ocsp.into(),
         }
     }
 }
 
-/// What `certificates` names: one file, or the certificates of a directory in the order of their names.
-fn files(place: &Path) -> Result<Vec<Files>, CertificateError> {
+/// The files that `certificates` names: one, or those of a directory in the order of their names.
+fn files(path: &Path) -> Result<Vec<Files>, CertificateError> {
     let unreadable = |source| CertificateError::Unreadable {
-        path: place.to_owned(),
+        path: path.to_owned(),
         source,
     };
-    if !fs::metadata(place).map_err(unreadable)?.is_dir() {
-        return Ok(vec![Files::joined(place)]);
+    if !fs::metadata(path).map_err(unreadable)?.is_dir() {
+        return Ok(vec![Files::joined(path)]);
     }
     let mut found = Vec::new();
-    for entry in fs::read_dir(place).map_err(unreadable)? {
+    for entry in fs::read_dir(path).map_err(unreadable)? {
         let path = entry.map_err(unreadable)?.path();
         let extension = path.extension().and_then(|extension| extension.to_str());
         if extension == Some("pem") {
@@ -131,20 +131,20 @@ fn files(place: &Path) -> Result<Vec<Files>, CertificateError> {
         } else if extension == Some("crt") {
             found.push(Files {
                 key: path.with_extension("key"),
-                staple: path.with_extension("ocsp"),
+                ocsp: path.with_extension("ocsp"),
                 chain: path,
             });
         } else if path.join("fullchain.pem").exists() {
             found.push(Files {
                 chain: path.join("fullchain.pem"),
                 key: path.join("privkey.pem"),
-                staple: path.join("ocsp.der"),
+                ocsp: path.join("ocsp.der"),
             });
         }
     }
     if found.is_empty() {
         return Err(CertificateError::Empty {
-            path: place.to_owned(),
+            path: path.to_owned(),
         });
     }
     found.sort();
@@ -158,12 +158,15 @@ fn read(path: &Path) -> Result<Vec<u8>, CertificateError> {
     })
 }
 
-/// Every certificate of `place`, good or not; none of them can be had where `place` itself cannot be read.
+/// Every certificate of `path`, usable or not.
+///
+/// # Errors
+/// `path` itself cannot be read.
 pub(crate) fn all(
-    place: &Path,
+    path: &Path,
     provider: &CryptoProvider,
 ) -> Result<Vec<Result<Certificate, CertificateError>>, CertificateError> {
-    let files = files(place)?.into_iter();
+    let files = files(path)?.into_iter();
     Ok(files.map(|files| load(&files, provider)).collect())
 }
 
@@ -181,7 +184,7 @@ fn load(files: &Files, provider: &CryptoProvider) -> Result<Certificate, Certifi
     };
     let chain = chain(&files.chain)?;
     let end = chain.first().ok_or_else(no_certificate)?;
-    let facts = der::facts(end).ok_or_else(no_certificate)?;
+    let info = x509::read(end).ok_or_else(no_certificate)?;
     let key = PrivateKeyDer::from_pem_slice(&read(&files.key)?).map_err(|_| no_key())?;
     let signing = provider
         .key_provider
@@ -202,19 +205,19 @@ fn load(files: &Files, provider: &CryptoProvider) -> Result<Certificate, Certifi
             });
         }
     }
-    let mut bad_staple = None;
-    if files.staple.exists() {
-        let response = read(&files.staple)?;
-        match staple::judge(&response, &facts.serial, now_s()) {
+    let mut rejected_ocsp = None;
+    if files.ocsp.exists() {
+        let response = read(&files.ocsp)?;
+        match ocsp::check(&response, &info.serial, now_s()) {
             Ok(()) => key.ocsp = Some(response),
-            Err(fault) => bad_staple = Some((files.staple.clone(), fault)),
+            Err(fault) => rejected_ocsp = Some((files.ocsp.clone(), fault)),
         }
     }
     Ok(Certificate {
         path: files.chain.clone(),
         key: Arc::new(key),
-        facts,
-        bad_staple,
+        info,
+        rejected_ocsp,
     })
 }
 

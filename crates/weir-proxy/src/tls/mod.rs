@@ -1,33 +1,35 @@
-//! TLS by rustls: certificates as files, what clients and servers are asked for, and connections.
+//! TLS with rustls: certificate files, client and server configurations, and connections.
 //!
-//! Configurations are made when a plan is, from files that are read then; a connection keeps the one that it began
-//! with, so that a reload changes nothing for those that stand.
+//! Configurations are built together with a plan, from files that are read at that time. A connection keeps the
+//! configuration it was accepted with, so a reload does not affect established connections.
 
-mod anybody;
-mod back;
 mod certificate;
 mod channel;
-mod der;
-mod front;
+mod client;
+mod error_text;
 mod inspect;
-mod sentence;
-mod staple;
+mod no_verification;
+mod ocsp;
+#[cfg(test)]
+mod recorded;
+mod server;
 mod ticket;
 mod verifier;
+mod x509;
 
 use rustls::SupportedProtocolVersion;
 use rustls::version::{TLS12, TLS13};
 use weir_model::TlsVersion;
 
-pub use anybody::Anybody;
-pub(crate) use back::Back;
 pub use certificate::CertificateError;
 pub(crate) use channel::{Channel, Handshake};
-pub(crate) use front::config;
-pub use front::listener_tls;
-pub use inspect::Doubt;
+pub(crate) use client::TlsConnector;
+pub use error_text::{Peer, describe_error, describe_io_error};
+pub use inspect::Problem;
 pub(crate) use inspect::inspect;
-pub use sentence::{Peer, sentence, sentence_of_io};
+pub use no_verification::NoCertificateVerification;
+pub use server::listener_tls;
+pub(crate) use server::server_config;
 pub(crate) use ticket::Tickets;
 pub use ticket::{ServiceTickets, TicketKey};
 pub use verifier::server_verifier;
@@ -35,7 +37,7 @@ pub use verifier::server_verifier;
 const BOTH: &[&SupportedProtocolVersion] = &[&TLS13, &TLS12];
 const NEWEST: &[&SupportedProtocolVersion] = &[&TLS13];
 
-/// From `minimum` on.
+/// The supported versions from `minimum` on.
 const fn versions(minimum: TlsVersion) -> &'static [&'static SupportedProtocolVersion] {
     match minimum {
         TlsVersion::V12 => BOTH,
@@ -45,6 +47,6 @@ const fn versions(minimum: TlsVersion) -> &'static [&'static SupportedProtocolVe
 
 /// For [`fuzzing`](crate::fuzzing).
 pub(crate) fn read_der(input: &[u8]) {
-    let _ = der::facts(input);
-    let _ = staple::judge(input, &[1, 2, 3], 0);
+    let _ = x509::read(input);
+    let _ = ocsp::check(input, &[1, 2, 3], 0);
 }

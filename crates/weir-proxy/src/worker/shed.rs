@@ -1,5 +1,5 @@
-//! Room for clients that wait when descriptors are short: what nothing uses is closed first, the client that has been
-//! idle for the longest time before others.
+//! Load shedding when descriptors are exhausted: closes idle server connections, then the longest idle clients, so that
+//! waiting clients can be accepted.
 
 use std::collections::VecDeque;
 
@@ -9,20 +9,19 @@ use crate::slab::Key;
 
 /// Idle clients that are found in one search.
 const FOUND_MAX: usize = 256;
-/// Before another search, when one has found none.
+/// Delay of the next search after one without results.
 const SEARCH_MS: u64 = 100;
-/// Between two lines of the log about it.
-const COMPLAINT_MS: u64 = 60_000;
+/// Interval of warnings.
+const WARNING_MS: u64 = 60_000;
 
 /// A client's connection.
 #[derive(Debug, Clone, Copy)]
 enum Client {
     Session(Key),
-    Front(Key),
+    H2ServerConn(Key),
 }
 
-/// Clients that were idle when they were last searched for, the longest idle first. A search looks at all clients: its
-/// results serve many newcomers.
+/// Idle clients found by the last search, the longest idle first. A search visits all clients, so its results are kept.
 #[derive(Debug, Default)]
 pub(super) struct Idle {
     found: VecDeque<(u64, Client)>,
@@ -31,7 +30,7 @@ pub(super) struct Idle {
 }
 
 impl Worker {
-    /// Makes room for one more client, and for its connection to a server; whether there is.
+    /// Makes room for one more client and its server connection. Returns whether there is room.
     pub(super) fn make_room(&mut self) -> bool {
         if self.cx.free_descriptors(|| TABLE.admits()) {
             return true;
@@ -45,7 +44,7 @@ impl Worker {
         false
     }
 
-    /// Closes idle clients if another worker has none, and clients that wait.
+    /// Closes idle clients for another worker that has waiting clients and no idle ones.
     pub(super) fn shed_for_others(&mut self) {
         if !TABLE.is_wanted(self.cx.now) {
             return;
@@ -54,7 +53,7 @@ impl Worker {
         while !TABLE.admits() && self.shed_one() {}
     }
 
-    /// Closes the client that has been idle for the longest time; whether there is one.
+    /// Closes the longest idle client. Returns whether there was one.
     fn shed_one(&mut self) -> bool {
         loop {
             let Some((since, client)) = self.idle.found.pop_front() else {
@@ -63,13 +62,13 @@ impl Worker {
                 }
                 continue;
             };
-            // It may have asked since it was found.
+            // It may have sent a request since the search.
             if self.idle_since(client) != Some(since) {
                 continue;
             }
             match client {
                 Client::Session(key) => self.shed_session(key),
-                Client::Front(key) => self.shed_front(key),
+                Client::H2ServerConn(key) => self.shed_h2_server(key),
             }
             return true;
         }
@@ -84,30 +83,30 @@ impl Worker {
         self.close(key);
     }
 
-    fn shed_front(&mut self, key: Key) {
-        if let Some(front) = self.fronts.get(key) {
+    fn shed_h2_server(&mut self, key: Key) {
+        if let Some(front) = self.h2_servers.get(key) {
             let counters = &front.local.service.counters;
             counters.of(self.cx.worker).shed.add(1);
         }
-        self.drive_front(key, crate::h2::Front::shed);
+        self.drive_h2_server(key, crate::h2::H2ServerConn::shed);
     }
 
     fn idle_since(&self, client: Client) -> Option<u64> {
         match client {
             Client::Session(key) => self.sessions.get(key)?.idle_since(self.cx.now),
-            Client::Front(key) => self.fronts.get(key)?.idle_since(),
+            Client::H2ServerConn(key) => self.h2_servers.get(key)?.idle_since(),
         }
     }
 
-    /// Looks at all clients; whether some are idle.
+    /// Searches all clients. Returns whether some are idle.
     fn search_idle(&mut self) -> bool {
         if self.cx.now < self.idle.search_at {
             return false;
         }
         let sessions = self.sessions.keys().into_iter().map(Client::Session);
-        let fronts = self.fronts.keys().into_iter().map(Client::Front);
+        let h2_servers = self.h2_servers.keys().into_iter().map(Client::H2ServerConn);
         let idle = sessions
-            .chain(fronts)
+            .chain(h2_servers)
             .filter_map(|client| Some((self.idle_since(client)?, client)));
         let mut found: Vec<(u64, Client)> = idle.collect();
         found.sort_unstable_by_key(|(since, _)| *since);
@@ -119,17 +118,17 @@ impl Worker {
         !self.idle.found.is_empty()
     }
 
-    pub(super) fn complain_of_descriptors(&mut self, service: &str) {
-        if self.complained != 0 && self.cx.now < self.complained + COMPLAINT_MS {
+    pub(super) fn warn_about_descriptors(&mut self, service: &str) {
+        if self.warned_at != 0 && self.cx.now < self.warned_at + WARNING_MS {
             return;
         }
-        self.complained = self.cx.now;
+        self.warned_at = self.cx.now;
         let limit = TABLE.status();
         tracing::warn!(
             service,
             open_files = limit.limit,
             clients = limit.clients,
-            "clients wait to be accepted: the limit of open files allows no more"
+            "clients are waiting: the limit of open files is reached"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! A worker without its loop: what a defect in one connection's handling costs.
+//! A worker without its event loop: panics in one connection, and tunnels from another process.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -16,7 +16,7 @@ use crate::handover::Tunnel;
 use crate::plan::{Listeners, Plan, Service, Shared};
 use crate::transport::Transport;
 
-/// A service that answers every request itself, and where it is listened for.
+/// A service that answers every request itself, and its listeners.
 fn answering() -> (Arc<Service>, Arc<Listeners>) {
     let mut service = Proxy::new("s", ProxyProtocol::Http, "p");
     service
@@ -50,12 +50,12 @@ fn answering() -> (Arc<Service>, Arc<Listeners>) {
 
 fn worker() -> Worker {
     let wake = eventfd(0, EventfdFlags::CLOEXEC).expect("a descriptor");
-    let seed = Seed::new(0, Arc::<Shared>::default(), Arc::new(wake), false);
-    seed.expect("an epoll set").grow()
+    let seed = WorkerConfig::new(0, Arc::<Shared>::default(), Arc::new(wake), false);
+    seed.expect("an epoll set").build()
 }
 
 #[test]
-fn a_defect_costs_the_connection_that_met_it_and_no_other() {
+fn panic_closes_only_the_connection_that_caused_it() {
     let (service, _listeners) = answering();
     let local = local(Arc::clone(&service), Vec::new());
     let mut worker = worker();
@@ -69,10 +69,10 @@ fn a_defect_costs_the_connection_that_met_it_and_no_other() {
         (theirs, worker.sessions.insert(session))
     };
     let (mut unlucky, broken) = connect(&mut worker);
-    let (mut other, stands) = connect(&mut worker);
+    let (mut other, healthy) = connect(&mut worker);
     worker.turn(broken, Session::begin);
-    worker.turn(stands, Session::begin);
-    // In the middle of its turn, with the worker's room in its hands.
+    worker.turn(healthy, Session::begin);
+    // Panics while it has taken a buffer of the worker.
     worker.turn(broken, |_, _, cx| {
         let _taken = std::mem::take(&mut cx.scratch);
         cx.out.extend_from_slice(b"half an answer");
@@ -84,12 +84,12 @@ fn a_defect_costs_the_connection_that_met_it_and_no_other() {
     other
         .write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
         .expect("it is taken");
-    let session = worker.sessions.get_mut(stands).expect("it stands");
+    let session = worker.sessions.get_mut(healthy).expect("it healthy");
     session.ready.readable = true;
-    worker.turn(stands, Session::drive);
+    worker.turn(healthy, Session::drive);
     let mut answer = [0u8; 1024];
-    let octets = other.read(&mut answer).expect("an answer");
-    let answer = String::from_utf8_lossy(&answer[..octets]).into_owned();
+    let bytes = other.read(&mut answer).expect("an answer");
+    let answer = String::from_utf8_lossy(&answer[..bytes]).into_owned();
     assert!(
         answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("\r\n\r\nthere"),
         "{answer}"
@@ -120,9 +120,9 @@ fn tunnel(service: &str) -> (UnixStream, UnixStream, Handed) {
             to_server: b"up".to_vec(),
             to_client: b"down".to_vec(),
             client_ended: false,
-            server_told: false,
+            end_sent_to_server: false,
             server_ended: false,
-            client_told: false,
+            end_sent_to_client: false,
         }),
     };
     (client, server, handed)
@@ -130,7 +130,7 @@ fn tunnel(service: &str) -> (UnixStream, UnixStream, Handed) {
 
 /// A daemon that handed over late, or was of an older build, knows servers that a reload has removed.
 #[test]
-fn a_tunnel_to_a_server_that_is_in_no_pool_goes_on() {
+fn tunnel_to_a_removed_server_continues() {
     let (service, listeners) = answering();
     let mut worker = worker();
     worker.listening.insert(Listening {
@@ -143,13 +143,13 @@ fn a_tunnel_to_a_server_that_is_in_no_pool_goes_on() {
     client.write_all(b" and more").expect("it is taken");
     worker.shared.inbox.lock().push((0, handed));
     worker.shared.arrivals.fetch_add(1, Relaxed);
-    worker.look_for_handover();
+    worker.poll_handover();
     let mut said = [0u8; 11];
-    server.read_exact(&mut said).expect("the client's octets");
+    server.read_exact(&mut said).expect("the client's bytes");
     assert_eq!(&said, b"up and more");
     client
         .read_exact(&mut said[..4])
-        .expect("the server's octets");
+        .expect("the server's bytes");
     assert_eq!(&said[..4], b"down");
     assert_eq!(service.clients.load(Relaxed), 1);
     let key = worker.sessions.keys()[0];
@@ -158,9 +158,9 @@ fn a_tunnel_to_a_server_that_is_in_no_pool_goes_on() {
     assert_eq!(server.read(&mut said).expect("the end"), 0);
 }
 
-/// The way from an old daemon is long, and a reload of the new one short.
+/// The new daemon may reload during the handover.
 #[test]
-fn a_tunnel_of_a_service_that_was_removed_meanwhile_goes_on() {
+fn tunnel_of_a_removed_service_continues() {
     let (service, _) = answering();
     let mut worker = worker();
     worker.shared.publish(Plan {
@@ -170,12 +170,12 @@ fn a_tunnel_of_a_service_that_was_removed_meanwhile_goes_on() {
     let (mut client, mut server, handed) = tunnel("s");
     worker.shared.inbox.lock().push((0, handed));
     worker.shared.arrivals.fetch_add(1, Relaxed);
-    worker.look_for_handover();
+    worker.poll_handover();
     let mut said = [0u8; 4];
     server
         .read_exact(&mut said[..2])
-        .expect("the client's octets");
-    client.read_exact(&mut said).expect("the server's octets");
+        .expect("the client's bytes");
+    client.read_exact(&mut said).expect("the server's bytes");
     assert_eq!(&said, b"down");
     assert_eq!(service.clients.load(Relaxed), 1);
 }

@@ -1,7 +1,7 @@
-//! A server's HTTP/2 connection: requests of many sessions, each over a [`Strand`], as its streams.
+//! HTTP/2 connection to a server. It carries the requests of many sessions as streams, each over a [`StreamPipe`].
 //!
-//! A session connects, writes HTTP/1.1 and reads HTTP/1.1, as with a connection of its own. When the connection breaks,
-//! or the server takes no more streams, its strands end as connections do, and sessions try again by their own rules.
+//! A session connects, writes and reads HTTP/1.1, as on a connection of its own. If the connection fails or the server
+//! accepts no more streams, the pipes close like connections, and sessions retry by their own rules.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -17,28 +17,28 @@ use h2::{Reason, RecvStream, SendStream};
 use weir_http::{HeadLimits, Method, head};
 use weir_model::Underscores;
 
-use super::flow::{self, Received, context};
-use super::line::Line;
+use super::conn_io::ConnIo;
+use super::io_buffer::IoHandle;
 use super::message::{self, Coding, Content};
-use super::strand::{Strand, StrandState};
-use super::wire::WireEnd;
-use super::{Errand, Errands};
+use super::stream_pipe::{PipeState, StreamPipe};
+use super::transfer::{self, Received, context};
+use super::{Action, Actions};
 use crate::context::{Context, Ready, token};
 use crate::plan::Target;
 use crate::slab::Key;
-use crate::tls::{Handshake, Peer, sentence};
+use crate::tls::{Handshake, Peer, describe_error};
 use crate::transport::Transport;
 use crate::wheel::Deadline;
 
-/// Requests on one connection, if the server allows as many; more make another.
+/// Concurrent requests on one connection, if the server allows as many; more open another one.
 const STREAMS: usize = 100;
-/// What the library says that a server allows before its settings have come; no server can say so.
+/// The stream limit that `h2` reports before the server's SETTINGS frame; no server can send this value.
 const UNSETTLED: usize = usize::MAX - 1;
 const STREAM_WINDOW: u32 = 64 << 10;
 const CONNECTION_WINDOW: u32 = 1 << 20;
 const SEND_BUFFER: usize = 64 << 10;
 const ROUNDS: usize = 4;
-/// A request was written by us; here its head is only to be found.
+/// Limits for heads that Weir itself has written.
 const OWN: HeadLimits = HeadLimits {
     connect: false,
     underscores: Underscores::Keep,
@@ -48,7 +48,7 @@ const OWN: HeadLimits = HeadLimits {
 };
 
 type Greeting = Pin<Box<dyn Future<Output = Result<(SendRequest<Bytes>, Connection), h2::Error>>>>;
-type Connection = client::Connection<WireEnd, Bytes>;
+type Connection = client::Connection<IoHandle, Bytes>;
 
 enum State {
     Connecting,
@@ -56,14 +56,14 @@ enum State {
     Open(SendRequest<Bytes>, Box<Connection>),
 }
 
-/// A request under way.
+/// A request in progress.
 struct Stream {
-    strand: Rc<RefCell<Strand>>,
+    pipe: Rc<RefCell<StreamPipe>>,
     phase: Phase,
 }
 
 enum Phase {
-    /// Its head is not all there, or the server takes no more streams now.
+    /// The head is not complete, or the server accepts no more streams now.
     Head,
     Exchange {
         send: Option<(SendStream<Bytes>, Content)>,
@@ -71,42 +71,42 @@ enum Phase {
         body: Option<(RecvStream, Coding)>,
         to_head: bool,
     },
-    Over,
+    Closed,
 }
 
 /// See the module.
-pub(crate) struct Back {
-    line: Line,
+pub(crate) struct H2ClientConn {
+    io: ConnIo,
     state: State,
     streams: Vec<Stream>,
-    /// Streams that there ever were.
+    /// Number of streams since the connection was opened.
     begun: u32,
     target: Arc<Target>,
     port: u16,
-    /// It takes no further streams.
+    /// It accepts no further streams.
     closing: bool,
-    /// How many it takes at once; see [`Back::allowed`].
+    /// Concurrent streams; see [`H2ClientConn::allowed`].
     allowed: Option<usize>,
-    /// There are requests that came before that was known.
+    /// Some requests were added before the limit was known.
     waiting: bool,
     idle_ms: u64,
     pub(crate) deadline: Deadline,
 }
 
-impl std::fmt::Debug for Back {
+impl std::fmt::Debug for H2ClientConn {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Back")
+        f.debug_struct("H2ClientConn")
             .field("target", &self.target.name)
             .field("streams", &self.streams.len())
             .finish_non_exhaustive()
     }
 }
 
-impl Back {
-    /// Over a connection that was begun; nothing for `idle_ms` ends it.
+impl H2ClientConn {
+    /// A connection over a transport that is connecting; it is closed after `idle_ms` without streams.
     pub(crate) fn new(transport: Transport, target: &Arc<Target>, port: u16, idle_ms: u64) -> Self {
         Self {
-            line: Line::new(transport, Ready::default(), &[], Vec::new(), None),
+            io: ConnIo::new(transport, Ready::default(), &[], Vec::new(), None),
             state: State::Connecting,
             streams: Vec::new(),
             begun: 0,
@@ -121,31 +121,31 @@ impl Back {
     }
 
     pub(crate) const fn ready(&mut self) -> &mut Ready {
-        &mut self.line.ready
+        &mut self.io.ready
     }
 
     /// Registers its socket.
     pub(crate) fn watch(&self, epoll: &OwnedFd, token: u64) -> rustix::io::Result<()> {
-        self.line.transport.watch(epoll, token)
+        self.io.transport.watch(epoll, token)
     }
 
-    /// Whether it is to this server.
+    /// Whether it is a connection to this server and port.
     pub(crate) fn leads_to(&self, target: &Target, port: u16) -> bool {
         self.target.id == target.id && self.port == port
     }
 
-    /// Whether it has room for another request; `usual` is how many the server allows on other connections.
+    /// Whether it accepts another request; `usual` is the number that the server allows on other connections.
     pub(crate) fn has_room(&self, usual: usize) -> bool {
         !self.closing && self.streams.len() < self.allowed.unwrap_or(usual)
     }
 
-    /// How many requests the server allows at once, at most [`STREAMS`]; `None` before its settings have come.
+    /// Concurrent streams that the server allows, at most [`STREAMS`]; `None` before its SETTINGS frame was received.
     pub(crate) const fn allowed(&self) -> Option<usize> {
         self.allowed
     }
 
-    /// How many requests may wait for a new connection to a server of which `known` says how many it allowed on others.
-    /// Of one that allows none now, it is not known.
+    /// How many requests may wait for a new connection, given the limit `known` from other connections to the server. A
+    /// known limit of 0 says nothing about a new connection.
     pub(crate) const fn usual(known: Option<usize>) -> usize {
         match known {
             Some(0) | None => STREAMS,
@@ -153,94 +153,96 @@ impl Back {
         }
     }
 
-    /// How far it is. Requests wait until the server has said how many it takes: what was written to a connection that
-    /// takes none of them could not go elsewhere.
-    pub(crate) const fn strand_state(&self) -> StrandState {
+    /// State of a new stream's pipe. Requests wait until the server has sent its limit: a request that was written to a
+    /// connection that accepts no streams could not be sent to another one.
+    pub(crate) const fn pipe_state(&self) -> PipeState {
         match self.allowed {
-            Some(_) => StrandState::Open,
-            None => StrandState::Begun,
+            Some(_) => PipeState::Open,
+            None => PipeState::Connecting,
         }
     }
 
-    /// Whether its peer is who it should be, and cannot be overheard.
+    /// Whether the connection uses TLS.
     pub(crate) fn is_secure(&self) -> bool {
-        self.line.transport.is_secure()
+        self.io.transport.is_secure()
     }
 
-    /// Another request, of `most` in all; 0 = any number.
-    pub(crate) fn add(&mut self, strand: Rc<RefCell<Strand>>, most: u32) {
+    /// Adds a request. The connection accepts `most` of them in total; 0 = unlimited.
+    pub(crate) fn add(&mut self, pipe: Rc<RefCell<StreamPipe>>, most: u32) {
         self.begun = self.begun.saturating_add(1);
         self.closing |= most != 0 && self.begun >= most;
         self.waiting |= self.allowed.is_none();
         self.streams.push(Stream {
-            strand,
+            pipe,
             phase: Phase::Head,
         });
     }
 
-    /// Does all that can be done without waiting; whether it goes on.
-    pub(crate) fn drive(&mut self, key: Key, cx: &mut Context, errands: &mut Errands) -> bool {
+    /// Reads, processes and writes as much as possible without blocking. Returns whether the connection stays open.
+    pub(crate) fn drive(&mut self, key: Key, cx: &mut Context, actions: &mut Actions) -> bool {
         let busy = !self.streams.is_empty();
         for round in 0..ROUNDS {
-            if !self.line.flush() || !self.open() {
-                return self.end(errands);
+            if !self.io.flush() || !self.open() {
+                return self.end(actions);
             }
             if matches!(self.state, State::Connecting) {
                 break;
             }
-            let came = self.line.take_in(&mut cx.scratch, cx.now);
+            let came = self.io.take_in(&mut cx.scratch, cx.now);
             if !self.poll() {
-                return self.end(errands);
+                return self.end(actions);
             }
-            self.admit(errands);
-            let moved = self.pump(cx, errands);
+            self.admit(actions);
+            let moved = self.pump(cx, actions);
             if moved && !self.poll() {
-                return self.end(errands);
+                return self.end(actions);
             }
-            if !self.line.flush() {
-                return self.end(errands);
+            if !self.io.flush() {
+                return self.end(actions);
             }
             if !came && !moved {
                 break;
             }
             if round + 1 == ROUNDS {
-                cx.bell.borrow_mut().push(token::of(token::BACK, key));
+                cx.wakeups
+                    .borrow_mut()
+                    .push(token::of(token::H2_CLIENT, key));
             }
         }
         self.streams
-            .retain(|stream| !matches!(stream.phase, Phase::Over));
+            .retain(|stream| !matches!(stream.phase, Phase::Closed));
         if self.streams.is_empty() {
             let unused =
                 self.target.load.is_withdrawn() && !matches!(self.state, State::Connecting);
             if self.closing || cx.draining || unused || self.allowed == Some(0) {
-                return self.end(errands);
+                return self.end(actions);
             }
             if busy {
-                cx.back_wheel
+                cx.h2_client_wheel
                     .set(&mut self.deadline, key, cx.now + self.idle_ms);
             }
         }
         true
     }
 
-    /// Its time is over; whether it goes on all the same.
-    pub(crate) fn expire(&mut self, key: Key, cx: &mut Context, errands: &mut Errands) -> bool {
+    /// Handles an expired deadline. Returns whether the connection stays open.
+    pub(crate) fn expire(&mut self, key: Key, cx: &mut Context, actions: &mut Actions) -> bool {
         if self.streams.is_empty() || self.allowed.is_none() {
-            return self.end(errands);
+            return self.end(actions);
         }
-        cx.back_wheel
+        cx.h2_client_wheel
             .set(&mut self.deadline, key, cx.now + self.idle_ms);
         true
     }
 
-    /// From a connection that was begun to one that speaks HTTP/2; whether it stands.
+    /// Completes the TCP and TLS handshakes and starts HTTP/2. Returns whether the connection stays open.
     fn open(&mut self) -> bool {
         if !matches!(self.state, State::Connecting) {
             return true;
         }
-        let Line {
+        let ConnIo {
             transport, ready, ..
-        } = &mut self.line;
+        } = &mut self.io;
         if !ready.writable && !ready.ended {
             return true;
         }
@@ -252,8 +254,8 @@ impl Back {
             Handshake::Failed => {
                 if let Some(error) = transport.error() {
                     let server = &self.target.name;
-                    let error = sentence(error, Peer::Server);
-                    tracing::warn!(server, error, "no TLS with a server");
+                    let error = describe_error(error, Peer::Server);
+                    tracing::warn!(server, error, "TLS handshake with a server failed");
                 }
                 return false;
             }
@@ -271,12 +273,12 @@ impl Back {
             .max_send_buffer_size(SEND_BUFFER)
             .initial_max_send_streams(UNSETTLED)
             .enable_push(false);
-        self.state = State::Greeting(Box::pin(builder.handshake(self.line.end())));
+        self.state = State::Greeting(Box::pin(builder.handshake(self.io.end())));
         true
     }
 
-    /// Begins as many of the waiting requests as the server allows; the others go over another connection.
-    fn admit(&mut self, errands: &mut Errands) {
+    /// Starts as many of the waiting requests as the server allows; the others are sent over another connection.
+    fn admit(&mut self, actions: &mut Actions) {
         let Some(allowed) = self.allowed else {
             return;
         };
@@ -285,31 +287,31 @@ impl Back {
         }
         let mut taken = 0;
         for stream in &mut self.streams {
-            let strand = &mut *stream.strand.borrow_mut();
-            // What h2 has not begun when the server lowers its limit to nothing would wait for ever.
+            let pipe = &mut *stream.pipe.borrow_mut();
+            // A request that h2 has not started when the server lowers its limit to 0 would wait for ever.
             let stuck = allowed == 0 && matches!(stream.phase, Phase::Head);
-            let waits = strand.state == StrandState::Begun;
-            if strand.left || !(waits || stuck) {
-                taken += usize::from(!strand.left);
+            let waits = pipe.state == PipeState::Connecting;
+            if pipe.detached || !(waits || stuck) {
+                taken += usize::from(!pipe.detached);
                 continue;
             }
             if waits && taken < allowed {
                 taken += 1;
-                strand.state = StrandState::Open;
-                errands.push(Errand::Go(strand.owner));
+                pipe.state = PipeState::Open;
+                actions.push(Action::Resume(pipe.owner));
                 continue;
             }
-            stream.phase = Phase::Over;
-            strand.state = StrandState::Declined;
-            errands.push(Errand::Over(strand.owner));
+            stream.phase = Phase::Closed;
+            pipe.state = PipeState::Refused;
+            actions.push(Action::Close(pipe.owner));
         }
     }
 
-    /// Lets the connection read and write frames; whether it goes on.
+    /// Polls the connection, which reads and writes frames. Returns whether it stays open.
     fn poll(&mut self) -> bool {
         if let State::Greeting(greeting) = &mut self.state {
             match greeting.as_mut().poll(&mut context()) {
-                Poll::Pending => return !self.line.is_ended(),
+                Poll::Pending => return !self.io.is_ended(),
                 Poll::Ready(Err(_)) => return false,
                 Poll::Ready(Ok((send, connection))) => {
                     self.state = State::Open(send, Box::new(connection));
@@ -329,61 +331,61 @@ impl Back {
         goes_on
     }
 
-    /// Moves octets between streams and sessions; whether the connection got something to send.
-    fn pump(&mut self, cx: &mut Context, errands: &mut Errands) -> bool {
+    /// Moves bytes between streams and sessions. Returns whether the connection has something new to send.
+    fn pump(&mut self, cx: &mut Context, actions: &mut Actions) -> bool {
         let State::Open(send, _) = &mut self.state else {
             return false;
         };
-        let secure = self.line.transport.is_secure();
+        let secure = self.io.transport.is_secure();
         let mut moved = false;
         for stream in &mut self.streams {
-            let strand = Rc::clone(&stream.strand);
-            let strand = &mut *strand.borrow_mut();
-            if strand.left {
+            let pipe = Rc::clone(&stream.pipe);
+            let pipe = &mut *pipe.borrow_mut();
+            if pipe.detached {
                 moved |= stream.cancel();
                 continue;
             }
-            if matches!(stream.phase, Phase::Head) && !strand.outward.is_empty() {
+            if matches!(stream.phase, Phase::Head) && !pipe.outbound.is_empty() {
                 match send.poll_ready(&mut context()) {
                     Poll::Pending => continue,
-                    Poll::Ready(Ok(())) => moved |= stream.begin(strand, send, secure, cx),
-                    // The server goes away; what was not begun goes elsewhere.
+                    Poll::Ready(Ok(())) => moved |= stream.begin(pipe, send, secure, cx),
+                    // The server has sent GOAWAY. Requests that were not started use another connection.
                     Poll::Ready(Err(_)) => {
                         self.closing = true;
-                        stream.phase = Phase::Over;
-                        strand.state = StrandState::Over;
-                        errands.push(Errand::Over(strand.owner));
+                        stream.phase = Phase::Closed;
+                        pipe.state = PipeState::Closed;
+                        actions.push(Action::Close(pipe.owner));
                         continue;
                     }
                 }
             }
-            moved |= stream.go_on(strand, errands);
+            moved |= stream.go_on(pipe, actions);
         }
         moved
     }
 
-    /// Ends all of its streams.
-    pub(crate) fn end(&mut self, errands: &mut Errands) -> bool {
+    /// Closes all streams and the connection.
+    pub(crate) fn end(&mut self, actions: &mut Actions) -> bool {
         for stream in self.streams.drain(..) {
-            let strand = &mut *stream.strand.borrow_mut();
-            if strand.state == StrandState::Declined {
+            let pipe = &mut *stream.pipe.borrow_mut();
+            if pipe.state == PipeState::Refused {
                 continue;
             }
-            strand.state = StrandState::Over;
-            if !strand.left {
-                errands.push(Errand::Over(strand.owner));
+            pipe.state = PipeState::Closed;
+            if !pipe.detached {
+                actions.push(Action::Close(pipe.owner));
             }
         }
-        self.line.flush();
-        self.line.transport.part();
+        self.io.flush();
+        self.io.transport.part();
         false
     }
 }
 
 impl Stream {
-    /// Its session has gone; whether the server must be told.
+    /// Resets the stream, whose session has ended. Returns whether the connection has something new to send.
     fn cancel(&mut self) -> bool {
-        let phase = std::mem::replace(&mut self.phase, Phase::Over);
+        let phase = std::mem::replace(&mut self.phase, Phase::Closed);
         match phase {
             Phase::Exchange {
                 send: Some((mut send, _)),
@@ -393,39 +395,39 @@ impl Stream {
                 true
             }
             Phase::Exchange { .. } => true,
-            Phase::Head | Phase::Over => false,
+            Phase::Head | Phase::Closed => false,
         }
     }
 
-    /// Sends the head, if it is all there; whether the connection got something to send.
+    /// Sends the head if it is complete. Returns whether the connection has something new to send.
     fn begin(
         &mut self,
-        strand: &mut Strand,
+        pipe: &mut StreamPipe,
         send: &mut SendRequest<Bytes>,
         secure: bool,
         cx: &mut Context,
     ) -> bool {
-        let text = &strand.outward;
+        let text = &pipe.outbound;
         let read = match head::request(text, &OWN, &mut cx.fields) {
             Ok(Some(read)) => read,
             Ok(None) => {
-                strand.await_head();
+                pipe.await_head();
                 return false;
             }
             Err(_) => {
-                self.phase = Phase::Over;
-                strand.state = StrandState::Over;
+                self.phase = Phase::Closed;
+                pipe.state = PipeState::Closed;
                 return false;
             }
         };
         let message = message::request(text, &read, &cx.fields, secure);
-        strand.take_head(read.len);
+        pipe.take_head(read.len);
         let content = Content::new(read.framing);
         let ends = content.is_done();
         let sent = message.and_then(|message| send.send_request(message, ends).ok());
         let Some((response, stream)) = sent else {
-            self.phase = Phase::Over;
-            strand.state = StrandState::Over;
+            self.phase = Phase::Closed;
+            pipe.state = PipeState::Closed;
             return false;
         };
         self.phase = Phase::Exchange {
@@ -437,8 +439,8 @@ impl Stream {
         true
     }
 
-    /// Request content there, response here; whether the connection got something to send.
-    fn go_on(&mut self, strand: &mut Strand, errands: &mut Errands) -> bool {
+    /// Sends request content and receives the response. Returns whether the connection has something new to send.
+    fn go_on(&mut self, pipe: &mut StreamPipe, actions: &mut Actions) -> bool {
         let Phase::Exchange {
             send,
             response,
@@ -446,30 +448,30 @@ impl Stream {
             to_head,
         } = &mut self.phase
         else {
-            if strand.state == StrandState::Over {
-                errands.push(Errand::Over(strand.owner));
-            } else if strand.makes_room() {
-                errands.push(Errand::Go(strand.owner));
+            if pipe.state == PipeState::Closed {
+                actions.push(Action::Close(pipe.owner));
+            } else if pipe.makes_room() {
+                actions.push(Action::Resume(pipe.owner));
             }
             return false;
         };
         let mut moved = false;
         if let Some((stream, content)) = send {
-            let sent = flow::send(stream, content, strand);
+            let sent = transfer::send(stream, content, pipe);
             moved |= sent.moved;
             if sent.over {
                 *send = None;
             }
         }
-        if strand.makes_room() {
-            errands.push(Errand::Go(strand.owner));
+        if pipe.makes_room() {
+            actions.push(Action::Resume(pipe.owner));
         }
         let mut broken = false;
         if let Some(future) = response {
             while let Poll::Ready(Some(Ok(interim))) = future.poll_informational(&mut context()) {
                 let (parts, ()) = interim.into_parts();
-                message::write_response(&parts, true, true, strand.inward());
-                errands.push(Errand::Go(strand.owner));
+                message::write_response(&parts, true, true, pipe.inbound());
+                actions.push(Action::Resume(pipe.owner));
             }
             match Pin::new(future).poll(&mut context()) {
                 Poll::Pending => {}
@@ -477,16 +479,16 @@ impl Stream {
                 Poll::Ready(Ok(answer)) => {
                     let (parts, content) = answer.into_parts();
                     let ended = content.is_end_stream();
-                    let coding = message::write_response(&parts, ended, *to_head, strand.inward());
-                    strand.inward_ended = ended;
+                    let coding = message::write_response(&parts, ended, *to_head, pipe.inbound());
+                    pipe.inbound_ended = ended;
                     *response = None;
                     *body = (!ended).then_some((content, coding));
-                    errands.push(Errand::Go(strand.owner));
+                    actions.push(Action::Resume(pipe.owner));
                 }
             }
         }
         if let Some((content, coding)) = body {
-            match flow::receive(content, *coding, strand) {
+            match transfer::receive(content, *coding, pipe) {
                 Received::Nothing => {}
                 Received::Broken => broken = true,
                 received => {
@@ -494,16 +496,16 @@ impl Stream {
                     if received == Received::All {
                         *body = None;
                     }
-                    errands.push(Errand::Go(strand.owner));
+                    actions.push(Action::Resume(pipe.owner));
                 }
             }
         }
         if broken {
-            self.phase = Phase::Over;
-            strand.state = StrandState::Over;
-            errands.push(Errand::Over(strand.owner));
+            self.phase = Phase::Closed;
+            pipe.state = PipeState::Closed;
+            actions.push(Action::Close(pipe.owner));
         } else if send.is_none() && response.is_none() && body.is_none() {
-            self.phase = Phase::Over;
+            self.phase = Phase::Closed;
         }
         moved
     }

@@ -1,5 +1,5 @@
-//! Content between a stream and its strand, the same for requests and responses: as much as the other side takes, no
-//! more.
+//! Moves content between an HTTP/2 stream and its pipe, for requests and responses. Moves no more than the receiver
+//! takes.
 
 use std::task::{self, Poll, Waker};
 
@@ -7,34 +7,34 @@ use bytes::Bytes;
 use h2::{RecvStream, SendStream};
 
 use super::message::{self, Coding, Content};
-use super::strand::Strand;
+use super::stream_pipe::StreamPipe;
 
-/// Polling by hand: nobody is to be woken.
+/// A task context without a waker: everything is polled by hand.
 pub(super) fn context() -> task::Context<'static> {
     task::Context::from_waker(Waker::noop())
 }
 
-/// What became of a stream's incoming content.
+/// Result of receiving content from a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Received {
-    /// Nothing now.
+    /// Nothing was received.
     Nothing,
     Some,
-    /// The last of it.
+    /// The content is complete.
     All,
-    /// The other side took it back, or broke off.
+    /// The peer has reset the stream, or the connection failed.
     Broken,
 }
 
-/// From the stream into its strand.
-pub(super) fn receive(body: &mut RecvStream, coding: Coding, strand: &mut Strand) -> Received {
+/// Receives content from the stream into its pipe.
+pub(super) fn receive(body: &mut RecvStream, coding: Coding, pipe: &mut StreamPipe) -> Received {
     let mut received = Received::Nothing;
-    while strand.has_room() {
+    while pipe.has_room() {
         match body.poll_data(&mut context()) {
             Poll::Pending => break,
             Poll::Ready(Some(Ok(data))) => {
-                message::write_content(coding, &data, strand.inward());
-                // The strand is what bounds what is kept; a stream that is over needs no window.
+                message::write_content(coding, &data, pipe.inbound());
+                // The pipe bounds what is buffered. A closed stream needs no window.
                 let _ = body.flow_control().release_capacity(data.len());
                 received = Received::Some;
             }
@@ -42,8 +42,8 @@ pub(super) fn receive(body: &mut RecvStream, coding: Coding, strand: &mut Strand
             Poll::Ready(None) => match body.poll_trailers(&mut context()) {
                 Poll::Pending => break,
                 Poll::Ready(Ok(trailers)) => {
-                    message::write_end(coding, trailers.as_ref(), strand.inward());
-                    strand.inward_ended = true;
+                    message::write_end(coding, trailers.as_ref(), pipe.inbound());
+                    pipe.inbound_ended = true;
                     return Received::All;
                 }
                 Poll::Ready(Err(_)) => return Received::Broken,
@@ -53,8 +53,7 @@ pub(super) fn receive(body: &mut RecvStream, coding: Coding, strand: &mut Strand
     received
 }
 
-/// What nobody wants any more, and the client sends all the same; `count` grows by its octets, and beyond `most` it
-/// ends.
+/// Receives and drops content that is not needed any more. Adds its length to `count`, and stops above `most`.
 pub(super) fn discard(body: &mut RecvStream, count: &mut usize, most: usize) -> Received {
     while *count <= most {
         match body.poll_data(&mut context()) {
@@ -71,35 +70,35 @@ pub(super) fn discard(body: &mut RecvStream, count: &mut usize, most: usize) -> 
     Received::Some
 }
 
-/// What became of a strand's outgoing content.
+/// Result of sending content from a pipe.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Sent {
     pub(super) moved: bool,
-    /// The other side takes no more now.
+    /// The peer's flow control window is used up.
     pub(super) stalled: bool,
-    /// All of it went, or it cannot.
+    /// The content is complete, or cannot be sent.
     pub(super) over: bool,
 }
 
-/// From the strand into its stream.
+/// Sends content from the pipe to its stream.
 pub(super) fn send(
     stream: &mut SendStream<Bytes>,
     content: &mut Content,
-    strand: &mut Strand,
+    pipe: &mut StreamPipe,
 ) -> Sent {
     let mut done = Sent::default();
-    while !done.over && (!strand.outward.is_empty() || strand.outward_ended) {
-        stream.reserve_capacity(strand.outward.len().max(1));
+    while !done.over && (!pipe.outbound.is_empty() || pipe.outbound_ended) {
+        stream.reserve_capacity(pipe.outbound.len().max(1));
         let room = stream.capacity();
-        if room == 0 && !strand.outward.is_empty() {
+        if room == 0 && !pipe.outbound.is_empty() {
             done.stalled = true;
             break;
         }
-        strand.widen();
-        let before = strand.outward.len();
-        let Some(piece) = content.take(&mut strand.outward, room, strand.outward_ended) else {
-            // What was taken may have been no content.
-            if strand.outward.len() < before {
+        pipe.widen();
+        let before = pipe.outbound.len();
+        let Some(piece) = content.take(&mut pipe.outbound, room, pipe.outbound_ended) else {
+            // Chunk framing may have been consumed without content.
+            if pipe.outbound.len() < before {
                 continue;
             }
             break;

@@ -1,4 +1,4 @@
-//! Another plan: what a worker has of the services that stay, those that come, and those that are gone.
+//! Applies a new plan to a worker: keeps, adds and removes services, and moves clients to their new configuration.
 
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
@@ -12,8 +12,8 @@ use crate::plan::{Listeners, Plan, Service};
 use crate::session::Session;
 
 impl Worker {
-    /// Goes over to the plan in force.
-    pub(super) fn adopt(&mut self) {
+    /// Applies the active plan.
+    pub(super) fn apply_plan(&mut self) {
         let plan = self.shared.plan();
         self.cx.targets(plan.targets);
         let mut former: HashMap<String, Rc<Local>> = HashMap::new();
@@ -25,8 +25,8 @@ impl Worker {
                     .or_insert_with(|| Rc::clone(local));
             }
         }
-        for key in self.fronts.keys() {
-            if let Some(front) = self.fronts.get(key) {
+        for key in self.h2_servers.keys() {
+            if let Some(front) = self.h2_servers.get(key) {
                 let local = &front.local;
                 former
                     .entry(local.service.name.clone())
@@ -110,7 +110,7 @@ impl Worker {
         former: &HashMap<String, Rc<Local>>,
         locals: &HashMap<String, Rc<Local>>,
     ) {
-        // A service that is gone: one mark for all of its clients.
+        // All clients of a removed service share one state.
         let gone: HashMap<&String, Rc<Local>> = former
             .iter()
             .filter(|(name, _)| !locals.contains_key(*name))
@@ -125,7 +125,7 @@ impl Worker {
             };
             let name = &session.local.service.name;
             if let Some(local) = locals.get(name).or_else(|| gone.get(name)) {
-                // Of a stream its connection is the client.
+                // For a stream, the connection counts as the client.
                 if !session.is_stream() {
                     let former = &session.local.service;
                     former.pass_client(&local.service, self.cx.worker);
@@ -133,8 +133,8 @@ impl Worker {
                 session.adopt(local);
             }
         }
-        for key in self.fronts.keys() {
-            let Some(front) = self.fronts.get_mut(key) else {
+        for key in self.h2_servers.keys() {
+            let Some(front) = self.h2_servers.get_mut(key) else {
                 continue;
             };
             let name = &front.local.service.name;
@@ -144,11 +144,11 @@ impl Worker {
                 front.local = Rc::clone(local);
             }
         }
-        // HTTP/1 clients of a service that is gone are told with their next response: an end now could meet a request.
-        self.ring_fronts();
+        // HTTP/1 clients of a removed service are closed after their next response: closing now could race a request.
+        self.wake_h2_servers();
     }
 
-    /// Ends the sessions that wait for a request which will not be served.
+    /// Closes sessions that wait for a request.
     pub(super) fn end_idle_sessions(&mut self) {
         for key in self.sessions.keys() {
             if self.sessions.get(key).is_some_and(Session::is_idle) {

@@ -1,22 +1,22 @@
-//! Servers that are not asked who they are.
+//! Server certificate verifier that accepts any certificate.
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{DigitallySignedStruct, SignatureScheme};
 
-/// `verify = false`: whoever holds the key of the certificate that is shown will do.
+/// Accepts any server certificate (`verify = false`). The handshake signature is still verified.
 #[derive(Debug)]
-pub struct Anybody(WebPkiSupportedAlgorithms);
+pub struct NoCertificateVerification(WebPkiSupportedAlgorithms);
 
-impl Anybody {
-    /// With the signatures that `provider` understands.
+impl NoCertificateVerification {
+    /// Accepts the signature algorithms of `provider`.
     pub fn new(provider: &CryptoProvider) -> Self {
         Self(provider.signature_verification_algorithms)
     }
 }
 
-impl ServerCertVerifier for Anybody {
+impl ServerCertVerifier for NoCertificateVerification {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,

@@ -1,13 +1,13 @@
-//! What went wrong with TLS, as a sentence: rustls's own words are names of its types.
+//! Texts for TLS errors, because rustls mostly prints the names of its types.
 //!
-//! One table for logs, reasons of checks, and findings about files.
+//! One table for logs, check results and problems with files.
 
 use std::fmt::Debug;
 use std::io;
 
 use rustls::{AlertDescription, CertificateError, Error, InconsistentKeys, PeerIncompatible};
 
-/// Whose certificate and messages an error is about.
+/// The origin of the certificate or message that caused an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Peer {
     /// A server that Weir connects to.
@@ -19,7 +19,7 @@ pub enum Peer {
 }
 
 impl Peer {
-    /// At the beginning of a sentence.
+    /// The subject of a text.
     const fn certificate(self) -> &'static str {
         match self {
             Self::Server => "the server's certificate",
@@ -37,8 +37,8 @@ impl Peer {
     }
 }
 
-/// The error as a sentence without a full stop.
-pub fn sentence(error: &Error, peer: Peer) -> String {
+/// Describes the error, without a full stop.
+pub fn describe_error(error: &Error, peer: Peer) -> String {
     let name = peer.name();
     match error {
         Error::InvalidCertificate(error) => certificate(error, peer),
@@ -87,10 +87,10 @@ pub fn sentence(error: &Error, peer: Peer) -> String {
     }
 }
 
-/// Of an input or output error that a TLS error caused; `None` = it has another cause.
-pub fn sentence_of_io(error: &io::Error, peer: Peer) -> Option<String> {
+/// Describes an I/O error that was caused by a TLS error; `None` = it has another cause.
+pub fn describe_io_error(error: &io::Error, peer: Peer) -> Option<String> {
     let inner = error.get_ref()?.downcast_ref::<Error>()?;
-    Some(sentence(inner, peer))
+    Some(describe_error(inner, peer))
 }
 
 fn certificate(error: &CertificateError, peer: Peer) -> String {
@@ -145,11 +145,12 @@ fn certificate(error: &CertificateError, peer: Peer) -> String {
     format!("{subject} {rest}")
 }
 
-/// By the names that webpki gives its errors.
+/// Describes a webpki error by its name.
 fn other_certificate(name: &str) -> String {
     let known = match name {
         "UnsupportedCertVersion" => {
-            "is X.509 version 1, which is not supported: issue one of version 3, as `openssl x509 -req` does with `-extfile`"
+            "is X.509 version 1, which is not supported: issue one of version 3, as \
+             `openssl x509 -req` does with `-extfile`"
         }
         "CaUsedAsEndEntity" => {
             "is one of an authority (CA:TRUE), not of a server: put it into the file of `ca` to accept exactly this one"
@@ -219,7 +220,7 @@ fn alert_words(alert: AlertDescription) -> String {
     }
 }
 
-/// The name of a variant in words, without what it holds.
+/// The name of a variant in words, without its fields.
 fn plain(value: &impl Debug) -> String {
     words_of(&format!("{value:?}"))
 }
@@ -271,8 +272,8 @@ mod tests {
         Error::InvalidCertificate(other)
     }
 
-    /// No name of a type is left: two capitals or a bracket within a word give one away.
-    fn is_sentence(text: &str) -> bool {
+    /// Whether it contains no type name, which would have a capital inside a word or a bracket.
+    fn is_description(text: &str) -> bool {
         let camel = |word: &str| {
             let mut lower = false;
             word.chars().any(|c| {
@@ -291,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn every_error_of_webpki_is_a_sentence() {
+    fn every_webpki_error_has_a_description() {
         for name in [
             "BadDer",
             "BadDerTime",
@@ -329,21 +330,21 @@ mod tests {
             "UnsupportedRevocationReason",
             "UnsupportedRevocationReasonsPartitioning",
         ] {
-            let text = sentence(&webpki(name), Peer::Server);
+            let text = describe_error(&webpki(name), Peer::Server);
             assert!(
-                text.starts_with("the server's certificate ") && is_sentence(&text),
+                text.starts_with("the server's certificate ") && is_description(&text),
                 "{name}: {text}"
             );
         }
         assert!(
-            sentence(&webpki("UnsupportedCertVersion"), Peer::Server).starts_with(
+            describe_error(&webpki("UnsupportedCertVersion"), Peer::Server).starts_with(
                 "the server's certificate is X.509 version 1, which is not supported: "
             )
         );
     }
 
     #[test]
-    fn every_error_of_rustls_is_a_sentence() {
+    fn every_rustls_error_has_a_description() {
         let time = UnixTime::since_unix_epoch(std::time::Duration::from_secs(1));
         let certificates = [
             CertificateError::BadEncoding,
@@ -409,8 +410,8 @@ mod tests {
         errors.extend((0..=u8::MAX).map(|code| Error::AlertReceived(code.into())));
         for error in errors {
             for peer in [Peer::Server, Peer::Client, Peer::File] {
-                let text = sentence(&error, peer);
-                assert!(is_sentence(&text), "{error:?}: {text}");
+                let text = describe_error(&error, peer);
+                assert!(is_description(&text), "{error:?}: {text}");
             }
         }
     }

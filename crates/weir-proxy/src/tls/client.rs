@@ -1,4 +1,4 @@
-//! TLS towards servers: whom they are verified by, and under which name.
+//! TLS client configuration for connections to servers: verification, server name, client certificate.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -9,26 +9,26 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, SignatureScheme};
 use weir_model::ServerTls;
 
-use super::Anybody;
+use super::NoCertificateVerification;
 use super::certificate::{self, CertificateError};
 use super::verifier::{SYSTEM, server_verifier};
 use super::versions;
 
 /// How to connect to the servers of a pool.
 #[derive(Debug, Clone)]
-pub(crate) struct Back {
+pub(crate) struct TlsConnector {
     pub(crate) config: Arc<ClientConfig>,
     name: Option<ServerName<'static>>,
 }
 
-impl Back {
-    /// What a server at `address` must be.
+impl TlsConnector {
+    /// The server name to verify for a server at `address`.
     pub(crate) fn name(&self, address: IpAddr) -> ServerName<'static> {
         let own = || ServerName::IpAddress(address.into());
         self.name.clone().unwrap_or_else(own)
     }
 
-    /// What a pool's `tls` asks for; `protocols` are those of ALPN.
+    /// Builds the configuration of a pool's `tls`; `protocols` are the ALPN protocols.
     ///
     /// # Errors
     /// A file cannot be used.
@@ -47,10 +47,10 @@ impl Back {
                 .dangerous()
                 .with_custom_certificate_verifier(verifier)
         } else {
-            let anybody = Anybody::new(&provider);
+            let no_verification = NoCertificateVerification::new(&provider);
             builder
                 .dangerous()
-                .with_custom_certificate_verifier(Arc::new(anybody))
+                .with_custom_certificate_verifier(Arc::new(no_verification))
         };
         let mut config = match &tls.certificate {
             None => builder.with_no_client_auth(),
@@ -73,7 +73,7 @@ impl Back {
     }
 }
 
-/// The one certificate that Weir shows to servers.
+/// The one client certificate that Weir presents to servers.
 #[derive(Debug)]
 struct Own(Arc<rustls::sign::CertifiedKey>);
 

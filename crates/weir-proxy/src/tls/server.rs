@@ -1,4 +1,4 @@
-//! TLS towards clients: which certificate a client gets, which versions and protocols, and tickets.
+//! TLS server configuration for clients: certificate selection by SNI, versions, ALPN, client certificates, tickets.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -16,13 +16,13 @@ use super::certificate::{self, Certificate, CertificateError};
 use super::versions;
 use crate::misdirect::Names;
 
-/// The certificates of a service by the names in them.
+/// Selects a certificate by the client's SNI.
 #[derive(Debug)]
 struct Resolver {
     exact: HashMap<String, Vec<Arc<CertifiedKey>>>,
-    /// By what follows the star, `.example`.
+    /// Wildcard names by what follows the star, `.example`.
     below: HashMap<String, Vec<Arc<CertifiedKey>>>,
-    /// By file name; `None` = a client must name a host that is known.
+    /// The default, the first certificate by file name; `None` = a client must send a known name.
     first: Option<Vec<Arc<CertifiedKey>>>,
 }
 
@@ -34,7 +34,7 @@ impl Resolver {
             first: None,
         };
         for certificate in certificates {
-            for name in &certificate.facts.names {
+            for name in &certificate.info.names {
                 let (map, name) = match name.strip_prefix('*') {
                     Some(rest) => (&mut resolver.below, rest),
                     None => (&mut resolver.exact, name.as_str()),
@@ -44,8 +44,8 @@ impl Resolver {
             }
         }
         if !strict && let Some(first) = certificates.first() {
-            // Another kind of key for the same host serves clients that cannot use the first.
-            let same = first.facts.names.first();
+            // Includes certificates for the same host with other key types.
+            let same = first.info.names.first();
             let named = same.and_then(|name| resolver.named(name)).cloned();
             resolver.first = Some(named.unwrap_or_else(|| vec![Arc::clone(&first.key)]));
         }
@@ -74,7 +74,7 @@ impl ResolvesServerCert for Resolver {
     }
 }
 
-/// For a listener whose clients are few: each of them gets a full handshake, or resumes what this process remembers.
+/// No tickets, for a listener with few clients: sessions are resumed from this process's cache only.
 #[derive(Debug)]
 struct NoTickets;
 
@@ -96,7 +96,7 @@ impl ProducesTickets for NoTickets {
     }
 }
 
-/// TLS of a listener that is no service's, by the same keys.
+/// TLS configuration of a listener that belongs to no service, from the same configuration keys.
 ///
 /// # Errors
 /// A certificate cannot be used.
@@ -104,26 +104,30 @@ pub fn listener_tls(
     tls: &ServiceTls,
     protocols: &[&[u8]],
 ) -> Result<Arc<ServerConfig>, CertificateError> {
-    config(tls, protocols, Arc::new(NoTickets)).map(|(config, _)| config)
+    server_config(tls, protocols, Arc::new(NoTickets)).map(|(config, _)| config)
 }
 
-/// What a service's `tls` asks for, and the names in its certificates; `protocols` are those of ALPN. Tickets are known
-/// to all workers, and to later configurations that ask the same of clients.
+/// Builds the configuration of a service's `tls`, and returns it with the names in its certificates. `protocols` are
+/// the ALPN protocols. Tickets are shared by all workers, and by later configurations with the same client
+/// authentication.
 ///
 /// # Errors
 /// A certificate cannot be used.
-pub(crate) fn config(
+pub(crate) fn server_config(
     tls: &ServiceTls,
     protocols: &[&[u8]],
     tickets: Arc<dyn ProducesTickets>,
 ) -> Result<(Arc<ServerConfig>, Names), CertificateError> {
     let provider = Arc::new(aws_lc_rs::default_provider());
-    let place = Path::new(&tls.certificates);
+    let path = Path::new(&tls.certificates);
     let certificates: Result<Vec<Certificate>, _> =
-        certificate::all(place, &provider)?.into_iter().collect();
+        certificate::all(path, &provider)?.into_iter().collect();
     let certificates = certificates?;
-    for (path, fault) in certificates.iter().filter_map(|it| it.bad_staple.as_ref()) {
-        tracing::warn!(path = %path.display(), %fault, "clients get no OCSP response");
+    for (path, fault) in certificates
+        .iter()
+        .filter_map(|it| it.rejected_ocsp.as_ref())
+    {
+        tracing::warn!(path = %path.display(), %fault, "OCSP response is not stapled");
     }
     let refused = |path: &str, source| CertificateError::Refused {
         path: path.into(),
@@ -154,6 +158,6 @@ pub(crate) fn config(
     let mut config = builder.with_cert_resolver(Arc::new(resolver));
     config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
     config.ticketer = tickets;
-    let names = certificates.iter().flat_map(|one| &one.facts.names);
+    let names = certificates.iter().flat_map(|one| &one.info.names);
     Ok((Arc::new(config), Names::new(names.map(String::as_str))))
 }

@@ -1,0 +1,216 @@
+//! Connects the transport of an HTTP/2 connection with the memory buffers that the `h2` crate reads and writes.
+//!
+//! Used by both kinds of connections. For clients it also filters header fields, counts frames and slows down floods.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use super::field_filter::FieldFilter;
+use super::frame_counter::FrameCounter;
+use super::io_buffer::{IoBuffer, IoHandle};
+use super::upgrade::settings_end;
+use crate::context::Ready;
+use crate::socket::{Read, Written};
+use crate::transport::Transport;
+
+/// Most bytes that wait for `h2`, and largest capacity that an empty buffer keeps.
+const INBOX_MAX: usize = 64 << 10;
+
+/// Bytes per read from a client with too many idle frames. With TLS, a whole record of more than 16 KiB has to fit too.
+const SLOW_ROOM: usize = 2 << 10;
+const SLOW_ROOM_TLS: usize = 20 << 10;
+/// The pause behind each of these reads: so much more than [`FrameCounter`] forgives is read that who goes on is ended
+/// in a few seconds.
+const PAUSE_MS: u64 = 200;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct ConnIo {
+    pub(super) transport: Transport,
+    pub(super) ready: Ready,
+    buffer: Rc<RefCell<IoBuffer>>,
+    sent: usize,
+    /// Bytes of the outbox that the frame counter has seen.
+    counted: usize,
+    /// A frame to insert after the peer's SETTINGS frame, and bytes received until that frame is complete.
+    behind: Vec<u8>,
+    early: Vec<u8>,
+    /// Counts a client's frames; none for servers.
+    counter: Option<FrameCounter>,
+    /// Nothing is read before this time, in milliseconds.
+    paused_until: u64,
+    /// Turns malformed fields of a client from connection errors into stream errors.
+    fields: Option<Box<FieldFilter>>,
+}
+
+impl ConnIo {
+    /// `input` was read before; `behind` is inserted after the peer's SETTINGS frame.
+    pub(super) fn new(
+        transport: Transport,
+        ready: Ready,
+        input: &[u8],
+        behind: Vec<u8>,
+        counter: Option<FrameCounter>,
+    ) -> Self {
+        let mut io = Self {
+            transport,
+            ready,
+            buffer: Rc::default(),
+            sent: 0,
+            counted: 0,
+            behind,
+            early: Vec::new(),
+            fields: counter.is_some().then(|| Box::new(FieldFilter::new())),
+            counter,
+            paused_until: 0,
+        };
+        io.put(input);
+        io
+    }
+
+    /// Passes received bytes to `h2`.
+    fn put(&mut self, bytes: &[u8]) {
+        if let Some(counter) = &mut self.counter {
+            counter.read(bytes);
+        }
+        let buffer = &mut *self.buffer.borrow_mut();
+        let fields = &mut self.fields;
+        let mut put = |buffer: &mut IoBuffer, bytes: &[u8]| match fields {
+            Some(fields) => fields.pass(bytes, |bytes| buffer.put(bytes)),
+            None => buffer.put(bytes),
+        };
+        if self.behind.is_empty() {
+            return put(buffer, bytes);
+        }
+        self.early.extend_from_slice(bytes);
+        if let Some(end) = settings_end(&self.early) {
+            let (settings, rest) = self.early.split_at(end);
+            put(buffer, settings);
+            buffer.put(&std::mem::take(&mut self.behind));
+            put(buffer, rest);
+            self.early = Vec::new();
+        }
+    }
+
+    /// The handle for `h2`.
+    pub(super) fn end(&self) -> IoHandle {
+        IoHandle(Rc::clone(&self.buffer))
+    }
+
+    /// Whether a client has sent too many frames that request nothing.
+    pub(super) fn is_flooded(&mut self, now_ms: u64) -> bool {
+        let counter = self.counter.as_mut();
+        counter.is_some_and(|counter| counter.is_flood(now_ms))
+    }
+
+    /// Streams that were reset because of a client error since the last call.
+    pub(super) fn provoked_resets(&mut self) -> u64 {
+        let counter = self.counter.as_mut();
+        counter.map_or(0, FrameCounter::take_provoked)
+    }
+
+    /// Whether the peer has ended its direction.
+    pub(super) fn is_ended(&self) -> bool {
+        self.buffer.borrow().ended
+    }
+
+    fn has_room(&self) -> bool {
+        let held = self.fields.as_ref().map_or(0, |fields| fields.held());
+        self.buffer.borrow().unread() + self.early.len() + held < INBOX_MAX.max(held + 1)
+    }
+
+    /// Reads and drops input of a closed connection. Returns whether the peer may still send.
+    pub(super) fn discard(&mut self, scratch: &mut [u8]) -> bool {
+        while self.ready.readable {
+            match self.transport.read(&mut self.ready, scratch) {
+                Read::Some(_) => {}
+                Read::Blocked => return true,
+                Read::End | Read::Broken => return false,
+            }
+        }
+        true
+    }
+
+    /// Sends frames. Returns whether the connection is usable.
+    pub(super) fn flush(&mut self) -> bool {
+        let buffer = &mut *self.buffer.borrow_mut();
+        if let Some(counter) = &mut self.counter {
+            counter.sent(&buffer.outbox[self.counted..]);
+            self.counted = buffer.outbox.len();
+        }
+        while self.ready.writable && (self.sent < buffer.outbox.len() || self.transport.holds()) {
+            let rest = &buffer.outbox[self.sent..];
+            match self.transport.write(rest) {
+                Written::Broken => return false,
+                Written::Some(bytes) => {
+                    self.ready.writable = bytes == rest.len() && !self.transport.holds();
+                    self.sent += bytes;
+                }
+            }
+        }
+        if self.sent == buffer.outbox.len() {
+            if buffer.outbox.capacity() > INBOX_MAX {
+                // Frees a large buffer.
+                buffer.outbox = Vec::new();
+            } else {
+                buffer.outbox.clear();
+            }
+            (self.sent, self.counted) = (0, 0);
+        } else if self.sent > INBOX_MAX {
+            buffer.outbox.drain(..self.sent);
+            self.counted = self.counted.saturating_sub(self.sent);
+            self.sent = 0;
+        }
+        true
+    }
+
+    /// End of a read pause, if reading is paused. A connection that the client has closed is always read.
+    pub(super) fn paused_until(&self, now_ms: u64) -> Option<u64> {
+        let pauses = now_ms < self.paused_until && !self.ready.ended;
+        pauses.then_some(self.paused_until)
+    }
+
+    /// Whether all bytes were written to the socket.
+    pub(super) fn is_flushed(&self) -> bool {
+        self.buffer.borrow().outbox.is_empty() && !self.transport.holds()
+    }
+
+    /// Bytes per read.
+    fn room(&self) -> usize {
+        let slowed = self.counter.as_ref().is_some_and(FrameCounter::is_slowed);
+        match slowed && !self.ready.ended {
+            false => INBOX_MAX,
+            true if self.transport.is_secure() => SLOW_ROOM_TLS,
+            true => SLOW_ROOM,
+        }
+    }
+
+    /// Starts a pause if there were too many idle frames.
+    fn pace(&mut self, now_ms: u64) {
+        if self.counter.as_mut().is_some_and(FrameCounter::take_pause) {
+            self.paused_until = now_ms + PAUSE_MS;
+        }
+    }
+
+    /// Reads from the transport. Returns whether something was received.
+    pub(super) fn take_in(&mut self, scratch: &mut [u8], now_ms: u64) -> bool {
+        let mut came = false;
+        while self.ready.readable
+            && !self.is_ended()
+            && self.has_room()
+            && self.paused_until(now_ms).is_none()
+        {
+            let room = self.room();
+            match self.transport.read(&mut self.ready, &mut scratch[..room]) {
+                Read::Some(bytes) => {
+                    self.put(&scratch[..bytes]);
+                    self.pace(now_ms);
+                }
+                Read::Blocked => break,
+                Read::End | Read::Broken => self.buffer.borrow_mut().ended = true,
+            }
+            came = true;
+        }
+        came
+    }
+}

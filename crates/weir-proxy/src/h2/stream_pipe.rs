@@ -1,0 +1,351 @@
+//! Stream pipe: the bytes of one HTTP/2 stream as HTTP/1.1, between the HTTP/2 connection and a session.
+//!
+//! Two bounded buffers provide backpressure in both directions. Flags and a wake list say which side has work to do.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use crate::context::Ready;
+use crate::slab::Key;
+use crate::socket::{Read, Written};
+
+/// Bytes that a pipe buffers per direction.
+pub(crate) const PIPE_MAX: usize = 32 << 10;
+
+/// Outbound limit until the stream takes content: enough for a response of 16 KiB with its head. Clients with a window
+/// of 0 never take content.
+const PIPE_START: usize = 18 << 10;
+
+/// Smallest read that is worth a system call.
+const READ_MIN: usize = 2 << 10;
+
+/// Initial capacity: most heads fit, so that writing one allocates once.
+const HEAD_USUAL: usize = 512;
+
+/// Tokens of connections that have work to do.
+pub(crate) type Wakeups = Rc<RefCell<Vec<u64>>>;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct StreamPipe {
+    /// Bytes from the stream; the session has read the first `read` of them.
+    inbound: Vec<u8>,
+    read: usize,
+    /// The stream has ended its direction.
+    pub(crate) inbound_ended: bool,
+    /// Bytes to the stream.
+    pub(crate) outbound: Vec<u8>,
+    /// Bytes that `outbound` takes: more than [`PIPE_MAX`] only while a longer head is put together.
+    outbound_max: usize,
+    /// The session has ended its direction.
+    pub(crate) outbound_ended: bool,
+    /// The session could not write everything and waits for room.
+    pub(crate) full: bool,
+    /// State of the stream.
+    pub(crate) state: PipeState,
+    /// The session has dropped its end.
+    pub(crate) detached: bool,
+    /// What reads and writes the other end.
+    pub(crate) owner: Owner,
+    /// The HTTP/2 connection uses TLS.
+    pub(crate) secure: bool,
+    wakeups: Wakeups,
+    /// Token of the HTTP/2 connection.
+    token: u64,
+}
+
+/// What reads and writes the HTTP/1.1 end of a pipe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// No session serves it yet. A stream that ends before one does never gets one: see
+    /// [`Action::Serve`](super::Action).
+    Pending,
+    /// The session that serves a client's stream.
+    Session(Key),
+    /// A server's connection, which a session has.
+    Server(Key),
+}
+
+/// State of a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PipeState {
+    /// The connection is not established yet.
+    Connecting,
+    Open,
+    Closed,
+    /// The connection accepts no more streams, and has sent nothing of this one.
+    Refused,
+}
+
+impl StreamPipe {
+    pub(crate) fn new(wakeups: &Wakeups, token: u64, secure: bool, state: PipeState) -> Self {
+        Self {
+            inbound: Vec::new(),
+            read: 0,
+            inbound_ended: false,
+            outbound: Vec::new(),
+            outbound_max: PIPE_START,
+            outbound_ended: false,
+            full: false,
+            state,
+            detached: false,
+            owner: Owner::Pending,
+            secure,
+            wakeups: Rc::clone(wakeups),
+            token,
+        }
+    }
+
+    /// Whether the stream is closed in both directions.
+    pub(crate) const fn is_over(&self) -> bool {
+        matches!(self.state, PipeState::Closed | PipeState::Refused)
+    }
+
+    /// Whether the inbound buffer takes more.
+    pub(crate) const fn has_room(&self) -> bool {
+        self.inbound.len() - self.read < PIPE_MAX
+    }
+
+    /// The inbound buffer, to append to.
+    pub(crate) fn inbound(&mut self) -> &mut Vec<u8> {
+        if self.read == self.inbound.len() {
+            self.inbound.clear();
+            self.read = 0;
+        }
+        if self.inbound.capacity() == 0 {
+            self.inbound.reserve(HEAD_USUAL);
+        }
+        &mut self.inbound
+    }
+
+    /// The outbound head is not complete. If it fills the buffer, the limit is raised; the sender has limited its
+    /// length.
+    pub(super) const fn await_head(&mut self) {
+        if self.outbound.len() >= self.outbound_max {
+            self.outbound_max *= 2;
+        }
+    }
+
+    /// Removes the outbound head, which has been sent.
+    pub(super) fn take_head(&mut self, length: usize) {
+        self.outbound.drain(..length);
+        self.outbound_max = PIPE_START;
+    }
+
+    /// The stream takes content: raises the outbound limit.
+    pub(super) const fn widen(&mut self) {
+        self.outbound_max = PIPE_MAX;
+    }
+
+    /// Whether the session waited for room and has it now. Returns true once.
+    pub(super) const fn makes_room(&mut self) -> bool {
+        let makes = self.full && self.outbound.len() < self.outbound_max;
+        self.full &= !makes;
+        makes
+    }
+
+    fn wake(&self) {
+        let mut wakeups = self.wakeups.borrow_mut();
+        if wakeups.last() != Some(&self.token) {
+            wakeups.push(self.token);
+        }
+    }
+}
+
+/// The session's end of a pipe.
+#[derive(Debug)]
+pub(crate) struct StreamPipeEnd(pub(crate) Rc<RefCell<StreamPipe>>);
+
+impl StreamPipeEnd {
+    pub(crate) fn read(&self, ready: &mut Ready, into: &mut [u8]) -> Read {
+        let pipe = &mut *self.0.borrow_mut();
+        let bytes = (pipe.inbound.len() - pipe.read).min(into.len());
+        if bytes == 0 {
+            if pipe.inbound_ended || pipe.is_over() {
+                return Read::End;
+            }
+            ready.readable = false;
+            return Read::Blocked;
+        }
+        let end = pipe.read + bytes;
+        into[..bytes].copy_from_slice(&pipe.inbound[pipe.read..end]);
+        pipe.read = end;
+        if end == pipe.inbound.len() {
+            pipe.inbound = Vec::new();
+            pipe.read = 0;
+            ready.readable = pipe.inbound_ended;
+        }
+        if !pipe.inbound_ended {
+            pipe.wake();
+        }
+        Read::Some(bytes)
+    }
+
+    pub(crate) fn write(&self, parts: &[&[u8]]) -> Written {
+        let pipe = &mut *self.0.borrow_mut();
+        if pipe.is_over() {
+            return Written::Broken;
+        }
+        let mut written = 0;
+        let total: usize = parts.iter().map(|part| part.len()).sum();
+        let room = pipe.outbound_max.saturating_sub(pipe.outbound.len());
+        pipe.outbound.reserve(total.min(room));
+        for part in parts {
+            let room = pipe.outbound_max.saturating_sub(pipe.outbound.len());
+            let bytes = room.min(part.len());
+            pipe.outbound.extend_from_slice(&part[..bytes]);
+            written += bytes;
+            if bytes < part.len() {
+                pipe.full = true;
+                break;
+            }
+        }
+        pipe.wake();
+        Written::Some(written)
+    }
+
+    /// How many bytes to read in order to write them here: more would wait in a second buffer.
+    pub(crate) fn worth_reading(&self) -> usize {
+        let pipe = self.0.borrow();
+        let room = pipe.outbound_max.saturating_sub(pipe.outbound.len());
+        room.max(READ_MIN)
+    }
+
+    pub(crate) fn finish(&self) {
+        let pipe = &mut *self.0.borrow_mut();
+        pipe.outbound_ended = true;
+        pipe.wake();
+    }
+
+    pub(crate) fn state(&self) -> PipeState {
+        self.0.borrow().state
+    }
+
+    pub(crate) fn is_secure(&self) -> bool {
+        self.0.borrow().secure
+    }
+}
+
+impl Drop for StreamPipeEnd {
+    fn drop(&mut self) {
+        // It is borrowed only during a panic, after which its connection is closed too.
+        if let Ok(mut pipe) = self.0.try_borrow_mut() {
+            pipe.detached = true;
+            pipe.wake();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pipe(state: PipeState) -> (Rc<RefCell<StreamPipe>>, StreamPipeEnd, Wakeups) {
+        let wakeups = Wakeups::default();
+        let pipe = Rc::new(RefCell::new(StreamPipe::new(&wakeups, 7, true, state)));
+        (Rc::clone(&pipe), StreamPipeEnd(pipe), wakeups)
+    }
+
+    /// What the session reads with room for so many bytes at once, until nothing comes.
+    fn read_all(end: &StreamPipeEnd, ready: &mut Ready, room: usize) -> (Vec<u8>, Read) {
+        let (mut content, mut into) = (Vec::new(), vec![0; room]);
+        loop {
+            match end.read(ready, &mut into) {
+                Read::Some(bytes) => content.extend_from_slice(&into[..bytes]),
+                last => return (content, last),
+            }
+        }
+    }
+
+    #[test]
+    fn session_reads_what_the_stream_received_in_order() {
+        for room in [1, 3, 1_000] {
+            let (pipe, end, wakeups) = pipe(PipeState::Open);
+            let mut ready = Ready::default();
+            pipe.borrow_mut().inbound().extend_from_slice(b"first ");
+            pipe.borrow_mut().inbound().extend_from_slice(b"second");
+            let read = read_all(&end, &mut ready, room);
+            assert_eq!(read, (b"first second".to_vec(), Read::Blocked));
+            assert!(!ready.readable, "an event follows");
+            assert_eq!(*wakeups.borrow(), [7], "the connection may receive more");
+            pipe.borrow_mut().inbound_ended = true;
+            assert_eq!(read_all(&end, &mut ready, room).1, Read::End);
+        }
+    }
+
+    #[test]
+    fn inbound_is_full_at_the_limit_and_not_below() {
+        let (pipe, end, _) = pipe(PipeState::Open);
+        pipe.borrow_mut().inbound().resize(PIPE_MAX - 1, 0);
+        assert!(pipe.borrow().has_room());
+        pipe.borrow_mut().inbound().push(0);
+        assert!(!pipe.borrow().has_room());
+        let mut into = [0];
+        assert_eq!(end.read(&mut Ready::default(), &mut into), Read::Some(1));
+        assert!(pipe.borrow().has_room());
+    }
+
+    #[test]
+    fn writes_are_cut_at_the_limit_and_resumed_once() {
+        let (pipe, end, _) = pipe(PipeState::Open);
+        let content = vec![1; PIPE_START + 10];
+        assert_eq!(end.write(&[b"head", &content]), Written::Some(PIPE_START));
+        assert_eq!(end.write(&[b"more"]), Written::Some(0));
+        assert_eq!(end.worth_reading(), READ_MIN);
+        let mut pipe = pipe.borrow_mut();
+        assert!(!pipe.makes_room(), "nothing was taken");
+        pipe.outbound.drain(..10);
+        assert!(pipe.makes_room());
+        assert!(!pipe.makes_room(), "reported once");
+    }
+
+    #[test]
+    fn outbound_grows_for_content_and_for_a_long_head() {
+        let (pipe, end, _) = pipe(PipeState::Open);
+        let long = vec![b'a'; 100 << 10];
+        assert_eq!(end.write(&[&long]), Written::Some(PIPE_START));
+        pipe.borrow_mut().await_head();
+        assert_eq!(
+            end.write(&[&long]),
+            Written::Some(PIPE_START),
+            "twice the room"
+        );
+        pipe.borrow_mut().take_head(2 * PIPE_START);
+        assert_eq!(end.write(&[&long]), Written::Some(PIPE_START));
+        pipe.borrow_mut().widen();
+        assert_eq!(end.write(&[&long]), Written::Some(PIPE_MAX - PIPE_START));
+    }
+
+    #[test]
+    fn closed_stream_ends_reads_and_breaks_writes() {
+        for (state, read, written) in [
+            (PipeState::Connecting, Read::Blocked, Written::Some(1)),
+            (PipeState::Open, Read::Blocked, Written::Some(1)),
+            (PipeState::Closed, Read::End, Written::Broken),
+            (PipeState::Refused, Read::End, Written::Broken),
+        ] {
+            let (_pipe, end, _) = pipe(state);
+            assert_eq!(end.write(&[b"x"]), written, "{state:?}");
+            assert_eq!(end.read(&mut Ready::default(), &mut [0]), read, "{state:?}");
+        }
+    }
+
+    #[test]
+    fn content_that_came_before_the_stream_closed_is_read() {
+        let (pipe, end, _) = pipe(PipeState::Open);
+        pipe.borrow_mut().inbound().extend_from_slice(b"last");
+        pipe.borrow_mut().state = PipeState::Closed;
+        let read = read_all(&end, &mut Ready::default(), 10);
+        assert_eq!(read, (b"last".to_vec(), Read::End));
+    }
+
+    #[test]
+    fn end_and_departure_of_the_session_wake_the_connection_once() {
+        let (pipe, end, wakeups) = pipe(PipeState::Open);
+        end.finish();
+        assert!(pipe.borrow().outbound_ended && !pipe.borrow().detached);
+        drop(end);
+        assert!(pipe.borrow().detached);
+        assert_eq!(*wakeups.borrow(), [7]);
+    }
+}

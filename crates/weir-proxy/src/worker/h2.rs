@@ -1,0 +1,188 @@
+//! Drives HTTP/2 connections in the worker's loop, and performs the actions of their streams.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::Worker;
+use crate::context::{Context, Ready, token};
+use crate::h2::{Action, Actions, H2ClientConn, H2ServerConn, Owner, PipeState, StreamPipeEnd};
+use crate::session::Session;
+use crate::slab::Key;
+use crate::transport::Transport;
+
+/// Rounds between connections and sessions before epoll is polled again.
+const ROUNDS: usize = 8;
+
+impl Worker {
+    /// Replaces a session by an HTTP/2 connection.
+    pub(super) fn upgrade_to_h2(&mut self, key: Key) {
+        let Some(session) = self.sessions.remove(key) else {
+            return;
+        };
+        let front = self
+            .h2_servers
+            .insert(H2ServerConn::new(session.into_upgrade()));
+        self.drive_h2_server(front, H2ServerConn::begin);
+    }
+
+    /// Drives the connections whose streams have work, in rounds, so that responses of one round are sent together.
+    pub(super) fn run_wakeups(&mut self) {
+        for _ in 0..ROUNDS {
+            let mut rung = std::mem::take(&mut *self.cx.wakeups.borrow_mut());
+            if rung.is_empty() {
+                return;
+            }
+            rung.sort_unstable();
+            rung.dedup();
+            for token in rung {
+                match token::kind(token) {
+                    token::H2_CLIENT => {
+                        self.drive_h2_client(token::key(token), H2ClientConn::drive)
+                    }
+                    _ => self.drive_h2_server(token::key(token), H2ServerConn::drive),
+                }
+            }
+        }
+    }
+
+    /// Schedules all client connections, for example to send GOAWAY.
+    pub(super) fn wake_h2_servers(&self) {
+        let keys = self.h2_servers.keys().into_iter();
+        let tokens = keys.map(|key| token::of(token::H2_SERVER, key));
+        self.cx.wakeups.borrow_mut().extend(tokens);
+    }
+
+    /// Resumes reading from clients whose pause has ended.
+    pub(super) fn resume_h2_servers(&mut self) {
+        let now = self.cx.now;
+        let mut over = Vec::new();
+        let h2_servers = &mut self.h2_servers;
+        self.cx.pace_wheel.advance(now, |wheel, key, slot| {
+            if let Some(front) = h2_servers.get_mut(key)
+                && wheel.is_over(&mut front.resumption, key, slot, now)
+            {
+                over.push(key);
+            }
+        });
+        for key in over {
+            self.drive_h2_server(key, H2ServerConn::drive);
+        }
+    }
+
+    pub(super) fn drive_h2_server(
+        &mut self,
+        key: Key,
+        work: impl FnOnce(&mut H2ServerConn, Key, &mut Context, &mut Actions) -> bool,
+    ) {
+        let Some(front) = self.h2_servers.get_mut(key) else {
+            return;
+        };
+        let mut actions = std::mem::take(&mut self.actions);
+        let cx = &mut self.cx;
+        // As with sessions: a panic closes only the connection that caused it.
+        let worked = catch_unwind(AssertUnwindSafe(|| work(front, key, cx, &mut actions)));
+        let failed = worked.is_err();
+        if !self.goes_on(worked)
+            && let Some(mut front) = self.h2_servers.remove(key)
+        {
+            // After a panic its streams still have sessions.
+            let end = || front.end(&mut actions);
+            if failed && catch_unwind(AssertUnwindSafe(end)).is_err() {
+                tracing::error!("panic while closing an HTTP/2 connection");
+            }
+            let service = &front.local.service;
+            service.clients.fetch_sub(1, Relaxed);
+            service.counters.of(self.cx.worker).present.sub(1);
+        }
+        for action in actions.drain(..) {
+            self.perform(action);
+        }
+        self.actions = actions;
+    }
+
+    fn goes_on(&mut self, worked: std::thread::Result<bool>) -> bool {
+        worked.unwrap_or_else(|_| {
+            tracing::error!("panic while handling an HTTP/2 connection");
+            self.cx.restore_buffers();
+            false
+        })
+    }
+
+    pub(super) fn drive_h2_client(
+        &mut self,
+        key: Key,
+        work: impl FnOnce(&mut H2ClientConn, Key, &mut Context, &mut Actions) -> bool,
+    ) {
+        // Removed from the slab while it is driven, because it borrows the context.
+        let Some(mut back) = self.cx.h2_clients.get_mut(key).and_then(Option::take) else {
+            return;
+        };
+        let mut actions = std::mem::take(&mut self.actions);
+        let cx = &mut self.cx;
+        let worked = catch_unwind(AssertUnwindSafe(|| work(&mut back, key, cx, &mut actions)));
+        let failed = worked.is_err();
+        let goes_on = self.goes_on(worked);
+        let end = || back.end(&mut actions);
+        if failed && catch_unwind(AssertUnwindSafe(end)).is_err() {
+            tracing::error!("panic while closing an HTTP/2 connection to a server");
+        }
+        match self.cx.h2_clients.get_mut(key) {
+            Some(place) if goes_on => *place = Some(back),
+            _ => drop(self.cx.h2_clients.remove(key)),
+        }
+        for action in actions.drain(..) {
+            self.perform(action);
+        }
+        self.actions = actions;
+    }
+
+    /// Drives all server connections; those that are no longer needed close.
+    pub(super) fn drive_h2_clients(&mut self) {
+        for key in self.cx.h2_clients.keys() {
+            self.drive_h2_client(key, H2ClientConn::drive);
+        }
+    }
+
+    fn perform(&mut self, action: Action) {
+        let (owner, over) = match action {
+            Action::Serve(begun) if begun.pipe.borrow().state == PipeState::Closed => return,
+            Action::Serve(begun) => {
+                let transport = Transport::stream(StreamPipeEnd(Rc::clone(&begun.pipe)));
+                let mut session = Session::new(transport, begun.peer, begun.port, begun.local);
+                session.spoken_to = begun.spoken_to;
+                session.asked_host = begun.asked;
+                let key = self.sessions.insert(session);
+                begun.pipe.borrow_mut().owner = Owner::Session(key);
+                return self.turn(key, Session::begin);
+            }
+            Action::Resume(owner) => (owner, false),
+            Action::Close(owner) => (owner, true),
+        };
+        let go = |ready: &mut Ready| {
+            ready.readable = true;
+            ready.writable = true;
+            ready.ended |= over;
+            ready.broken |= over;
+        };
+        let key = match owner {
+            // The session starts with this turn's actions and then sees everything.
+            Owner::Pending => return,
+            Owner::Session(key) => {
+                let Some(session) = self.sessions.get_mut(key) else {
+                    return;
+                };
+                go(&mut session.ready);
+                key
+            }
+            Owner::Server(key) => {
+                let Some(upstream) = self.cx.upstreams.get_mut(key) else {
+                    return;
+                };
+                go(&mut upstream.ready);
+                upstream.session
+            }
+        };
+        self.turn(key, Session::drive);
+    }
+}
