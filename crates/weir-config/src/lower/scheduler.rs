@@ -5,7 +5,7 @@ use weir_model::{HashKey, Scheduler, SchedulerFlags, SchedulerKind};
 use crate::catalog;
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
-use crate::key::Kind;
+use crate::key::{Kind, quoted_list};
 use crate::tree::{Entry, Item, Value};
 use crate::view::{Sink, View, keyword, wrong_type};
 
@@ -161,7 +161,8 @@ fn with_flags(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Scheduler> {
         }
         match what {
             "port" => flags.port = true,
-            _ => flags.fallback = true,
+            "fallback" => flags.fallback = true,
+            _ => unreachable!("flags of the catalog are NAME-port and NAME-fallback"),
         }
     }
     scheduler.map(|scheduler| Scheduler { flags, ..scheduler })
@@ -179,13 +180,16 @@ fn bounded(
     let scheduler = scheduler?;
     if !scheduler.kind.hashes() {
         if let Some((entry, _)) = view.get("max_load") {
+            let hashing: Vec<&str> = SchedulerKind::hashing()
+                .map(SchedulerKind::as_str)
+                .collect();
             sink.push(
                 Diagnostic::new(
                     Code::Contradiction,
                     &entry.item.span,
                     format!("scheduler `{}` does not support `max_load`", scheduler.kind),
                 )
-                .fix("remove it, or use one of \"dh\", \"sh\", \"mh\", \"maglev\" and \"hash\""),
+                .fix(format!("remove it, or use {}", quoted_list(&hashing))),
             );
         }
         return Some(scheduler);
