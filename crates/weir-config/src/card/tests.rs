@@ -169,6 +169,8 @@ impl Frame<'_> {
 fn checked(key: &str, line: &str) -> String {
     let mut kinds = catalog::CheckKind::ALL.into_iter();
     let kind = match catalog::OF_KINDS.contains(&key) {
+        // An account of the director, not of a database.
+        true if key == "user" => Some(catalog::CheckKind::Script),
         true => kinds.find(|kind| kind.allows(key)),
         false => kinds.next(),
     };

@@ -5,7 +5,7 @@ use weir_model::{HashKey, Scheduler, SchedulerFlags, SchedulerKind};
 use crate::catalog;
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
-use crate::key::{Kind, quoted_list};
+use crate::key::Kind;
 use crate::tree::{Entry, Item, Value};
 use crate::view::{Sink, View, keyword, wrong_type};
 
@@ -180,16 +180,18 @@ fn bounded(
     let scheduler = scheduler?;
     if !scheduler.kind.hashes() {
         if let Some((entry, _)) = view.get("max_load") {
-            let hashing: Vec<&str> = SchedulerKind::hashing()
-                .map(SchedulerKind::as_str)
+            let hashing: Vec<String> = SchedulerKind::hashing()
+                .map(|kind| format!("\"{kind}\""))
                 .collect();
+            let others = hashing[..hashing.len() - 1].join(", ");
+            let last = &hashing[hashing.len() - 1];
             sink.push(
                 Diagnostic::new(
                     Code::Contradiction,
                     &entry.item.span,
                     format!("scheduler `{}` does not support `max_load`", scheduler.kind),
                 )
-                .fix(format!("remove it, or use {}", quoted_list(&hashing))),
+                .fix(format!("remove it, or use one of {others} and {last}")),
             );
         }
         return Some(scheduler);
