@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Changes pure crates at random places and runs their tests: a change that no test notices is a survivor.
 #
-#   tools/mutants.sh [--seed N] [--count N] [--jobs N] [CRATE…]     default: a fresh seed, 300 mutants per crate, 2 jobs,
-#                                                                   all pure crates
+#   tools/mutants.sh [--seed N] [--count N] [--jobs N] [CRATE…]
+#
+# Default: a fresh seed, 300 mutants per crate, 2 jobs, all pure crates.
 #
 # Stops with 1 if fewer than 95 % of a crate's mutants are caught. Survivors that cannot or need not be caught are in
 # tools/mutants/accepted.txt with a reason, and count as caught. Mutants that do not compile are not counted.
@@ -18,7 +19,7 @@ while (($#)); do
     --seed) seed=${2:?--seed needs a number}; shift 2 ;;
     --count) count=${2:?--count needs a number}; shift 2 ;;
     --jobs) jobs=${2:?--jobs needs a number}; shift 2 ;;
-    -*) sed -n '2,11s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    -*) sed -n '2,12s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
     *) crates+=("$1"); shift ;;
   esac
 done
