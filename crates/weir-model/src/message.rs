@@ -30,8 +30,8 @@ impl Forwarded {
 }
 
 named_enum! {
-    /// `underscores` of a proxy service: treatment of request fields with `_` in their names. Servers that pass fields to
-    /// programs as variables (CGI, FastCGI, WSGI, PHP) cannot distinguish `_` from `-`.
+    /// `underscores` of a proxy service: treatment of request fields with `_` in their names. Servers that pass fields
+    /// to programs as variables (CGI, FastCGI, WSGI, PHP) cannot distinguish `_` from `-`.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
     pub enum Underscores {
         /// Removed before routing.
