@@ -75,7 +75,7 @@ impl CheckKind {
         }
     }
 
-    /// Keys of this kind alone, besides those that all kinds with the same peer have; required keys first.
+    /// Keys of this kind alone, in addition to those that all kinds with the same peer have; required keys first.
     const fn own_keys(self) -> (&'static [&'static str], &'static [&'static str]) {
         match self {
             Self::Tcp | Self::Ping | Self::Redis => (&[], &[]),
