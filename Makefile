@@ -31,21 +31,23 @@ demo: require-root deps build ## install, build, and show the main job: four ser
 	@echo "All of it happens in network namespaces; this takes about a minute and a half, and nothing stays behind."
 	$(WEIR) lab run saturated-uplink --rate 100mbit --report $(TARGET)/demo
 
-check: require-cargo ## format, lints, docs, dependency rules
+check: require-cargo ## format, lints, docs, dependency rules, licences, style
 	$(CARGO) fmt --all -- --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps --document-private-items
-	$(CARGO) test --locked -p weir-lab --test dependency_rules
+	$(CARGO) test --locked -p weir-lab --test dependency_rules --test supply_chain --test tidy
 
 # The development profile throughout: the tests share what the lints compiled, and two cores finish in time. Snapshots
 # that differ fail; they are never rewritten here.
 test: require-root deps check ## everything that CI runs; needs root: the tests make network namespaces and load programs
 	INSTA_UPDATE=no WEIR_TEST_REQUIRE_ROOT=1 $(CARGO) test --locked --workspace
 
-# Tests named ..._at_length have a long form. Fuzzing takes ten minutes for each parser, on all CPUs.
+# Tests named ..._at_length have a long form. Fuzzing takes ten minutes for each parser, on all CPUs; then 300 random
+# changes of each pure crate must be noticed by its tests (hours).
 soak: require-root deps require-cargo ## the long forms of the tests, one after the other: latencies are among their figures
 	WEIR_TEST_REQUIRE_ROOT=1 WEIR_SOAK=1 INSTA_UPDATE=no $(CARGO) test --locked --release --workspace --tests -- --nocapture --test-threads=1 _at_length
 	tools/fuzz.sh
+	tools/mutants.sh
 
 # ARGS: --only debian|kernels, --suite 12|13, --quick. Two fresh systems and two virtual machines: hours, all of it.
 release-check: require-root deps build ## demo and test in fresh Debian 12 and 13, and Weir under their kernels in virtual machines

@@ -2,7 +2,7 @@
 
 mod check;
 
-pub(crate) use check::{CHECK, EXPECT, NEEDED, OF_KINDS};
+pub(crate) use check::{CHECK, CheckKind, EXPECT, OF_KINDS};
 
 mod ipvs;
 mod path;

@@ -2,38 +2,22 @@
 
 use std::time::Duration;
 
-use crate::unit;
+use weir_model::DURATION_UNITS;
 
-/// Units in milliseconds, ascending.
-const UNITS: [(&str, u64); 5] = [
-    ("ms", 1),
-    ("s", 1000),
-    ("m", 60_000),
-    ("h", 3_600_000),
-    ("d", 86_400_000),
-];
+use crate::unit;
 
 /// Parses a duration.
 ///
 /// # Errors
 /// The reason why the text is not a duration.
 pub fn parse(text: &str) -> Result<Duration, String> {
-    unit::parse(text, &UNITS, "duration too large").map(Duration::from_millis)
-}
-
-/// Formats a duration in the largest unit that divides it.
-pub fn show(duration: Duration) -> String {
-    let millis = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-    let fits = |size: u64| millis >= size && millis.is_multiple_of(size);
-    match UNITS.into_iter().rev().find(|(_, size)| fits(*size)) {
-        Some((unit, size)) => format!("{}{unit}", millis / size),
-        None if millis == 0 => "0s".to_owned(),
-        None => format!("{millis}ms"),
-    }
+    unit::parse(text, &DURATION_UNITS, "duration too large").map(Duration::from_millis)
 }
 
 #[cfg(test)]
 mod tests {
+    use weir_model::format_duration;
+
     use super::*;
 
     #[test]
@@ -46,9 +30,9 @@ mod tests {
             ("1d", 86_400_000),
         ] {
             assert_eq!(parse(text), Ok(Duration::from_millis(millis)));
-            assert_eq!(show(Duration::from_millis(millis)), text);
+            assert_eq!(format_duration(Duration::from_millis(millis)), text);
         }
-        assert_eq!(show(Duration::ZERO), "0s");
+        assert_eq!(format_duration(Duration::ZERO), "0s");
     }
 
     #[test]

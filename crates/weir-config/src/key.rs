@@ -5,8 +5,6 @@
 
 use std::time::Duration;
 
-use crate::duration;
-
 /// One table of the configuration.
 #[derive(Debug)]
 pub(crate) struct Section {
@@ -213,8 +211,8 @@ impl Kind {
             Self::Duration { min, max } => {
                 format!(
                     "a duration from \"{}\" to \"{}\"",
-                    duration::show(*min),
-                    duration::show(*max)
+                    weir_model::format_duration(*min),
+                    weir_model::format_duration(*max)
                 )
             }
             Self::OneOf(choices) => quoted_list(&choices().now),

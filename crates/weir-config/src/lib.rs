@@ -40,7 +40,7 @@ mod view;
 pub use card::{cards, codes};
 pub use code::{Code, Explanation, Severity};
 pub use diagnostic::{Diagnostic, Occurrence, Related};
-pub use duration::{parse as duration, show as show_duration};
+pub use duration::parse as duration;
 pub use file::{FileError, MAX_FILE_BYTES, load};
 pub use members::{
     MEMBER_KEYS, Member, MemberError, MemberReason, MigratedMembers, members, migrate_members,
@@ -52,3 +52,4 @@ pub use schema::schema;
 pub use spelling::{header, string};
 pub use verify::{Host, Machine, SecretValue};
 pub use weir_model::Desired;
+pub use weir_model::format_duration as show_duration;

@@ -6,7 +6,6 @@
 use serde_json::{Map, Value, json};
 
 use crate::catalog;
-use crate::duration;
 use crate::key::{Key, Kind, Presence, Section};
 
 /// JSON Schema, draft 2020-12, of `weir.toml` and of the same configuration as JSON.
@@ -117,7 +116,7 @@ fn kind(of: &Kind) -> Value {
         Kind::Duration { min, max } => json!({
             "type": "string",
             "pattern": "^[0-9]+ *(ms|s|m|h|d)$",
-            "$comment": format!("from {} to {}", duration::show(*min), duration::show(*max)),
+            "$comment": format!("from {} to {}", weir_model::format_duration(*min), weir_model::format_duration(*max)),
         }),
         Kind::OneOf(choices) => {
             let choices = choices();

@@ -10,11 +10,11 @@ pub(crate) fn nearest<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) 
         return None;
     }
     let folded = fold(word);
-    let allowed = (folded.len() / 3).max(1);
+    let allowed = (folded.chars().count() / 3).max(1);
     known
         .into_iter()
         .filter(|candidate| candidate.len() <= LONGEST)
-        .map(|candidate| (distance(&folded, &fold(candidate)), candidate))
+        .map(|candidate| (strsim::osa_distance(&folded, &fold(candidate)), candidate))
         .filter(|(distance, candidate)| {
             *distance <= allowed && *distance < candidate.chars().count()
         })
@@ -22,7 +22,7 @@ pub(crate) fn nearest<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) 
         .map(|(_, candidate)| candidate)
 }
 
-fn fold(word: &str) -> Vec<char> {
+fn fold(word: &str) -> String {
     word.chars()
         .map(|c| {
             if c == '-' {
@@ -34,29 +34,39 @@ fn fold(word: &str) -> Vec<char> {
         .collect()
 }
 
-/// Optimal string alignment distance: insertions, deletions, substitutions, and transpositions of adjacent characters.
-fn distance(a: &[char], b: &[char]) -> usize {
-    let mut before: Vec<usize> = Vec::new();
-    let mut last: Vec<usize> = (0..=b.len()).collect();
-    for (i, from) in a.iter().enumerate() {
-        let mut row = vec![i + 1];
-        for (j, to) in b.iter().enumerate() {
-            let mut best = (last[j] + usize::from(from != to))
-                .min(last[j + 1] + 1)
-                .min(row[j] + 1);
-            if i > 0 && j > 0 && *from == b[j - 1] && a[i - 1] == *to {
-                best = best.min(before[j - 1] + 1);
-            }
-            row.push(best);
-        }
-        before = std::mem::replace(&mut last, row);
-    }
-    last[b.len()]
-}
-
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    /// Optimal string alignment distance by its definition, with two rows.
+    fn distance(a: &[char], b: &[char]) -> usize {
+        let mut before: Vec<usize> = Vec::new();
+        let mut last: Vec<usize> = (0..=b.len()).collect();
+        for (i, from) in a.iter().enumerate() {
+            let mut row = vec![i + 1];
+            for (j, to) in b.iter().enumerate() {
+                let mut best = (last[j] + usize::from(from != to))
+                    .min(last[j + 1] + 1)
+                    .min(row[j] + 1);
+                if i > 0 && j > 0 && *from == b[j - 1] && a[i - 1] == *to {
+                    best = best.min(before[j - 1] + 1);
+                }
+                row.push(best);
+            }
+            before = std::mem::replace(&mut last, row);
+        }
+        last[b.len()]
+    }
+
+    proptest! {
+        #[test]
+        fn distances_are_optimal_string_alignments(a in "[a-d_é]{0,12}", b in "[a-d_é]{0,12}") {
+            let chars = |text: &str| text.chars().collect::<Vec<_>>();
+            prop_assert_eq!(strsim::osa_distance(&a, &b), distance(&chars(&a), &chars(&b)));
+        }
+    }
 
     #[test]
     fn misspelled_words_are_found() {

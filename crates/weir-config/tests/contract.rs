@@ -78,6 +78,7 @@ servers = ["10.0.0.5"]
 "#;
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one scenario, step by step")]
 fn every_setting_reaches_the_model() {
     let parsed = parse(FULL, &HOST).unwrap();
     let mut others = parsed

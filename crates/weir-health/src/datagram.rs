@@ -11,7 +11,17 @@ pub fn request(probe: &Probe, id: u16) -> Option<Vec<u8>> {
     match probe {
         Probe::Udp { payload, .. } => Some(payload.clone()),
         Probe::Dns { name, record, .. } => Some(query(name, *record, id)),
-        _ => None,
+        Probe::Tcp
+        | Probe::Http(_)
+        | Probe::Grpc { .. }
+        | Probe::Smtp { .. }
+        | Probe::Redis
+        | Probe::Mysql { .. }
+        | Probe::Postgres { .. }
+        | Probe::Agent { .. }
+        | Probe::Ping
+        | Probe::Script(_)
+        | Probe::File { .. } => None,
     }
 }
 
@@ -20,7 +30,17 @@ pub fn evaluate(probe: &Probe, id: u16, datagram: &[u8]) -> Option<Outcome> {
     match probe {
         Probe::Udp { bytes, .. } => Some(matches(bytes.as_deref(), datagram)),
         Probe::Dns { record, answer, .. } => resolved(*record, *answer, id, datagram),
-        _ => None,
+        Probe::Tcp
+        | Probe::Http(_)
+        | Probe::Grpc { .. }
+        | Probe::Smtp { .. }
+        | Probe::Redis
+        | Probe::Mysql { .. }
+        | Probe::Postgres { .. }
+        | Probe::Agent { .. }
+        | Probe::Ping
+        | Probe::Script(_)
+        | Probe::File { .. } => None,
     }
 }
 

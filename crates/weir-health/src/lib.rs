@@ -7,6 +7,9 @@
 //!
 //! Time is a [`Duration`](std::time::Duration) since a moment that the driver chooses; it never runs backwards.
 
+// A new scheduler or check kind must be handled wherever the old ones are.
+#![cfg_attr(not(test), warn(clippy::wildcard_enum_match_arm))]
+
 pub mod datagram;
 pub mod dialogue;
 mod history;

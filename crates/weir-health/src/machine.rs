@@ -126,7 +126,7 @@ impl Machine {
     pub fn reason(&self) -> String {
         let (what, needed) = match self.state {
             State::Up => ("failed", self.timing.fall),
-            _ => ("passed", self.timing.rise),
+            State::Starting | State::Down => ("passed", self.timing.rise),
         };
         if self.against == 0 {
             self.note.clone()

@@ -5,6 +5,8 @@
 //! network that delays results. The default is 10,000 runs, with `WEIR_SOAK=1` 1,000,000; `WEIR_SEED=N` repeats one
 //! run. Seeds are distributed over the processors. Nothing is logged at first: a failed run is repeated with a log.
 
+#![allow(clippy::disallowed_methods, reason = "seeds come from the environment")]
+
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};

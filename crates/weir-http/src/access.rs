@@ -3,6 +3,7 @@
 use std::io::Write as _;
 use std::net::SocketAddr;
 
+use time::UtcDateTime;
 use weir_model::LogFormat;
 
 /// The data of a finished exchange. Text is as the client sent it.
@@ -163,16 +164,14 @@ impl Record<'_> {
             "bytes_out" => write!(out, "{}", self.bytes_out),
             "retries" => write!(out, "{}", self.retries),
             "time" => {
-                let at = DateTime::of(self.time_ms);
+                let at = utc(self.time_ms);
+                let (hour, minute, second) = at.as_hms();
                 write!(
                     out,
-                    "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z",
-                    at.year,
-                    at.month,
-                    at.day,
-                    at.hour,
-                    at.minute,
-                    at.second,
+                    "{:04}-{:02}-{:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z",
+                    at.year(),
+                    u8::from(at.month()),
+                    at.day(),
                     self.time_ms % 1_000
                 )
             }
@@ -181,12 +180,14 @@ impl Record<'_> {
                     "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov",
                     "Dec",
                 ];
-                let at = DateTime::of(self.time_ms);
-                let month = MONTHS[(at.month - 1) as usize];
+                let at = utc(self.time_ms);
+                let (hour, minute, second) = at.as_hms();
+                let month = MONTHS[usize::from(u8::from(at.month())) - 1];
                 write!(
                     out,
-                    "{:02}/{month}/{:04}:{:02}:{:02}:{:02} +0000",
-                    at.day, at.year, at.hour, at.minute, at.second
+                    "{:02}/{month}/{:04}:{hour:02}:{minute:02}:{second:02} +0000",
+                    at.day(),
+                    at.year()
                 )
             }
             _ => Ok(()),
@@ -218,42 +219,10 @@ const fn end_reason(end: [u8; 2]) -> &'static str {
     }
 }
 
-/// A calendar date and time in UTC.
-struct DateTime {
-    year: u64,
-    month: u64,
-    day: u64,
-    hour: u64,
-    minute: u64,
-    second: u64,
-}
-
-impl DateTime {
-    /// Howard Hinnant's `civil_from_days`.
-    const fn of(ms: u64) -> Self {
-        let seconds = ms / 1_000;
-        let days = seconds / 86_400 + 719_468;
-        let era = days / 146_097;
-        let day_of_era = days % 146_097;
-        let year_of_era =
-            (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-        let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-        let shifted = (5 * day_of_year + 2) / 153;
-        let month = if shifted < 10 {
-            shifted + 3
-        } else {
-            shifted - 9
-        };
-        let year = year_of_era + era * 400;
-        Self {
-            year: if month <= 2 { year + 1 } else { year },
-            month,
-            day: day_of_year - (153 * shifted + 2) / 5 + 1,
-            hour: seconds / 3_600 % 24,
-            minute: seconds / 60 % 60,
-            second: seconds % 60,
-        }
-    }
+/// Milliseconds since 1970 as date and time in UTC; times after the year 9999 are cut off.
+fn utc(ms: u64) -> UtcDateTime {
+    let seconds = i64::try_from(ms / 1_000).unwrap_or(i64::MAX);
+    UtcDateTime::from_unix_timestamp(seconds).unwrap_or(UtcDateTime::MAX)
 }
 
 fn or_dash(text: &[u8], out: &mut Vec<u8>) {
@@ -372,16 +341,47 @@ mod tests {
         assert_eq!(written(&format), "192.0.2.1:4711 200 -- 0.120\n");
     }
 
+    /// Year, month and day by Howard Hinnant's `civil_from_days`.
+    fn civil(days_since_1970: u64) -> (i32, u8, u8) {
+        let days = days_since_1970 + 719_468;
+        let (era, day) = (days / 146_097, days % 146_097);
+        let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+        let day = day - (365 * year + year / 4 - year / 100);
+        let shifted = (5 * day + 2) / 153;
+        let month = if shifted < 10 {
+            shifted + 3
+        } else {
+            shifted - 9
+        };
+        let year = year + era * 400 + u64::from(month <= 2);
+        let day = day - (153 * shifted + 2) / 5 + 1;
+        let small = |number| u8::try_from(number).unwrap();
+        (i32::try_from(year).unwrap(), small(month), small(day))
+    }
+
     #[test]
-    fn dates_in_leap_years() {
-        for (ms, date) in [
-            (0, (1970, 1, 1)),
-            (951_782_400_000, (2000, 2, 29)),
-            (4_107_542_399_000, (2100, 2, 28)),
-        ] {
-            let at = DateTime::of(ms);
-            assert_eq!((at.year, at.month, at.day), date);
+    fn calendar_is_that_of_civil_from_days_for_four_centuries() {
+        for day in 0..=146_097 {
+            let ms = day * 86_400_000;
+            for at in [utc(ms), utc(ms + 86_399_999)] {
+                assert_eq!((at.year(), u8::from(at.month()), at.day()), civil(day));
+            }
+            assert_eq!(utc(ms).as_hms(), (0, 0, 0));
+            assert_eq!(utc(ms + 86_399_999).as_hms(), (23, 59, 59));
         }
+        assert_eq!(utc(u64::MAX).year(), 9999);
+    }
+
+    #[test]
+    fn dates_are_written_in_both_formats() {
+        let mut line = line();
+        line.time_ms = 951_867_007_042;
+        let mut out = Vec::new();
+        line.template("{time} {date}", &mut out);
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            "2000-02-29T23:30:07.042Z 29/Feb/2000:23:30:07 +0000"
+        );
     }
 
     #[test]

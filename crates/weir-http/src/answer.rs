@@ -207,6 +207,46 @@ mod tests {
     }
 
     #[test]
+    fn every_phrase_is_that_of_the_http_crate() {
+        // Newer or differently spelled in RFC 9110, RFC 2324 and the IANA registry.
+        let differs = [203, 413, 418, 422];
+        let mut named = 0;
+        for status in 200..600 {
+            let phrase = reason(status);
+            let other = http::StatusCode::from_u16(status).unwrap();
+            if phrase != "Unnamed" && !differs.contains(&status) {
+                assert_eq!(Some(phrase), other.canonical_reason(), "{status}");
+                named += 1;
+            }
+        }
+        assert_eq!(named, 53);
+        let phrases = differs.map(reason);
+        let expected = [
+            "Non-Authoritative Information",
+            "Content Too Large",
+            "I'm a Teapot",
+            "Unprocessable Content",
+        ];
+        assert_eq!(phrases, expected);
+    }
+
+    #[test]
+    fn redirect_and_busy_responses_have_their_fields() {
+        let answer = Answer {
+            location: Some(b"https://a.example/"),
+            retry_after: Some(30),
+            kind: "text/html",
+            body: Some(b"moved"),
+            ..Answer::closing(301)
+        };
+        assert_eq!(
+            written(&answer),
+            "HTTP/1.1 301 Moved Permanently\r\nLocation: https://a.example/\r\nRetry-After: 30\r\nContent-Type: \
+             text/html\r\nContent-Length: 5\r\nConnection: close\r\n\r\nmoved"
+        );
+    }
+
+    #[test]
     fn only_405_has_allow() {
         for status in [200, 400, 403, 404, 405, 406, 500] {
             let text = written(&Answer::closing(status));

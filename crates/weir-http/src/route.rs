@@ -24,42 +24,56 @@ pub fn choose(
     let host = without_port(request.host_in(head, fields).unwrap_or_default());
     let path = target.path();
     routes.iter().position(|route| {
+        // Every field is named, so that a new condition cannot be forgotten.
+        let Route {
+            host: wanted_host,
+            path: wanted_path,
+            path_regex,
+            methods,
+            headers,
+            queries,
+            cookies,
+            sources,
+            edits: _,
+            action: _,
+            source: _,
+        } = route;
         let method = request.method_in(head);
-        (route.methods.is_empty() || route.methods.iter().any(|one| one.as_bytes() == method))
-            && route
-                .host
+        (methods.is_empty() || methods.iter().any(|one| one.as_bytes() == method))
+            && wanted_host
                 .as_ref()
                 .is_none_or(|pattern| host_matches(pattern, host))
-            && route
-                .path
+            && wanted_path
                 .as_ref()
                 .is_none_or(|pattern| glob(pattern.as_bytes(), path))
-            && route
-                .path_regex
-                .as_ref()
-                .is_none_or(|regex| regex.fits(path))
-            && route.headers.iter().all(|(name, value)| {
-                fields.iter().any(|field| {
-                    field.name_in(head).eq_ignore_ascii_case(name.as_bytes())
-                        && value
-                            .as_ref()
-                            .is_none_or(|value| field.value_in(head) == value.as_bytes())
-                })
-            })
-            && route.queries.iter().all(|(name, value)| {
+            && path_regex.as_ref().is_none_or(|regex| regex.fits(path))
+            && headers
+                .iter()
+                .all(|(name, value)| has_field(head, fields, name, value))
+            && queries.iter().all(|(name, value)| {
                 let found = cookie::parameter(target.query(), name.as_bytes());
                 found.is_some_and(|found| value_matches(value, found))
             })
-            && route.cookies.iter().all(|(name, value)| {
-                fields.iter().any(|field| {
-                    let text = field.value_in(head);
-                    field.name_in(head).eq_ignore_ascii_case(b"cookie")
-                        && cookie::find(text, name.as_bytes())
-                            .is_some_and(|range| value_matches(value, &text[range]))
-                })
-            })
-            && (route.sources.is_empty()
-                || route.sources.iter().any(|network| network.contains(client)))
+            && cookies
+                .iter()
+                .all(|(name, value)| has_cookie(head, fields, name, value))
+            && (sources.is_empty() || sources.iter().any(|network| network.contains(client)))
+    })
+}
+
+fn has_field(head: &[u8], fields: &[Field], name: &str, value: &Option<String>) -> bool {
+    fields.iter().any(|field| {
+        field.name_in(head).eq_ignore_ascii_case(name.as_bytes())
+            && value_matches(value, field.value_in(head))
+    })
+}
+
+fn has_cookie(head: &[u8], fields: &[Field], name: &str, value: &Option<String>) -> bool {
+    fields.iter().any(|field| {
+        let text = field.value_in(head);
+        field.name_in(head).eq_ignore_ascii_case(b"cookie")
+            && cookie::find(text, name.as_bytes())
+                .is_some_and(|range| value_matches(value, &text[range]))
     })
 }
 
@@ -193,7 +207,7 @@ pub fn location(
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use weir_model::{Network, PathRegex, RouteAction, RouteEdits, Source};
+    use weir_model::{Network, PathRegex, RouteAction};
 
     use super::*;
     use crate::head::{self, HeadLimits};
@@ -202,15 +216,7 @@ mod tests {
         Route {
             host,
             path: path.map(str::to_owned),
-            path_regex: None,
-            methods: Vec::new(),
-            headers: Vec::new(),
-            queries: Vec::new(),
-            cookies: Vec::new(),
-            sources: Vec::new(),
-            edits: RouteEdits::default(),
-            action: RouteAction::Pool("p".to_owned()),
-            source: Source::default(),
+            ..Route::new(RouteAction::Pool("p".to_owned()))
         }
     }
 

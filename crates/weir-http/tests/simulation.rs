@@ -3,6 +3,11 @@
 //!
 //! `WEIR_SOAK` runs a million seeds instead of ten thousand.
 
+#![allow(
+    clippy::disallowed_methods,
+    reason = "the number of runs comes from the environment"
+)]
+
 use weir_http::head::{self, HeadLimits};
 use weir_http::{Exchange, Framing, RequestEdit, ResponseEdit, ServerEnd, write_request};
 
@@ -200,6 +205,7 @@ struct Outcome {
 }
 
 /// One client connection with some exchanges, each over a server connection that may end at any byte.
+#[expect(clippy::too_many_lines, reason = "one scenario, step by step")]
 fn run(seed: u64, outcome: &mut Outcome) {
     let mut dice = Dice(seed);
     let http10 = dice.chance(5);
@@ -280,6 +286,7 @@ fn run(seed: u64, outcome: &mut Outcome) {
 
 /// Runs one exchange in pieces. Returns how the response ended, what was sent to the server, and whether the client
 /// connection persists.
+#[expect(clippy::too_many_lines, reason = "one scenario, step by step")]
 fn exchange(
     from_client: &[u8],
     response: &Message,

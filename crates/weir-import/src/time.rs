@@ -1,14 +1,29 @@
 //! Times in the formats of other programs and of weir.toml.
 
-/// Formats milliseconds in the largest unit that divides them.
+use std::time::Duration;
+
+/// Units and their length.
+pub(crate) type Units = [(&'static str, u64)];
+
+/// Formats milliseconds as in weir.toml.
 pub(crate) fn format_millis(millis: u64) -> String {
-    const UNITS: [(&str, u64); 4] = [("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
-    if millis == 0 {
-        return "0s".to_owned();
+    weir_config::show_duration(Duration::from_millis(millis))
+}
+
+/// Parses one or more integers, each with a unit or without (`""`), and returns their sum. `None` = invalid.
+pub(crate) fn sum(text: &str, units: &Units) -> Option<u64> {
+    let mut total: u64 = 0;
+    let mut rest = text;
+    while !rest.is_empty() || text.is_empty() {
+        let is_digit = |c: char| c.is_ascii_digit();
+        let (number, behind) = rest.split_at(rest.find(|c| !is_digit(c)).unwrap_or(rest.len()));
+        let (unit, behind) = behind.split_at(behind.find(is_digit).unwrap_or(behind.len()));
+        let (_, length) = units.iter().find(|(name, _)| *name == unit.trim())?;
+        let amount = number.parse::<u64>().ok()?.checked_mul(*length)?;
+        total = total.checked_add(amount)?;
+        rest = behind;
     }
-    let fits = |(_, size): &&(&str, u64)| millis.is_multiple_of(*size);
-    let (unit, size) = UNITS.iter().find(fits).unwrap_or(&UNITS[3]);
-    format!("{}{unit}", millis / size)
+    Some(total)
 }
 
 /// Parses decimal seconds, `1.5`, to milliseconds, rounded up. `None` = invalid.
@@ -56,10 +71,22 @@ mod tests {
     }
 
     #[test]
-    fn largest_dividing_unit_is_used() {
-        assert_eq!(format_millis(0), "0s");
-        assert_eq!(format_millis(1500), "1500ms");
-        assert_eq!(format_millis(90_000), "90s");
-        assert_eq!(format_millis(7_200_000), "2h");
+    fn amounts_with_units_are_added() {
+        let units: &Units = &[("ms", 1), ("s", 1000), ("", 1000), ("w", 604_800_000)];
+        for (text, millis) in [
+            ("75", Some(75_000)),
+            ("2s500ms", Some(2500)),
+            ("2s 500ms", Some(2500)),
+            ("1s2", Some(3000)),
+            ("", None),
+            ("s", None),
+            ("soon", None),
+            ("-1s", None),
+            ("1d", None),
+            ("9999999999999999999w", None),
+            ("18446744073709551615ms1ms", None),
+        ] {
+            assert_eq!(sum(text, units), millis, "{text}");
+        }
     }
 }

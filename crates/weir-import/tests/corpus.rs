@@ -1,5 +1,11 @@
 //! Snapshots of every file of the corpus, compared with each program's own check of it.
 
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "the test runs the real programs"
+)]
+
 mod files;
 
 use std::process::Command;

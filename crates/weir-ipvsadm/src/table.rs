@@ -263,11 +263,7 @@ pub(crate) const NO_SCHEDULER: &str = "none";
 /// Returns IPVS's scheduler of that name, if this build has it.
 pub(crate) fn scheduler(name: &str) -> Option<SchedulerKind> {
     let kind: SchedulerKind = name.parse().ok()?;
-    let own = matches!(
-        kind,
-        SchedulerKind::Maglev | SchedulerKind::P2c | SchedulerKind::LeastTime
-    );
-    (!own && kind.is_built()).then_some(kind)
+    (kind.is_ipvs() && kind.is_built()).then_some(kind)
 }
 
 fn check_service(service: &Service) -> Result<(), Errno> {

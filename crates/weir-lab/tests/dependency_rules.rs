@@ -214,6 +214,32 @@ fn pure_crates_use_nothing_that_does_io() {
 }
 
 #[test]
+fn pure_crates_have_the_same_clippy_rules() {
+    let mut first: Option<(String, String)> = None;
+    for member in members() {
+        let path = member.directory.join("clippy.toml");
+        if !PURE.contains(&member.name.as_str()) {
+            assert!(
+                !path.exists(),
+                "{} is not pure: the workspace's clippy.toml applies",
+                member.name
+            );
+            continue;
+        }
+        let rules = std::fs::read_to_string(&path);
+        let rules = rules.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        match &first {
+            Some((name, other)) => assert!(
+                *other == rules,
+                "clippy.toml of {} and {name} differ",
+                member.name
+            ),
+            None => first = Some((member.name, rules)),
+        }
+    }
+}
+
+#[test]
 fn unsafe_stays_in_its_two_crates() {
     let mut wrong = Vec::new();
     let mut read = 0;

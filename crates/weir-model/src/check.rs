@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 
 pub use self::health::{Health, Require};
-pub use self::probe::{DnsRecord, Http, Probe, Script};
+pub use self::probe::{DnsRecord, Http, Probe, ProbeKind, Script};
 pub use self::timing::{OnFailure, Start, Timing};
 use crate::{Desired, Forward, Ports, Server, Service, Tunnel};
 
@@ -91,31 +91,21 @@ impl Default for CheckTls {
     }
 }
 
-/// Path of probes to a server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Via {
-    /// Directly to the server's address.
-    #[default]
-    Server,
-    /// Through the forwarding method of each layer 4 service that uses the pool, with the VIP as destination.
-    Path,
-    /// Both paths; both must pass.
-    Both,
+named_enum! {
+    /// Path of probes to a server.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+    pub enum Via {
+        /// Directly to the server's address.
+        #[default]
+        Server = "server",
+        /// Through the forwarding method of each layer 4 service that uses the pool, with the VIP as destination.
+        Path = "path",
+        /// Both paths; both must pass.
+        Both = "both",
+    }
 }
 
 impl Via {
-    /// Every choice.
-    pub const ALL: [Self; 3] = [Self::Server, Self::Path, Self::Both];
-
-    /// The name in configuration.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Server => "server",
-            Self::Path => "path",
-            Self::Both => "both",
-        }
-    }
-
     /// Whether probes use a service's forwarding path.
     pub const fn through_path(self) -> bool {
         matches!(self, Self::Path | Self::Both)
@@ -139,25 +129,14 @@ pub struct ProbePath {
     pub source_is_vip: bool,
 }
 
-/// Version of the PROXY protocol (HAProxy's proxy-protocol.txt).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum ProxyHeader {
-    /// Text header; probes send `PROXY TCP4 …` with their own addresses.
-    V1,
-    /// Binary header; probes send the LOCAL command.
-    V2,
-}
-
-impl ProxyHeader {
-    /// Every version.
-    pub const ALL: [Self; 2] = [Self::V1, Self::V2];
-
-    /// The name in configuration.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::V1 => "v1",
-            Self::V2 => "v2",
-        }
+named_enum! {
+    /// Version of the PROXY protocol (HAProxy's proxy-protocol.txt).
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    pub enum ProxyHeader {
+        /// Text header; probes send `PROXY TCP4 …` with their own addresses.
+        V1 = "v1",
+        /// Binary header; probes send the LOCAL command.
+        V2 = "v2",
     }
 }
 
@@ -176,7 +155,7 @@ impl Check {
             .filter_map(|listener| {
                 let port = self.target.port.or(match listener.ports {
                     Ports::One(port) => Some(port),
-                    _ => None,
+                    Ports::Range(..) | Ports::Any => None,
                 })?;
                 let rewritten = server.port.filter(|_| forward.rewrites_port());
                 Some(ProbePath {
@@ -221,7 +200,7 @@ impl Desired {
                 .iter()
                 .find_map(|listener| match listener.ports {
                     Ports::One(port) => Some(port),
-                    _ => None,
+                    Ports::Range(..) | Ports::Any => None,
                 });
             if let Some(port) = port {
                 ports.entry(service.pool.as_str()).or_insert(port);

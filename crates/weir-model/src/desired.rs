@@ -129,54 +129,33 @@ impl Node {
     pub const SYN_BUDGET: (u32, u32) = (0, 100_000_000);
 }
 
-/// Hook of the data plane on an interface.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Attach {
-    /// Native XDP if the driver supports it, else generic XDP; tc on devices with partial checksums.
-    #[default]
-    Auto,
-    /// Always XDP.
-    Xdp,
-    /// Always tc.
-    Tc,
-}
-
-impl Attach {
-    /// Every choice.
-    pub const ALL: [Self; 3] = [Self::Auto, Self::Xdp, Self::Tc];
-
-    /// The name in configuration.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Xdp => "xdp",
-            Self::Tc => "tc",
-        }
+named_enum! {
+    /// Hook of the data plane on an interface.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+    pub enum Attach {
+        /// Native XDP if the driver supports it, else generic XDP; tc on devices with partial checksums.
+        #[default]
+        Auto = "auto",
+        /// Always XDP.
+        Xdp = "xdp",
+        /// Always tc.
+        Tc = "tc",
     }
 }
 
-/// Mode of the control socket. Other users never have access, because its directory is closed to them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum SocketMode {
-    /// Owner only.
-    #[default]
-    Owner,
-    /// Owner and group.
-    Group,
+named_enum! {
+    /// Mode of the control socket. Other users never have access, because its directory is closed to them.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+    pub enum SocketMode {
+        /// Owner only.
+        #[default]
+        Owner = "0600",
+        /// Owner and group.
+        Group = "0660",
+    }
 }
 
 impl SocketMode {
-    /// Every mode.
-    pub const ALL: [Self; 2] = [Self::Owner, Self::Group];
-
-    /// The mode in configuration.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Owner => "0600",
-            Self::Group => "0660",
-        }
-    }
-
     /// Whether the group may use it.
     pub const fn is_for_group(self) -> bool {
         matches!(self, Self::Group)
@@ -228,52 +207,29 @@ impl Default for Timeouts {
     }
 }
 
-/// Response to a client when no server is available.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub enum NoServer {
-    /// ICMP port unreachable, rate-limited.
-    #[default]
-    Reject,
-    /// Silent drop.
-    Drop,
-}
-
-impl NoServer {
-    /// Every choice.
-    pub const ALL: [Self; 2] = [Self::Reject, Self::Drop];
-
-    /// The name in configuration.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Reject => "reject",
-            Self::Drop => "drop",
-        }
+named_enum! {
+    /// Response to a client when no server is available.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+    pub enum NoServer {
+        /// ICMP port unreachable, rate-limited.
+        #[default]
+        Reject = "reject",
+        /// Silent drop.
+        Drop = "drop",
     }
 }
 
-/// What happens to the flows of a removed server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub enum OnRemove {
-    /// They continue.
-    #[default]
-    Keep,
-    /// Further packets are answered with a reset.
-    Reset,
-    /// Their next packet is scheduled to another server.
-    Reschedule,
-}
-
-impl OnRemove {
-    /// Every choice.
-    pub const ALL: [Self; 3] = [Self::Keep, Self::Reset, Self::Reschedule];
-
-    /// The name in configuration.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Keep => "keep",
-            Self::Reset => "reset",
-            Self::Reschedule => "reschedule",
-        }
+named_enum! {
+    /// What happens to the flows of a removed server.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+    pub enum OnRemove {
+        /// They continue.
+        #[default]
+        Keep = "keep",
+        /// Further packets are answered with a reset.
+        Reset = "reset",
+        /// Their next packet is scheduled to another server.
+        Reschedule = "reschedule",
     }
 }
 

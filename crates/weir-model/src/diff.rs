@@ -248,18 +248,7 @@ fn count(servers: usize) -> String {
     format!("{servers} server{}", if servers == 1 { "" } else { "s" })
 }
 
-/// A duration in the largest unit that divides it, as in the configuration file.
+/// A duration as in the configuration file.
 pub(crate) fn duration(value: &Duration) -> String {
-    let millis = value.as_millis();
-    for (unit, size) in [
-        ("d", 86_400_000),
-        ("h", 3_600_000),
-        ("m", 60_000),
-        ("s", 1000),
-    ] {
-        if millis != 0 && millis.is_multiple_of(size) {
-            return format!("{}{unit}", millis / size);
-        }
-    }
-    format!("{millis}ms")
+    crate::format_duration(*value)
 }

@@ -2,32 +2,19 @@
 
 use std::net::SocketAddr;
 
-/// DNS record type.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
-pub enum ServersRecord {
-    /// Addresses of both families.
-    #[default]
-    Address,
-    /// IPv4 addresses.
-    A,
-    /// IPv6 addresses.
-    Aaaa,
-    /// Names, ports and weights (RFC 2782).
-    Srv,
-}
-
-impl ServersRecord {
-    /// Every choice.
-    pub const ALL: [Self; 4] = [Self::Address, Self::A, Self::Aaaa, Self::Srv];
-
-    /// The name in configuration.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Address => "address",
-            Self::A => "A",
-            Self::Aaaa => "AAAA",
-            Self::Srv => "SRV",
-        }
+named_enum! {
+    /// DNS record type.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+    pub enum ServersRecord {
+        /// Addresses of both families.
+        #[default]
+        Address = "address",
+        /// IPv4 addresses.
+        A = "A",
+        /// IPv6 addresses.
+        Aaaa = "AAAA",
+        /// Names, ports and weights (RFC 2782).
+        Srv = "SRV",
     }
 }
 

@@ -57,13 +57,10 @@ impl Service {
             return Some(EndsAtFailover::Persistence);
         }
         let scheduler = pool.scheduler.unwrap_or(Scheduler::L4_DEFAULT);
-        match scheduler.kind {
-            SchedulerKind::Maglev if scheduler.max_load_percent.is_some() => {
-                Some(EndsAtFailover::Bound)
-            }
-            SchedulerKind::Maglev => None,
-            kind => Some(EndsAtFailover::Scheduler(kind)),
+        if !scheduler.kind.is_stateless() {
+            return Some(EndsAtFailover::Scheduler(scheduler.kind));
         }
+        scheduler.max_load_percent.map(|_| EndsAtFailover::Bound)
     }
 }
 

@@ -7,41 +7,36 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Forwarding method of a service, or of one server of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Forward {
-    /// Rewrites destination address and port; replies return through the director (IPVS `-m`).
-    Nat,
-    /// Rewrites the destination MAC only (IPVS `-g`).
-    Direct,
-    /// Encapsulates (IPVS `-i`).
-    Tunnel,
-    /// Rewrites the destination address, marks packets with a DSCP, and routes them.
-    L3dsr,
+named_enum! {
+    /// Forwarding method of a service, or of one server of it.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum Forward {
+        /// Rewrites destination address and port; replies return through the director (IPVS `-m`).
+        Nat = "nat",
+        /// Rewrites the destination MAC only (IPVS `-g`).
+        Direct = "direct",
+        /// Encapsulates (IPVS `-i`).
+        Tunnel = "tunnel",
+        /// Rewrites the destination address, marks packets with a DSCP, and routes them.
+        L3dsr = "l3dsr",
+    }
 }
 
 impl Forward {
-    /// Every method, in the order of the manual.
-    pub const ALL: [Self; 4] = [Self::Nat, Self::Direct, Self::Tunnel, Self::L3dsr];
-
-    /// The name in configuration, command line and status.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Nat => "nat",
-            Self::Direct => "direct",
-            Self::Tunnel => "tunnel",
-            Self::L3dsr => "l3dsr",
-        }
-    }
-
     /// Whether server and listener must have the same address family; only a tunnel can carry one family in the other.
     pub const fn needs_same_family(self) -> bool {
-        !matches!(self, Self::Tunnel)
+        match self {
+            Self::Nat | Self::Direct | Self::L3dsr => true,
+            Self::Tunnel => false,
+        }
     }
 
     /// Whether the destination port is rewritten to the server's; otherwise the client's port is kept.
     pub const fn rewrites_port(self) -> bool {
-        matches!(self, Self::Nat)
+        match self {
+            Self::Nat => true,
+            Self::Direct | Self::Tunnel | Self::L3dsr => false,
+        }
     }
 }
 
@@ -51,29 +46,17 @@ impl fmt::Display for Forward {
     }
 }
 
-/// Encapsulation of `forward = "tunnel"`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub enum TunnelKind {
-    /// IP in IP: protocol 4 or 41, RFC 2003, RFC 4213, RFC 2473.
-    #[default]
-    Ipip,
-    /// Generic UDP encapsulation, as implemented by the kernel's fou with `gue`.
-    Gue,
-    /// Generic routing encapsulation, RFC 2784.
-    Gre,
-}
-
-impl TunnelKind {
-    /// Every kind.
-    pub const ALL: [Self; 3] = [Self::Ipip, Self::Gue, Self::Gre];
-
-    /// The name in configuration and command line.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Ipip => "ipip",
-            Self::Gue => "gue",
-            Self::Gre => "gre",
-        }
+named_enum! {
+    /// Encapsulation of `forward = "tunnel"`.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+    pub enum TunnelKind {
+        /// IP in IP: protocol 4 or 41, RFC 2003, RFC 4213, RFC 2473.
+        #[default]
+        Ipip = "ipip",
+        /// Generic UDP encapsulation, as implemented by the kernel's fou with `gue`.
+        Gue = "gue",
+        /// Generic routing encapsulation, RFC 2784.
+        Gre = "gre",
     }
 }
 
@@ -98,29 +81,17 @@ impl<'de> Deserialize<'de> for TunnelKind {
     }
 }
 
-/// Checksum of the encapsulation, IPVS's `--tun-nocsum`, `--tun-csum`, `--tun-remcsum`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub enum TunnelChecksum {
-    /// No checksum in the outer header.
-    #[default]
-    None,
-    /// Checksum over the encapsulated packet: the outer UDP's for GUE, the header's for GRE.
-    Full,
-    /// GUE's remote checksum offload.
-    Remote,
-}
-
-impl TunnelChecksum {
-    /// Every choice.
-    pub const ALL: [Self; 3] = [Self::None, Self::Full, Self::Remote];
-
-    /// The name in configuration and command line.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Full => "full",
-            Self::Remote => "remote",
-        }
+named_enum! {
+    /// Checksum of the encapsulation, IPVS's `--tun-nocsum`, `--tun-csum`, `--tun-remcsum`.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+    pub enum TunnelChecksum {
+        /// No checksum in the outer header.
+        #[default]
+        None = "none",
+        /// Checksum over the encapsulated packet: the outer UDP's for GUE, the header's for GRE.
+        Full = "full",
+        /// GUE's remote checksum offload.
+        Remote = "remote",
     }
 }
 
@@ -159,7 +130,9 @@ impl fmt::Display for Tunnel {
         }
         match self.checksum {
             TunnelChecksum::None => Ok(()),
-            checksum => write!(f, " checksum {}", checksum.as_str()),
+            checksum @ (TunnelChecksum::Full | TunnelChecksum::Remote) => {
+                write!(f, " checksum {}", checksum.as_str())
+            }
         }
     }
 }

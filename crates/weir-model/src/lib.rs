@@ -7,6 +7,12 @@
 //!
 //! Every other crate may depend on it; it depends on none of them.
 
+// A new scheduler, forward or check kind must be handled wherever the old ones are.
+#![cfg_attr(not(test), warn(clippy::wildcard_enum_match_arm))]
+
+#[macro_use]
+mod named;
+
 mod access;
 mod admin;
 mod body;
@@ -14,6 +20,7 @@ mod check;
 mod desired;
 mod diff;
 mod discovery;
+mod duration;
 mod failover;
 mod forward;
 mod hash;
@@ -35,7 +42,7 @@ pub use access::{AccessLog, LogFormat};
 pub use admin::Admin;
 pub use body::{Digest, Pattern};
 pub use check::{
-    Check, CheckTls, DnsRecord, Health, Http, OnFailure, Probe, ProbePath, ProbeTarget,
+    Check, CheckTls, DnsRecord, Health, Http, OnFailure, Probe, ProbeKind, ProbePath, ProbeTarget,
     ProxyHeader, Require, Script, Start, Timing, Via,
 };
 pub use desired::{
@@ -44,6 +51,7 @@ pub use desired::{
 };
 pub use diff::{Change, Edit, diff};
 pub use discovery::{ServersDns, ServersRecord};
+pub use duration::{DURATION_UNITS, format_duration};
 pub use failover::EndsAtFailover;
 pub use forward::{Forward, Snat, Tunnel, TunnelChecksum, TunnelKind};
 pub use hash::HashKey;

@@ -29,30 +29,18 @@ impl Forwarded {
     }
 }
 
-/// `underscores` of a proxy service: treatment of request fields with `_` in their names. Servers that pass fields to
-/// programs as variables (CGI, FastCGI, WSGI, PHP) cannot distinguish `_` from `-`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Underscores {
-    /// Removed before routing.
-    #[default]
-    Drop,
-    /// Passed on.
-    Keep,
-    /// The request is rejected with 400.
-    Reject,
-}
-
-impl Underscores {
-    /// Every choice.
-    pub const ALL: [Self; 3] = [Self::Drop, Self::Keep, Self::Reject];
-
-    /// The name in configuration.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Drop => "drop",
-            Self::Keep => "keep",
-            Self::Reject => "reject",
-        }
+named_enum! {
+    /// `underscores` of a proxy service: treatment of request fields with `_` in their names. Servers that pass fields
+    /// to programs as variables (CGI, FastCGI, WSGI, PHP) cannot distinguish `_` from `-`.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+    pub enum Underscores {
+        /// Removed before routing.
+        #[default]
+        Drop = "drop",
+        /// Passed on.
+        Keep = "keep",
+        /// The request is rejected with 400.
+        Reject = "reject",
     }
 }
 
@@ -67,28 +55,16 @@ pub struct ErrorPage {
     pub source: crate::Source,
 }
 
-/// A content coding that Weir can apply.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Coding {
-    /// Zstandard (RFC 8878).
-    Zstd,
-    /// Brotli (RFC 7932).
-    Brotli,
-    /// GZIP (RFC 1952).
-    Gzip,
-}
-
-impl Coding {
-    /// Every coding, in order of preference.
-    pub const ALL: [Self; 3] = [Self::Zstd, Self::Brotli, Self::Gzip];
-
-    /// The name in `Content-Encoding`, and in configuration.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Zstd => "zstd",
-            Self::Brotli => "br",
-            Self::Gzip => "gzip",
-        }
+named_enum! {
+    /// A content coding that Weir can apply.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum Coding {
+        /// Zstandard (RFC 8878).
+        Zstd = "zstd",
+        /// Brotli (RFC 7932).
+        Brotli = "br",
+        /// GZIP (RFC 1952).
+        Gzip = "gzip",
     }
 }
 

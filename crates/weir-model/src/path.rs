@@ -1,51 +1,28 @@
 //! `normalize_path` of a proxy service: how request paths are compared and passed on.
 
-/// An encoded slash or backslash in a path (`%2F`, `%5C`, and `\`, which a URI may not contain).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum EncodedSlash {
-    /// An ordinary character of its segment: `/a%2Fb` differs from `/a/b`.
-    #[default]
-    Keep,
-    /// A slash.
-    Decode,
-    /// The request is rejected.
-    Reject,
-}
-
-impl EncodedSlash {
-    /// Every choice.
-    pub const ALL: [Self; 3] = [Self::Keep, Self::Decode, Self::Reject];
-
-    /// The name in configuration.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Keep => "keep",
-            Self::Decode => "decode",
-            Self::Reject => "reject",
-        }
+named_enum! {
+    /// An encoded slash or backslash in a path (`%2F`, `%5C`, and `\`, which a URI may not contain).
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+    pub enum EncodedSlash {
+        /// An ordinary character of its segment: `/a%2Fb` differs from `/a/b`.
+        #[default]
+        Keep = "keep",
+        /// A slash.
+        Decode = "decode",
+        /// The request is rejected.
+        Reject = "reject",
     }
 }
 
-/// Path sent to the server if no route rewrites it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum ForwardedPath {
-    /// The client's path, byte for byte.
-    #[default]
-    Received,
-    /// The normalized path.
-    Normalized,
-}
-
-impl ForwardedPath {
-    /// Every choice.
-    pub const ALL: [Self; 2] = [Self::Received, Self::Normalized];
-
-    /// The name in configuration.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Received => "received",
-            Self::Normalized => "normalized",
-        }
+named_enum! {
+    /// Path sent to the server if no route rewrites it.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+    pub enum ForwardedPath {
+        /// The client's path, byte for byte.
+        #[default]
+        Received = "received",
+        /// The normalized path.
+        Normalized = "normalized",
     }
 }
 

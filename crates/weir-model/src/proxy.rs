@@ -10,25 +10,14 @@ use crate::{
     Scheduler, SchedulerKind, ServiceTls, Source, Underscores,
 };
 
-/// Protocol of a proxy service.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum ProxyProtocol {
-    /// Relays bytes in both directions.
-    Tcp,
-    /// HTTP requests and responses.
-    Http,
-}
-
-impl ProxyProtocol {
-    /// Every choice.
-    pub const ALL: [Self; 2] = [Self::Tcp, Self::Http];
-
-    /// The name in configuration.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Tcp => "tcp",
-            Self::Http => "http",
-        }
+named_enum! {
+    /// Protocol of a proxy service.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum ProxyProtocol {
+        /// Relays bytes in both directions.
+        Tcp = "tcp",
+        /// HTTP requests and responses.
+        Http = "http",
     }
 }
 

@@ -1,30 +1,17 @@
 //! When a proxy service retries a request on another server.
 
-/// A failure without a status code.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum RetryCondition {
-    /// Connecting failed, or the server's certificate was rejected.
-    Connect,
-    /// The server closed the connection without a response.
-    Empty,
-    /// The response did not start in time.
-    Timeout,
-    /// The response is invalid, or its head is incomplete.
-    Malformed,
-}
-
-impl RetryCondition {
-    /// Every condition.
-    pub const ALL: [Self; 4] = [Self::Connect, Self::Empty, Self::Timeout, Self::Malformed];
-
-    /// The name in configuration.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Connect => "connect",
-            Self::Empty => "empty",
-            Self::Timeout => "timeout",
-            Self::Malformed => "malformed",
-        }
+named_enum! {
+    /// A failure without a status code.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum RetryCondition {
+        /// Connecting failed, or the server's certificate was rejected.
+        Connect = "connect",
+        /// The server closed the connection without a response.
+        Empty = "empty",
+        /// The response did not start in time.
+        Timeout = "timeout",
+        /// The response is invalid, or its head is incomplete.
+        Malformed = "malformed",
     }
 }
 

@@ -116,16 +116,48 @@ pub struct Route {
 }
 
 impl Route {
+    /// A route without conditions and edits.
+    pub fn new(action: RouteAction) -> Self {
+        Self {
+            host: None,
+            path: None,
+            path_regex: None,
+            methods: Vec::new(),
+            headers: Vec::new(),
+            queries: Vec::new(),
+            cookies: Vec::new(),
+            sources: Vec::new(),
+            edits: RouteEdits::default(),
+            action,
+            source: crate::Source::default(),
+        }
+    }
+
+    // The patterns below name every field, so that a new condition cannot be forgotten.
+
     /// Whether the route matches every request.
     pub fn is_for_all(&self) -> bool {
-        self.host.is_none()
-            && self.path.is_none()
-            && self.path_regex.is_none()
-            && self.methods.is_empty()
-            && self.headers.is_empty()
-            && self.queries.is_empty()
-            && self.cookies.is_empty()
-            && self.sources.is_empty()
+        let Self {
+            host,
+            path,
+            path_regex,
+            methods,
+            headers,
+            queries,
+            cookies,
+            sources,
+            edits: _,
+            action: _,
+            source: _,
+        } = self;
+        host.is_none()
+            && path.is_none()
+            && path_regex.is_none()
+            && methods.is_empty()
+            && headers.is_empty()
+            && queries.is_empty()
+            && cookies.is_empty()
+            && sources.is_empty()
     }
 
     /// Whether the only condition is a host and the action is a pool: the routes that a `tcp` service supports.
@@ -141,7 +173,20 @@ impl Route {
 
     /// Whether this route matches every request that `other` matches; false if the patterns do not prove it.
     pub fn covers(&self, other: &Self) -> bool {
-        let host = match (&self.host, &other.host) {
+        let Self {
+            host,
+            path,
+            path_regex,
+            methods,
+            headers,
+            queries,
+            cookies,
+            sources,
+            edits: _,
+            action: _,
+            source: _,
+        } = self;
+        let host_covers = match (host, &other.host) {
             (None, _) => true,
             (Some(HostPattern::Suffix(rest)), Some(HostPattern::Exact(host))) => {
                 host.ends_with(rest.as_str())
@@ -151,7 +196,7 @@ impl Route {
             }
             (own, theirs) => own == theirs,
         };
-        let path = match (&self.path, &other.path) {
+        let path_covers = match (path, &other.path) {
             (None, _) => true,
             (Some(own), Some(theirs)) => {
                 let fixed = own.strip_suffix('*').filter(|fixed| !fixed.contains('*'));
@@ -159,9 +204,8 @@ impl Route {
             }
             (Some(_), None) => false,
         };
-        let methods = self.methods.is_empty()
-            || (!other.methods.is_empty()
-                && other.methods.iter().all(|one| self.methods.contains(one)));
+        let methods_cover = methods.is_empty()
+            || (!other.methods.is_empty() && other.methods.iter().all(|one| methods.contains(one)));
         let within = |own: &[(String, Option<String>)], theirs: &[(String, Option<String>)]| {
             own.iter().all(|(name, value)| {
                 theirs
@@ -169,26 +213,40 @@ impl Route {
                     .any(|(other, set)| other == name && (value.is_none() || value == set))
             })
         };
-        let path = path && (self.path_regex.is_none() || self.path_regex == other.path_regex);
-        host && path
-            && methods
-            && within(&self.headers, &other.headers)
-            && within(&self.queries, &other.queries)
-            && within(&self.cookies, &other.cookies)
-            && (self.sources.is_empty() || self.sources == other.sources)
+        let path_covers = path_covers && (path_regex.is_none() || *path_regex == other.path_regex);
+        host_covers
+            && path_covers
+            && methods_cover
+            && within(headers, &other.headers)
+            && within(queries, &other.queries)
+            && within(cookies, &other.cookies)
+            && (sources.is_empty() || *sources == other.sources)
     }
 }
 
 /// As in `weir plan`: conditions, then the action.
 impl fmt::Display for Route {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for method in &self.methods {
+        let Self {
+            host,
+            path,
+            path_regex,
+            methods,
+            headers,
+            queries,
+            cookies,
+            sources,
+            edits: _,
+            action,
+            source: _,
+        } = self;
+        for method in methods {
             write!(f, "{method} ")?;
         }
-        if let Some(host) = &self.host {
+        if let Some(host) = host {
             write!(f, "{host}")?;
         }
-        match (&self.path, &self.path_regex) {
+        match (path, path_regex) {
             (None, Some(regex)) => write!(f, "~{}", regex.as_str())?,
             (path, regex) => {
                 f.write_str(path.as_deref().unwrap_or("/*"))?;
@@ -197,13 +255,13 @@ impl fmt::Display for Route {
                 }
             }
         }
-        for (name, value) in &self.headers {
+        for (name, value) in headers {
             write!(f, " {name}")?;
             if let Some(value) = value {
                 write!(f, "={value}")?;
             }
         }
-        for (mark, pairs) in [("?", &self.queries), ("cookie ", &self.cookies)] {
+        for (mark, pairs) in [("?", queries), ("cookie ", cookies)] {
             for (name, value) in pairs {
                 write!(f, " {mark}{name}")?;
                 if let Some(value) = value {
@@ -211,9 +269,9 @@ impl fmt::Display for Route {
                 }
             }
         }
-        for network in &self.sources {
+        for network in sources {
             write!(f, " from {network}")?;
         }
-        write!(f, " -> {}", self.action)
+        write!(f, " -> {}", action)
     }
 }

@@ -3,118 +3,121 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// Scheduler by its canonical name; `weir-config` handles aliases.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum SchedulerKind {
-    /// Round robin.
-    Rr,
-    /// Weighted round robin.
-    Wrr,
-    /// Least connections.
-    Lc,
-    /// Weighted least connections.
-    Wlc,
-    /// Shortest expected delay.
-    Sed,
-    /// Never queue.
-    Nq,
-    /// Weighted failover.
-    Fo,
-    /// Weighted overflow.
-    Ovf,
-    /// Power of two choices as in the kernel, `twos`.
-    Twos,
-    /// Destination hashing.
-    Dh,
-    /// Source hashing.
-    Sh,
-    /// Maglev hashing as in the kernel.
-    Mh,
-    /// Locality-based least connection.
-    Lblc,
-    /// Locality-based least connection with replication.
-    Lblcr,
-    /// Maglev over the 5-tuple.
-    Maglev,
-    /// Power of two choices.
-    P2c,
-    /// Least response time.
-    LeastTime,
-    /// Hash of a part of the request, `HashKey`.
-    Hash,
+named_enum! {
+    /// Scheduler by its canonical name; `weir-config` handles aliases.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum SchedulerKind {
+        /// Round robin.
+        Rr = "rr",
+        /// Weighted round robin.
+        Wrr = "wrr",
+        /// Least connections.
+        Lc = "lc",
+        /// Weighted least connections.
+        Wlc = "wlc",
+        /// Shortest expected delay.
+        Sed = "sed",
+        /// Never queue.
+        Nq = "nq",
+        /// Weighted failover.
+        Fo = "fo",
+        /// Weighted overflow.
+        Ovf = "ovf",
+        /// Power of two choices as in the kernel, `twos`.
+        Twos = "twos",
+        /// Destination hashing.
+        Dh = "dh",
+        /// Source hashing.
+        Sh = "sh",
+        /// Maglev hashing as in the kernel.
+        Mh = "mh",
+        /// Locality-based least connection.
+        Lblc = "lblc",
+        /// Locality-based least connection with replication.
+        Lblcr = "lblcr",
+        /// Maglev over the 5-tuple.
+        Maglev = "maglev",
+        /// Power of two choices.
+        P2c = "p2c",
+        /// Least response time.
+        LeastTime = "least-time",
+        /// Hash of a part of the request, `HashKey`.
+        Hash = "hash",
+    }
 }
 
 impl SchedulerKind {
-    /// Every scheduler: the fourteen of IPVS in their usual order, then Weir's own.
-    pub const ALL: [Self; 18] = [
-        Self::Rr,
-        Self::Wrr,
-        Self::Lc,
-        Self::Wlc,
-        Self::Sed,
-        Self::Nq,
-        Self::Fo,
-        Self::Ovf,
-        Self::Twos,
-        Self::Dh,
-        Self::Sh,
-        Self::Mh,
-        Self::Lblc,
-        Self::Lblcr,
-        Self::Maglev,
-        Self::P2c,
-        Self::LeastTime,
-        Self::Hash,
-    ];
-
-    /// The name in configuration, command line and status.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Rr => "rr",
-            Self::Wrr => "wrr",
-            Self::Lc => "lc",
-            Self::Wlc => "wlc",
-            Self::Sed => "sed",
-            Self::Nq => "nq",
-            Self::Fo => "fo",
-            Self::Ovf => "ovf",
-            Self::Twos => "twos",
-            Self::Dh => "dh",
-            Self::Sh => "sh",
-            Self::Mh => "mh",
-            Self::Lblc => "lblc",
-            Self::Lblcr => "lblcr",
-            Self::Maglev => "maglev",
-            Self::P2c => "p2c",
-            Self::LeastTime => "least-time",
-            Self::Hash => "hash",
-        }
-    }
-
     /// Whether the kernel's IPVS has this scheduler.
     pub const fn is_ipvs(self) -> bool {
-        !matches!(
-            self,
-            Self::Maglev | Self::P2c | Self::LeastTime | Self::Hash
-        )
+        self.traits().ipvs
     }
 
     /// Whether proxy services implement it.
     pub const fn works_in_proxy(self) -> bool {
-        !matches!(self, Self::Dh | Self::Lblc | Self::Lblcr | Self::Maglev)
+        self.traits().proxy
     }
 
     /// Whether it selects a server by hash, so that `max_load` applies.
     pub const fn hashes(self) -> bool {
-        matches!(
-            self,
-            Self::Dh | Self::Sh | Self::Mh | Self::Maglev | Self::Hash
-        )
+        self.traits().hashes
     }
 
     /// Whether the data plane implements it.
     pub const fn is_built(self) -> bool {
-        !matches!(self, Self::LeastTime | Self::Hash)
+        self.traits().layer4
+    }
+
+    /// Schedulers for which `max_load` applies.
+    pub fn hashing() -> impl Iterator<Item = Self> {
+        Self::ALL.into_iter().filter(|kind| kind.hashes())
+    }
+
+    /// Whether the choice depends on nothing but the packet and the list of servers; `max_load` adds the load.
+    pub const fn is_stateless(self) -> bool {
+        self.traits().stateless
+    }
+
+    const fn traits(self) -> Traits {
+        // Columns: ipvs, layer4, proxy, hashes, stateless.
+        match self {
+            Self::Rr
+            | Self::Wrr
+            | Self::Lc
+            | Self::Wlc
+            | Self::Sed
+            | Self::Nq
+            | Self::Fo
+            | Self::Ovf
+            | Self::Twos => Traits::new(true, true, true, false, false),
+            Self::Sh | Self::Mh => Traits::new(true, true, true, true, false),
+            Self::Dh => Traits::new(true, true, false, true, false),
+            Self::Lblc | Self::Lblcr => Traits::new(true, true, false, false, false),
+            Self::Maglev => Traits::new(false, true, false, true, true),
+            Self::P2c => Traits::new(false, true, true, false, false),
+            Self::LeastTime => Traits::new(false, false, true, false, false),
+            Self::Hash => Traits::new(false, false, true, true, false),
+        }
+    }
+}
+
+/// Where a scheduler exists, and what its choice depends on.
+struct Traits {
+    ipvs: bool,
+    layer4: bool,
+    proxy: bool,
+    hashes: bool,
+    stateless: bool,
+}
+
+impl Traits {
+    const fn new(ipvs: bool, layer4: bool, proxy: bool, hashes: bool, stateless: bool) -> Self {
+        Self {
+            ipvs,
+            layer4,
+            proxy,
+            hashes,
+            stateless,
+        }
     }
 }
 
@@ -215,6 +218,26 @@ impl fmt::Display for Scheduler {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn traits_of_schedulers_are_as_documented() {
+        let named = |test: fn(SchedulerKind) -> bool| {
+            let kinds = SchedulerKind::ALL.into_iter().filter(|kind| test(*kind));
+            kinds
+                .map(SchedulerKind::as_str)
+                .collect::<Vec<_>>()
+                .join(" ")
+        };
+        let ipvs = "rr wrr lc wlc sed nq fo ovf twos dh sh mh lblc lblcr";
+        assert_eq!(named(SchedulerKind::is_ipvs), ipvs);
+        assert_eq!(named(SchedulerKind::is_built), format!("{ipvs} maglev p2c"));
+        assert_eq!(
+            named(SchedulerKind::works_in_proxy),
+            "rr wrr lc wlc sed nq fo ovf twos sh mh p2c least-time hash"
+        );
+        assert_eq!(named(SchedulerKind::hashes), "dh sh mh maglev hash");
+        assert_eq!(named(SchedulerKind::is_stateless), "maglev");
+    }
 
     #[test]
     fn scheduler_names_round_trip() {

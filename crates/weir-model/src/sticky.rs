@@ -2,30 +2,18 @@
 
 use crate::Secret;
 
-/// Who sets the cookie.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum StickyMode {
-    /// Weir sets its own cookie and removes it from requests to servers.
-    #[default]
-    Insert,
-    /// The server sets the cookie, and Weir replaces its value with the server's identifier.
-    Rewrite,
-    /// The server sets the cookie, and Weir prepends the server's identifier to its value, and removes it from
-    /// requests.
-    Prefix,
-}
-
-impl StickyMode {
-    /// Every mode.
-    pub const ALL: [Self; 3] = [Self::Insert, Self::Rewrite, Self::Prefix];
-
-    /// The name in configuration.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Insert => "insert",
-            Self::Rewrite => "rewrite",
-            Self::Prefix => "prefix",
-        }
+named_enum! {
+    /// Who sets the cookie.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+    pub enum StickyMode {
+        /// Weir sets its own cookie and removes it from requests to servers.
+        #[default]
+        Insert = "insert",
+        /// The server sets the cookie, and Weir replaces its value with the server's identifier.
+        Rewrite = "rewrite",
+        /// The server sets the cookie, and Weir prepends the server's identifier to its value, and removes it from
+        /// requests.
+        Prefix = "prefix",
     }
 }
 

@@ -2,75 +2,41 @@
 
 use crate::{Secret, Source};
 
-/// A TLS version; older versions are not supported.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub enum TlsVersion {
-    /// 1.2 (RFC 5246).
-    #[default]
-    V12,
-    /// 1.3 (RFC 8446).
-    V13,
-}
-
-impl TlsVersion {
-    /// Every choice.
-    pub const ALL: [Self; 2] = [Self::V12, Self::V13];
-
-    /// The name in configuration.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::V12 => "1.2",
-            Self::V13 => "1.3",
-        }
+named_enum! {
+    /// A TLS version; older versions are not supported.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+    pub enum TlsVersion {
+        /// 1.2 (RFC 5246).
+        #[default]
+        V12 = "1.2",
+        /// 1.3 (RFC 8446).
+        V13 = "1.3",
     }
 }
 
-/// Whether clients must present a certificate, if client certificates are enabled.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub enum ClientAuth {
-    /// A valid certificate is required.
-    #[default]
-    Required,
-    /// A certificate is optional; an invalid one is rejected.
-    Optional,
-}
-
-impl ClientAuth {
-    /// Every choice.
-    pub const ALL: [Self; 2] = [Self::Required, Self::Optional];
-
-    /// The name in configuration.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Required => "required",
-            Self::Optional => "optional",
-        }
+named_enum! {
+    /// Whether clients must present a certificate, if client certificates are enabled.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+    pub enum ClientAuth {
+        /// A valid certificate is required.
+        #[default]
+        Required = "required",
+        /// A certificate is optional; an invalid one is rejected.
+        Optional = "optional",
     }
 }
 
-/// Which requests are rejected because their host differs from the SNI of the connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub enum SniHost {
-    /// Rejects hosts of another service that requires client certificates of a different CA, with 421.
-    #[default]
-    ClientAuth,
-    /// Rejects every host other than the SNI.
-    Same,
-    /// Rejects none.
-    Ignore,
-}
-
-impl SniHost {
-    /// Every choice.
-    pub const ALL: [Self; 3] = [Self::ClientAuth, Self::Same, Self::Ignore];
-
-    /// The name in configuration.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::ClientAuth => "client_auth",
-            Self::Same => "same",
-            Self::Ignore => "ignore",
-        }
+named_enum! {
+    /// Which requests are rejected because their host differs from the SNI of the connection.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+    pub enum SniHost {
+        /// Rejects hosts of another service that requires client certificates of a different CA, with 421.
+        #[default]
+        ClientAuth = "client_auth",
+        /// Rejects every host other than the SNI.
+        Same = "same",
+        /// Rejects none.
+        Ignore = "ignore",
     }
 }
 

@@ -99,7 +99,21 @@ impl Service<'_> {
                 let table = mh::table(self.entries).ok()?;
                 mh::lookup(&table, fold, port, self.mode, &state)
             }
-            _ => maglev::lookup(self.spread, arrival.hash, self.mode, &state),
+            Kind::Maglev => maglev::lookup(self.spread, arrival.hash, self.mode, &state),
+            Kind::Rr
+            | Kind::Wrr
+            | Kind::Lc
+            | Kind::Wlc
+            | Kind::Sed
+            | Kind::Nq
+            | Kind::Fo
+            | Kind::Ovf
+            | Kind::Twos
+            | Kind::Lblc
+            | Kind::Lblcr
+            | Kind::P2c
+            | Kind::LeastTime
+            | Kind::Hash => None,
         }
     }
 
@@ -130,7 +144,10 @@ impl Service<'_> {
             bound.is_some_and(|bound| bound.is_busy(member.weight, counts(member.slot).active));
         match member.availability() {
             Availability::Ready if busy => Availability::Busy,
-            found => found,
+            found @ (Availability::Ready
+            | Availability::Quiesced
+            | Availability::Overloaded
+            | Availability::Busy) => found,
         }
     }
 }

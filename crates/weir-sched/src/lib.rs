@@ -21,6 +21,9 @@
 //! This crate reads no clock, draws no random numbers, counts no connections and does not know the layout of a table in
 //! a map. It depends only on weir-model.
 
+// A new scheduler or check kind must be handled wherever the old ones are.
+#![cfg_attr(not(test), warn(clippy::wildcard_enum_match_arm))]
+
 pub mod availability;
 pub mod bound;
 pub mod bucket;

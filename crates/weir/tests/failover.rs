@@ -212,6 +212,7 @@ fn recipe(name: &str) -> String {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one scenario, step by step")]
 fn keepalived_recipe_keeps_every_connection() {
     if !privileged() {
         return;

@@ -77,6 +77,7 @@ fn two_servers() -> World {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one scenario, step by step")]
 fn manual_service_balances_and_outlives_daemon() {
     if !privileged() {
         return;
@@ -240,6 +241,7 @@ const FILE: &str = "[pool.web]\nservers = [\"10.71.0.20\", \"10.71.0.21\"]\n\
     [service.web]\nlisten = [\"10.71.0.10:80\"]\nforward = \"direct\"\npool = \"web\"\n";
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one scenario, step by step")]
 fn configured_services_are_listed_and_read_only() {
     if !privileged() {
         return;

@@ -248,6 +248,7 @@ fn text(model: &Model) -> Vec<String> {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one scenario, step by step")]
 fn table_matches_model_at_length() {
     if !privileged() {
         return;

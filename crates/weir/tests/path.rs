@@ -206,6 +206,7 @@ fn path_check_without_application_check() {
 
 /// A server that two services use by one pool, each with its own VIP.
 #[test]
+#[expect(clippy::too_many_lines, reason = "one scenario, step by step")]
 fn missing_vip_affects_only_its_service() {
     if !privileged() {
         return;

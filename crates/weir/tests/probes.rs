@@ -127,6 +127,7 @@ fn probes_of_real_peers_pass() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one scenario, step by step")]
 fn probes_of_hostile_peers_fail_without_delaying_others() {
     if !privileged() {
         return;
@@ -233,6 +234,7 @@ fn certificate(world: &World) -> (String, String) {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one scenario, step by step")]
 fn probes_over_tls() {
     if !privileged() {
         return;

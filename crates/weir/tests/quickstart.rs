@@ -153,6 +153,7 @@ fn network(world: &World) -> (Machine, Vec<Machine>, Machine) {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one scenario, step by step")]
 fn readme_quick_start_works_as_printed() {
     if !privileged() {
         return;

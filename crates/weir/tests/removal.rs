@@ -132,6 +132,7 @@ fn until_refused(mut talk: impl FnMut() -> std::io::Result<()>) -> ErrorKind {
 }
 
 /// A connection and a connected datagram socket over a routed VIP, whose server is then removed.
+#[expect(clippy::too_many_lines, reason = "one scenario, step by step")]
 fn removed_behind_a_routed_vip(family: Family, forward: &str) {
     let mut world = World::new(2);
     let vip = routed_vip(family);

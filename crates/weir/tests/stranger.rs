@@ -68,6 +68,7 @@ fn names(directory: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one scenario, step by step")]
 fn another_local_user_reads_no_secret_and_changes_nothing() {
     if !privileged() {
         return;

@@ -167,11 +167,18 @@ impl Frame<'_> {
 
 /// A check of the first kind that supports the key; the key is omitted if `line` is empty.
 fn checked(key: &str, line: &str) -> String {
-    let of = catalog::OF_KINDS.iter().find(|(of, _)| *of == key);
-    let kind = of.and_then(|(_, kinds)| kinds.first()).unwrap_or(&"tcp");
-    let needed = catalog::NEEDED.iter().find(|(of, _)| of == kind);
-    let needed = needed.filter(|(_, needed)| !line.contains(&format!("{needed} = ")));
-    let needed = needed.and_then(|(_, needed)| catalog::CHECK.key(needed));
+    let mut kinds = catalog::CheckKind::ALL.into_iter();
+    let kind = match catalog::OF_KINDS.contains(&key) {
+        // An account of the director, not of a database.
+        true if key == "user" => Some(catalog::CheckKind::Script),
+        true => kinds.find(|kind| kind.allows(key)),
+        false => kinds.next(),
+    };
+    let kind = kind.expect("a kind with this key");
+    let needed = kind.required_keys().first();
+    let needed = needed.filter(|needed| !line.contains(&format!("{needed} = ")));
+    let needed = needed.and_then(|needed| catalog::CHECK.key(needed));
+    let kind = kind.as_str();
     let line = match needed {
         Some(needed) => format!("{}\n{line}", needed.example),
         None => line.to_owned(),

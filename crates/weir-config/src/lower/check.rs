@@ -14,7 +14,7 @@ use weir_model::{Check, OnFailure, ProbeTarget, ProxyHeader, Start, Timing, Via}
 
 use super::{node, refuse};
 use crate::address;
-use crate::catalog::{CHECK, NEEDED, OF_KINDS};
+use crate::catalog::{CHECK, CheckKind, OF_KINDS};
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
 use crate::key::{Kind, quoted_list};
@@ -103,8 +103,8 @@ fn check(sink: &mut Sink<'_>, table: &Table<'_>, location: &Range<usize>) -> Opt
     let before = sink.errors();
     let view = View::open(sink, &CHECK, table, location);
     let kind = match view.get("kind") {
-        Some((entry, of)) => crate::view::keyword(sink, &entry.item, of)?,
-        None => "tcp",
+        Some((entry, of)) => CheckKind::from_name(crate::view::keyword(sink, &entry.item, of)?)?,
+        None => CheckKind::Tcp,
     };
     foreign_keys(sink, &view, kind);
     missing_keys(sink, &view, kind, location);
@@ -127,27 +127,37 @@ fn check(sink: &mut Sink<'_>, table: &Table<'_>, location: &Range<usize>) -> Opt
 }
 
 /// Reports keys that are not valid for the kind.
-fn foreign_keys(sink: &mut Sink<'_>, view: &View<'_, '_>, kind: &str) {
-    for (key, kinds) in OF_KINDS {
-        if kinds.contains(&kind) {
+fn foreign_keys(sink: &mut Sink<'_>, view: &View<'_, '_>, kind: CheckKind) {
+    for key in OF_KINDS {
+        if kind.allows(key) {
             continue;
         }
         if let Some((entry, _)) = view.get(key) {
-            let message = format!("`{key}` is not valid for `{kind}` checks");
+            let message = format!("`{key}` is not valid for `{}` checks", kind.as_str());
             let mut diagnostic = Diagnostic::new(Code::Contradiction, &entry.key_span, message);
             if let Some((kind, _)) = view.get("kind") {
                 diagnostic = diagnostic.also(&kind.item.span, "the kind of check");
             }
-            sink.push(diagnostic.fix(format!("remove it, or write kind = {}", quoted_list(kinds))));
+            let kinds = CheckKind::ALL.into_iter().filter(|kind| kind.allows(key));
+            let kinds: Vec<&str> = kinds.map(CheckKind::as_str).collect();
+            sink.push(diagnostic.fix(format!(
+                "remove it, or write kind = {}",
+                quoted_list(&kinds)
+            )));
         }
     }
 }
 
 /// Reports missing keys that the kind requires.
-fn missing_keys(sink: &mut Sink<'_>, view: &View<'_, '_>, kind: &str, location: &Range<usize>) {
-    for (of, key) in NEEDED {
-        if *of == kind && view.get(key).is_none() {
-            let message = format!("a `{kind}` check requires `{key}`");
+fn missing_keys(
+    sink: &mut Sink<'_>,
+    view: &View<'_, '_>,
+    kind: CheckKind,
+    location: &Range<usize>,
+) {
+    for key in kind.required_keys() {
+        if view.get(key).is_none() {
+            let message = format!("a `{}` check requires `{key}`", kind.as_str());
             let example = CHECK.key(key).map_or("", |key| key.example);
             sink.push(
                 Diagnostic::new(Code::MissingKey, location, message)

@@ -161,7 +161,8 @@ fn with_flags(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Scheduler> {
         }
         match what {
             "port" => flags.port = true,
-            _ => flags.fallback = true,
+            "fallback" => flags.fallback = true,
+            _ => unreachable!("flags of the catalog are NAME-port and NAME-fallback"),
         }
     }
     scheduler.map(|scheduler| Scheduler { flags, ..scheduler })
@@ -179,13 +180,18 @@ fn bounded(
     let scheduler = scheduler?;
     if !scheduler.kind.hashes() {
         if let Some((entry, _)) = view.get("max_load") {
+            let hashing: Vec<String> = SchedulerKind::hashing()
+                .map(|kind| format!("\"{kind}\""))
+                .collect();
+            let others = hashing[..hashing.len() - 1].join(", ");
+            let last = &hashing[hashing.len() - 1];
             sink.push(
                 Diagnostic::new(
                     Code::Contradiction,
                     &entry.item.span,
                     format!("scheduler `{}` does not support `max_load`", scheduler.kind),
                 )
-                .fix("remove it, or use one of \"dh\", \"sh\", \"mh\", \"maglev\" and \"hash\""),
+                .fix(format!("remove it, or use one of {others} and {last}")),
             );
         }
         return Some(scheduler);

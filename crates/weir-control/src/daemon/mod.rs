@@ -92,6 +92,7 @@ pub fn hide_memory() {
 ///
 /// # Errors
 /// It could not start; nothing of the configuration is in force then that was not before.
+#[expect(clippy::too_many_lines, reason = "wires the daemon together")]
 pub async fn run<P: Plane>(
     options: &Options,
     mut kept: Kept,

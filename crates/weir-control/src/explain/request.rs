@@ -97,6 +97,7 @@ impl Request {
     }
 
     /// The answer; `file` is the configuration's, `report` tells the servers' states.
+    #[expect(clippy::too_many_lines, reason = "the steps of one request in order")]
     pub fn explain(&self, desired: &Desired, report: &Report, file: &Path) -> Answer {
         let mut answer = Answer {
             packet: self.text.clone(),

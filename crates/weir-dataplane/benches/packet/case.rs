@@ -98,6 +98,7 @@ const POOLS: [(Scheduler, [&str; 3]); 9] = [
 ];
 
 /// The rows, in the order of printing.
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     let mut add = |name: &'static str, setup: Setup, streams: &[Stream]| {

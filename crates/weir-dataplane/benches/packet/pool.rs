@@ -45,6 +45,7 @@ const fn weight(index: u32) -> u32 {
 }
 
 /// Rows of the service and its servers. Servers beyond those that there are routes for share their addresses.
+#[expect(clippy::too_many_lines, reason = "one scenario, step by step")]
 pub(crate) fn fill(dataplane: &Dataplane, scheduler: Scheduler, servers: u32) -> Outcome<()> {
     let maps = dataplane.maps();
     let members: Vec<weir_sched::Member> = (0..servers)

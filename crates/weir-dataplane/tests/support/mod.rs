@@ -134,6 +134,7 @@ pub(crate) const VIP: [u8; 4] = [192, 0, 2, 10];
 pub(crate) const SERVER: [u8; 4] = [10, 0, 0, 5];
 
 /// Service 1, tcp/192.0.2.10:80, direct, with one server as dest 1.
+#[expect(clippy::too_many_lines, reason = "one scenario, step by step")]
 pub(crate) fn fill(dataplane: &Dataplane) {
     let maps = dataplane.maps();
     let vip = Addr::from(std::net::IpAddr::from(VIP));

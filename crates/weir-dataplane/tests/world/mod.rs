@@ -127,6 +127,7 @@ impl Setup {
         })
     }
 
+    #[expect(clippy::too_many_lines, reason = "one scenario, step by step")]
     fn write(&self, plane: &Dataplane) {
         let (maps, net) = (plane.maps(), self.net);
         maps.set_settings(&self.settings).unwrap();

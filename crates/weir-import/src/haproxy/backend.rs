@@ -11,6 +11,7 @@ use crate::note::{Notes, Position};
 use crate::probe::Probe;
 use crate::time::format_millis;
 
+#[expect(clippy::too_many_lines, reason = "the parts of one section in order")]
 pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes) {
     let checks = Checks::read(context, proxy, notes);
     let mut shared = Options::default();

@@ -30,129 +30,165 @@ pub(super) fn predefined(name: &str) -> Option<Meaning> {
     })
 }
 
+/// A criterion as written.
+struct Criterion<'a> {
+    /// Fetch method with its argument, without converters.
+    fetch: &'a str,
+    /// Fetch method.
+    name: &'a str,
+    /// First argument of the fetch method.
+    argument: &'a str,
+    /// Match method.
+    matcher: &'a str,
+    ignore_case: bool,
+    values: Vec<&'a str>,
+}
+
 /// Parses `hdr(host) -i www.example`: fetch method, match method and values.
 pub(super) fn criterion(words: &[String], tls: bool) -> Meaning {
-    let Some((fetch, rest)) = words.split_first() else {
-        return Meaning::Unsupported("an empty criterion".to_owned());
+    let mut criterion = match Criterion::parse(words) {
+        Ok(criterion) => criterion,
+        Err(reason) => return Meaning::Unsupported(reason),
     };
-    let (fetch, converters) = fetch.split_once(',').unwrap_or((fetch, ""));
-    let (name, argument) = match fetch.split_once('(') {
-        Some((name, rest)) => (
-            name,
-            rest.trim_end_matches(')').split(',').next().unwrap_or(""),
-        ),
-        None => (fetch, ""),
-    };
-    let port_off = matches!(
-        converters,
-        "field(1,:)" | "field(1,:),lower" | "lower,field(1,:)"
-    );
-    if !converters.is_empty() && converters != "lower" && !(port_off && argument == "host") {
-        return Meaning::Unsupported(format!("routes do not apply converters ({converters})"));
-    }
-    let (name, mut matcher) = match name.rsplit_once('_') {
-        Some((
-            name,
-            matcher @ ("beg" | "end" | "sub" | "dir" | "dom" | "reg" | "len" | "cnt" | "str"),
-        )) => (name, matcher),
-        _ => (name, "str"),
-    };
-    let mut values = Vec::new();
-    let mut ignore_case = false;
-    let mut words = rest.iter();
-    while let Some(word) = words.next() {
-        match word.as_str() {
-            "-i" => ignore_case = true,
-            "-n" | "--" => {}
-            "-m" => matcher = words.next().map_or("str", String::as_str),
-            "-f" | "-M" | "-u" => {
-                return Meaning::Unsupported("the file with its values cannot be read".to_owned());
-            }
-            word => values.push(word),
-        }
-    }
-    // Routes compare these case-sensitively: another case would get past a rule that denies.
-    let case_matters = matcher == "str"
-        && values
-            .iter()
-            .any(|value| value.bytes().any(|byte| byte.is_ascii_alphabetic()));
-    let field =
-        matches!(name, "hdr" | "req.hdr" | "req.fhdr") && !argument.eq_ignore_ascii_case("host");
-    let in_pairs = matches!(name, "urlp" | "url_param" | "cook" | "req.cook");
-    if ignore_case && case_matters && (field || in_pairs) {
+    if criterion.loses_case() {
+        let fetch = criterion.fetch;
         return Meaning::Unsupported(format!("routes compare {fetch} case-sensitively"));
     }
-    match name {
+    let found_any = criterion.matcher == "found";
+    match criterion.name {
         "ssl_fc" => return if tls { Meaning::Always } else { Meaning::Never },
         "always_true" => return Meaning::Always,
         "always_false" => return Meaning::Never,
-        "method" => return methods(&values),
-        "src" => return sources(&values),
-        "urlp" | "url_param" | "cook" | "req.cook" if !argument.is_empty() => {
-            if matcher == "found" && values.is_empty() {
-                values.push("");
-            }
-            let found: Option<Vec<Condition>> = values
-                .iter()
-                .map(|value| {
-                    let pairs = vec![pair(argument, matcher, value)?];
-                    Some(match name {
-                        "cook" | "req.cook" => Condition {
-                            cookies: pairs,
-                            ..Condition::default()
-                        },
-                        _ => Condition {
-                            queries: pairs,
-                            ..Condition::default()
-                        },
-                    })
-                })
-                .collect();
-            return found.map_or_else(
-                || Meaning::Unsupported(format!("routes cannot compare {fetch} this way")),
-                any_of,
-            );
-        }
-        "path" | "pathq" | "url" | "base" if matcher == "found" => return Meaning::Always,
+        "method" => return methods(&criterion.values),
+        "src" => return sources(&criterion.values),
+        "path" | "pathq" | "url" | "base" if found_any => return Meaning::Always,
         _ => {}
     }
-    let host = match name {
-        "hdr" | "req.hdr" | "req.fhdr" | "hdr_ip" => argument.eq_ignore_ascii_case("host"),
-        "req.ssl_sni" | "req_ssl_sni" | "ssl_fc_sni" => true,
-        "base" | "url" | "path" | "pathq" => false,
-        _ => return Meaning::Unsupported(format!("routes cannot match {fetch}")),
+    if found_any && criterion.values.is_empty() {
+        criterion.values.push("");
+    }
+    let Some(alternatives) = criterion.alternatives() else {
+        return Meaning::Unsupported(format!("routes cannot match {}", criterion.fetch));
     };
-    let found: Option<Vec<Vec<Condition>>> = match name {
-        _ if host && matcher != "found" => values
-            .iter()
-            .map(|value| match_host(matcher, value))
-            .collect(),
-        "path" | "url" => {
-            let compared = |value: &&str| match matcher {
-                "reg" => Some(vec![match_regex((*value).to_owned(), ignore_case)]),
-                _ if ignore_case => match_path_ignoring_case(matcher, value),
-                _ => match_path(matcher, value),
-            };
-            values.iter().map(compared).collect()
-        }
-        "base" => values
-            .iter()
-            .map(|value| match_base(matcher, value))
-            .collect(),
-        "hdr" | "req.hdr" | "req.fhdr" => {
-            if matcher == "found" && values.is_empty() {
-                values.push("");
-            }
-            values
-                .iter()
-                .map(|value| match_header(argument, matcher, value))
-                .collect()
-        }
-        _ => None,
-    };
-    match found {
+    match alternatives.into_iter().collect::<Option<Vec<_>>>() {
         Some(found) => any_of(found.concat()),
-        None => Meaning::Unsupported(format!("routes cannot compare {fetch} this way")),
+        None => Meaning::Unsupported(format!(
+            "routes cannot compare {} this way",
+            criterion.fetch
+        )),
+    }
+}
+
+impl<'a> Criterion<'a> {
+    /// Parses the words; an error is the reason why routes cannot express them.
+    fn parse(words: &'a [String]) -> Result<Self, String> {
+        let Some((fetch, rest)) = words.split_first() else {
+            return Err("an empty criterion".to_owned());
+        };
+        let (fetch, converters) = fetch.split_once(',').unwrap_or((fetch, ""));
+        let (name, argument) = match fetch.split_once('(') {
+            Some((name, rest)) => (
+                name,
+                rest.trim_end_matches(')').split(',').next().unwrap_or(""),
+            ),
+            None => (fetch, ""),
+        };
+        let port_off = matches!(
+            converters,
+            "field(1,:)" | "field(1,:),lower" | "lower,field(1,:)"
+        );
+        if !converters.is_empty() && converters != "lower" && !(port_off && argument == "host") {
+            return Err(format!("routes do not apply converters ({converters})"));
+        }
+        let (name, mut matcher) = match name.rsplit_once('_') {
+            Some((
+                name,
+                matcher @ ("beg" | "end" | "sub" | "dir" | "dom" | "reg" | "len" | "cnt" | "str"),
+            )) => (name, matcher),
+            _ => (name, "str"),
+        };
+        let mut values = Vec::new();
+        let mut ignore_case = false;
+        let mut words = rest.iter();
+        while let Some(word) = words.next() {
+            match word.as_str() {
+                "-i" => ignore_case = true,
+                "-n" | "--" => {}
+                "-m" => matcher = words.next().map_or("str", String::as_str),
+                "-f" | "-M" | "-u" => {
+                    return Err("the file with its values cannot be read".to_owned());
+                }
+                word => values.push(word),
+            }
+        }
+        Ok(Self {
+            fetch,
+            name,
+            argument,
+            matcher,
+            ignore_case,
+            values,
+        })
+    }
+
+    /// Whether routes compare case-sensitively what haproxy does not: another case would get past a rule that denies.
+    fn loses_case(&self) -> bool {
+        let is_letter = |byte: u8| byte.is_ascii_alphabetic();
+        let case_matters =
+            self.matcher == "str" && self.values.iter().any(|value| value.bytes().any(is_letter));
+        let field = matches!(self.name, "hdr" | "req.hdr" | "req.fhdr")
+            && !self.argument.eq_ignore_ascii_case("host");
+        let in_pairs = matches!(self.name, "urlp" | "url_param" | "cook" | "req.cook");
+        self.ignore_case && case_matters && (field || in_pairs)
+    }
+
+    /// Conditions for each value, of which any must apply; an element is `None` if routes cannot compare this way.
+    /// `None` = routes cannot match this fetch method.
+    fn alternatives(&self) -> Option<Vec<Option<Vec<Condition>>>> {
+        let (matcher, argument) = (self.matcher, self.argument);
+        let each = |one: &dyn Fn(&str) -> Option<Vec<Condition>>| {
+            Some(self.values.iter().map(|value| one(value)).collect())
+        };
+        let unlike = Some(vec![None]);
+        match self.name {
+            "urlp" | "url_param" | "cook" | "req.cook" if !argument.is_empty() => {
+                each(&|value| Some(vec![self.in_pairs(pair(argument, matcher, value)?)]))
+            }
+            "hdr" | "req.hdr" | "req.fhdr" | "hdr_ip" if argument.eq_ignore_ascii_case("host") => {
+                match (matcher, self.name) {
+                    ("found", "hdr_ip") => unlike,
+                    ("found", _) => each(&|value| match_header(argument, matcher, value)),
+                    _ => each(&|value| match_host(matcher, value)),
+                }
+            }
+            "req.ssl_sni" | "req_ssl_sni" | "ssl_fc_sni" if matcher == "found" => unlike,
+            "req.ssl_sni" | "req_ssl_sni" | "ssl_fc_sni" => {
+                each(&|value| match_host(matcher, value))
+            }
+            "path" | "url" => each(&|value| match matcher {
+                "reg" => Some(vec![match_regex(value.to_owned(), self.ignore_case)]),
+                _ if self.ignore_case => match_path_ignoring_case(matcher, value),
+                _ => match_path(matcher, value),
+            }),
+            "base" => each(&|value| match_base(matcher, value)),
+            "hdr" | "req.hdr" | "req.fhdr" => each(&|value| match_header(argument, matcher, value)),
+            "hdr_ip" | "pathq" => unlike,
+            _ => None,
+        }
+    }
+
+    /// A required cookie or query parameter.
+    fn in_pairs(&self, pair: String) -> Condition {
+        match self.name {
+            "cook" | "req.cook" => Condition {
+                cookies: vec![pair],
+                ..Condition::default()
+            },
+            _ => Condition {
+                queries: vec![pair],
+                ..Condition::default()
+            },
+        }
     }
 }
 

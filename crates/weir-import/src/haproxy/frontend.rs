@@ -22,6 +22,7 @@ struct FrontendRule<'l> {
     condition: &'l [String],
 }
 
+#[expect(clippy::too_many_lines, reason = "the parts of one section in order")]
 pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, all: &[Proxy], notes: &mut Notes) {
     let mut binds = Binds::default();
     for line in proxy.lines.iter().filter(|line| line.keyword() == "bind") {

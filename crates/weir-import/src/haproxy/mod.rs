@@ -21,6 +21,7 @@ use std::collections::{HashMap, HashSet};
 
 use crate::layer4::Writer;
 use crate::note::{Notes, Position};
+use crate::time::Units;
 use crate::validate::validate;
 use crate::{Environment, Imported};
 
@@ -69,22 +70,23 @@ impl Context<'_> {
     }
 }
 
-/// Parses a haproxy time: a number with `us`, `ms`, `s`, `m`, `h` or `d`; milliseconds without a unit.
+/// Parses a haproxy time: a number with `us`, `ms`, `s`, `m`, `h` or `d`; milliseconds without a unit. Rounds up to
+/// milliseconds.
 fn time(text: &str) -> Option<u64> {
-    let end = text
-        .find(|c: char| !c.is_ascii_digit())
-        .unwrap_or(text.len());
-    let (number, unit) = text.split_at(end);
-    let number: u64 = number.parse().ok()?;
-    number.checked_mul(match unit {
-        "us" => return Some(number.div_ceil(1000)),
-        "ms" | "" => 1,
-        "s" => 1000,
-        "m" => 60_000,
-        "h" => 3_600_000,
-        "d" => 86_400_000,
-        _ => return None,
-    })
+    const UNITS: &Units = &[
+        ("us", 1),
+        ("ms", 1000),
+        ("", 1000),
+        ("s", 1_000_000),
+        ("m", 60_000_000),
+        ("h", 3_600_000_000),
+        ("d", 86_400_000_000),
+    ];
+    let ends_once = text.trim_start_matches(|c: char| c.is_ascii_digit());
+    if ends_once.contains(|c: char| c.is_ascii_digit() || c.is_whitespace()) {
+        return None;
+    }
+    crate::time::sum(text, UNITS).map(|micros| micros.div_ceil(1000))
 }
 
 fn global(line: &Line, notes: &mut Notes) {
@@ -116,6 +118,7 @@ fn note_unused_lines(context: &Context<'_>, proxy: &Proxy, notes: &mut Notes) {
     }
 }
 
+#[expect(clippy::too_many_lines, reason = "a table of directives")]
 fn unsupported_reason(line: &Line) -> &'static str {
     let option = (line.keyword(), line.word(1).unwrap_or(""));
     match option {

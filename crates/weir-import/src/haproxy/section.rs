@@ -47,6 +47,7 @@ pub(super) struct File {
     pub(super) global: Vec<Line>,
 }
 
+#[expect(clippy::too_many_lines, reason = "the keywords of one file in order")]
 pub(super) fn read(lines: Vec<Line>, notes: &mut Notes) -> File {
     let mut file = File::default();
     let mut named: Vec<(String, Vec<Line>)> = Vec::new();

@@ -217,34 +217,9 @@ fn location(
         (Some(text), None) => ("", text),
         _ => return node.reject(notes, "the path is missing"),
     };
-    let (paths, rank): (Vec<Option<String>>, u8) = match kind {
-        "=" => (vec![Some(escaped(text))], 0),
-        "^~" => (vec![prefix(text)], 1),
-        "" if is_below_prefix(server, text) => {
-            if server.inner().iter().any(is_expression) {
-                notes.add(
-                    node.position,
-                    "nginx tries regular expressions first here; its route comes before them, like that of the \
-                     `^~` prefix above it",
-                );
-            }
-            (vec![prefix(text)], 1)
-        }
-        "~" => match endings(text) {
-            Some(paths) => (paths.into_iter().map(Some).collect(), 2),
-            None => (vec![None], 2),
-        },
-        "~*" => (vec![None], 2),
-        _ if text.starts_with('@') => return node.reject(notes, "routes have no names"),
-        _ => (vec![prefix(text)], 3),
+    let Some((paths, rank)) = paths_of(node, server, kind, text, notes) else {
+        return;
     };
-    if paths
-        .iter()
-        .flatten()
-        .any(|path| path.trim_end_matches('*').contains('*') && kind != "~" && kind != "~*")
-    {
-        return node.reject(notes, "`*` in a route's path is a wildcard");
-    }
     let longest = if rank == 2 {
         routes.all.len()
     } else {
@@ -277,30 +252,8 @@ fn location(
         }
     }
     let found = action(context, node, scheme, text, &levels, routes, notes);
-    let (action, position, cases) = match found {
-        Some((action, position)) => {
-            // nginx handles `return` before access rules.
-            let cases = match action.pool() {
-                Some(_) => access_rules(context, &levels, notes),
-                None => vec![(Vec::new(), true)],
-            };
-            (action, position, cases)
-        }
-        None if is_guarded(node) => {
-            let cases = access_rules(context, &levels, notes);
-            if cases.iter().any(|(_, allowed)| *allowed) {
-                const REASON: &str = "allowed clients get files from nginx, and Weir serves none; \
-                    every client gets status 403";
-                notes.add(node.position, REASON);
-            }
-            // Without this route, requests that nginx denies would reach the pool.
-            let denied = Action::Respond {
-                status: 403,
-                body: String::new(),
-            };
-            (denied, node.position, vec![(Vec::new(), true)])
-        }
-        None => return node.reject(notes, "it has no target that Weir supports"),
+    let Some((action, position, cases)) = guarded(context, node, found, &levels, notes) else {
+        return node.reject(notes, "it has no target that Weir supports");
     };
     context.used.insert(node.position);
     let edits = edits_of(context, &action, &levels, (scheme, routes.forwarded), notes);
@@ -328,6 +281,82 @@ fn location(
             });
         }
     }
+}
+
+/// Paths and rank of a location, lowest first; `None` = a note says why it has no route.
+fn paths_of(
+    node: &Node,
+    server: &Node,
+    kind: &str,
+    text: &str,
+    notes: &mut Notes,
+) -> Option<(Vec<Option<String>>, u8)> {
+    let (paths, rank) = match kind {
+        "=" => (vec![Some(escaped(text))], 0),
+        "^~" => (vec![prefix(text)], 1),
+        "" if is_below_prefix(server, text) => {
+            if server.inner().iter().any(is_expression) {
+                notes.add(
+                    node.position,
+                    "nginx tries regular expressions first here; its route comes before them, like that of the \
+                     `^~` prefix above it",
+                );
+            }
+            (vec![prefix(text)], 1)
+        }
+        "~" => match endings(text) {
+            Some(paths) => (paths.into_iter().map(Some).collect(), 2),
+            None => (vec![None], 2),
+        },
+        "~*" => (vec![None], 2),
+        _ if text.starts_with('@') => {
+            node.reject(notes, "routes have no names");
+            return None;
+        }
+        _ => (vec![prefix(text)], 3),
+    };
+    let has_star = |path: &String| path.trim_end_matches('*').contains('*');
+    if rank != 2 && paths.iter().flatten().any(has_star) {
+        node.reject(notes, "`*` in a route's path is a wildcard");
+        return None;
+    }
+    Some((paths, rank))
+}
+
+/// Client networks, and whether they are allowed.
+type AccessCases = Vec<(Vec<String>, bool)>;
+
+/// The action with its access rules; without an action, 403 if the location restricts its clients.
+fn guarded(
+    context: &mut Context<'_>,
+    node: &Node,
+    found: Option<(Action, Position)>,
+    levels: &[&[Node]],
+    notes: &mut Notes,
+) -> Option<(Action, Position, AccessCases)> {
+    if let Some((action, position)) = found {
+        // nginx handles `return` before access rules.
+        let cases = match action.pool() {
+            Some(_) => access_rules(context, levels, notes),
+            None => vec![(Vec::new(), true)],
+        };
+        return Some((action, position, cases));
+    }
+    if !is_guarded(node) {
+        return None;
+    }
+    let cases = access_rules(context, levels, notes);
+    if cases.iter().any(|(_, allowed)| *allowed) {
+        const REASON: &str = "allowed clients get files from nginx, and Weir serves none; \
+            every client gets status 403";
+        notes.add(node.position, REASON);
+    }
+    // Without this route, requests that nginx denies would reach the pool.
+    let denied = Action::Respond {
+        status: 403,
+        body: String::new(),
+    };
+    Some((denied, node.position, vec![(Vec::new(), true)]))
 }
 
 /// Returns whether the location restricts its clients.

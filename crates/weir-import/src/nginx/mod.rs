@@ -23,6 +23,7 @@ use crate::guard;
 use crate::inert::{self, Unsupported};
 use crate::layer4::Writer;
 use crate::note::{Notes, Position};
+use crate::time::Units;
 use crate::validate::validate;
 use crate::{Environment, Imported};
 
@@ -361,33 +362,16 @@ fn reason(keyword: &str) -> &'static str {
 
 /// Parses an nginx time: numbers with `ms`, `s`, `m`, `h`, `d`, `w`; seconds without a unit.
 fn time(text: &str) -> Option<u64> {
-    let mut total: u64 = 0;
-    let mut rest = text;
-    if rest.is_empty() {
-        return None;
-    }
-    while !rest.is_empty() {
-        let end = rest
-            .find(|c: char| !c.is_ascii_digit())
-            .unwrap_or(rest.len());
-        let number: u64 = rest[..end].parse().ok()?;
-        let units = &rest[end..];
-        let next = units
-            .find(|c: char| c.is_ascii_digit())
-            .unwrap_or(units.len());
-        let unit = match units[..next].trim() {
-            "ms" => 1,
-            "s" | "" => 1000,
-            "m" => 60_000,
-            "h" => 3_600_000,
-            "d" => 86_400_000,
-            "w" => 604_800_000,
-            _ => return None,
-        };
-        total = total.checked_add(number.checked_mul(unit)?)?;
-        rest = &units[next..];
-    }
-    Some(total)
+    const UNITS: &Units = &[
+        ("ms", 1),
+        ("s", 1000),
+        ("", 1000),
+        ("m", 60_000),
+        ("h", 3_600_000),
+        ("d", 86_400_000),
+        ("w", 604_800_000),
+    ];
+    crate::time::sum(text, UNITS)
 }
 
 #[cfg(test)]

@@ -85,6 +85,7 @@ fn names(server: &Node, notes: &mut Notes) -> Vec<String> {
 /// A route, its condition, and its sort order.
 type HostRoute = ((bool, usize), Condition, BlockRoute);
 
+#[expect(clippy::too_many_lines, reason = "one step for each group of keys")]
 fn service(
     context: &mut Context<'_>,
     group: &ListenGroup,

@@ -5,26 +5,15 @@ use std::time::Duration;
 
 use crate::diff::duration;
 
-/// How the results of several checks of one server are combined.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Require {
-    /// Up if every check passes.
-    #[default]
-    All,
-    /// Up if any check passes.
-    Any,
-}
-
-impl Require {
-    /// Every choice.
-    pub const ALL: [Self; 2] = [Self::All, Self::Any];
-
-    /// The name in configuration.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::All => "all",
-            Self::Any => "any",
-        }
+named_enum! {
+    /// How the results of several checks of one server are combined.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+    pub enum Require {
+        /// Up if every check passes.
+        #[default]
+        All = "all",
+        /// Up if any check passes.
+        Any = "any",
     }
 }
 

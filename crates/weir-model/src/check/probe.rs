@@ -66,6 +66,39 @@ pub enum Probe {
     },
 }
 
+named_enum! {
+    /// Kind of a probe; the configuration also has `https` and `tls`, which are `http` and `tcp` over TLS.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    pub enum ProbeKind {
+        /// [`Probe::Tcp`].
+        Tcp = "tcp",
+        /// [`Probe::Http`].
+        Http = "http",
+        /// [`Probe::Grpc`].
+        Grpc = "grpc",
+        /// [`Probe::Smtp`].
+        Smtp = "smtp",
+        /// [`Probe::Redis`].
+        Redis = "redis",
+        /// [`Probe::Mysql`].
+        Mysql = "mysql",
+        /// [`Probe::Postgres`].
+        Postgres = "postgres",
+        /// [`Probe::Agent`].
+        Agent = "agent",
+        /// [`Probe::Dns`].
+        Dns = "dns",
+        /// [`Probe::Udp`].
+        Udp = "udp",
+        /// [`Probe::Ping`].
+        Ping = "ping",
+        /// [`Probe::Script`].
+        Script = "script",
+        /// [`Probe::File`].
+        File = "file",
+    }
+}
+
 /// A program and its arguments and account.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Script {
@@ -77,47 +110,27 @@ pub struct Script {
     pub dynamic: bool,
 }
 
-/// Record type of a DNS check.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum DnsRecord {
-    /// An IPv4 address.
-    #[default]
-    A,
-    /// An IPv6 address.
-    Aaaa,
-    /// Mail servers.
-    Mx,
-    /// Name servers.
-    Ns,
-    /// A zone's start of authority.
-    Soa,
-    /// Texts.
-    Txt,
+named_enum! {
+    /// Record type of a DNS check.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+    pub enum DnsRecord {
+        /// An IPv4 address.
+        #[default]
+        A = "A",
+        /// An IPv6 address.
+        Aaaa = "AAAA",
+        /// Mail servers.
+        Mx = "MX",
+        /// Name servers.
+        Ns = "NS",
+        /// A zone's start of authority.
+        Soa = "SOA",
+        /// Texts.
+        Txt = "TXT",
+    }
 }
 
 impl DnsRecord {
-    /// Every choice.
-    pub const ALL: [Self; 6] = [
-        Self::A,
-        Self::Aaaa,
-        Self::Mx,
-        Self::Ns,
-        Self::Soa,
-        Self::Txt,
-    ];
-
-    /// The name in configuration.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::A => "A",
-            Self::Aaaa => "AAAA",
-            Self::Mx => "MX",
-            Self::Ns => "NS",
-            Self::Soa => "SOA",
-            Self::Txt => "TXT",
-        }
-    }
-
     /// RR type number (RFC 1035 §3.2.2, RFC 3596).
     pub const fn number(self) -> u16 {
         match self {
@@ -132,23 +145,28 @@ impl DnsRecord {
 }
 
 impl Probe {
+    /// Kind of the probe.
+    pub const fn kind(&self) -> ProbeKind {
+        match self {
+            Self::Tcp => ProbeKind::Tcp,
+            Self::Http(_) => ProbeKind::Http,
+            Self::Grpc { .. } => ProbeKind::Grpc,
+            Self::Smtp { .. } => ProbeKind::Smtp,
+            Self::Redis => ProbeKind::Redis,
+            Self::Mysql { .. } => ProbeKind::Mysql,
+            Self::Postgres { .. } => ProbeKind::Postgres,
+            Self::Agent { .. } => ProbeKind::Agent,
+            Self::Dns { .. } => ProbeKind::Dns,
+            Self::Udp { .. } => ProbeKind::Udp,
+            Self::Ping => ProbeKind::Ping,
+            Self::Script(_) => ProbeKind::Script,
+            Self::File { .. } => ProbeKind::File,
+        }
+    }
+
     /// The name in configuration.
     pub const fn as_str(&self) -> &'static str {
-        match self {
-            Self::Tcp => "tcp",
-            Self::Http(_) => "http",
-            Self::Grpc { .. } => "grpc",
-            Self::Smtp { .. } => "smtp",
-            Self::Redis => "redis",
-            Self::Mysql { .. } => "mysql",
-            Self::Postgres { .. } => "postgres",
-            Self::Agent { .. } => "agent",
-            Self::Dns { .. } => "dns",
-            Self::Udp { .. } => "udp",
-            Self::Ping => "ping",
-            Self::Script(_) => "script",
-            Self::File { .. } => "file",
-        }
+        self.kind().as_str()
     }
 
     /// Transport protocol; `None` = neither TCP nor UDP.
@@ -156,13 +174,20 @@ impl Probe {
         match self {
             Self::Dns { .. } | Self::Udp { .. } => Some(Protocol::Udp),
             Self::Ping | Self::Script(_) | Self::File { .. } => None,
-            _ => Some(Protocol::Tcp),
+            Self::Tcp
+            | Self::Http(_)
+            | Self::Grpc { .. }
+            | Self::Smtp { .. }
+            | Self::Redis
+            | Self::Mysql { .. }
+            | Self::Postgres { .. }
+            | Self::Agent { .. } => Some(Protocol::Tcp),
         }
     }
 
     /// Whether the probe uses a port.
     pub const fn needs_port(&self) -> bool {
-        !matches!(self, Self::Ping | Self::Script(_) | Self::File { .. })
+        self.protocol().is_some()
     }
 }
 

@@ -45,51 +45,28 @@ impl Default for Timing {
     }
 }
 
-/// State of a server before its first result.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Start {
-    /// Used only while no other server is up; the first result decides immediately.
-    #[default]
-    Checking,
-    /// Assumed up; `fall` failures mark it down.
-    Up,
-    /// Assumed down; `rise` successes mark it up.
-    Down,
-}
-
-impl Start {
-    /// Every choice.
-    pub const ALL: [Self; 3] = [Self::Checking, Self::Up, Self::Down];
-
-    /// The name in configuration.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Checking => "checking",
-            Self::Up => "up",
-            Self::Down => "down",
-        }
+named_enum! {
+    /// State of a server before its first result.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+    pub enum Start {
+        /// Used only while no other server is up; the first result decides immediately.
+        #[default]
+        Checking = "checking",
+        /// Assumed up; `fall` failures mark it down.
+        Up = "up",
+        /// Assumed down; `rise` successes mark it up.
+        Down = "down",
     }
 }
 
-/// What happens to a server that a check marks down.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum OnFailure {
-    /// Weight 0; existing flows continue.
-    #[default]
-    Quiesce,
-    /// The pool's `on_remove` applies to its flows.
-    Remove,
-}
-
-impl OnFailure {
-    /// Every choice.
-    pub const ALL: [Self; 2] = [Self::Quiesce, Self::Remove];
-
-    /// The name in configuration.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Quiesce => "quiesce",
-            Self::Remove => "remove",
-        }
+named_enum! {
+    /// What happens to a server that a check marks down.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+    pub enum OnFailure {
+        /// Weight 0; existing flows continue.
+        #[default]
+        Quiesce = "quiesce",
+        /// The pool's `on_remove` applies to its flows.
+        Remove = "remove",
     }
 }

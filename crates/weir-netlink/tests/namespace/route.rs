@@ -86,6 +86,7 @@ fn a_quiet_address_is_nobodys_source() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one scenario, step by step")]
 fn lookups_answer_with_kinds() {
     in_namespace(async || {
         let pair = Pair::new().await;

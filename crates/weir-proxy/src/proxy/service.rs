@@ -18,6 +18,7 @@ use crate::page::Page;
 use crate::plan::{Listeners, Service, Sharded, Stickiness, Target, Targets};
 use crate::{Error, Result, socket, tls};
 
+#[expect(clippy::too_many_lines, reason = "one step for each group of keys")]
 pub(super) fn service(
     known: &mut Known,
     left: &mut HashMap<SocketAddr, Vec<OwnedFd>>,
@@ -191,6 +192,7 @@ fn secure(
     Ok(Some(config))
 }
 
+#[expect(clippy::too_many_lines, reason = "one step for each group of keys")]
 fn targets(
     known: &mut Known,
     workers: usize,

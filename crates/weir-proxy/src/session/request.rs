@@ -327,6 +327,7 @@ impl Session {
     }
 
     /// The same; `called` = its turn has come.
+    #[expect(clippy::too_many_lines, reason = "the steps of one request in order")]
     pub(super) fn choose(&mut self, key: Key, cx: &mut Context, called: bool) -> Moved {
         let local = Rc::clone(&self.local);
         let service = &local.service;

@@ -37,6 +37,7 @@ impl Session {
         if waits { Moved::Waits } else { Moved::On }
     }
 
+    #[expect(clippy::too_many_lines, reason = "the states of one direction")]
     fn carry_up(&mut self, cx: &mut Context, scratch: &mut [u8]) -> Moved {
         let Some(upstream) = cx.upstreams.get_mut(self.server) else {
             return self.server_broke_off();

@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering::Relaxed;
 
 use rustix::event::{EventfdFlags, eventfd};
-use weir_model::{Desired, Pool, Proxy, ProxyProtocol, Route, RouteAction, RouteEdits, Source};
+use weir_model::{Desired, Pool, Proxy, ProxyProtocol, Route, RouteAction};
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -22,22 +22,10 @@ fn answering() -> (Arc<Service>, Arc<Listeners>) {
     service
         .listen
         .push("127.0.0.1:0".parse().expect("an address"));
-    service.routes.push(Route {
-        host: None,
-        path: None,
-        path_regex: None,
-        methods: Vec::new(),
-        headers: Vec::new(),
-        queries: Vec::new(),
-        cookies: Vec::new(),
-        sources: Vec::new(),
-        edits: RouteEdits::default(),
-        action: RouteAction::Answer {
-            status: 200,
-            body: "there".to_owned(),
-        },
-        source: Source::default(),
-    });
+    service.routes.push(Route::new(RouteAction::Answer {
+        status: 200,
+        body: "there".to_owned(),
+    }));
     let desired = Desired {
         pools: vec![Pool::new("p")],
         proxies: vec![service],

@@ -59,6 +59,7 @@ fn wired(world: &World) {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one scenario, step by step")]
 fn probes_use_configured_source_and_target() {
     if !privileged() {
         return;

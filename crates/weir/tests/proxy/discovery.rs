@@ -146,6 +146,7 @@ pub(super) fn call(seat: &Seat, method: &str, path: &str, body: &str) -> String 
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one scenario, step by step")]
 fn ten_membership_changes_a_second_fail_no_request_at_length() {
     let (one, two) = (Origin::start("one"), Origin::start("two"));
     let mut seat = Seat::start("http", &[one.address()], "");

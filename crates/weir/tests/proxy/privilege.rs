@@ -123,6 +123,7 @@ fn list_of_another_user_runs_no_program() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one scenario, step by step")]
 fn symlinked_list_is_neither_read_nor_shown() {
     if !is_root() {
         return;
@@ -224,6 +225,7 @@ fn with_admin(admin: SocketAddr, text: &str) -> String {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one scenario, step by step")]
 fn token_holder_runs_no_program() {
     let (one, two) = (Origin::start("one"), Origin::start("two"));
     let seat = Seat::start("http", &[one.address()], "");

@@ -4,12 +4,165 @@ use weir_model::{DnsRecord, OnFailure, ProxyHeader, Require, Start, Via};
 
 use crate::key::Choices;
 
+weir_model::named_enum! {
+    /// `kind` of a check.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(crate) enum CheckKind {
+        /// A connection; the default.
+        Tcp = "tcp",
+        /// An HTTP request.
+        Http = "http",
+        /// An HTTP request over TLS.
+        Https = "https",
+        /// A TLS handshake.
+        Tls = "tls",
+        /// gRPC health checking.
+        Grpc = "grpc",
+        /// A mail server's greeting.
+        Smtp = "smtp",
+        /// A name is resolved.
+        Dns = "dns",
+        /// An ICMP echo.
+        Ping = "ping",
+        /// A datagram is answered.
+        Udp = "udp",
+        /// PING to Redis.
+        Redis = "redis",
+        /// A MySQL login.
+        Mysql = "mysql",
+        /// A PostgreSQL startup message.
+        Postgres = "postgres",
+        /// A program on the director.
+        Script = "script",
+        /// A file on the director.
+        File = "file",
+        /// HAProxy's agent-check.
+        Agent = "agent",
+    }
+}
+
+/// What the probes of a kind connect to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Peer {
+    Stream,
+    Datagram,
+    Host,
+    /// Nothing: the check runs on the director.
+    Director,
+}
+
+impl CheckKind {
+    /// Parses a name.
+    pub(crate) fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == name)
+    }
+
+    const fn peer(self) -> Peer {
+        match self {
+            Self::Tcp
+            | Self::Http
+            | Self::Https
+            | Self::Tls
+            | Self::Grpc
+            | Self::Smtp
+            | Self::Redis
+            | Self::Mysql
+            | Self::Postgres
+            | Self::Agent => Peer::Stream,
+            Self::Dns | Self::Udp => Peer::Datagram,
+            Self::Ping => Peer::Host,
+            Self::Script | Self::File => Peer::Director,
+        }
+    }
+
+    /// Keys of this kind alone, in addition to those that all kinds with the same peer have; required keys first.
+    const fn own_keys(self) -> (&'static [&'static str], &'static [&'static str]) {
+        match self {
+            Self::Tcp | Self::Ping | Self::Redis => (&[], &[]),
+            Self::Http => (&[], HTTP),
+            Self::Https => (&[], HTTPS),
+            Self::Tls => (&[], &["verify", "ca", "server_name"]),
+            Self::Grpc => (&[], &["verify", "ca", "server_name", "tls", "service"]),
+            Self::Smtp => (&[], &["helo"]),
+            Self::Mysql | Self::Postgres => (&[], &["user"]),
+            Self::Dns => (&["query"], &["record", "expect"]),
+            Self::Udp => (&["payload"], &["expect"]),
+            Self::Script => (&["command"], &["dynamic", "user"]),
+            Self::File => (&["file"], &[]),
+            Self::Agent => (&[], &["send"]),
+        }
+    }
+
+    /// Keys that the kind requires.
+    pub(crate) const fn required_keys(self) -> &'static [&'static str] {
+        self.own_keys().0
+    }
+
+    /// Whether a key that is only valid for some kinds is valid for this one.
+    pub(crate) fn allows(self, key: &str) -> bool {
+        let (required, optional) = self.own_keys();
+        let peer = match self.peer() {
+            Peer::Stream => ["port", "via", "source", "interface", "proxy_protocol"].as_slice(),
+            Peer::Datagram => &["port", "via", "source", "interface"],
+            Peer::Host => &["source", "interface"],
+            Peer::Director => &[],
+        };
+        [required, optional, peer]
+            .iter()
+            .any(|keys| keys.contains(&key))
+    }
+}
+
+const HTTP: &[&str] = &[
+    "path", "method", "version", "host", "headers", "body", "expect",
+];
+
+const HTTPS: &[&str] = &[
+    "path",
+    "method",
+    "version",
+    "host",
+    "headers",
+    "body",
+    "expect",
+    "verify",
+    "ca",
+    "server_name",
+];
+
+/// Keys that are only valid for some kinds.
+pub(crate) const OF_KINDS: &[&str] = &[
+    "path",
+    "method",
+    "version",
+    "host",
+    "headers",
+    "body",
+    "expect",
+    "verify",
+    "ca",
+    "server_name",
+    "tls",
+    "service",
+    "port",
+    "proxy_protocol",
+    "via",
+    "source",
+    "interface",
+    "helo",
+    "user",
+    "query",
+    "record",
+    "payload",
+    "send",
+    "command",
+    "dynamic",
+    "file",
+];
+
 pub(super) fn kinds() -> Choices {
     Choices {
-        now: vec![
-            "tcp", "http", "https", "tls", "grpc", "smtp", "dns", "ping", "udp", "redis", "mysql",
-            "postgres", "script", "file", "agent",
-        ],
+        now: CheckKind::ALL.map(CheckKind::as_str).to_vec(),
         known_as: &[
             ("connect", "tcp"),
             ("TCP_CHECK", "tcp"),
@@ -27,62 +180,6 @@ pub(super) fn kinds() -> Choices {
         ..Choices::default()
     }
 }
-
-const STREAMS: &[&str] = &[
-    "tcp", "http", "https", "tls", "grpc", "smtp", "redis", "mysql", "postgres", "agent",
-];
-
-const HTTP: &[&str] = &["http", "https"];
-
-const TLS: &[&str] = &["https", "tls", "grpc"];
-
-const WITH_PORT: &[&str] = &[
-    "tcp", "http", "https", "tls", "grpc", "smtp", "redis", "mysql", "postgres", "agent", "dns",
-    "udp",
-];
-
-const WITH_ADDRESS: &[&str] = &[
-    "tcp", "http", "https", "tls", "grpc", "smtp", "redis", "mysql", "postgres", "agent", "dns",
-    "udp", "ping",
-];
-
-/// Keys required by a kind.
-pub(crate) const NEEDED: &[(&str, &str)] = &[
-    ("dns", "query"),
-    ("udp", "payload"),
-    ("script", "command"),
-    ("file", "file"),
-];
-
-/// Keys that are only valid for some kinds, and these kinds.
-pub(crate) const OF_KINDS: &[(&str, &[&str])] = &[
-    ("path", HTTP),
-    ("method", HTTP),
-    ("version", HTTP),
-    ("host", HTTP),
-    ("headers", HTTP),
-    ("body", HTTP),
-    ("expect", &["http", "https", "dns", "udp"]),
-    ("verify", TLS),
-    ("ca", TLS),
-    ("server_name", TLS),
-    ("tls", &["grpc"]),
-    ("service", &["grpc"]),
-    ("port", WITH_PORT),
-    ("proxy_protocol", STREAMS),
-    ("via", WITH_PORT),
-    ("source", WITH_ADDRESS),
-    ("interface", WITH_ADDRESS),
-    ("helo", &["smtp"]),
-    ("user", &["script", "mysql", "postgres"]),
-    ("query", &["dns"]),
-    ("record", &["dns"]),
-    ("payload", &["udp"]),
-    ("send", &["agent"]),
-    ("command", &["script"]),
-    ("dynamic", &["script"]),
-    ("file", &["file"]),
-];
 
 pub(super) fn records() -> Choices {
     Choices {
@@ -139,5 +236,42 @@ pub(in crate::catalog) fn requires() -> Choices {
     Choices {
         now: Require::ALL.iter().map(|choice| choice.as_str()).collect(),
         ..Choices::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_model::ProbeKind;
+
+    use super::*;
+
+    #[test]
+    fn every_probe_has_a_kind_of_check() {
+        for probe in ProbeKind::ALL {
+            assert!(
+                CheckKind::from_name(probe.as_str()).is_some(),
+                "{}",
+                probe.as_str()
+            );
+        }
+    }
+
+    #[test]
+    fn keys_of_a_kind_are_reported_for_other_kinds() {
+        for kind in CheckKind::ALL {
+            let (required, optional) = kind.own_keys();
+            for key in required.iter().chain(optional) {
+                assert!(OF_KINDS.contains(key), "{key} of {}", kind.as_str());
+                assert!(
+                    super::super::CHECK.key(key).is_some(),
+                    "{key} of {}",
+                    kind.as_str()
+                );
+            }
+        }
+        for key in OF_KINDS {
+            let allowed = CheckKind::ALL.iter().filter(|kind| kind.allows(key));
+            assert_ne!(allowed.count(), 0, "{key}");
+        }
     }
 }

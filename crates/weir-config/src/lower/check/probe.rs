@@ -5,40 +5,40 @@ use std::ops::Range;
 use weir_model::{CheckTls, Digest, DnsRecord, Http, Pattern, Probe, Script};
 
 use super::plain_address;
-use crate::catalog::EXPECT;
+use crate::catalog::{CheckKind, EXPECT};
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
 use crate::key::{Kind, quoted_list};
 use crate::tree::{Item, Value};
 use crate::view::{Sink, View, text, wrong_type};
 
-pub(super) fn probe(sink: &mut Sink<'_>, view: &View<'_, '_>, kind: &str) -> Probe {
+pub(super) fn probe(sink: &mut Sink<'_>, view: &View<'_, '_>, kind: CheckKind) -> Probe {
     match kind {
-        "http" | "https" => Probe::Http(Box::new(http(sink, view))),
-        "grpc" => Probe::Grpc {
+        CheckKind::Http | CheckKind::Https => Probe::Http(Box::new(http(sink, view))),
+        CheckKind::Grpc => Probe::Grpc {
             service: line_or(sink, view, "service", ""),
         },
-        "smtp" => Probe::Smtp {
+        CheckKind::Smtp => Probe::Smtp {
             helo: line_or(sink, view, "helo", "localhost"),
         },
-        "redis" => Probe::Redis,
-        "mysql" => Probe::Mysql {
+        CheckKind::Redis => Probe::Redis,
+        CheckKind::Mysql => Probe::Mysql {
             user: line_or(sink, view, "user", "weir"),
         },
-        "postgres" => Probe::Postgres {
+        CheckKind::Postgres => Probe::Postgres {
             user: line_or(sink, view, "user", "postgres"),
         },
-        "agent" => Probe::Agent {
+        CheckKind::Agent => Probe::Agent {
             send: view.text(sink, "send").map(|(text, _)| text.to_owned()),
         },
-        "dns" => dns(sink, view),
-        "udp" => udp(sink, view),
-        "ping" => Probe::Ping,
-        "script" => Probe::Script(script(sink, view)),
-        "file" => Probe::File {
+        CheckKind::Dns => dns(sink, view),
+        CheckKind::Udp => udp(sink, view),
+        CheckKind::Ping => Probe::Ping,
+        CheckKind::Script => Probe::Script(script(sink, view)),
+        CheckKind::File => Probe::File {
             path: file(sink, view),
         },
-        _ => Probe::Tcp,
+        CheckKind::Tcp | CheckKind::Tls => Probe::Tcp,
     }
 }
 
@@ -170,7 +170,7 @@ fn file(sink: &mut Sink<'_>, view: &View<'_, '_>) -> String {
 }
 
 /// TLS settings of a kind that uses TLS; `None` = no TLS.
-pub(super) fn tls(sink: &mut Sink<'_>, view: &View<'_, '_>, kind: &str) -> Option<CheckTls> {
+pub(super) fn tls(sink: &mut Sink<'_>, view: &View<'_, '_>, kind: CheckKind) -> Option<CheckTls> {
     let uses_tls = view.flag(sink, "tls").unwrap_or(false);
     let verify = view.flag(sink, "verify");
     let ca = line(sink, view, "ca").map(|(path, span)| {
@@ -178,7 +178,7 @@ pub(super) fn tls(sink: &mut Sink<'_>, view: &View<'_, '_>, kind: &str) -> Optio
         path.to_owned()
     });
     let name = line(sink, view, "server_name").map(|(name, _)| name.to_owned());
-    if kind == "grpc" && !uses_tls {
+    if kind == CheckKind::Grpc && !uses_tls {
         for key in ["verify", "ca", "server_name"] {
             if let Some((entry, _)) = view.get(key) {
                 let message = format!("`{key}` has no effect: this check does not use TLS");
@@ -188,7 +188,7 @@ pub(super) fn tls(sink: &mut Sink<'_>, view: &View<'_, '_>, kind: &str) -> Optio
         }
         return None;
     }
-    if !uses_tls && !matches!(kind, "https" | "tls") {
+    if !uses_tls && !matches!(kind, CheckKind::Https | CheckKind::Tls) {
         return None;
     }
     // The port of `Host` is not part of the certificate's name.

@@ -108,6 +108,7 @@ fn get(lines: &str) -> String {
 }
 
 /// Where a body ends, and lines: what every server is asked.
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 pub(super) fn framing() -> Vec<Case> {
     let mut cases = Vec::new();
     let chunked = format!("{:x}\r\n{HIDDEN}\r\n0\r\n\r\n", HIDDEN.len());

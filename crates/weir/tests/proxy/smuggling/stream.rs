@@ -114,6 +114,7 @@ fn framing(cases: &mut Vec<Case>) {
     }
 }
 
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn fields(cases: &mut Vec<Case>) {
     for (name, value) in [
         ("connection", "close"),
@@ -194,6 +195,7 @@ fn fields(cases: &mut Vec<Case>) {
     }
 }
 
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn targets(cases: &mut Vec<Case>) {
     for path in [
         "/open?x",

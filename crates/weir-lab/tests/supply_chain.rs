@@ -1,0 +1,197 @@
+//! Licences, bans, duplicate versions and sources of all dependencies, by the rules of `deny.toml`.
+//!
+//! `cargo deny` checks the same file and more, but takes minutes to install; this test needs only `cargo metadata`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value as Json;
+
+/// A package in the dependency graph on Linux.
+struct Package {
+    name: String,
+    version: String,
+    licence: String,
+    /// Registry or repository; `None` = in this workspace.
+    source: Option<String>,
+}
+
+fn root() -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn packages() -> Vec<Package> {
+    let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--offline", "--locked", "--format-version", "1"])
+        .args(["--filter-platform", &target])
+        .current_dir(root())
+        .output()
+        .expect("cargo runs");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "cargo metadata: {errors}");
+    let metadata: Json = serde_json::from_slice(&output.stdout).expect("JSON");
+    let used = metadata["resolve"]["nodes"].as_array().expect("a graph");
+    let used: BTreeSet<&str> = used.iter().filter_map(|node| node["id"].as_str()).collect();
+    let text = |value: &Json| value.as_str().unwrap_or_default().to_owned();
+    let all = metadata["packages"].as_array().expect("packages");
+    all.iter()
+        .filter(|package| used.contains(package["id"].as_str().unwrap_or_default()))
+        .map(|package| Package {
+            name: text(&package["name"]),
+            version: text(&package["version"]),
+            licence: text(&package["license"]),
+            source: package["source"].as_str().map(str::to_owned),
+        })
+        .collect()
+}
+
+/// The strings at a path of `deny.toml`: elements of an array, or their key `crate`.
+fn rules(section: &str, key: &str) -> Vec<String> {
+    let text = std::fs::read_to_string(root().join("deny.toml")).expect("deny.toml");
+    let rules: toml::Table = text.parse().expect("TOML");
+    let list = rules[section][key].as_array().expect("a list");
+    let name = |item: &toml::Value| {
+        item.get("crate")
+            .unwrap_or(item)
+            .as_str()
+            .map(str::to_owned)
+    };
+    list.iter()
+        .map(|item| name(item).expect("a text"))
+        .collect()
+}
+
+/// Whether an SPDX expression can be satisfied by the allowed licences; `/` is an old spelling of OR.
+fn is_allowed(expression: &str, allowed: &[String]) -> bool {
+    let spaced = expression
+        .replace('/', " OR ")
+        .replace('(', " ( ")
+        .replace(')', " ) ");
+    let words: Vec<&str> = spaced.split_whitespace().collect();
+    let mut at = 0;
+    let found = any(&words, &mut at, allowed);
+    found && at == words.len()
+}
+
+fn any(words: &[&str], at: &mut usize, allowed: &[String]) -> bool {
+    let mut found = all(words, at, allowed);
+    while words.get(*at) == Some(&"OR") {
+        *at += 1;
+        found |= all(words, at, allowed);
+    }
+    found
+}
+
+fn all(words: &[&str], at: &mut usize, allowed: &[String]) -> bool {
+    let mut found = one(words, at, allowed);
+    while words.get(*at) == Some(&"AND") {
+        *at += 1;
+        found &= one(words, at, allowed);
+    }
+    found
+}
+
+fn one(words: &[&str], at: &mut usize, allowed: &[String]) -> bool {
+    let Some(word) = words.get(*at) else {
+        return false;
+    };
+    *at += 1;
+    if *word == "(" {
+        let found = any(words, at, allowed);
+        let closed = words.get(*at) == Some(&")");
+        *at += 1;
+        return found && closed;
+    }
+    let mut licence = (*word).to_owned();
+    if words.get(*at) == Some(&"WITH") {
+        licence = format!("{word} WITH {}", words.get(*at + 1).unwrap_or(&""));
+        *at += 2;
+    }
+    allowed.contains(&licence)
+}
+
+#[test]
+fn licences_are_permissive() {
+    let allowed = rules("licenses", "allow");
+    let packages = packages();
+    assert!(packages.len() > 100, "only {} packages", packages.len());
+    let wrong: Vec<String> = packages
+        .iter()
+        .filter(|package| !is_allowed(&package.licence, &allowed))
+        .map(|package| {
+            format!(
+                "{} {}: {:?}",
+                package.name, package.version, package.licence
+            )
+        })
+        .collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn sources_are_known_and_no_crate_is_banned() {
+    let registries = rules("sources", "allow-registry");
+    let banned = rules("bans", "deny");
+    let mut wrong = Vec::new();
+    for package in packages() {
+        if banned.contains(&package.name) {
+            wrong.push(format!("{} is banned in deny.toml", package.name));
+        }
+        let Some(source) = &package.source else {
+            continue;
+        };
+        let known = source.strip_prefix("registry+");
+        if !known.is_some_and(|url| registries.iter().any(|registry| registry == url)) {
+            wrong.push(format!("{} comes from {source}", package.name));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn versions_exist_once() {
+    let skipped: BTreeSet<String> = rules("bans", "skip").into_iter().collect();
+    let mut versions: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for package in packages() {
+        versions
+            .entry(package.name)
+            .or_default()
+            .insert(package.version);
+    }
+    versions.retain(|_, versions| versions.len() > 1);
+    let found: BTreeSet<String> = versions.keys().cloned().collect();
+    let new: Vec<_> = versions
+        .iter()
+        .filter(|(name, _)| !skipped.contains(*name))
+        .collect();
+    assert!(new.is_empty(), "more than one version: {new:?}");
+    let unused: Vec<_> = skipped.difference(&found).collect();
+    assert!(
+        unused.is_empty(),
+        "remove from `skip` of deny.toml: {unused:?}"
+    );
+}
+
+#[test]
+fn expressions_are_evaluated() {
+    let allowed = ["MIT", "ISC", "Apache-2.0 WITH LLVM-exception"].map(str::to_owned);
+    for (expression, is) in [
+        ("MIT", true),
+        ("GPL-3.0", false),
+        ("MIT/GPL-3.0", true),
+        ("GPL-3.0 OR MIT", true),
+        ("GPL-3.0 AND MIT", false),
+        ("MIT AND (GPL-3.0 OR ISC)", true),
+        ("(MIT OR GPL-3.0) AND GPL-3.0", false),
+        ("Apache-2.0 WITH LLVM-exception", true),
+        ("Apache-2.0", false),
+        ("MIT OR", true),
+        ("MIT ISC", false),
+        ("(MIT", false),
+        ("", false),
+    ] {
+        assert_eq!(is_allowed(expression, &allowed), is, "{expression:?}");
+    }
+}

@@ -1,0 +1,31 @@
+//! Enums whose variants have a name in the configuration.
+
+/// Declares an enum, `ALL` with every variant in order of declaration, and `as_str` with the name of each.
+///
+/// A new variant is one line, and cannot be missing from `ALL` or lack a name.
+#[macro_export]
+macro_rules! named_enum {
+    (
+        $(#[$outer:meta])*
+        $visibility:vis enum $name:ident {
+            $($(#[$inner:meta])* $variant:ident = $text:literal,)+
+        }
+    ) => {
+        $(#[$outer])*
+        $visibility enum $name {
+            $($(#[$inner])* $variant,)+
+        }
+
+        impl $name {
+            /// Every variant, in order of declaration.
+            $visibility const ALL: [Self; [$($text),+].len()] = [$(Self::$variant),+];
+
+            /// The name in configuration, command line and status.
+            $visibility const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $text,)+
+                }
+            }
+        }
+    };
+}

@@ -1,0 +1,102 @@
+#!/usr/bin/env bash
+# Changes pure crates at random places and runs their tests: a change that no test notices is a survivor.
+#
+#   tools/mutants.sh [--seed N] [--count N] [--jobs N] [CRATE…]
+#
+# Default: a fresh seed, 300 mutants per crate, 2 jobs, all pure crates.
+#
+# Stops with 1 if fewer than 95 % of a crate's mutants are caught. Survivors that cannot or need not be caught are in
+# tools/mutants/accepted.txt with a reason, and count as caught. Mutants that do not compile are not counted.
+# Uses cargo-mutants; installs it below target/ where it is missing. The seed is printed: the same seed draws the same
+# mutants from the same sources.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+readonly version=27.1.0 least=95
+seed=$(od -An -N4 -tu4 /dev/urandom | tr -d ' ') count=300 jobs=2 crates=()
+while (($#)); do
+  case $1 in
+    --seed) seed=${2:?--seed needs a number}; shift 2 ;;
+    --count) count=${2:?--count needs a number}; shift 2 ;;
+    --jobs) jobs=${2:?--jobs needs a number}; shift 2 ;;
+    -*) sed -n '2,12s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    *) crates+=("$1"); shift ;;
+  esac
+done
+
+# The crates with the rules of pure crates.
+((${#crates[@]})) || mapfile -t crates < <(ls crates/*/clippy.toml | cut -d/ -f2)
+
+readonly work=$PWD/target/mutants
+mkdir -p "$work"
+if ! command -v cargo-mutants >/dev/null; then
+  PATH=$work/bin:$PATH
+  command -v cargo-mutants >/dev/null ||
+    cargo install --locked --root "$work" --version "$version" cargo-mutants
+fi
+
+echo "seed $seed: tools/mutants.sh --seed $seed --count $count ${crates[*]}"
+
+one() { # CRATE
+  local out=$work/$1 total drawn
+  rm -rf "$out"
+  mkdir -p "$out"
+  # Mutants are known by name; a name may hold several places, so `drawn` may exceed the number of names.
+  cargo mutants --package "$1" --list --json >"$out/all.json"
+  python3 - "$seed" "$count" "$out" "$1" <<'PY'
+import json, random, re, sys
+seed, count, out, crate = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
+mutants = [mutant for mutant in json.load(open(f"{out}/all.json")) if mutant["package"] == crate]
+names = sorted({mutant["name"] for mutant in mutants})
+drawn = random.Random(f"{seed} {crate}").sample(names, min(count, len(names)))
+with open(f"{out}/drawn.txt", "w") as file:
+    file.write("".join(f"{name}\n" for name in drawn))
+print(f"{crate}: {len(drawn)} of {len(names)} mutants")
+PY
+  local filters=()
+  while IFS= read -r name; do
+    filters+=(--re "^$(sed 's/[][\.*^$+?(){}|]/\\&/g' <<<"$name")\$")
+  done <"$out/drawn.txt"
+  # Exit code 2 = survivors, 3 = time-outs; both are judged below.
+  local code=0
+  INSTA_UPDATE=no cargo mutants --package "$1" --test-package "$1" --jobs "$jobs" --output "$out" --colors never \
+    --cap-lints true --no-shuffle --baseline run --timeout-multiplier 5 --minimum-test-timeout 60 \
+    "${filters[@]}" >"$out/log" 2>&1 || code=$?
+  if ((code != 0 && code != 2 && code != 3)); then
+    tail -20 "$out/log" >&2
+    return 1
+  fi
+  python3 - "$out/mutants.out" "$1" "$least" <<'PY'
+import re, sys
+out, crate, least = sys.argv[1], sys.argv[2], int(sys.argv[3])
+lines = lambda name: [line.rstrip("\n") for line in open(f"{out}/{name}.txt")]
+# Line and column move with every change of a file; the rest of a name stays.
+place = re.compile(r":\d+:\d+: ")
+accepted = {}
+for line in open("tools/mutants/accepted.txt"):
+    if line.strip() and not line.startswith("#"):
+        name, _, reason = line.rstrip("\n").partition(" -- ")
+        accepted[name] = reason
+caught, missed = len(lines("caught")) + len(lines("timeout")), lines("missed")
+survivors = []
+for name in missed:
+    reason = accepted.get(place.sub(": ", name))
+    caught += reason is not None
+    if reason is None:
+        survivors.append(name)
+    else:
+        print(f"  accepted: {name} -- {reason}")
+for name in survivors:
+    print(f"  SURVIVED: {name}")
+total = caught + len(survivors)
+share = 100 * caught / max(total, 1)
+print(f"{crate}: {caught} of {total} caught, {share:.1f} %")
+sys.exit(share < least)
+PY
+}
+
+failed=0
+for crate in "${crates[@]}"; do
+  one "$crate" || { echo "$crate: fewer than $least % caught, or the run failed; see $work/$crate" >&2; failed=1; }
+done
+exit "$failed"
