@@ -1,7 +1,7 @@
 //! The API over TCP, `[node] admin`, from the command line: whom it serves, and what it says to whom.
 
-#[path = "admin/seat.rs"]
-mod seat;
+#[path = "admin/daemon.rs"]
+mod daemon;
 mod world;
 
 use std::fs;
@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 
-use seat::Seat;
+use daemon::Seat;
 use world::{Family, World, privileged};
 
 const SECRET: &str = "TOPSECRET-0123456789abcdef";
@@ -150,7 +150,7 @@ fn foreign_host_or_origin_is_rejected() {
 fn metrics_during(seat: &Seat, from: impl Iterator<Item = u8>, said: &str) -> String {
     let mut held = Vec::new();
     for last in from {
-        let mut stream = seat::connect_from(last, seat.admin);
+        let mut stream = daemon::connect_from(last, seat.admin);
         // The daemon may have closed it already, to make room.
         let _ = stream.write_all(said.as_bytes());
         held.push(stream);
@@ -339,7 +339,7 @@ fn remote_client_uses_tls_and_token() {
     }
     let mut world = World::new(0);
     let address = SocketAddr::new(Family::V4.director(), 9900);
-    let authority = seat::Authority::new(&world.path("tls"));
+    let authority = daemon::Authority::new(&world.path("tls"));
     let certificate = authority.sign("admin", "IP:10.71.0.3");
     let tokens = world.path("tokens");
     let tokens = tokens.to_str().expect("a plain path");

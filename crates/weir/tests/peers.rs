@@ -1,7 +1,7 @@
 //! Checks against the servers that they are made for, as Debian has them, each a process of the test's own.
 
-#[path = "peers/aim.rs"]
-mod aim;
+#[path = "peers/probe_source.rs"]
+mod probe_source;
 #[path = "peers/grpc.rs"]
 mod grpc;
 mod world;

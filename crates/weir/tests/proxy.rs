@@ -1,14 +1,14 @@
 //! Proxy services from the command line, over loopback and without rights: requests, reloads and dying servers under
 //! load, and the end.
 
-#[path = "proxy/abandon.rs"]
-mod abandon;
-#[path = "proxy/answers.rs"]
-mod answers;
-#[path = "proxy/comeback.rs"]
-mod comeback;
-#[path = "proxy/day.rs"]
-mod day;
+#[path = "proxy/client_abort.rs"]
+mod client_abort;
+#[path = "proxy/response.rs"]
+mod response;
+#[path = "proxy/readded_service.rs"]
+mod readded_service;
+#[path = "proxy/mixed_operations.rs"]
+mod mixed_operations;
 #[path = "proxy/descriptors.rs"]
 mod descriptors;
 #[path = "proxy/discovery.rs"]
@@ -19,12 +19,12 @@ mod drain;
 mod ejection;
 #[path = "proxy/endurance.rs"]
 mod endurance;
-#[path = "proxy/files.rs"]
-mod files;
+#[path = "proxy/runtime_dir.rs"]
+mod runtime_dir;
 #[path = "proxy/guard.rs"]
 mod guard;
-#[path = "proxy/h2_back.rs"]
-mod h2_back;
+#[path = "proxy/h2_server.rs"]
+mod h2_server;
 #[path = "proxy/h2_fields.rs"]
 mod h2_fields;
 #[path = "proxy/h2_flood.rs"]
@@ -41,18 +41,18 @@ mod http2;
 mod idle;
 #[path = "proxy/keeper.rs"]
 mod keeper;
-#[path = "proxy/lasting.rs"]
-mod lasting;
+#[path = "proxy/long_lived.rs"]
+mod long_lived;
 #[path = "proxy/load.rs"]
 mod load;
 #[path = "world/log_line.rs"]
 mod log_line;
 #[path = "proxy/log_lines.rs"]
 mod log_lines;
-#[path = "proxy/manners.rs"]
-mod manners;
-#[path = "proxy/members.rs"]
-mod members;
+#[path = "proxy/selection.rs"]
+mod selection;
+#[path = "proxy/servers_file.rs"]
+mod servers_file;
 #[path = "proxy/origin.rs"]
 mod origin;
 #[path = "proxy/paths.rs"]
@@ -83,8 +83,8 @@ mod tcp_log;
 mod tls;
 #[path = "proxy/upgrade.rs"]
 mod upgrade;
-#[path = "proxy/waits.rs"]
-mod waits;
+#[path = "proxy/timeout.rs"]
+mod timeout;
 #[path = "proxy/websocket.rs"]
 mod websocket;
 

@@ -1,6 +1,6 @@
 //! The limit of open files, and disks without room: clients that are in are served, and the daemon always answers.
 
-use super::abandon::{Slow, until};
+use super::client_abort::{Slow, until};
 use super::*;
 
 /// A daemon that starts with a limit of open files, soft and hard.

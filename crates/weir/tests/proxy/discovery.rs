@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::keeper::{Comers, until};
-use super::members::names;
+use super::servers_file::names;
 use super::{Client, GET, Origin, Seat, configuration, free_address};
 
 const NAME: &str = "_http._tcp.web.test";

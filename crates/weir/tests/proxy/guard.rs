@@ -106,7 +106,7 @@ fn api_orders_survive_a_rollback() {
         let (done, said) = guarded.join().expect("the command");
         assert!(!done && said.contains("taken back"), "{said}");
     });
-    let names = super::members::names(&seat);
+    let names = super::servers_file::names(&seat);
     assert_eq!(
         names,
         [origin.address().to_string(), "127.0.0.1:9".to_owned()]

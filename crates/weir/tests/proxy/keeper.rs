@@ -71,7 +71,7 @@ fn signal_without_daemon_reaches_the_next_one() {
     let keeper = Pid::from_child(&seat.child);
     kill_process(keeper, Signal::HUP).expect("it runs");
     until("another daemon", || seat.weir(&["status"]).0);
-    until("a reload", || super::members::names(&seat).len() == 2);
+    until("a reload", || super::servers_file::names(&seat).len() == 2);
 }
 
 /// Kills the daemon and waits for the next one.

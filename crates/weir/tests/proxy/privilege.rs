@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::keeper::until;
-use super::members::names;
+use super::servers_file::names;
 use super::{Origin, Seat, configuration, free_address};
 
 /// Another user of the machine.

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use rustls::HandshakeKind;
 
-use super::files::Sandbox;
+use super::runtime_dir::Sandbox;
 use super::keeper::{kill_daemon, until};
 use super::tls::{Authority, ask, connect};
 use super::{Client, GET, Origin, PRESENT, Seat, configuration};

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use super::walk::{STRAIGHT, THROUGH, Walk, older};
+use super::scenario::{STRAIGHT, THROUGH, Walk, older};
 use super::world::program::present;
 use super::world::{Family, privileged, wait_for};
 

@@ -1,8 +1,8 @@
 //! Another local user, and another machine, try what they can: nothing secret is read, nothing is changed.
 
-#[path = "admin/seat.rs"]
+#[path = "admin/daemon.rs"]
 #[allow(dead_code, reason = "this test needs a part of it")]
-mod seat;
+mod daemon;
 mod world;
 
 use std::fs;
@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use seat::Seat;
+use daemon::Seat;
 use world::{Family, World, privileged};
 
 const SECRET: &str = "TOPSECRET-sticky-0123456789";
@@ -158,7 +158,7 @@ fn remote_client_without_token_is_rejected() {
     }
     let mut world = World::new(0);
     let address = SocketAddr::new(Family::V4.director(), 9900);
-    let authority = seat::Authority::new(&world.path("tls"));
+    let authority = daemon::Authority::new(&world.path("tls"));
     let certificate = authority.sign("admin", "IP:10.71.0.3");
     let tokens = world.path("tokens");
     let tokens = tokens.to_str().expect("a plain path");
