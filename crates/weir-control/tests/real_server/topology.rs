@@ -36,14 +36,7 @@ pub(crate) struct Topology {
 /// Index into the pairs of addresses above.
 pub(crate) const FAMILIES: [usize; 2] = [0, 1];
 
-pub(crate) fn is_root() -> bool {
-    let root = weir_sys::Capabilities::effective()
-        .is_ok_and(|all| all.has(weir_sys::Capability::SysAdmin));
-    if !root {
-        println!("SKIPPED: needs root");
-    }
-    root
-}
+pub(crate) use weir_testing::require_root as is_root;
 
 pub(crate) fn ip(address: &str) -> IpAddr {
     address.parse().unwrap()

@@ -14,15 +14,7 @@ use weir_abi::{
 };
 use weir_dataplane::{Dataplane, OpenOptions, Sizes};
 
-/// Whether the test can run; says so when it cannot.
-pub(crate) fn privileged() -> bool {
-    // SAFETY: no arguments.
-    let root = unsafe { libc::geteuid() } == 0;
-    if !root {
-        eprintln!("SKIPPED: needs root for bpf(2) and namespaces");
-    }
-    root
-}
+pub(crate) use weir_testing::require_root as privileged;
 
 /// A mount and network namespace of the calling thread, gone with it.
 pub(crate) struct Place {
