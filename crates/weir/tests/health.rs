@@ -92,7 +92,7 @@ fn dead_server_is_removed_and_returns_under_load() {
         return;
     }
     let mut world = prepared(3);
-    let notified = world.path("told");
+    let notified = world.path("notified");
     let notify = format!(
         "notify = [\"/bin/sh\", \"-c\", \"echo $WEIR_POOL/$WEIR_SERVER $WEIR_FROM $WEIR_TO $WEIR_REASON >> {}\"]",
         notified.display()
@@ -260,7 +260,7 @@ fn notify_programs_run_for_pools_and_services() {
         return;
     }
     let mut world = prepared(1);
-    let notified = world.path("told");
+    let notified = world.path("notified");
     let program = world.path("tell");
     let script = format!(
         "#!/bin/sh\necho pool=$WEIR_POOL server=$WEIR_SERVER service=$WEIR_SERVICE $WEIR_FROM $WEIR_TO >> {}\n",

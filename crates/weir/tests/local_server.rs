@@ -95,7 +95,7 @@ fn server_connects_to_its_own_vip() {
     }
 }
 
-/// What the director's own programs do must not meet Weir: its connections to a server work as well as those of the service.
+/// Weir does not handle packets of the director's own programs: their connections to a server work as well.
 #[test]
 fn director_connects_to_its_own_vip() {
     if !privileged() {

@@ -310,8 +310,10 @@ fn marked_packets_may_continue_without_a_server() {
     let text = |bypass: u8| {
         format!(
             "[node]\ninterfaces = [\"eth0\"]\nmax_flows = 65536\n[ipvs]\ncache_bypass = {bypass}\n\
-             [pool.four]\nservers = [{}]\n[service.four]\nlisten = [\"fwmark/7\"]\nforward = \"direct\"\npool = \"four\"\n\
-             [pool.six]\nservers = [{}]\n[service.six]\nlisten = [\"fwmark6/7\"]\nforward = \"direct\"\npool = \"six\"\n",
+             [pool.four]\nservers = [{}]\n[service.four]\nlisten = [\"fwmark/7\"]\nforward = \"direct\"\npool = \
+             \"four\"\n\
+             [pool.six]\nservers = [{}]\n[service.six]\nlisten = [\"fwmark6/7\"]\nforward = \"direct\"\npool = \
+             \"six\"\n",
             servers[0], servers[1]
         )
     };

@@ -53,7 +53,8 @@ fn set_offloads(world: &World, servers: usize, offloads: Offloads) {
         let name = world.namespace(host);
         let tx = if host == "director" { "off" } else { "on" };
         sh(&format!(
-            "ip netns exec {wire} ethtool -K {host} gro {gro} tx on; ip netns exec {name} ethtool -K eth0 gro {gro} tx {tx}"
+            "ip netns exec {wire} ethtool -K {host} gro {gro} tx on; ip netns exec {name} ethtool -K eth0 gro {gro} tx \
+             {tx}"
         ));
     }
 }

@@ -1,9 +1,9 @@
 //! Checks against the servers that they are made for, as Debian has them, each a process of the test's own.
 
-#[path = "peers/probe_source.rs"]
-mod probe_source;
 #[path = "peers/grpc.rs"]
 mod grpc;
+#[path = "peers/probe_source.rs"]
+mod probe_source;
 mod world;
 
 use std::path::Path;

@@ -14,7 +14,8 @@ const MIB: usize = 1 << 20;
 
 fn config(on_remove: &str, servers: &str) -> String {
     format!(
-        "[node]\ninterfaces = [\"eth0\"]\n[pool.web]\nscheduler = \"rr\"\non_remove = \"{on_remove}\"\nservers = [{servers}]\n\
+        "[node]\ninterfaces = [\"eth0\"]\n[pool.web]\nscheduler = \"rr\"\non_remove = \"{on_remove}\"\nservers = \
+         [{servers}]\n\
          [service.web]\nlisten = [\"{}:80\"]\nforward = \"direct\"\npool = \"web\"\n",
         Family::V4.vip()
     )

@@ -16,7 +16,8 @@ fn config(family: Family, forward: &str, extra: &str) -> String {
     format!(
         "[node]\ninterfaces = [\"eth0\"]\n\n\
          [pool.web]\nscheduler = \"rr\"\nservers = [\"{}\", \"{}\"]\n\n\
-         [service.web]\nlisten = [\"{vip}:80\", \"{vip}:9000\", \"udp/{vip}:5300\"]\nforward = \"{forward}\"\n{extra}pool = \"web\"\n",
+         [service.web]\nlisten = [\"{vip}:80\", \"{vip}:9000\", \"udp/{vip}:5300\"]\nforward = \"{forward}\"\n\
+         {extra}pool = \"web\"\n",
         family.server(0),
         family.server(1)
     )

@@ -15,7 +15,8 @@ const POOL: &str = "[pool.web]\nservers = [\"10.71.0.20\"]\n";
 
 fn proxy() -> String {
     format!(
-        "[service.www]\nlisten = [\"{V4}:80\", \"[{V6}]:80\"]\nforward = \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n"
+        "[service.www]\nlisten = [\"{V4}:80\", \"[{V6}]:80\"]\nforward = \"proxy\"\nprotocol = \"http\"\npool = \
+         \"web\"\n"
     )
 }
 

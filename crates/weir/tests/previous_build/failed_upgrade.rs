@@ -137,7 +137,8 @@ fn upgrade_killed_at_any_point_loses_nothing() {
         fs::write(&armed, "").expect("written");
         // Once: whoever is started after it lives.
         let text = format!(
-            "#!/bin/sh\nif mv {armed} {ticks} 2>/dev/null; then (sleep {seconds}; kill -9 $$; rm {ticks}) & fi\nexec {} \"$@\"\n",
+            "#!/bin/sh\nif mv {armed} {ticks} 2>/dev/null; then (sleep {seconds}; kill -9 $$; rm {ticks}) & fi\nexec \
+             {} \"$@\"\n",
             older().display(),
             armed = armed.display(),
             ticks = ticks.display()

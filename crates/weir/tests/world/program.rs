@@ -156,7 +156,7 @@ impl World {
             + &String::from_utf8_lossy(&output.stderr)
     }
 
-    /// Replaces the configuration in force.
+    /// Replaces the active configuration.
     pub fn reload(&self, config: &str) {
         let path = self.write_config(config);
         self.says(&["reload", "-c", path.to_str().expect("a plain path")]);

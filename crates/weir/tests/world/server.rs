@@ -61,8 +61,10 @@ impl World {
                 "daemon off; master_process off; user root; pid {path}/pid; error_log {path}/error.log;\n\
                  events {{ worker_connections 2048; }}\n\
                  http {{ access_log off; sendfile on; keepalive_requests 1000000;\n\
-                   client_body_temp_path {path}/b; proxy_temp_path {path}/p; fastcgi_temp_path {path}/f; uwsgi_temp_path {path}/u; scgi_temp_path {path}/s;\n\
-                   server {{ listen 0.0.0.0{port} backlog=4096; listen [::]{port} backlog=4096; root {path}/html; }} }}\n"
+                   client_body_temp_path {path}/b; proxy_temp_path {path}/p; fastcgi_temp_path {path}/f; \
+                   uwsgi_temp_path {path}/u; scgi_temp_path {path}/s;\n\
+                   server {{ listen 0.0.0.0{port} backlog=4096; listen [::]{port} backlog=4096; root {path}/html; }} \
+                   }}\n"
             ),
         )
         .expect("a configuration");
