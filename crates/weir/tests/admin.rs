@@ -344,7 +344,8 @@ fn remote_client_uses_tls_and_token() {
     let certificate = authority.sign("admin", "IP:10.71.0.3");
     let tokens = world.path("tokens");
     let tokens = tokens.to_str().expect("a plain path");
-    let add = |name, role| world.says(&["token", "add", name, "--role", role, "--file", tokens]);
+    let add =
+        |name, role| world.run_weir(&["token", "add", name, "--role", role, "--file", tokens]);
     let (reader, writer) = (add("prometheus", "read"), add("deploy", "write"));
     let config = format!(
         "[node]\nadmin = {{ listen = \"{address}\", tls = {{ certificates = \"{certificate}\" }}, tokens = \
@@ -384,7 +385,7 @@ fn remote_client_uses_tls_and_token() {
     assert!(old.ends_with("code=000"), "{old}");
     // Another certificate comes with a reload.
     authority.sign("admin", "DNS:lb1.example");
-    world.says(&["reload"]);
+    world.run_weir(&["reload"]);
     let renewed = format!(
         "--resolve lb1.example:9900:{} https://lb1.example:9900/metrics",
         address.ip()

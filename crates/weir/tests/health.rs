@@ -196,12 +196,12 @@ fn maint_stops_probes_and_ready_resumes_them() {
     world.start_director(&config(&[0], "", HTTP));
     wait_for_states(&world, &["up"]);
     let server = format!("web/{}", Family::V4.server(0));
-    world.says(&["server", &server, "maint"]);
+    world.run_weir(&["server", &server, "maint"]);
     let status = world.server_status(Family::V4.server(0));
     assert_eq!(status["state"], "maint");
     assert_eq!(status["checks"], serde_json::Value::Null, "no check runs");
     assert_eq!(world.status()["checks"], serde_json::Value::Null);
-    world.says(&["server", &server, "ready"]);
+    world.run_weir(&["server", &server, "ready"]);
     wait_for_states(&world, &["up"]);
     wait_for("a probe", PATIENCE, || {
         let status = world.server_status(Family::V4.server(0));
@@ -296,7 +296,7 @@ fn notify_programs_run_for_pools_and_services() {
     ]);
     // An operator's word takes the pool's last server away as well.
     let server = format!("web/{}", Family::V4.server(0));
-    world.says(&["server", &server, "drain"]);
+    world.run_weir(&["server", &server, "drain"]);
     wait_for("the second time", PATIENCE, || {
         lines("pool=web server= service=web up down") == 2
     });

@@ -52,17 +52,17 @@ fn the_director_serves(family: Family, forward: &str, own: &str) {
 }
 
 #[test]
-fn nat_v4_to_a_local_server() {
+fn nat_v4_reaches_a_local_server() {
     the_director_serves(Family::V4, "nat", ":8080");
 }
 
 #[test]
-fn nat_v6_to_a_local_server() {
+fn nat_v6_reaches_a_local_server() {
     the_director_serves(Family::V6, "nat", ":8080");
 }
 
 #[test]
-fn direct_v4_to_a_local_server() {
+fn direct_v4_reaches_a_local_server() {
     the_director_serves(Family::V4, "direct", "");
 }
 

@@ -150,7 +150,7 @@ fn marked_packets_are_balanced_under_nat() {
     world.reload(&text);
     serves(&world, Family::V4.vip());
     world.kill_director(pid);
-    world.says(&["clean"]);
+    world.run_weir(&["clean"]);
     assert_eq!(network(&world), before);
 }
 
@@ -229,7 +229,7 @@ fn ipvsadm_mark_keeps_ports_of_a_client_together() {
             .into_iter()
             .chain(line.split_whitespace())
             .collect();
-        world.says(&words)
+        world.run_weir(&words)
     };
     for family in BOTH {
         let six = if family == Family::V6 { " -6" } else { "" };

@@ -227,7 +227,7 @@ fn bulk_moves_through_nat_at_length() {
         "{status:#}"
     );
     assert_eq!(status["ways"]["xdp"], 0, "{status:#}");
-    let text = by_itself.says(&["status"]);
+    let text = by_itself.run_weir(&["status"]);
     assert!(text.contains(", tc on eth0"), "{text}");
     assert!(text.contains("packets by way: 100.0 % tc"), "{text}");
 

@@ -162,7 +162,7 @@ fn remote_client_without_token_is_rejected() {
     let certificate = authority.sign("admin", "IP:10.71.0.3");
     let tokens = world.path("tokens");
     let tokens = tokens.to_str().expect("a plain path");
-    world.says(&[
+    world.run_weir(&[
         "token", "add", "deploy", "--role", "write", "--file", tokens,
     ]);
     world.start_director(&format!(

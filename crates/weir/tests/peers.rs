@@ -294,7 +294,7 @@ fn file_check_follows_changes() {
     std::fs::write(&next, "70\n").expect("the file is written");
     std::fs::rename(&next, &file).expect("it takes the other's place");
     weighs(70);
-    let text = world.says(&["status"]);
+    let text = world.run_weir(&["status"]);
     assert!(text.contains("70 of 100"), "{text}");
     assert!(text.contains("(weight: check 70)"), "{text}");
     std::fs::remove_file(&file).expect("it was there");

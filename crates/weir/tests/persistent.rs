@@ -90,7 +90,7 @@ fn a_client_stays(family: Family) {
     assert_eq!(all(&world, family), only);
 
     let drained = format!("web/{}", family.server(number(&second)));
-    world.says(&["server", &drained, "drain"]);
+    world.run_weir(&["server", &drained, "drain"]);
     let third = answering(&world, family, 81);
     assert!(third != second && third != first, "drained: {third}");
 }

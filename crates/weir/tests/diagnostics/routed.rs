@@ -61,14 +61,14 @@ fn routed_pools_show_their_probes_and_reasons() {
     );
     let blue = server(&status, "blue")["reason"].clone();
     assert!(blue.to_string().contains("body does not contain"), "{blue}");
-    let text = world.says(&["status"]);
+    let text = world.run_weir(&["status"]);
     let line = text
         .lines()
         .find(|line| line.contains("connection refused"));
     assert!(line.is_some_and(|line| line.contains("--")), "{text}");
 
     // The successor shows them at once, before and after its first probes.
-    world.says(&["upgrade"]);
+    world.run_weir(&["upgrade"]);
     let status = world.status();
     assert_eq!(
         server(&status, "dead")["reason"],

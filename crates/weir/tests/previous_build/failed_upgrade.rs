@@ -77,7 +77,7 @@ fn fails_late(walk: &mut Walk, program: &Path) {
 fn obeys(walk: &mut Walk, pid: u32) {
     let forward = "direct";
     let server = format!("{forward}/{}", Family::V4.server(1));
-    walk.world.says(&["server", &server, "drain"]);
+    walk.world.run_weir(&["server", &server, "drain"]);
     let (before, others) = walk.new_connections(forward, 1);
     walk.goes_on();
     let (after, later) = walk.new_connections(forward, 1);
