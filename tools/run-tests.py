@@ -27,7 +27,20 @@ CARGO = os.environ.get("CARGO", "cargo")
 ALONE = ["weir/lab", "weir/attack", "weir/lab_fail", "weir/failover", "weir/hostile", "weir-lab/namespace"]
 
 # The longest ones, so that none of them starts last.
-FIRST = ["weir/proxy", "weir/resize", "weir/traffic", "weir/offload", "weir/removal", "weir/path_check", "weir/doctor"]
+FIRST = [
+    "weir/proxy",
+    "weir/traffic",
+    "weir-control/engine",
+    "weir/resize",
+    "weir-dataplane/cold_encap",
+    "weir-dataplane/cold_fragment",
+    "weir/egress",
+    "weir/diagnostics",
+    "weir/offload",
+    "weir/removal",
+    "weir/path_check",
+    "weir/doctor",
+]
 
 
 class Program:

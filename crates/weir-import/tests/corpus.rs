@@ -276,7 +276,7 @@ fn nginx_errors_are_noted() {
         let arguments = ["--net", "sh", "-c", SCRIPT, "sh", scratch, &case.name];
         let (code, output) = run("unshare", &arguments, &case);
         if output.contains("Operation not permitted") {
-            weir_testing::require("root, for a network namespace", false);
+            let _ = weir_testing::require("root, for a network namespace", false);
             return;
         }
         let imported = import("nginx", &case);

@@ -24,7 +24,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Connections that are open at a time while more and more begin.
 const KEPT: usize = 100;
 
-pub(crate) use weir_testing::require_root as is_root;
+/// As [`weir_testing::require_root`].
+pub(crate) fn is_root() -> bool {
+    weir_testing::require_root()
+}
 
 pub(crate) struct Topology {
     wire: NetNs,

@@ -36,7 +36,10 @@ pub(crate) struct Topology {
 /// Index into the pairs of addresses above.
 pub(crate) const FAMILIES: [usize; 2] = [0, 1];
 
-pub(crate) use weir_testing::require_root as is_root;
+/// As [`weir_testing::require_root`].
+pub(crate) fn is_root() -> bool {
+    weir_testing::require_root()
+}
 
 pub(crate) fn ip(address: &str) -> IpAddr {
     address.parse().unwrap()

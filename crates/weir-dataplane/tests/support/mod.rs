@@ -14,7 +14,10 @@ use weir_abi::{
 };
 use weir_dataplane::{Dataplane, OpenOptions, Sizes};
 
-pub(crate) use weir_testing::require_root as privileged;
+/// As [`weir_testing::require_root`].
+pub(crate) fn privileged() -> bool {
+    weir_testing::require_root()
+}
 
 /// A mount and network namespace of the calling thread, gone with it.
 pub(crate) struct Place {
