@@ -37,10 +37,10 @@ check: require-cargo ## format, lints, docs, dependency rules, licences, style
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps --document-private-items
 	$(CARGO) test --locked -p weir-lab --test dependency_rules --test supply_chain --test tidy
 
-# The development profile throughout: the tests share what the lints compiled, and two cores finish in time. Snapshots
-# that differ fail; they are never rewritten here.
+# The development profile throughout: the tests share what the lints compiled. Several test programs run at a time: most
+# tests wait for timers. Snapshots that differ fail; they are never rewritten here. ARGS: --jobs N, --only NAME.
 test: require-root deps check ## everything that CI runs; needs root: the tests make network namespaces and load programs
-	INSTA_UPDATE=no WEIR_TEST_REQUIRE_ROOT=1 $(CARGO) test --locked --workspace
+	INSTA_UPDATE=no WEIR_TEST_REQUIRE_ROOT=1 tools/run-tests.py $(ARGS)
 
 # Tests named ..._at_length have a long form. Fuzzing takes ten minutes for each parser, on all CPUs; then 300 random
 # changes of each pure crate must be noticed by its tests (hours).

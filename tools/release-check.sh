@@ -47,7 +47,7 @@ commands() {
   fi
 }
 
-# A minimal system, made once: apt's trust in TLS, git and make are what the README's reader has besides Rust.
+# A minimal system, made once: CA certificates, git and make are what the README requires in addition to Rust.
 base() {
   local number=$1 tree=$DIR/debian-$1
   [[ -e $tree/complete ]] && return

@@ -282,11 +282,7 @@ fn nginx_errors_are_noted() {
         let arguments = ["--net", "sh", "-c", SCRIPT, "sh", scratch, &case.name];
         let (code, output) = run("unshare", &arguments, &case);
         if output.contains("Operation not permitted") {
-            assert!(
-                std::env::var_os("WEIR_TEST_REQUIRE_ROOT").is_none(),
-                "this test needs root"
-            );
-            eprintln!("SKIPPED: needs root for a network namespace");
+            let _ = weir_testing::require("root, for a network namespace", false);
             return;
         }
         let imported = import("nginx", &case);

@@ -1,4 +1,4 @@
-//! The experiments behind Weir, reproduced in network namespaces beside the real peers.
+//! The experiments behind Weir, reproduced in network namespaces and compared with the real peers.
 //!
 //! An experiment is a table of *trials*: a balancing method (Weir, or a peer such as HAProxy), a set of hosts joined by
 //! links of a given rate, and the requests that `ab` makes. The lab builds the hosts as namespaces, starts real servers

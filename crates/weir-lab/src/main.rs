@@ -8,7 +8,7 @@ use clap::{Parser, Subcommand};
 #[command(
     name = "weir-lab",
     version,
-    about = "The experiments, in network namespaces, beside the real peers"
+    about = "The experiments, in network namespaces, compared with the real peers"
 )]
 struct Arguments {
     #[command(subcommand)]

@@ -37,7 +37,7 @@ impl Namespace {
         &self.name
     }
 
-    /// The file that stands for the namespace.
+    /// The file of the namespace.
     pub(crate) fn path(&self) -> PathBuf {
         PathBuf::from(DIRECTORY).join(&self.name)
     }

@@ -17,7 +17,7 @@ use crate::error::{LabError, Result};
 use crate::interrupt::wait_for;
 use crate::namespace::Namespace;
 
-/// Directories beside `PATH` where Debian puts the peers; root's `PATH` under `su` may lack them.
+/// Directories in addition to `PATH` where Debian puts the peers; root's `PATH` under `su` may lack them.
 const SYSTEM_DIRECTORIES: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 /// Time for a daemon to end by itself after SIGTERM.
 const POLITE_END: Duration = Duration::from_secs(5);
@@ -81,14 +81,14 @@ pub(crate) fn run_with_input(program: &str, arguments: &[&str], input: &str) -> 
 }
 
 /// Where a program runs and where its output goes.
-pub(crate) struct Place<'a> {
+pub(crate) struct Launcher<'a> {
     /// The namespace whose network it sees.
     pub(crate) namespace: &'a Namespace,
     /// Directory for the file `NAME.log` with its output.
     pub(crate) directory: &'a Path,
 }
 
-impl Place<'_> {
+impl Launcher<'_> {
     fn spawn<S: AsRef<OsStr>>(
         &self,
         name: &str,

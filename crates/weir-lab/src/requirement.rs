@@ -23,7 +23,7 @@ pub(crate) const NFT: Program = program("nft", "nftables");
 pub(crate) const PHP_FPM: Program = program("php-fpm", "php-fpm");
 pub(crate) const WRK: Program = program("wrk", "wrk");
 pub(crate) const LDIRECTORD: Program = program("ldirectord", "ldirectord");
-/// What attacks need beside the proxies.
+/// What attacks need in addition to the proxies.
 pub(crate) const ATTACK: [Program; 2] = [
     program("openssl", "openssl"),
     program("taskset", "util-linux"),
@@ -89,7 +89,7 @@ pub(crate) fn programs(programs: impl IntoIterator<Item = Program>) -> Result<()
     Err(LabError::MissingPrograms { programs })
 }
 
-/// Where the `weir` program is: the given path, else the running program if it is `weir`, else `weir` beside the
+/// Where the `weir` program is: the given path, else the running program if it is `weir`, else `weir` next to the
 /// running program, else in `PATH`.
 pub(crate) fn weir(given: Option<&Path>) -> Result<PathBuf> {
     let missing = |what: String| LabError::MissingPrograms {
@@ -104,9 +104,9 @@ pub(crate) fn weir(given: Option<&Path>) -> Result<PathBuf> {
     if current.file_name().is_some_and(|name| name == "weir") {
         return Ok(current);
     }
-    let beside = current.with_file_name("weir");
-    if beside.is_file() {
-        return Ok(beside);
+    let neighbour = current.with_file_name("weir");
+    if neighbour.is_file() {
+        return Ok(neighbour);
     }
     process::find("weir")
         .ok_or_else(|| missing("weir (build it with `make build`, or give --weir PATH)".into()))

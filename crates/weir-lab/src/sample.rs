@@ -163,9 +163,12 @@ mod tests {
 
     const DEV: &str = "\
 Inter-|   Receive                                                |  Transmit
- face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed
-    lo:       1       0    0    0    0     0          0         0        1       0    0    0    0     0       0          0
-server1-a:  700       9    0    0    0     0          0         0     4242      11    0    0    0     0       0          0
+ face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier \
+ compressed
+    lo:       1       0    0    0    0     0          0         0        1       0    0    0    0     0       \
+    0          0
+server1-a:  700       9    0    0    0     0          0         0     4242      11    0    0    0     0       \
+0          0
 ";
 
     #[test]
@@ -189,7 +192,7 @@ server1-a:  700       9    0    0    0     0          0         0     4242      
     #[test]
     fn the_mean_weighs_intervals_by_their_length() {
         assert_eq!(series().mean("director"), Some((5.0, 1.0)));
-        assert_eq!(series().mean("nobody"), None);
+        assert_eq!(series().mean("missing"), None);
     }
 
     #[test]

@@ -85,7 +85,7 @@ impl Drop for Session {
     }
 }
 
-/// Removes everything of runs whose lock nobody holds.
+/// Removes everything of runs whose lock no process holds.
 fn sweep() {
     let Ok(entries) = std::fs::read_dir(RUN_DIRECTORY) else {
         return;

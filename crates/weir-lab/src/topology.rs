@@ -31,8 +31,8 @@ const DIRECTOR: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const CLIENT_NETWORK: &str = "198.51.100.0/24";
 const SERVER_NETWORK: &str = "10.0.0.0/24";
 const VIP_NETWORK: &str = "192.0.2.0/24";
-/// The first server's last octet; the product's examples start there too.
-const FIRST_SERVER_OCTET: u8 = 5;
+/// The last byte of the first server's address; the product's examples start there too.
+const FIRST_SERVER_BYTE: u8 = 5;
 /// Queue of a shaper, as in the reports (`latency 50ms`).
 const SHAPER_LATENCY: &str = "50ms";
 /// Accept queues of every host: with the usual 4096 or less, `ab -c 1000` measures SYN retries, not the balancer.
@@ -92,7 +92,7 @@ impl Topology {
             .map(|i| {
                 host(
                     format!("server{}", i + 1),
-                    Ipv4Addr::new(10, 0, 0, FIRST_SERVER_OCTET + i),
+                    Ipv4Addr::new(10, 0, 0, FIRST_SERVER_BYTE + i),
                 )
             })
             .collect::<Result<Vec<_>>>()?;
@@ -166,7 +166,8 @@ impl Topology {
         apply(
             &self.director,
             format!(
-                "addr add {director}/24 dev eth0\naddr add {VIP}/32 dev eth0\nroute add {CLIENT_NETWORK} dev eth0 src {director}\n"
+                "addr add {director}/24 dev eth0\naddr add {VIP}/32 dev eth0\nroute add {CLIENT_NETWORK} dev eth0 src \
+                 {director}\n"
             ),
         )?;
         for server in &self.servers {

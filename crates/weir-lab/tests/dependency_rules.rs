@@ -62,6 +62,8 @@ const ARROWS: &[(&str, &[&str])] = &[
             "weir-proxy",
         ],
     ),
+    // For tests of all others.
+    ("weir-testing", &[]),
     // Drives Weir from outside only.
     ("weir-lab", &[]),
     // Runs the parsers of all others.

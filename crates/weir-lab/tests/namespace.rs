@@ -9,19 +9,6 @@ use rustix::process::{Pid, Signal};
 
 const LAB: &str = env!("CARGO_BIN_EXE_weir-lab");
 
-/// May the test run? Skipping is for developers' machines only.
-fn may_run(test: &str) -> bool {
-    let root = rustix::process::geteuid().is_root();
-    assert!(
-        root || std::env::var_os("WEIR_TEST_REQUIRE_ROOT").is_none(),
-        "{test} needs root, and WEIR_TEST_REQUIRE_ROOT forbids to skip it"
-    );
-    if !root {
-        eprintln!("SKIPPED: {test} needs root, to make network namespaces");
-    }
-    root
-}
-
 fn directory(test: &str) -> PathBuf {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(test);
     std::fs::create_dir_all(&path).expect("temporary directory");
@@ -67,7 +54,7 @@ fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
 
 #[test]
 fn one_server_and_haproxy_at_a_high_rate() {
-    if !may_run("one_server_and_haproxy_at_a_high_rate") {
+    if !weir_testing::require_root() {
         return;
     }
     let words = [
@@ -111,7 +98,7 @@ fn one_server_and_haproxy_at_a_high_rate() {
 
 #[test]
 fn a_signal_ends_the_run_and_leaves_nothing() {
-    if !may_run("a_signal_ends_the_run_and_leaves_nothing") {
+    if !weir_testing::require_root() {
         return;
     }
     let words = [
@@ -144,7 +131,7 @@ fn a_signal_ends_the_run_and_leaves_nothing() {
 
 #[test]
 fn the_next_run_removes_what_a_killed_one_left() {
-    if !may_run("the_next_run_removes_what_a_killed_one_left") {
+    if !weir_testing::require_root() {
         return;
     }
     let words = [
@@ -189,7 +176,7 @@ fn the_next_run_removes_what_a_killed_one_left() {
 
 #[test]
 fn a_method_that_fails_does_not_stop_the_others() {
-    if !may_run("a_method_that_fails_does_not_stop_the_others") {
+    if !weir_testing::require_root() {
         return;
     }
     let words = [
@@ -221,7 +208,7 @@ fn a_method_that_fails_does_not_stop_the_others() {
 }
 
 #[test]
-fn wrong_usage_is_told_before_anything_is_made() {
+fn usage_errors_are_reported_before_anything_is_created() {
     for (words, part) in [
         (
             vec!["run", "saturated"],

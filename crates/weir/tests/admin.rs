@@ -1,7 +1,7 @@
 //! The API over TCP, `[node] admin`, from the command line: whom it serves, and what it says to whom.
 
-#[path = "admin/seat.rs"]
-mod seat;
+#[path = "admin/daemon.rs"]
+mod daemon;
 mod world;
 
 use std::fs;
@@ -10,25 +10,25 @@ use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 
-use seat::Seat;
+use daemon::AdminDaemon;
 use world::{Family, World, privileged};
 
 const SECRET: &str = "TOPSECRET-0123456789abcdef";
 
 #[test]
 fn path_over_tcp_reads_no_file() {
-    let seat = Seat::start("");
-    let secret = seat.write("secret", &format!("{SECRET}\n"));
+    let daemon = AdminDaemon::start("");
+    let secret = daemon.write("secret", &format!("{SECRET}\n"));
     let body = format!("{{\"path\": \"{}\", \"color\": false}}", secret.display());
     for path in ["/v1/plan", "/v1/reload"] {
-        let answer = seat.post(path, Some(&seat.own_token()), &body);
+        let answer = daemon.post(path, Some(&daemon.own_token()), &body);
         assert!(!answer.contains(SECRET), "{path} shows the file: {answer}");
         assert!(answer.starts_with("HTTP/1.1 403"), "{answer}");
         assert!(answer.contains("only on the unix socket"), "{answer}");
     }
-    let answer = seat.post(
+    let answer = daemon.post(
         "/v1/upgrade",
-        Some(&seat.own_token()),
+        Some(&daemon.own_token()),
         "{\"program\": \"/bin/true\"}",
     );
     assert!(answer.starts_with("HTTP/1.1 403"), "{answer}");
@@ -36,93 +36,94 @@ fn path_over_tcp_reads_no_file() {
 
 #[test]
 fn active_file_errors_give_position_without_quoting() {
-    let seat = Seat::start("");
-    let good = fs::read_to_string(seat.config()).expect("a file");
+    let daemon = AdminDaemon::start("");
+    let good = fs::read_to_string(daemon.config()).expect("a file");
     let bad = format!("{good}\n[pool.q]\nservers = [\"{SECRET}\"]\n{SECRET} = 1\n");
-    seat.write("weir.toml", &bad);
+    daemon.write("weir.toml", &bad);
     for path in ["/v1/plan", "/v1/reload"] {
-        let answer = seat.post(path, Some(&seat.own_token()), "");
+        let answer = daemon.post(path, Some(&daemon.own_token()), "");
         assert!(answer.starts_with("HTTP/1.1 422"), "{answer}");
         assert!(!answer.contains(SECRET), "{path} quotes the file: {answer}");
         assert!(answer.contains("weir.toml:"), "{answer}");
     }
     // The owner sees all of it.
-    let (_, said) = seat.weir(&["reload"]);
+    let (_, said) = daemon.weir(&["reload"]);
     assert!(said.contains(SECRET), "{said}");
 }
 
 #[test]
 fn submitted_text_is_planned_applied_and_quoted() {
-    let seat = Seat::start("");
-    let token = seat.own_token();
-    let good = fs::read_to_string(seat.config()).expect("a file");
+    let daemon = AdminDaemon::start("");
+    let token = daemon.own_token();
+    let good = fs::read_to_string(daemon.config()).expect("a file");
     let body = |text: &str| serde_json::json!({ "text": text }).to_string();
     let more = format!("{good}\n[pool.more]\nservers = [\"127.0.0.9:1\"]\n");
-    let planned = seat.post("/v1/plan", Some(&token), &body(&more));
+    let planned = daemon.post("/v1/plan", Some(&token), &body(&more));
     assert!(planned.starts_with("HTTP/1.1 200"), "{planned}");
     assert!(planned.contains("pool more"), "{planned}");
-    let applied = seat.post("/v1/reload", Some(&token), &body(&more));
+    let applied = daemon.post("/v1/reload", Some(&token), &body(&more));
     assert!(applied.starts_with("HTTP/1.1 200"), "{applied}");
     // The file is as it was, and a reload brings it back.
-    let (_, said) = seat.weir(&["plan"]);
+    let (_, said) = daemon.weir(&["plan"]);
     assert!(said.contains("- pool more"), "{said}");
     let json = serde_json::json!({
-        "node": { "admin": seat.admin.to_string() },
+        "node": { "admin": daemon.admin.to_string() },
         "pool": { "j": { "servers": ["127.0.0.9:1"] } },
     });
-    let json = seat.post("/v1/plan", Some(&token), &body(&json.to_string()));
+    let json = daemon.post("/v1/plan", Some(&token), &body(&json.to_string()));
     assert!(json.contains("pool j"), "{json}");
-    let broken = seat.post("/v1/reload", Some(&token), &body("[nod]\n"));
+    let broken = daemon.post("/v1/reload", Some(&token), &body("[nod]\n"));
     assert!(broken.starts_with("HTTP/1.1 422"), "{broken}");
     assert!(
         broken.contains("text:1:") && broken.contains("[nod]"),
         "{broken}"
     );
     let both = serde_json::json!({ "text": "", "path": "/x" }).to_string();
-    let both = seat.post("/v1/plan", Some(&token), &both);
+    let both = daemon.post("/v1/plan", Some(&token), &both);
     assert!(both.starts_with("HTTP/1.1 400"), "{both}");
 }
 
 #[test]
 fn submitted_text_cannot_add_files_or_programs() {
-    let seat = Seat::start("");
-    let token = seat.own_token();
-    let good = fs::read_to_string(seat.config()).expect("a file");
-    let made = seat.directory.join("made");
+    let daemon = AdminDaemon::start("");
+    let token = daemon.own_token();
+    let good = fs::read_to_string(daemon.config()).expect("a file");
+    let made = daemon.directory.join("made");
     let made = made.display();
     for more in [
         format!("access_log = \"{made}\""),
         format!("error_pages = [{{ status = 503, file = \"{made}\" }}]"),
         format!("[pool.q]\nservers_file = \"{made}\""),
         format!(
-            "[pool.q]\nservers = [\"127.0.0.1:2\"]\ncheck = {{ kind = \"script\", command = [\"/bin/touch\", \"{made}\"], user = \"root\" }}"
+            "[pool.q]\nservers = [\"127.0.0.1:2\"]\ncheck = {{ kind = \"script\", command = [\"/bin/touch\", \
+             \"{made}\"], user = \"root\" }}"
         ),
     ] {
         let body = serde_json::json!({ "text": format!("{good}\n{more}\n") }).to_string();
         for path in ["/v1/plan", "/v1/reload"] {
-            let answer = seat.post(path, Some(&token), &body);
+            let answer = daemon.post(path, Some(&token), &body);
             assert!(answer.starts_with("HTTP/1.1 422"), "{more}: {answer}");
             assert!(answer.contains("E061"), "{answer}");
         }
     }
-    assert!(!seat.directory.join("made").exists());
+    assert!(!daemon.directory.join("made").exists());
     let body = serde_json::json!({ "text": good }).to_string();
-    let same = seat.post("/v1/reload", Some(&token), &body);
+    let same = daemon.post("/v1/reload", Some(&token), &body);
     assert!(same.starts_with("HTTP/1.1 200"), "{same}");
 }
 
 #[test]
 fn foreign_host_or_origin_is_rejected() {
-    let plain = Seat::start("");
+    let plain = AdminDaemon::start("");
     let evil =
         plain.raw("GET /v1/status HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n");
     assert!(evil.starts_with("HTTP/1.1 421"), "{evil}");
     drop(plain);
-    let seat = Seat::start("hosts = [\"lb1.example\"]\n");
-    let port = seat.admin.port();
+    let daemon = AdminDaemon::start("hosts = [\"lb1.example\"]\n");
+    let port = daemon.admin.port();
     let status = |fields: &str| {
         let request = format!("GET /v1/status HTTP/1.1\r\nConnection: close\r\n{fields}\r\n");
-        seat.raw(&request)
+        daemon.raw(&request)
     };
     let evil = status(&format!("Host: evil.example:{port}\r\n"));
     assert!(evil.starts_with("HTTP/1.1 421"), "{evil}");
@@ -139,42 +140,42 @@ fn foreign_host_or_origin_is_rejected() {
     }
     let absolute =
         format!("GET http://evil.example/v1/status HTTP/1.1\r\nConnection: close\r\n{host}\r\n");
-    let absolute = seat.raw(&absolute);
+    let absolute = daemon.raw(&absolute);
     assert!(absolute.starts_with("HTTP/1.1 421"), "{absolute}");
-    let metrics = seat.get("/metrics", None);
+    let metrics = daemon.get("/metrics", None);
     let counted = "weir_admin_refused_total{reason=\"host\"} 2";
     assert!(metrics.contains(counted), "{metrics}");
 }
 
 /// Holds as many connections as there are addresses, each with `said`, and asks for the metrics.
-fn metrics_during(seat: &Seat, from: impl Iterator<Item = u8>, said: &str) -> String {
+fn metrics_during(daemon: &AdminDaemon, from: impl Iterator<Item = u8>, said: &str) -> String {
     let mut held = Vec::new();
     for last in from {
-        let mut stream = seat::connect_from(last, seat.admin);
+        let mut stream = daemon::connect_from(last, daemon.admin);
         // The daemon may have closed it already, to make room.
         let _ = stream.write_all(said.as_bytes());
         held.push(stream);
     }
-    let answer = seat.get("/metrics", None);
+    let answer = daemon.get("/metrics", None);
     drop(held);
     answer
 }
 
 #[test]
 fn silent_clients_do_not_block_others() {
-    let seat = Seat::start("");
-    let host = format!("Host: {}\r\n", seat.admin);
+    let daemon = AdminDaemon::start("");
+    let host = format!("Host: {}\r\n", daemon.admin);
     let silent = "";
     let half = format!("GET /metrics HTTP/1.1\r\n{host}");
     let body = format!("POST /v1/explain HTTP/1.1\r\n{host}Content-Length: 900\r\n\r\n{{");
     let unread = format!("GET /metrics HTTP/1.1\r\n{host}\r\n");
     for said in [silent, &half, &body, &unread] {
-        let one = metrics_during(&seat, (0..200).map(|_| 1), said);
+        let one = metrics_during(&daemon, (0..200).map(|_| 1), said);
         assert!(
             one.starts_with("HTTP/1.1 200"),
             "200 from one address, {said:?}: {one}"
         );
-        let many = metrics_during(&seat, (0..200).map(|n| 2 + n % 40), said);
+        let many = metrics_during(&daemon, (0..200).map(|n| 2 + n % 40), said);
         assert!(
             many.starts_with("HTTP/1.1 200"),
             "200 from forty addresses, {said:?}: {many}"
@@ -184,10 +185,10 @@ fn silent_clients_do_not_block_others() {
 
 #[test]
 fn endpoints_require_their_role() {
-    let seat = Seat::start("tokens = TOKENS\nread_requires_token = true\n");
-    let token = |role: &str| seat.token(role, role);
+    let daemon = AdminDaemon::start("tokens = TOKENS\nread_requires_token = true\n");
+    let token = |role: &str| daemon.token(role, role);
     let tokens = [token("read"), token("operate"), token("write")];
-    let (reloaded, said) = seat.weir(&["reload"]);
+    let (reloaded, said) = daemon.weir(&["reload"]);
     assert!(reloaded, "{said}");
     let routes = [
         ("GET", "/v1/status", 0),
@@ -205,7 +206,7 @@ fn endpoints_require_their_role() {
         ("POST", "/no/such/thing", 2),
     ];
     for (method, path, needed) in routes {
-        let code = |token: Option<&str>| seat.ask(method, path, token, "{}").code();
+        let code = |token: Option<&str>| daemon.ask(method, path, token, "{}").code();
         assert_eq!(code(None), 401, "{method} {path} without a token");
         assert_eq!(
             code(Some("0123456789abcdef0123456789abcdef")),
@@ -214,7 +215,7 @@ fn endpoints_require_their_role() {
         );
         assert_eq!(code(Some("")), 401, "{method} {path} with an empty token");
         for (role, token) in tokens.iter().enumerate() {
-            let answer = seat.ask(method, path, Some(token), "{}");
+            let answer = daemon.ask(method, path, Some(token), "{}");
             if role < needed {
                 assert_eq!(answer.code(), 403, "{method} {path} with role {role}");
                 assert!(answer.0.contains("insufficient_scope"), "{}", answer.0);
@@ -230,7 +231,7 @@ fn endpoints_require_their_role() {
             }
         }
     }
-    let log = seat.log();
+    let log = daemon.log();
     for token in &tokens {
         assert!(!log.contains(token.as_str()), "a token is in the log");
     }
@@ -240,39 +241,39 @@ fn endpoints_require_their_role() {
 
 #[test]
 fn removed_token_is_rejected_after_reload() {
-    let seat = Seat::start("tokens = TOKENS\n");
-    let token = seat.token("deploy", "write");
-    let code = || seat.ask("POST", "/v1/plan", Some(&token), "").code();
+    let daemon = AdminDaemon::start("tokens = TOKENS\n");
+    let token = daemon.token("deploy", "write");
+    let code = || daemon.ask("POST", "/v1/plan", Some(&token), "").code();
     assert_eq!(code(), 401, "before the reload");
-    assert!(seat.weir(&["reload"]).0);
+    assert!(daemon.weir(&["reload"]).0);
     assert_eq!(code(), 200);
-    seat.write("tokens", "# none\n");
-    assert!(seat.weir(&["reload"]).0);
+    daemon.write("tokens", "# none\n");
+    assert!(daemon.weir(&["reload"]).0);
     assert_eq!(code(), 401);
     // A file that others may write is refused, and what was active stays.
-    let tokens = seat.directory.join("tokens");
+    let tokens = daemon.directory.join("tokens");
     fs::set_permissions(&tokens, fs::Permissions::from_mode(0o660)).expect("a mode");
-    let (reloaded, said) = seat.weir(&["reload"]);
+    let (reloaded, said) = daemon.weir(&["reload"]);
     assert!(!reloaded && said.contains("chmod 0600"), "{said}");
 }
 
 #[test]
 fn non_loopback_listener_requires_tls() {
-    let seat = Seat::start("");
+    let daemon = AdminDaemon::start("");
     for address in ["0.0.0.0:9900", "[::]:9900", "192.0.2.1:9900"] {
         for text in [
             format!("[node]\nadmin = \"{address}\"\n"),
             format!("[node]\nadmin = {{ listen = \"{address}\" }}\n"),
         ] {
-            let path = seat.write("wide.toml", &text);
+            let path = daemon.write("wide.toml", &text);
             let path = path.to_str().expect("a plain path");
-            let (checked, said) = seat.weir(&["check", "-c", path]);
+            let (checked, said) = daemon.weir(&["check", "-c", path]);
             assert!(!checked, "{address} without TLS is accepted: {said}");
             assert!(
                 said.contains("wide.toml:2:") && said.contains("needs `tls`"),
                 "{said}"
             );
-            let (ran, said) = seat.weir(&["run", "-c", path]);
+            let (ran, said) = daemon.weir(&["run", "-c", path]);
             assert!(!ran && said.contains("wide.toml:2:"), "{said}");
         }
     }
@@ -284,19 +285,19 @@ fn other_users_on_socket_cannot_name_files() {
     if !privileged() {
         return;
     }
-    let seat = Seat::start("");
+    let daemon = AdminDaemon::start("");
     for (path, mode) in [("", 0o755), ("run", 0o755), ("run/weir.sock", 0o666)] {
         let mode = fs::Permissions::from_mode(mode);
-        fs::set_permissions(seat.directory.join(path), mode).expect("a mode");
+        fs::set_permissions(daemon.directory.join(path), mode).expect("a mode");
     }
-    let secret = seat.write("secret", &format!("{SECRET}\n"));
+    let secret = daemon.write("secret", &format!("{SECRET}\n"));
     fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).expect("a mode");
     let as_other_user = |arguments: &[&str]| {
         let program = Command::new("setpriv")
             .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
             .arg(env!("CARGO_BIN_EXE_weir"))
             .args(arguments)
-            .env("WEIR_RUNTIME_DIR", seat.directory.join("run"))
+            .env("WEIR_RUNTIME_DIR", daemon.directory.join("run"))
             .env("NO_COLOR", "1")
             .stdin(Stdio::null())
             .output()
@@ -323,8 +324,8 @@ fn other_users_on_socket_cannot_name_files() {
     );
     let (done, said) = as_other_user(&["plan"]);
     assert!(done && said.contains("no changes"), "{said}");
-    let good = fs::read_to_string(seat.config()).expect("a file");
-    seat.write("weir.toml", &format!("{good}\n{SECRET} = 1\n"));
+    let good = fs::read_to_string(daemon.config()).expect("a file");
+    daemon.write("weir.toml", &format!("{good}\n{SECRET} = 1\n"));
     let (done, said) = as_other_user(&["reload"]);
     assert!(
         !done && said.contains("weir.toml:") && !said.contains(SECRET),
@@ -339,14 +340,16 @@ fn remote_client_uses_tls_and_token() {
     }
     let mut world = World::new(0);
     let address = SocketAddr::new(Family::V4.director(), 9900);
-    let authority = seat::Authority::new(&world.path("tls"));
+    let authority = daemon::Authority::new(&world.path("tls"));
     let certificate = authority.sign("admin", "IP:10.71.0.3");
     let tokens = world.path("tokens");
     let tokens = tokens.to_str().expect("a plain path");
-    let add = |name, role| world.says(&["token", "add", name, "--role", role, "--file", tokens]);
+    let add =
+        |name, role| world.run_weir(&["token", "add", name, "--role", role, "--file", tokens]);
     let (reader, writer) = (add("prometheus", "read"), add("deploy", "write"));
     let config = format!(
-        "[node]\nadmin = {{ listen = \"{address}\", tls = {{ certificates = \"{certificate}\" }}, tokens = \"{tokens}\", \
+        "[node]\nadmin = {{ listen = \"{address}\", tls = {{ certificates = \"{certificate}\" }}, tokens = \
+         \"{tokens}\", \
          hosts = [\"lb1.example\"] }}\n"
     );
     world.start_director(&config);
@@ -382,7 +385,7 @@ fn remote_client_uses_tls_and_token() {
     assert!(old.ends_with("code=000"), "{old}");
     // Another certificate comes with a reload.
     authority.sign("admin", "DNS:lb1.example");
-    world.says(&["reload"]);
+    world.run_weir(&["reload"]);
     let renewed = format!(
         "--resolve lb1.example:9900:{} https://lb1.example:9900/metrics",
         address.ip()
@@ -397,8 +400,8 @@ fn clients_that_do_not_read_do_not_delay_others() {
     let servers: Vec<String> = (0..1000u32)
         .map(|n| format!("\"{}:1\"", std::net::Ipv4Addr::from(0x7f10_0000 + n)))
         .collect();
-    let seat = Seat::start_with("", &servers.join(", "));
-    let request = format!("GET /v1/status HTTP/1.1\r\nHost: {}\r\n\r\n", seat.admin);
-    let answer = metrics_during(&seat, (0..80).map(|n| 2 + n % 40), &request);
+    let daemon = AdminDaemon::start_with("", &servers.join(", "));
+    let request = format!("GET /v1/status HTTP/1.1\r\nHost: {}\r\n\r\n", daemon.admin);
+    let answer = metrics_during(&daemon, (0..80).map(|n| 2 + n % 40), &request);
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
 }

@@ -3,26 +3,30 @@
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+static DIRECTORIES: AtomicU32 = AtomicU32::new(0);
 
 /// A directory of a test with a configuration in it.
-struct Seat {
-    directory: PathBuf,
+struct Scratch {
+    path: PathBuf,
 }
 
-impl Seat {
-    fn new(name: &str, configuration: &str) -> Self {
+impl Scratch {
+    fn new(configuration: &str) -> Self {
+        let number = DIRECTORIES.fetch_add(1, Ordering::Relaxed);
         let process = std::process::id();
-        let directory = std::env::temp_dir().join(format!("weir-cli-{name}-{process}"));
-        fs::create_dir_all(&directory).unwrap();
-        fs::write(directory.join("weir.toml"), configuration).unwrap();
-        Self { directory }
+        let path = std::env::temp_dir().join(format!("weir-cli-{process}-{number}"));
+        fs::create_dir(&path).unwrap();
+        fs::write(path.join("weir.toml"), configuration).unwrap();
+        Self { path }
     }
 
     fn command(&self, line: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
         command
             .args(line.split_whitespace())
-            .current_dir(&self.directory)
+            .current_dir(&self.path)
             .env_remove("WEIR_CONFIG")
             .env("WEIR_RUNTIME_DIR", "run")
             .env("WEIR_PIN_DIR", "pins")
@@ -43,13 +47,13 @@ impl Seat {
             String::from_utf8(output.stderr).unwrap(),
             output.status.code().unwrap()
         );
-        text.replace(self.directory.to_str().unwrap(), "DIRECTORY")
+        text.replace(self.path.to_str().unwrap(), "DIRECTORY")
     }
 }
 
-impl Drop for Seat {
+impl Drop for Scratch {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.directory);
+        let _ = fs::remove_dir_all(&self.path);
     }
 }
 
@@ -75,8 +79,8 @@ pool = "imges"
 
 #[test]
 fn check_as_json() {
-    let seat = Seat::new("json", BAD);
-    let output = seat.output("check -c weir.toml --json");
+    let scratch = Scratch::new(BAD);
+    let output = scratch.output("check -c weir.toml --json");
     assert_eq!(output.status.code(), Some(1));
     let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let found = found.as_array().unwrap();
@@ -96,7 +100,7 @@ fn check_as_json() {
     assert!(typo["code"].as_str().unwrap().starts_with('E'), "{typo}");
     assert!(found.len() >= 3, "{found:?}");
 
-    let good = Seat::new("json-good", GOOD);
+    let good = Scratch::new(GOOD);
     let output = good.output("check -c weir.toml --json");
     assert_eq!(output.status.code(), Some(0));
     let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -111,67 +115,67 @@ fn check_as_json() {
 
 #[test]
 fn check_accepts_valid_file() {
-    let seat = Seat::new("good", GOOD);
-    insta::assert_snapshot!(seat.run("check -c weir.toml"));
-    insta::assert_snapshot!("strict", seat.run("check -c weir.toml --strict"));
+    let scratch = Scratch::new(GOOD);
+    insta::assert_snapshot!(scratch.run("check -c weir.toml"));
+    insta::assert_snapshot!("strict", scratch.run("check -c weir.toml --strict"));
 }
 
 #[test]
 fn check_reports_every_mistake() {
-    insta::assert_snapshot!(Seat::new("bad", BAD).run("-c weir.toml check"));
+    insta::assert_snapshot!(Scratch::new(BAD).run("-c weir.toml check"));
 }
 
 #[test]
 fn check_reports_missing_file() {
-    insta::assert_snapshot!(Seat::new("none", "").run("check -c nothing.toml"));
+    insta::assert_snapshot!(Scratch::new("").run("check -c nothing.toml"));
 }
 
 #[test]
 fn empty_file_is_valid() {
-    insta::assert_snapshot!(Seat::new("empty", "").run("check -c weir.toml"));
+    insta::assert_snapshot!(Scratch::new("").run("check -c weir.toml"));
 }
 
 #[test]
 fn json_configuration_is_equivalent() {
-    let seat = Seat::new("json", "");
+    let scratch = Scratch::new("");
     let text = r#"{"pool": {"a": {"servers": ["10.0.0.5"]}}}"#;
-    fs::write(seat.directory.join("weir.json"), text).unwrap();
-    insta::assert_snapshot!(seat.run("check -c weir.json"));
+    fs::write(scratch.path.join("weir.json"), text).unwrap();
+    insta::assert_snapshot!(scratch.run("check -c weir.json"));
 }
 
 #[test]
 fn plan_without_a_daemon() {
-    insta::assert_snapshot!(Seat::new("plan", GOOD).run("plan -c weir.toml"));
+    insta::assert_snapshot!(Scratch::new(GOOD).run("plan -c weir.toml"));
 }
 
 #[test]
 fn run_rejects_invalid_file_first() {
-    let seat = Seat::new("run", "nod = 1\n");
-    insta::assert_snapshot!(seat.run("run -c weir.toml"));
-    assert!(!seat.directory.join("run").exists());
+    let scratch = Scratch::new("nod = 1\n");
+    insta::assert_snapshot!(scratch.run("run -c weir.toml"));
+    assert!(!scratch.path.join("run").exists());
 }
 
 #[test]
 fn exit_code_is_3_without_daemon() {
-    let seat = Seat::new("absent", GOOD);
+    let scratch = Scratch::new(GOOD);
     let lines = [
         "status",
         "status --watch",
         "reload",
         "server images/10.0.0.5 drain",
     ];
-    insta::assert_snapshot!(lines.map(|line| seat.run(line)).join("\n"));
+    insta::assert_snapshot!(lines.map(|line| scratch.run(line)).join("\n"));
 }
 
 #[test]
 fn unbuilt_features_are_reported() {
-    let seat = Seat::new("later", GOOD);
-    insta::assert_snapshot!(seat.run("top"));
+    let scratch = Scratch::new(GOOD);
+    insta::assert_snapshot!(scratch.run("top"));
 }
 
 #[test]
 fn usage_errors() {
-    let seat = Seat::new("usage", GOOD);
+    let scratch = Scratch::new(GOOD);
     let lines = [
         "",
         "frobnicate",
@@ -182,8 +186,8 @@ fn usage_errors() {
         "real-server up --forward nat --vip 192.0.2.1",
         "real-server up --forward direct --vip 192.0.2.1:x",
     ];
-    insta::assert_snapshot!(lines.map(|line| seat.run(line)).join("\n"));
-    let packet = seat
+    insta::assert_snapshot!(lines.map(|line| scratch.run(line)).join("\n"));
+    let packet = scratch
         .command("explain --packet")
         .arg("tcp nowhere 192.0.2.10:80")
         .output()
@@ -194,38 +198,35 @@ fn usage_errors() {
 
 #[test]
 fn schema_is_json_and_closed_pipe_does_not_panic() {
-    let seat = Seat::new("schema", "");
-    let schema = seat.output("schema");
+    let scratch = Scratch::new("");
+    let schema = scratch.output("schema");
     let schema: serde_json::Value = serde_json::from_slice(&schema.stdout).unwrap();
     assert_eq!(schema["title"], "weir.toml");
 
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
-    let output = seat.command("schema").stdout(writer).output().unwrap();
+    let output = scratch.command("schema").stdout(writer).output().unwrap();
     assert_eq!(output.status.code(), Some(0));
     assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
 }
 
 #[test]
 fn colours_require_a_terminal() {
-    let output = Seat::new("colour", BAD).output("check -c weir.toml");
+    let output = Scratch::new(BAD).output("check -c weir.toml");
     assert!(!output.stderr.contains(&0x1b));
 }
 
 /// Name servers that never answer: in a network of its own whose packets to them get lost.
-fn without_answers(seat: &Seat, line: &str) -> (Output, std::time::Duration) {
-    let script = "ip link set lo up && ip route add 192.0.2.53/32 dev lo && mount --bind resolv.conf /etc/resolv.conf && exec \"$@\"";
-    fs::write(
-        seat.directory.join("resolv.conf"),
-        "nameserver 192.0.2.53\n",
-    )
-    .unwrap();
+fn without_answers(scratch: &Scratch, line: &str) -> (Output, std::time::Duration) {
+    let script = "ip link set lo up && ip route add 192.0.2.53/32 dev lo && mount --bind resolv.conf /etc/resolv.conf \
+     && exec \"$@\"";
+    fs::write(scratch.path.join("resolv.conf"), "nameserver 192.0.2.53\n").unwrap();
     let mut command = Command::new("unshare");
     command
         .args(["--mount", "--net", "sh", "-c", script, "sh"])
         .arg(env!("CARGO_BIN_EXE_weir"))
         .args(line.split_whitespace())
-        .current_dir(&seat.directory)
+        .current_dir(&scratch.path)
         .stdin(Stdio::null());
     let begun = std::time::Instant::now();
     (command.output().unwrap(), begun.elapsed())
@@ -233,32 +234,31 @@ fn without_answers(seat: &Seat, line: &str) -> (Output, std::time::Duration) {
 
 #[test]
 fn import_waits_two_seconds_for_dns_in_total() {
-    if !rustix::process::geteuid().is_root() {
-        let required = std::env::var_os("WEIR_TEST_REQUIRE_ROOT").is_some();
-        assert!(!required, "this test needs root");
-        eprintln!("SKIPPED: needs root for namespaces");
+    if !weir_testing::require_root() {
         return;
     }
-    let seat = Seat::new("names", "");
+    let scratch = Scratch::new("");
     let servers: String = (1..=5)
         .map(|n| format!("    server s{n} host{n}.example.net:80\n"))
         .collect();
     let haproxy = format!(
-        "frontend f\n    mode http\n    bind *:80\n    default_backend b\nbackend b\n    mode http\n    server here localhost:81\n{servers}"
+        "frontend f\n    mode http\n    bind *:80\n    default_backend b\nbackend b\n    mode http\n    server here \
+         localhost:81\n{servers}"
     );
-    fs::write(seat.directory.join("haproxy.cfg"), haproxy).unwrap();
+    fs::write(scratch.path.join("haproxy.cfg"), haproxy).unwrap();
     let nginx: String = (1..=5)
         .map(|n| format!("    server host{n}.example.net;\n"))
         .collect();
     let nginx = format!(
-        "upstream u {{\n    server localhost:81;\n{nginx}}}\nserver {{\n    listen 80;\n    location / {{ proxy_pass http://u; }}\n}}\n"
+        "upstream u {{\n    server localhost:81;\n{nginx}}}\nserver {{\n    listen 80;\n    location / {{ proxy_pass \
+         http://u; }}\n}}\n"
     );
-    fs::write(seat.directory.join("nginx.conf"), nginx).unwrap();
+    fs::write(scratch.path.join("nginx.conf"), nginx).unwrap();
     let ldirectord: String = (1..=5)
         .map(|n| format!("\treal=host{n}.example.net:80 gate\n"))
         .collect();
     fs::write(
-        seat.directory.join("ldirectord.cf"),
+        scratch.path.join("ldirectord.cf"),
         format!("virtual=192.0.2.1:80\n\treal=localhost:80 gate\n{ldirectord}\tscheduler=rr\n"),
     )
     .unwrap();
@@ -266,7 +266,7 @@ fn import_waits_two_seconds_for_dns_in_total() {
         .map(|n| format!("-a -t 192.0.2.1:80 -r host{n}.example.net:80 -m\n"))
         .collect();
     fs::write(
-        seat.directory.join("ipvsadm.save"),
+        scratch.path.join("ipvsadm.save"),
         format!("-A -t 192.0.2.1:80 -s rr\n-a -t 192.0.2.1:80 -r localhost:80 -m\n{saved}"),
     )
     .unwrap();
@@ -276,7 +276,7 @@ fn import_waits_two_seconds_for_dns_in_total() {
         "ldirectord ldirectord.cf",
         "ipvsadm ipvsadm.save",
     ] {
-        let (output, took) = without_answers(&seat, &format!("import {line}"));
+        let (output, took) = without_answers(&scratch, &format!("import {line}"));
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         // Names of the hosts file need no name server. Two seconds, and what this machine needs for the rest.
         assert!(
@@ -306,8 +306,8 @@ fn import_waits_two_seconds_for_dns_in_total() {
 
 #[test]
 fn explain_without_arguments_prints_usage() {
-    let seat = Seat::new("explain", GOOD);
-    let said = seat.run("explain");
+    let scratch = Scratch::new(GOOD);
+    let said = scratch.run("explain");
     assert!(said.ends_with("exit 2\n"), "{said}");
     assert!(said.contains("weir explain --packet 'tcp "), "{said}");
     assert!(said.contains("weir explain --request 'GET "), "{said}");
@@ -316,8 +316,8 @@ fn explain_without_arguments_prints_usage() {
 
 #[test]
 fn doctor_help_excludes_director_repairs() {
-    let seat = Seat::new("doctor", GOOD);
-    let said = seat.run("doctor --help");
+    let scratch = Scratch::new(GOOD);
+    let said = scratch.run("doctor --help");
     assert!(
         said.contains("changes nothing for a director's findings"),
         "{said}"
@@ -326,18 +326,18 @@ fn doctor_help_excludes_director_repairs() {
 
 #[test]
 fn durations_use_configuration_syntax() {
-    let seat = Seat::new("times", GOOD);
+    let scratch = Scratch::new(GOOD);
     for time in ["500ms", "30s", "5m", "1h", "1d"] {
-        let said = seat.run(&format!("reload --guard {time}"));
+        let said = scratch.run(&format!("reload --guard {time}"));
         // Without a daemon: the time was understood.
         assert!(said.ends_with("exit 3\n"), "{said}");
     }
-    let said = seat.run("reload --guard 1y");
+    let said = scratch.run("reload --guard 1y");
     assert!(
         said.ends_with("exit 2\n") && said.contains("500ms, 30s, 5m, 1h or 1d"),
         "{said}"
     );
-    let said = seat.run("server images/10.0.0.5 drain --timeout 5s");
+    let said = scratch.run("server images/10.0.0.5 drain --timeout 5s");
     assert!(
         said.ends_with("exit 2\n") && said.contains("--wait"),
         "{said}"
@@ -352,8 +352,8 @@ fn check_warns_about_occupied_address() {
         "[pool.p]\nservers = [\"10.0.0.5\"]\n\n[service.s]\nlisten = [\"{address}\"]\nforward = \"proxy\"\nprotocol = \
          \"http\"\npool = \"p\"\n"
     );
-    let seat = Seat::new("occupied", &file);
-    let said = seat.run("check -c weir.toml");
+    let scratch = Scratch::new(&file);
+    let said = scratch.run("check -c weir.toml");
     assert!(
         said.contains(&format!("warning: service s: {address}: ")),
         "{said}"
@@ -366,15 +366,16 @@ fn check_warns_about_occupied_address() {
 
 #[test]
 fn repeated_mistake_is_reported_once() {
-    let mut text = "[service.web]\nlisten = [\"[2001:db8::10]:80\"]\nforward = \"nat\"\npool = \"web\"\n[pool.web]\ncheck = { kind = \"tcp\" }\nservers = [\n".to_owned();
+    let mut text = "[service.web]\nlisten = [\"[2001:db8::10]:80\"]\nforward = \"nat\"\npool = \"web\"\n[pool.web]\n\
+     check = { kind = \"tcp\" }\nservers = [\n".to_owned();
     for n in 0..2000 {
         text += &format!("\"10.0.{}.{}\",\n", n / 250, n % 250 + 1);
     }
-    let seat = Seat::new("many", &(text + "]\n"));
-    let said = seat.run("check -c weir.toml");
+    let scratch = Scratch::new(&(text + "]\n"));
+    let said = scratch.run("check -c weir.toml");
     assert!(said.lines().count() < 25, "{} lines", said.lines().count());
     assert!(said.contains("1999 more on lines 9-2007"), "{said}");
-    let json = seat.output("check -c weir.toml --json").stdout;
+    let json = scratch.output("check -c weir.toml --json").stdout;
     let found: serde_json::Value = serde_json::from_slice(&json).unwrap();
     assert_eq!(found.as_array().unwrap().len(), 1);
     let one = &found[0];
@@ -391,20 +392,20 @@ fn repeated_mistake_is_reported_once() {
 
 #[test]
 fn server_name_error_mentions_servers_dns() {
-    let seat = Seat::new("names", "[pool.web]\nservers = [\"web1.internal:80\"]\n");
-    let said = seat.run("check -c weir.toml");
+    let scratch = Scratch::new("[pool.web]\nservers = [\"web1.internal:80\"]\n");
+    let said = scratch.run("check -c weir.toml");
     let key = "`servers_dns = { name = \"web1.internal\", port = 80 }`";
     assert!(said.contains(key), "{said}");
 }
 
 #[test]
 fn explain_describes_a_code() {
-    let seat = Seat::new("codes", GOOD);
-    insta::assert_snapshot!(seat.run("explain e016"));
-    insta::assert_snapshot!(seat.run("explain E016 --json"));
-    insta::assert_snapshot!(seat.run("explain E999"));
+    let scratch = Scratch::new(GOOD);
+    insta::assert_snapshot!(scratch.run("explain e016"));
+    insta::assert_snapshot!(scratch.run("explain E016 --json"));
+    insta::assert_snapshot!(scratch.run("explain E999"));
     for code in weir_config::Code::ALL {
-        let output = seat.output(&format!("explain {code}"));
+        let output = scratch.output(&format!("explain {code}"));
         let said = String::from_utf8(output.stdout).unwrap();
         assert!(
             output.status.success() && output.stderr.is_empty(),
@@ -419,10 +420,12 @@ fn explain_describes_a_code() {
 
 #[test]
 fn import_that_loses_an_access_rule_fails() {
-    let seat = Seat::new("import", GOOD);
-    let file = "frontend web\n mode http\n bind :80\n option httplog\n acl internal src 10.0.0.0/8\n http-request deny if { path_beg /admin } !internal\n log global\n default_backend app\nbackend app\n mode http\n server a 10.0.0.5:80\n";
-    fs::write(seat.directory.join("haproxy.cfg"), file).unwrap();
-    let output = seat.output("import haproxy haproxy.cfg");
+    let scratch = Scratch::new(GOOD);
+    let file = "frontend web\n mode http\n bind :80\n option httplog\n acl internal src 10.0.0.0/8\n http-request deny \
+     if { path_beg /admin } !internal\n log global\n default_backend app\nbackend app\n mode http\n server a \
+     10.0.0.5:80\n";
+    fs::write(scratch.path.join("haproxy.cfg"), file).unwrap();
+    let output = scratch.output("import haproxy haproxy.cfg");
     assert_eq!(output.status.code(), Some(1));
     let said = String::from_utf8(output.stderr).unwrap();
     let (first, last) = said.split_once("BEHAVIOUR CHANGES").expect("a heading");
@@ -432,15 +435,15 @@ fn import_that_loses_an_access_rule_fails() {
     );
     assert!(last.contains("  line 6: http-request deny if"), "{said}");
     assert!(!first.contains("line 6: "), "{said}");
-    let accepted = seat.output("import haproxy haproxy.cfg --accept-losses");
+    let accepted = scratch.output("import haproxy haproxy.cfg --accept-losses");
     assert_eq!(accepted.status.code(), Some(0));
     assert_eq!(accepted.stdout, output.stdout);
     fs::write(
-        seat.directory.join("haproxy.cfg"),
+        scratch.path.join("haproxy.cfg"),
         file.replace(" !internal", ""),
     )
     .unwrap();
-    let kept = seat.output("import haproxy haproxy.cfg");
+    let kept = scratch.output("import haproxy haproxy.cfg");
     assert_eq!(kept.status.code(), Some(0));
 }
 
@@ -454,7 +457,8 @@ const IMPORTED: &[(&str, &str, &str, &str)] = &[
     ),
     (
         "keepalived",
-        "virtual_server 192.0.2.10 80 {\nlvs_sched wlc\nlvs_method DR\nprotocol TCP\nreal_server 10.0.0.5 80 {\nTCP_CHECK {\n}\n}\n}\n",
+        "virtual_server 192.0.2.10 80 {\nlvs_sched wlc\nlvs_method DR\nprotocol TCP\nreal_server 10.0.0.5 80 {\n\
+         TCP_CHECK {\n}\n}\n}\n",
         "static_ipaddress {\n192.0.2.10/32 dev eth0\n}",
         "global_defs {\nnotification_email {\nadmin@example.com\n}\nrouter_id here\n}",
     ),
@@ -480,24 +484,24 @@ const IMPORTED: &[(&str, &str, &str, &str)] = &[
 
 #[test]
 fn import_with_visible_differences_fails() {
-    let seat = Seat::new("losses", GOOD);
-    let write = |text: &str| fs::write(seat.directory.join("theirs"), text).unwrap();
+    let scratch = Scratch::new(GOOD);
+    let write = |text: &str| fs::write(scratch.path.join("theirs"), text).unwrap();
     for (program, text, loss, harmless) in IMPORTED {
         let import = format!("import {program} theirs");
         write(text);
-        let clean = seat.output(&import);
+        let clean = scratch.output(&import);
         assert_eq!(clean.status.code(), Some(0), "{program}: {clean:?}");
         assert!(clean.stderr.is_empty(), "{program}: {clean:?}");
         write(&format!("{text}{harmless}\n"));
-        let noted = seat.output(&import);
+        let noted = scratch.output(&import);
         assert_eq!(noted.status.code(), Some(0), "{program}: {noted:?}");
         assert!(noted.stderr.starts_with(b"line "), "{program}: {noted:?}");
         write(&format!("{text}{loss}\n"));
-        let lost = seat.output(&import);
+        let lost = scratch.output(&import);
         assert_eq!(lost.status.code(), Some(1), "{program}: {lost:?}");
         let said = String::from_utf8(lost.stderr).unwrap();
         assert!(said.contains("BEHAVIOUR CHANGES"), "{program}: {said}");
-        let accepted = seat.output(&format!("{import} --accept-losses"));
+        let accepted = scratch.output(&format!("{import} --accept-losses"));
         assert_eq!(accepted.status.code(), Some(0), "{program}");
         assert_eq!(accepted.stdout, lost.stdout, "{program}");
     }
@@ -505,16 +509,16 @@ fn import_with_visible_differences_fails() {
 
 #[test]
 fn import_reads_files_below_root_option() {
-    let seat = Seat::new("root", GOOD);
-    let copy = seat.directory.join("copy/etc/keepalived");
+    let scratch = Scratch::new(GOOD);
+    let copy = scratch.path.join("copy/etc/keepalived");
     fs::create_dir_all(copy.join("conf.d")).unwrap();
     let (_, text, ..) = IMPORTED[1];
     fs::write(copy.join("conf.d/web.conf"), text).unwrap();
     let include = "include /etc/keepalived/conf.d/*.conf\n";
     fs::write(copy.join("keepalived.conf"), include).unwrap();
     let import = "import keepalived copy/etc/keepalived/keepalived.conf";
-    let found = seat.run(&format!("{import} --root copy"));
+    let found = scratch.run(&format!("{import} --root copy"));
     assert!(found.contains("192.0.2.10:80"), "{found}");
-    let elsewhere = seat.output(import);
+    let elsewhere = scratch.output(import);
     assert!(!String::from_utf8_lossy(&elsewhere.stdout).contains("192.0.2.10:80"));
 }

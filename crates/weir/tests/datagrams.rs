@@ -42,32 +42,32 @@ fn fragments(family: Family, forward: &str, extra: &str) {
 }
 
 #[test]
-fn fragments_nat_v4() {
+fn fragments_pass_nat_v4() {
     fragments(Family::V4, "nat", "snat = true\n");
 }
 
 #[test]
-fn fragments_nat_v6() {
+fn fragments_pass_nat_v6() {
     fragments(Family::V6, "nat", "snat = true\n");
 }
 
 #[test]
-fn fragments_direct_v4() {
+fn fragments_pass_direct_v4() {
     fragments(Family::V4, "direct", "");
 }
 
 #[test]
-fn fragments_direct_v6() {
+fn fragments_pass_direct_v6() {
     fragments(Family::V6, "direct", "");
 }
 
 #[test]
-fn fragments_tunnel_v4() {
+fn fragments_pass_tunnel_v4() {
     fragments(Family::V4, "tunnel", "");
 }
 
 #[test]
-fn fragments_l3dsr_v6() {
+fn fragments_pass_l3dsr_v6() {
     fragments(Family::V6, "l3dsr", "");
 }
 

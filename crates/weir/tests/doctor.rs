@@ -209,7 +209,8 @@ fn directors() {
     // What a router with a reverse path filter does to answers from the VIP.
     for n in 0..2 {
         let line = format!(
-            "nft 'add table inet t; add chain inet t out {{ type filter hook output priority 0; }}; add rule inet t out ip saddr {vip} drop'"
+            "nft 'add table inet t; add chain inet t out {{ type filter hook output priority 0; }}; add rule inet t \
+             out ip saddr {vip} drop'"
         );
         let output = world
             .command(&format!("server{n}"), "sh")

@@ -153,7 +153,7 @@ fn kept(scheduler: &str) -> usize {
     pair.start(&config(scheduler));
     let mut held = pair.hold();
     let packet = format!("tcp {} {VIP}:80", held[0].local_addr().expect("connected"));
-    let explained = pair.world.says(&["explain", "--packet", &packet]);
+    let explained = pair.world.run_weir(&["explain", "--packet", &packet]);
     let promised = explained.contains("it continues with the same server");
     assert_eq!(promised, scheduler == "maglev", "{explained}");
     pair.world

@@ -92,7 +92,7 @@ fn dead_server_is_removed_and_returns_under_load() {
         return;
     }
     let mut world = prepared(3);
-    let notified = world.path("told");
+    let notified = world.path("notified");
     let notify = format!(
         "notify = [\"/bin/sh\", \"-c\", \"echo $WEIR_POOL/$WEIR_SERVER $WEIR_FROM $WEIR_TO $WEIR_REASON >> {}\"]",
         notified.display()
@@ -196,12 +196,12 @@ fn maint_stops_probes_and_ready_resumes_them() {
     world.start_director(&config(&[0], "", HTTP));
     wait_for_states(&world, &["up"]);
     let server = format!("web/{}", Family::V4.server(0));
-    world.says(&["server", &server, "maint"]);
+    world.run_weir(&["server", &server, "maint"]);
     let status = world.server_status(Family::V4.server(0));
     assert_eq!(status["state"], "maint");
     assert_eq!(status["checks"], serde_json::Value::Null, "no check runs");
     assert_eq!(world.status()["checks"], serde_json::Value::Null);
-    world.says(&["server", &server, "ready"]);
+    world.run_weir(&["server", &server, "ready"]);
     wait_for_states(&world, &["up"]);
     wait_for("a probe", PATIENCE, || {
         let status = world.server_status(Family::V4.server(0));
@@ -260,7 +260,7 @@ fn notify_programs_run_for_pools_and_services() {
         return;
     }
     let mut world = prepared(1);
-    let notified = world.path("told");
+    let notified = world.path("notified");
     let program = world.path("tell");
     let script = format!(
         "#!/bin/sh\necho pool=$WEIR_POOL server=$WEIR_SERVER service=$WEIR_SERVICE $WEIR_FROM $WEIR_TO >> {}\n",
@@ -296,7 +296,7 @@ fn notify_programs_run_for_pools_and_services() {
     ]);
     // An operator's word takes the pool's last server away as well.
     let server = format!("web/{}", Family::V4.server(0));
-    world.says(&["server", &server, "drain"]);
+    world.run_weir(&["server", &server, "drain"]);
     wait_for("the second time", PATIENCE, || {
         lines("pool=web server= service=web up down") == 2
     });

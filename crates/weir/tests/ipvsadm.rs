@@ -153,11 +153,11 @@ fn manual_service_balances_and_outlives_daemon() {
     let other = Family::V4.server(usize::from(only[0] == "server1"));
     done(&world, &format!("-e {} -g -w 1", server(0)));
     let name = format!("ipvsadm:tcp/{}:80/{other}:80", Family::V4.vip());
-    world.says(&["server", &name, "drain"]);
+    world.run_weir(&["server", &name, "drain"]);
     assert!(world.status().to_string().contains("\"state\":\"drain\""));
     let left: Vec<String> = (0..4).map(|_| answers(&world)).collect();
     assert!(left.iter().all(|name| *name != only[0]), "{left:?}");
-    world.says(&["server", &name, "ready"]);
+    world.run_weir(&["server", &name, "ready"]);
 
     // Without a scheduler nothing new begins.
     done(&world, &format!("-E {service} -s none"));
@@ -488,7 +488,7 @@ fn imported_table_is_valid_configuration() {
     assert!(text.contains("\n# vip_interface = \"eth0\"\n"), "{text}");
     assert!(!text.contains("\nvip_interface"), "{text}");
     let path = world.write_config(&text);
-    world.says(&["check", "-c", path.to_str().expect("a plain path")]);
+    world.run_weir(&["check", "-c", path.to_str().expect("a plain path")]);
 
     world.start_director(&format!("{NODE}{text}"));
     let listed = done(&world, "-S -n");

@@ -72,7 +72,7 @@ impl Drop for Ldirectord {
 }
 
 fn table(world: &World) -> String {
-    world.says(&["ipvsadm", "-S", "-n"])
+    world.run_weir(&["ipvsadm", "-S", "-n"])
 }
 
 fn wait_for_table(world: &World, what: &str, condition: impl Fn(&str) -> bool) {

@@ -249,7 +249,7 @@ fn upgrades_fail_nothing(mode: Option<&'static str>) {
             "{connections:?}, was {counted}"
         );
         counted = connections.unwrap_or(0);
-        world.says(&["upgrade"]);
+        world.run_weir(&["upgrade"]);
         // Dead within a quarter of a second, again and again, it would be one that cannot run: the keeper would give
         // up.
         std::thread::sleep(Duration::from_millis(500));

@@ -150,7 +150,7 @@ fn marked_packets_are_balanced_under_nat() {
     world.reload(&text);
     serves(&world, Family::V4.vip());
     world.kill_director(pid);
-    world.says(&["clean"]);
+    world.run_weir(&["clean"]);
     assert_eq!(network(&world), before);
 }
 
@@ -229,7 +229,7 @@ fn ipvsadm_mark_keeps_ports_of_a_client_together() {
             .into_iter()
             .chain(line.split_whitespace())
             .collect();
-        world.says(&words)
+        world.run_weir(&words)
     };
     for family in BOTH {
         let six = if family == Family::V6 { " -6" } else { "" };
@@ -310,8 +310,10 @@ fn marked_packets_may_continue_without_a_server() {
     let text = |bypass: u8| {
         format!(
             "[node]\ninterfaces = [\"eth0\"]\nmax_flows = 65536\n[ipvs]\ncache_bypass = {bypass}\n\
-             [pool.four]\nservers = [{}]\n[service.four]\nlisten = [\"fwmark/7\"]\nforward = \"direct\"\npool = \"four\"\n\
-             [pool.six]\nservers = [{}]\n[service.six]\nlisten = [\"fwmark6/7\"]\nforward = \"direct\"\npool = \"six\"\n",
+             [pool.four]\nservers = [{}]\n[service.four]\nlisten = [\"fwmark/7\"]\nforward = \"direct\"\npool = \
+             \"four\"\n\
+             [pool.six]\nservers = [{}]\n[service.six]\nlisten = [\"fwmark6/7\"]\nforward = \"direct\"\npool = \
+             \"six\"\n",
             servers[0], servers[1]
         )
     };

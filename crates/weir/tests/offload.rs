@@ -53,7 +53,8 @@ fn set_offloads(world: &World, servers: usize, offloads: Offloads) {
         let name = world.namespace(host);
         let tx = if host == "director" { "off" } else { "on" };
         sh(&format!(
-            "ip netns exec {wire} ethtool -K {host} gro {gro} tx on; ip netns exec {name} ethtool -K eth0 gro {gro} tx {tx}"
+            "ip netns exec {wire} ethtool -K {host} gro {gro} tx on; ip netns exec {name} ethtool -K eth0 gro {gro} tx \
+             {tx}"
         ));
     }
 }
@@ -226,7 +227,7 @@ fn bulk_moves_through_nat_at_length() {
         "{status:#}"
     );
     assert_eq!(status["ways"]["xdp"], 0, "{status:#}");
-    let text = by_itself.says(&["status"]);
+    let text = by_itself.run_weir(&["status"]);
     assert!(text.contains(", tc on eth0"), "{text}");
     assert!(text.contains("packets by way: 100.0 % tc"), "{text}");
 

@@ -98,11 +98,13 @@ fn found_out(family: Family, forward: &str, broken: &str, repair: &str) {
 }
 
 const DROPS: (&str, &str) = (
-    "nft 'add table inet t; add chain inet t in { type filter hook input priority 0; }; add rule inet t in tcp dport 80 tcp flags & (syn|ack) == syn drop'",
+    "nft 'add table inet t; add chain inet t in { type filter hook input priority 0; }; add rule inet t in tcp dport \
+     80 tcp flags & (syn|ack) == syn drop'",
     "nft delete table inet t",
 );
 const RESETS: (&str, &str) = (
-    "nft 'add table inet t; add chain inet t in { type filter hook input priority 0; }; add rule inet t in tcp dport 80 tcp flags & (syn|ack) == syn reject with tcp reset'",
+    "nft 'add table inet t; add chain inet t in { type filter hook input priority 0; }; add rule inet t in tcp dport \
+     80 tcp flags & (syn|ack) == syn reject with tcp reset'",
     "nft delete table inet t",
 );
 

@@ -1,9 +1,9 @@
 //! Checks against the servers that they are made for, as Debian has them, each a process of the test's own.
 
-#[path = "peers/aim.rs"]
-mod aim;
 #[path = "peers/grpc.rs"]
 mod grpc;
+#[path = "peers/probe_source.rs"]
+mod probe_source;
 mod world;
 
 use std::path::Path;
@@ -294,7 +294,7 @@ fn file_check_follows_changes() {
     std::fs::write(&next, "70\n").expect("the file is written");
     std::fs::rename(&next, &file).expect("it takes the other's place");
     weighs(70);
-    let text = world.says(&["status"]);
+    let text = world.run_weir(&["status"]);
     assert!(text.contains("70 of 100"), "{text}");
     assert!(text.contains("(weight: check 70)"), "{text}");
     std::fs::remove_file(&file).expect("it was there");

@@ -12,7 +12,8 @@ fn config(family: Family, servers: &str, service: &str) -> String {
     let vip = bracketed(family.vip());
     format!(
         "[node]\ninterfaces = [\"eth0\"]\n[pool.web]\nscheduler = \"rr\"\nservers = [{servers}]\n\
-         [service.web]\nlisten = [\"{vip}:80\", \"{vip}:81\"]\nforward = \"nat\"\nsnat = true\npool = \"web\"\n{service}\n"
+         [service.web]\nlisten = [\"{vip}:80\", \"{vip}:81\"]\nforward = \"nat\"\nsnat = true\npool = \"web\"\n\
+         {service}\n"
     )
 }
 
@@ -89,7 +90,7 @@ fn a_client_stays(family: Family) {
     assert_eq!(all(&world, family), only);
 
     let drained = format!("web/{}", family.server(number(&second)));
-    world.says(&["server", &drained, "drain"]);
+    world.run_weir(&["server", &drained, "drain"]);
     let third = answering(&world, family, 81);
     assert!(third != second && third != first, "drained: {third}");
 }
@@ -207,8 +208,7 @@ fn sorry_server_takes_over() {
     assert_eq!(answers(world), both);
 }
 
-/// Servers take as many connections as they may, those of all services of the pool together, and open again when told
-/// to.
+/// Servers take as many connections as they may, of all services of the pool together, and accept again below that.
 #[test]
 fn upper_threshold_limits_connections() {
     if !privileged() {

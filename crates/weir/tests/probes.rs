@@ -100,7 +100,8 @@ fn probes_of_real_peers_pass() {
         ("wrong", "kind = \"dns\"\nport = 53\nquery = \"www.example\"\nexpect = { answer = \"10.9.8.8\" }".to_owned()),
         ("udp", "kind = \"udp\"\nport = 7000\npayload = \"61 62\"\nexpect = { bytes = \"30 xx 62\" }".to_owned()),
         ("ping", "kind = \"ping\"".to_owned()),
-        ("script", "kind = \"script\"\ncommand = [\"/bin/sh\", \"-c\", \"test -n $WEIR_ADDRESS && exit 12\"]\ndynamic = true".to_owned()),
+        ("script", "kind = \"script\"\ncommand = [\"/bin/sh\", \"-c\", \"test -n $WEIR_ADDRESS && exit 12\"]\ndynamic \
+         = true".to_owned()),
         ("slow", "kind = \"script\"\ncommand = [\"/bin/sleep\", \"60\"]".to_owned()),
         ("file", format!("kind = \"file\"\nfile = \"{}\"", weight.display())),
     ];
@@ -250,8 +251,10 @@ fn probes_over_tls() {
         format!(
             "daemon off; master_process off; user root; pid {path}/pid; error_log {path}/error.log;\n\
              events {{ }}\nhttp {{ access_log off;\n\
-             client_body_temp_path {path}/b; proxy_temp_path {path}/p; fastcgi_temp_path {path}/f; uwsgi_temp_path {path}/u; scgi_temp_path {path}/s;\n\
-             server {{ listen 443 ssl; listen 444 ssl http2; ssl_certificate {certificate}; ssl_certificate_key {key};\n\
+             client_body_temp_path {path}/b; proxy_temp_path {path}/p; fastcgi_temp_path {path}/f; uwsgi_temp_path \
+             {path}/u; scgi_temp_path {path}/s;\n\
+             server {{ listen 443 ssl; listen 444 ssl http2; ssl_certificate {certificate}; ssl_certificate_key \
+             {key};\n\
              location / {{ return 200 \"Up at $ssl_server_name\"; }} }} }}\n"
         ),
     )

@@ -29,15 +29,18 @@ impl Balancer {
         let world = World::new(0);
         let path = |name: &str| world.path(name).display().to_string();
         let nginx_file = format!(
-            "worker_processes 1; daemon off; pid {}; error_log {};\nevents {{ worker_connections 4096; }}\nhttp {{ access_log off; \
+            "worker_processes 1; daemon off; pid {}; error_log {};\nevents {{ worker_connections 4096; }}\nhttp {{ \
+             access_log off; \
              server {{ listen 127.0.0.1:{ORIGIN} backlog=4096; location / {{ return 200 \"pong\\n\"; }} }} }}\n",
             path("nginx.pid"),
             path("nginx.log")
         );
         fs::write(world.path("nginx.conf"), nginx_file).expect("written");
         let haproxy_file = format!(
-            "global\n  maxconn 4000\n  pidfile {}\ndefaults\n  mode http\n  timeout connect 5s\n  timeout client 30s\n  timeout \
-             server 30s\nfrontend f\n  bind 0.0.0.0:{PORT}\n  bind [::]:{PORT} v6only\n  default_backend b\nbackend b\n  server s \
+            "global\n  maxconn 4000\n  pidfile {}\ndefaults\n  mode http\n  timeout connect 5s\n  timeout client \
+             30s\n  timeout \
+             server 30s\nfrontend f\n  bind 0.0.0.0:{PORT}\n  bind [::]:{PORT} v6only\n  default_backend b\nbackend \
+             b\n  server s \
              127.0.0.1:{ORIGIN}\n",
             path("haproxy.pid")
         );

@@ -1,14 +1,8 @@
 //! Proxy services from the command line, over loopback and without rights: requests, reloads and dying servers under
 //! load, and the end.
 
-#[path = "proxy/abandon.rs"]
-mod abandon;
-#[path = "proxy/answers.rs"]
-mod answers;
-#[path = "proxy/comeback.rs"]
-mod comeback;
-#[path = "proxy/day.rs"]
-mod day;
+#[path = "proxy/client_abort.rs"]
+mod client_abort;
 #[path = "proxy/descriptors.rs"]
 mod descriptors;
 #[path = "proxy/discovery.rs"]
@@ -19,12 +13,8 @@ mod drain;
 mod ejection;
 #[path = "proxy/endurance.rs"]
 mod endurance;
-#[path = "proxy/files.rs"]
-mod files;
 #[path = "proxy/guard.rs"]
 mod guard;
-#[path = "proxy/h2_back.rs"]
-mod h2_back;
 #[path = "proxy/h2_fields.rs"]
 mod h2_fields;
 #[path = "proxy/h2_flood.rs"]
@@ -33,6 +23,8 @@ mod h2_flood;
 mod h2_heads;
 #[path = "proxy/h2_reset.rs"]
 mod h2_reset;
+#[path = "proxy/h2_server.rs"]
+mod h2_server;
 #[path = "proxy/headers.rs"]
 mod headers;
 #[path = "proxy/http2.rs"]
@@ -41,34 +33,42 @@ mod http2;
 mod idle;
 #[path = "proxy/keeper.rs"]
 mod keeper;
-#[path = "proxy/lasting.rs"]
-mod lasting;
 #[path = "proxy/load.rs"]
 mod load;
 #[path = "world/log_line.rs"]
 mod log_line;
 #[path = "proxy/log_lines.rs"]
 mod log_lines;
-#[path = "proxy/manners.rs"]
-mod manners;
-#[path = "proxy/members.rs"]
-mod members;
+#[path = "proxy/long_lived.rs"]
+mod long_lived;
+#[path = "proxy/mixed_operations.rs"]
+mod mixed_operations;
 #[path = "proxy/origin.rs"]
 mod origin;
 #[path = "proxy/paths.rs"]
 mod paths;
 #[path = "proxy/privilege.rs"]
 mod privilege;
+#[path = "proxy/readded_service.rs"]
+mod readded_service;
+#[path = "proxy/response.rs"]
+mod response;
 #[path = "proxy/retry.rs"]
 mod retry;
 #[path = "proxy/rules.rs"]
 mod rules;
+#[path = "proxy/runtime_dir.rs"]
+mod runtime_dir;
 #[path = "proxy/scenario.rs"]
 mod scenario;
 #[path = "proxy/scripted.rs"]
 mod scripted;
 #[path = "proxy/secrets.rs"]
 mod secrets;
+#[path = "proxy/selection.rs"]
+mod selection;
+#[path = "proxy/servers_file.rs"]
+mod servers_file;
 #[path = "proxy/shares.rs"]
 mod shares;
 #[path = "proxy/slow_body.rs"]
@@ -79,12 +79,12 @@ mod smuggling;
 mod sticky;
 #[path = "proxy/tcp_log.rs"]
 mod tcp_log;
+#[path = "proxy/timeout.rs"]
+mod timeout;
 #[path = "proxy/tls.rs"]
 mod tls;
 #[path = "proxy/upgrade.rs"]
 mod upgrade;
-#[path = "proxy/waits.rs"]
-mod waits;
 #[path = "proxy/websocket.rs"]
 mod websocket;
 
@@ -98,11 +98,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use origin::Origin;
+use weir_testing::free_address;
 
-static SEATS: AtomicU32 = AtomicU32::new(0);
+static PROXIES: AtomicU32 = AtomicU32::new(0);
 
 /// A daemon with a directory of its own.
-struct Seat {
+struct Proxy {
     directory: PathBuf,
     child: Child,
     listen: SocketAddr,
@@ -118,12 +119,6 @@ fn first_program() -> String {
     std::env::var("WEIR_OLDER").unwrap_or_else(|_| PRESENT.to_owned())
 }
 
-/// An address without a listener.
-fn free_address() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    listener.local_addr().expect("its address")
-}
-
 fn configuration(listen: SocketAddr, protocol: &str, servers: &[SocketAddr], more: &str) -> String {
     let servers: Vec<String> = servers
         .iter()
@@ -136,9 +131,9 @@ fn configuration(listen: SocketAddr, protocol: &str, servers: &[SocketAddr], mor
     )
 }
 
-impl Seat {
+impl Proxy {
     fn start(protocol: &str, servers: &[SocketAddr], more: &str) -> Self {
-        let number = SEATS.fetch_add(1, Ordering::Relaxed);
+        let number = PROXIES.fetch_add(1, Ordering::Relaxed);
         let directory =
             std::env::temp_dir().join(format!("weir-proxy-{}-{number}", std::process::id()));
         fs::create_dir_all(&directory).expect("a directory");
@@ -148,14 +143,14 @@ impl Seat {
             configuration(listen, protocol, servers, more),
         )
         .expect("written");
-        let seat = Self {
+        let proxy = Self {
             child: Self::run(&directory),
             directory,
             listen,
             upgrades: AtomicU32::new(0),
         };
-        seat.await_answer();
-        seat
+        proxy.await_answer();
+        proxy
     }
 
     fn run(directory: &std::path::Path) -> Child {
@@ -237,7 +232,7 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for Proxy {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -306,27 +301,22 @@ const GET: &str = "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n";
 #[test]
 fn requests_of_one_connection_are_balanced_and_connections_reused() {
     let (one, two) = (Origin::start("one"), Origin::start("two"));
-    let seat = Seat::start("http", &[one.address(), two.address()], "");
-    let mut client = Client::connect(seat.listen);
-    let mut seen = std::collections::BTreeSet::new();
+    let proxy = Proxy::start("http", &[one.address(), two.address()], "");
+    let mut client = Client::connect(proxy.listen);
+    let mut counts = [0, 0];
     for _ in 0..64 {
         let (head, body) = client.ask(GET);
         assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
-        seen.insert(
-            String::from_utf8_lossy(&body)
-                .lines()
-                .next()
-                .unwrap_or_default()
-                .to_owned(),
-        );
+        counts[usize::from(body.starts_with(b"two\n"))] += 1;
     }
-    assert_eq!(seen.len(), 2, "{seen:?}");
+    // Fair draws give a server fewer than 13 of 64 in one of a million runs.
+    assert!(counts.iter().all(|count| *count >= 13), "{counts:?}");
     assert_eq!(
         one.connections() + two.connections(),
         2,
         "one connection to each server serves them all"
     );
-    let status = seat.status();
+    let status = proxy.status();
     let service = &status["services"][0];
     assert_eq!(
         (
@@ -341,7 +331,7 @@ fn requests_of_one_connection_are_balanced_and_connections_reused() {
         (Some("proxy"), Some("http"))
     );
     assert!(
-        !seat.directory.join("pins").exists(),
+        !proxy.directory.join("pins").exists(),
         "nothing is pinned for a proxy"
     );
 }
@@ -349,10 +339,11 @@ fn requests_of_one_connection_are_balanced_and_connections_reused() {
 #[test]
 fn client_address_headers_cannot_be_spoofed() {
     let origin = Origin::start("o");
-    let seat = Seat::start("http", &[origin.address()], "");
-    let mut client = Client::connect(seat.listen);
+    let proxy = Proxy::start("http", &[origin.address()], "");
+    let mut client = Client::connect(proxy.listen);
     let (_, body) = client.ask(
-        "GET /x HTTP/1.1\r\nHost: a.example\r\nConnection: keep-alive, X-Secret\r\nX-Secret: 1\r\nX-Forwarded-For: 192.0.2.9\r\n\
+        "GET /x HTTP/1.1\r\nHost: a.example\r\nConnection: keep-alive, X-Secret\r\nX-Secret: 1\r\nX-Forwarded-For: \
+         192.0.2.9\r\n\
          X-Real-IP: 192.0.2.9\r\nKeep-Alive: 5\r\nAccept: */*\r\n\r\n",
     );
     let seen = String::from_utf8_lossy(&body).into_owned();
@@ -367,13 +358,16 @@ fn client_address_headers_cannot_be_spoofed() {
     for gone in ["X-Secret", "192.0.2.9", "Keep-Alive"] {
         assert!(!seen.contains(gone), "{gone} in {seen}");
     }
-    seat.reload(&configuration(
-        seat.listen,
+    proxy.reload(&configuration(
+        proxy.listen,
         "http",
         &[origin.address()],
         "trusted = [\"127.0.0.0/8\"]",
     ));
-    let (_, body) = client.ask("GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 192.0.2.9\r\nX-Forwarded-Proto: https\r\n\r\n");
+    let (_, body) = client.ask(
+        "GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 192.0.2.9\r\nX-Forwarded-Proto: https\r\n\
+     \r\n",
+    );
     let seen = String::from_utf8_lossy(&body).into_owned();
     assert!(
         seen.contains("X-Forwarded-Proto: https\r\nX-Forwarded-For: 192.0.2.9, 127.0.0.1\r\n"),
@@ -384,15 +378,16 @@ fn client_address_headers_cannot_be_spoofed() {
 #[test]
 fn bodies_pass_in_every_framing() {
     let origin = Origin::start("o");
-    let seat = Seat::start("http", &[origin.address()], "");
-    let mut client = Client::connect(seat.listen);
+    let proxy = Proxy::start("http", &[origin.address()], "");
+    let mut client = Client::connect(proxy.listen);
     let large = "x".repeat(3_000_000);
     let (_, body) = client.ask(&format!(
         "POST /sum HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n{large}",
         large.len()
     ));
     assert_eq!(body, large.len().to_string().as_bytes());
-    let chunked = "POST /sum HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n6;x=y\r\n world\r\n0\r\nT: v\r\n\r\n";
+    let chunked = "POST /sum HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n6;x=y\r\n world\r\n\
+     0\r\nT: v\r\n\r\n";
     let (_, body) = client.ask(chunked);
     assert_eq!(body, b"11");
     // Two requests and a half in one segment, then the rest.
@@ -409,7 +404,7 @@ fn bodies_pass_in_every_framing() {
         "{rest}"
     );
     // HTTP/1.0 has no chunks.
-    let mut old = Client::connect(seat.listen);
+    let mut old = Client::connect(proxy.listen);
     old.send("GET /chunked HTTP/1.0\r\n\r\n");
     let mut text = String::new();
     old.0.read_to_string(&mut text).unwrap();
@@ -422,7 +417,7 @@ fn bodies_pass_in_every_framing() {
 #[test]
 fn ambiguous_requests_are_rejected_before_the_server() {
     let origin = Origin::start("o");
-    let seat = Seat::start("http", &[origin.address()], "");
+    let proxy = Proxy::start("http", &[origin.address()], "");
     for (bad, status) in [
         (
             "GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\nabc",
@@ -438,7 +433,7 @@ fn ambiguous_requests_are_rejected_before_the_server() {
         ("GET / HTTP/2.0\r\nHost: a\r\n\r\n", 505),
         ("CONNECT a:443 HTTP/1.1\r\nHost: a\r\n\r\n", 405),
     ] {
-        let mut client = Client::connect(seat.listen);
+        let mut client = Client::connect(proxy.listen);
         let (head, _) = client.ask(bad);
         assert!(
             head.starts_with(&format!("HTTP/1.1 {status} ")),
@@ -456,8 +451,8 @@ fn ambiguous_requests_are_rejected_before_the_server() {
 #[test]
 fn upgrade_becomes_a_tunnel() {
     let origin = Origin::start("o");
-    let seat = Seat::start("http", &[origin.address()], "");
-    let mut client = Client::connect(seat.listen);
+    let proxy = Proxy::start("http", &[origin.address()], "");
+    let mut client = Client::connect(proxy.listen);
     let (head, _) = client
         .ask("GET /upgrade HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n");
     assert!(
@@ -474,18 +469,23 @@ fn upgrade_becomes_a_tunnel() {
 fn missing_server_is_502_or_503_and_drain_works() {
     let origin = Origin::start("o");
     let dead = free_address();
-    let seat = Seat::start("http", &[dead], "");
-    let mut client = Client::connect(seat.listen);
+    let proxy = Proxy::start("http", &[dead], "");
+    let mut client = Client::connect(proxy.listen);
     assert!(client.ask(GET).0.starts_with("HTTP/1.1 502 "));
-    seat.reload(&configuration(seat.listen, "http", &[origin.address()], ""));
+    proxy.reload(&configuration(
+        proxy.listen,
+        "http",
+        &[origin.address()],
+        "",
+    ));
     assert!(
         client.ask(GET).0.starts_with("HTTP/1.1 200 "),
         "the connection was kept"
     );
     let name = format!("p/{}", origin.address());
-    assert!(seat.weir(&["server", &name, "drain"]).0);
+    assert!(proxy.weir(&["server", &name, "drain"]).0);
     assert!(client.ask(GET).0.starts_with("HTTP/1.1 503 "));
-    let server = &seat.status()["services"][0]["servers"][0];
+    let server = &proxy.status()["services"][0]["servers"][0];
     assert_eq!(
         (
             server["state"].as_str(),
@@ -493,35 +493,35 @@ fn missing_server_is_502_or_503_and_drain_works() {
         ),
         (Some("drain"), Some(0))
     );
-    let silent = configuration(seat.listen, "http", &[origin.address()], "")
+    let silent = configuration(proxy.listen, "http", &[origin.address()], "")
         .replace("[pool.p]\n", "[pool.p]\nno_server = \"drop\"\n");
-    seat.reload(&silent);
+    proxy.reload(&silent);
     client.send(GET);
     assert!(
         matches!(client.response(), Ok(None)),
         "no answer, and the end"
     );
-    let mut client = Client::connect(seat.listen);
-    assert!(seat.weir(&["server", &name, "ready"]).0);
+    let mut client = Client::connect(proxy.listen);
+    assert!(proxy.weir(&["server", &name, "ready"]).0);
     assert!(client.ask(GET).0.starts_with("HTTP/1.1 200 "));
 }
 
 #[test]
 fn silent_server_is_504_and_slow_request_head_is_408() {
     let origin = Origin::start("o");
-    let seat = Seat::start(
+    let proxy = Proxy::start(
         "http",
         &[origin.address()],
         "timeouts = { server = \"300ms\", request = \"300ms\" }",
     );
-    let mut client = Client::connect(seat.listen);
+    let mut client = Client::connect(proxy.listen);
     assert!(
         client
             .ask("GET /silence HTTP/1.1\r\nHost: a\r\n\r\n")
             .0
             .starts_with("HTTP/1.1 504 ")
     );
-    let mut client = Client::connect(seat.listen);
+    let mut client = Client::connect(proxy.listen);
     assert!(
         client
             .ask("GET / HTTP/1.1\r\nHo")
@@ -533,8 +533,8 @@ fn silent_server_is_504_and_slow_request_head_is_408() {
 #[test]
 fn tcp_directions_close_independently() {
     let origin = Origin::start_tcp();
-    let seat = Seat::start("tcp", &[origin.address()], "");
-    let mut client = Client::connect(seat.listen);
+    let proxy = Proxy::start("tcp", &[origin.address()], "");
+    let mut client = Client::connect(proxy.listen);
     let large = vec![7u8; 5_000_000];
     let (mut sender, data) = (client.0.try_clone().unwrap(), large.clone());
     let sending = std::thread::spawn(move || {
@@ -555,17 +555,17 @@ fn tcp_directions_close_independently() {
 #[test]
 fn sigterm_finishes_open_requests() {
     let origin = Origin::start("o");
-    let mut seat = Seat::start("http", &[origin.address()], "");
-    let mut client = Client::connect(seat.listen);
+    let mut proxy = Proxy::start("http", &[origin.address()], "");
+    let mut client = Client::connect(proxy.listen);
     client.ask(GET);
     client.send("GET /slow HTTP/1.1\r\nHost: a\r\n\r\n");
     origin.wait_for_slow();
-    let listen = seat.listen;
+    let listen = proxy.listen;
     let waiting = std::thread::spawn(move || {
         let response = client.response();
         (response, client)
     });
-    let status = seat.terminate();
+    let status = proxy.terminate();
     let (response, _client) = waiting.join().unwrap();
     let (head, body) = response.unwrap().unwrap();
     assert!(
@@ -579,13 +579,13 @@ fn sigterm_finishes_open_requests() {
 #[test]
 fn counters_continue_over_restart_and_crash() {
     let origin = Origin::start("o");
-    let mut seat = Seat::start("http", &[origin.address()], "");
-    let ask = |seat: &Seat, times: usize| {
-        let mut client = Client::connect(seat.listen);
+    let mut proxy = Proxy::start("http", &[origin.address()], "");
+    let ask = |proxy: &Proxy, times: usize| {
+        let mut client = Client::connect(proxy.listen);
         (0..times).for_each(|_| drop(client.ask(GET)));
     };
-    let counted = |seat: &Seat| {
-        let service = &seat.status()["services"][0];
+    let counted = |proxy: &Proxy| {
+        let service = &proxy.status()["services"][0];
         let server = &service["servers"][0];
         let number = |value: &serde_json::Value| value.as_u64().expect("a count");
         (
@@ -594,31 +594,30 @@ fn counters_continue_over_restart_and_crash() {
             number(&server["connections"]),
         )
     };
-    ask(&seat, 5);
-    let before = counted(&seat);
+    ask(&proxy, 5);
+    let before = counted(&proxy);
     assert_eq!((before.0, before.1), (5, 5));
-    assert!(seat.terminate().success());
-    seat.start_again();
-    assert_eq!(counted(&seat), before);
-    ask(&seat, 2);
-    let before = counted(&seat);
+    assert!(proxy.terminate().success());
+    proxy.start_again();
+    assert_eq!(counted(&proxy), before);
+    ask(&proxy, 2);
+    let before = counted(&proxy);
     assert_eq!(before.0, 7);
-    let file = seat.directory.join("run/proxy-left.json");
+    let file = proxy.directory.join("run/proxy-left.json");
     let deadline = Instant::now() + Duration::from_secs(10);
     while !fs::read_to_string(&file).is_ok_and(|text| text.contains(",7,")) {
         assert!(Instant::now() < deadline, "the counts are not written down");
         std::thread::sleep(Duration::from_millis(20));
     }
-    seat.child.kill().expect("it runs");
-    seat.child.wait().expect("it ends");
-    seat.start_again();
-    assert_eq!(counted(&seat), before);
+    proxy.child.kill().expect("it runs");
+    proxy.child.wait().expect("it ends");
+    proxy.start_again();
+    assert_eq!(counted(&proxy), before);
 }
 
 #[test]
 fn proxy_runs_without_privileges() {
-    if !rustix::process::geteuid().is_root() {
-        // Then every other test here has shown it.
+    if !weir_testing::require_root() {
         return;
     }
     let directory =
@@ -679,20 +678,22 @@ fn proxy_runs_without_privileges() {
 #[expect(clippy::too_many_lines, reason = "one scenario, step by step")]
 fn routes_select_pools_redirects_or_responses() {
     let (web, images) = (Origin::start("web"), Origin::start("images"));
-    let seat = Seat::start("http", &[web.address()], "");
+    let proxy = Proxy::start("http", &[web.address()], "");
     let routes = format!(
-        "\n[pool.images]\nservers = [\"{}\"]\n\n[[route]]\nservice = \"s\"\nhost = \"*.static.example\"\npath = \"/img/*\"\npool = \
-         \"images\"\n\n[[route]]\nservice = \"s\"\npath = \"/old/*\"\nredirect = \"https://{{host}}{{path}}\"\nstatus = 308\n\n\
+        "\n[pool.images]\nservers = [\"{}\"]\n\n[[route]]\nservice = \"s\"\nhost = \"*.static.example\"\npath = \
+         \"/img/*\"\npool = \
+         \"images\"\n\n[[route]]\nservice = \"s\"\npath = \"/old/*\"\nredirect = \"https://{{host}}{{path}}\"\nstatus \
+         = 308\n\n\
          [[route]]\nservice = \"s\"\nmethod = [\"DELETE\"]\nstatus = 403\nbody = \"never\"\n",
         images.address()
     );
-    seat.reload(&configuration(
-        seat.listen,
+    proxy.reload(&configuration(
+        proxy.listen,
         "http",
         &[web.address()],
         &routes,
     ));
-    let mut client = Client::connect(seat.listen);
+    let mut client = Client::connect(proxy.listen);
     let mut ask = |method: &str, host: &str, path: &str| {
         let (head, body) = client.ask(&format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\n\r\n"));
         (head, String::from_utf8_lossy(&body).into_owned())
@@ -722,9 +723,10 @@ fn routes_select_pools_redirects_or_responses() {
         ask("GET", "b.example", "/").1.starts_with("web\n"),
         "the connection is still the same"
     );
-    let port = seat.listen.port();
+    let port = proxy.listen.port();
     let explain = |url: &str| {
-        seat.weir(&["explain", "--request", &format!("GET http://{url}")])
+        proxy
+            .weir(&["explain", "--request", &format!("GET http://{url}")])
             .1
     };
     let said = explain(&format!("a.static.example:{port}/img/x"));
@@ -741,7 +743,7 @@ fn routes_select_pools_redirects_or_responses() {
         said.ends_with("the client is sent to https://b.example/old/x by 308\n"),
         "{said}"
     );
-    let status = seat.status();
+    let status = proxy.status();
     let servers = status["services"][0]["servers"].as_array().unwrap();
     let asked: Vec<Option<&str>> = servers
         .iter()

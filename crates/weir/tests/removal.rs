@@ -14,7 +14,8 @@ const MIB: usize = 1 << 20;
 
 fn config(on_remove: &str, servers: &str) -> String {
     format!(
-        "[node]\ninterfaces = [\"eth0\"]\n[pool.web]\nscheduler = \"rr\"\non_remove = \"{on_remove}\"\nservers = [{servers}]\n\
+        "[node]\ninterfaces = [\"eth0\"]\n[pool.web]\nscheduler = \"rr\"\non_remove = \"{on_remove}\"\nservers = \
+         [{servers}]\n\
          [service.web]\nlisten = [\"{}:80\"]\nforward = \"direct\"\npool = \"web\"\n",
         Family::V4.vip()
     )
@@ -61,7 +62,7 @@ fn replaced_under_a_download(on_remove: &str) -> (World, std::process::Output, b
     let curl = slow_download(&world);
     let after = config(on_remove, "\"10.71.0.21\"");
     let path = world.write_config(&after);
-    let plan = world.says(&["plan", "-c", path.to_str().expect("a path")]);
+    let plan = world.run_weir(&["plan", "-c", path.to_str().expect("a path")]);
     assert!(
         plan.contains("10.71.0.20") && plan.contains("1 live flow"),
         "the plan names what it touches: {plan}"
@@ -277,7 +278,7 @@ fn overrides_survive_restarts() {
         (&["ready"], "unchecked", 1),
     ] {
         let arguments = [&["server", "web/10.71.0.20"], word].concat();
-        world.says(&arguments);
+        world.run_weir(&arguments);
         for restart in [false, true] {
             if restart {
                 world.kill_director(pid);

@@ -16,7 +16,8 @@ fn config(family: Family, forward: &str, extra: &str) -> String {
     format!(
         "[node]\ninterfaces = [\"eth0\"]\n\n\
          [pool.web]\nscheduler = \"rr\"\nservers = [\"{}\", \"{}\"]\n\n\
-         [service.web]\nlisten = [\"{vip}:80\", \"{vip}:9000\", \"udp/{vip}:5300\"]\nforward = \"{forward}\"\n{extra}pool = \"web\"\n",
+         [service.web]\nlisten = [\"{vip}:80\", \"{vip}:9000\", \"udp/{vip}:5300\"]\nforward = \"{forward}\"\n\
+         {extra}pool = \"web\"\n",
         family.server(0),
         family.server(1)
     )
@@ -135,47 +136,47 @@ fn carries_by(
 }
 
 #[test]
-fn nat_v4() {
+fn traffic_passes_nat_v4() {
     test_method(Family::V4, "nat", "", &[]);
 }
 
 #[test]
-fn nat_v6() {
+fn traffic_passes_nat_v6() {
     test_method(Family::V6, "nat", "", &[]);
 }
 
 #[test]
-fn snat_v4() {
+fn traffic_passes_snat_v4() {
     test_method(Family::V4, "nat", "snat = true\n", &[]);
 }
 
 #[test]
-fn snat_v6() {
+fn traffic_passes_snat_v6() {
     test_method(Family::V6, "nat", "snat = true\n", &[]);
 }
 
 #[test]
-fn direct_v4() {
+fn traffic_passes_direct_v4() {
     test_method(Family::V4, "direct", "", &[]);
 }
 
 #[test]
-fn direct_v6() {
+fn traffic_passes_direct_v6() {
     test_method(Family::V6, "direct", "", &[]);
 }
 
 #[test]
-fn tunnel_ipip_v4() {
+fn traffic_passes_tunnel_ipip_v4() {
     test_method(Family::V4, "tunnel", "", &["--tunnel", "ipip"]);
 }
 
 #[test]
-fn tunnel_ipip_v6() {
+fn traffic_passes_tunnel_ipip_v6() {
     test_method(Family::V6, "tunnel", "", &["--tunnel", "ipip"]);
 }
 
 #[test]
-fn tunnel_gue_v4() {
+fn traffic_passes_tunnel_gue_v4() {
     test_method(
         Family::V4,
         "tunnel",
@@ -185,7 +186,7 @@ fn tunnel_gue_v4() {
 }
 
 #[test]
-fn tunnel_gre_v6() {
+fn traffic_passes_tunnel_gre_v6() {
     test_method(
         Family::V6,
         "tunnel",
@@ -195,11 +196,11 @@ fn tunnel_gre_v6() {
 }
 
 #[test]
-fn l3dsr_v4() {
+fn traffic_passes_l3dsr_v4() {
     test_method(Family::V4, "l3dsr", "", &[]);
 }
 
 #[test]
-fn l3dsr_v6() {
+fn traffic_passes_l3dsr_v6() {
     test_method(Family::V6, "l3dsr", "", &[]);
 }

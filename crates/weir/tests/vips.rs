@@ -15,7 +15,8 @@ const POOL: &str = "[pool.web]\nservers = [\"10.71.0.20\"]\n";
 
 fn proxy() -> String {
     format!(
-        "[service.www]\nlisten = [\"{V4}:80\", \"[{V6}]:80\"]\nforward = \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n"
+        "[service.www]\nlisten = [\"{V4}:80\", \"[{V6}]:80\"]\nforward = \"proxy\"\nprotocol = \"http\"\npool = \
+         \"web\"\n"
     )
 }
 
@@ -83,7 +84,7 @@ fn proxy_vip_is_added_announced_and_removed() {
     assert_eq!(vip_state(&world, "other"), "local");
     world.reload(&config(&proxy()));
     world.kill_director(pid);
-    world.says(&["clean"]);
+    world.run_weir(&["clean"]);
     assert!(!has(&world, V4) && !has(&world, V6), "clean removes them");
     assert!(has(&world, "10.71.0.10"));
 }
@@ -140,7 +141,7 @@ fn engine_takes_over_vips() {
         !has(&world, V4)
     });
     world.kill_director(pid);
-    world.says(&["clean"]);
+    world.run_weir(&["clean"]);
     assert!(!has(&world, "10.71.0.12"));
     let vip = Family::V4.vip().to_string();
     assert!(has(&world, &vip), "the one found there stays");

@@ -24,13 +24,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Connections that are open at a time while more and more begin.
 const KEPT: usize = 100;
 
+/// As [`weir_testing::require_root`].
 pub(crate) fn is_root() -> bool {
-    let root = weir_sys::Capabilities::effective()
-        .is_ok_and(|all| all.has(weir_sys::Capability::SysAdmin));
-    if !root {
-        println!("SKIPPED: needs root");
-    }
-    root
+    weir_testing::require_root()
 }
 
 pub(crate) struct Topology {

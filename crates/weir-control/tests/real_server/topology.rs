@@ -36,13 +36,9 @@ pub(crate) struct Topology {
 /// Index into the pairs of addresses above.
 pub(crate) const FAMILIES: [usize; 2] = [0, 1];
 
+/// As [`weir_testing::require_root`].
 pub(crate) fn is_root() -> bool {
-    let root = weir_sys::Capabilities::effective()
-        .is_ok_and(|all| all.has(weir_sys::Capability::SysAdmin));
-    if !root {
-        println!("SKIPPED: needs root");
-    }
-    root
+    weir_testing::require_root()
 }
 
 pub(crate) fn ip(address: &str) -> IpAddr {

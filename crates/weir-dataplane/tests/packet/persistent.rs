@@ -432,8 +432,7 @@ fn two_cpus_make_one_choice() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
-    if weir_sys::pin_thread(1).is_err() {
-        eprintln!("SKIPPED: needs two CPUs");
+    if !weir_testing::require("two CPUs", weir_sys::pin_thread(1).is_ok()) {
         return;
     }
     serve(&mut bench, LONG, &[direct(1), direct(2), direct(3)]);

@@ -201,8 +201,7 @@ fn two_cpus_exceed_a_threshold_by_one_at_most() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
-    if weir_sys::pin_thread(1).is_err() {
-        eprintln!("SKIPPED: needs two CPUs");
+    if !weir_testing::require("two CPUs", weir_sys::pin_thread(1).is_ok()) {
         return;
     }
     const UPPER: u32 = 500;

@@ -194,8 +194,7 @@ fn nat_refuses_nothing_at_90_percent_on_two_cpus() {
     let Some(bench) = bench(SMALL, Forward::Nat) else {
         return;
     };
-    if weir_sys::pin_thread(1).is_err() {
-        eprintln!("SKIPPED: needs two CPUs");
+    if !weir_testing::require("two CPUs", weir_sys::pin_thread(1).is_ok()) {
         return;
     }
     let plane = &bench.plane;

@@ -16,8 +16,7 @@ fn race(forward: Forward) {
     let Some(mut bench) = Bench::open() else {
         return;
     };
-    if weir_sys::pin_thread(1).is_err() {
-        eprintln!("SKIPPED: needs two CPUs");
+    if !weir_testing::require("two CPUs", weir_sys::pin_thread(1).is_ok()) {
         return;
     }
     let servers = [1, 2, 3].map(|last| NewServer::new(forward, &format!("10.0.0.{last}")));

@@ -14,14 +14,9 @@ use weir_abi::{
 };
 use weir_dataplane::{Dataplane, OpenOptions, Sizes};
 
-/// Whether the test can run; says so when it cannot.
+/// As [`weir_testing::require_root`].
 pub(crate) fn privileged() -> bool {
-    // SAFETY: no arguments.
-    let root = unsafe { libc::geteuid() } == 0;
-    if !root {
-        eprintln!("SKIPPED: needs root for bpf(2) and namespaces");
-    }
-    root
+    weir_testing::require_root()
 }
 
 /// A mount and network namespace of the calling thread, gone with it.

@@ -3,7 +3,7 @@
 //! A trial is one attack on one freshly started proxy in a network namespace of its own. The proxies take turns, round
 //! by round, so that whatever else the machine does falls on all of them. The proxy has one CPU; attackers, origin and
 //! other clients share another one. Attacks have a fixed rate, so that the columns compare the cost of the same attack;
-//! what a proxy let the attackers send is shown beside.
+//! what a proxy let the attackers send is shown next to it.
 //!
 //! Where to start reading: `catalog` (the attacks), `trial` (how one is measured), `rules` (what is allowed), `proxy`
 //! (settings).
@@ -60,7 +60,7 @@ pub struct AttackArguments {
     /// Only these proxies.
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub proxies: Vec<String>,
-    /// The weir program [default: `weir` beside this program, or in PATH].
+    /// The weir program [default: `weir` next to this program, or in PATH].
     #[arg(long, value_name = "PATH")]
     pub weir: Option<PathBuf>,
     /// The haproxy program.

@@ -97,7 +97,7 @@ impl<'a> Origin<'a> {
         })
     }
 
-    /// Serves until it is told to stop.
+    /// Serves until it is stopped.
     pub(crate) fn run(mut self) -> io::Result<()> {
         while !self.requests.stop.load(Ordering::Relaxed) {
             // Every time: what the limit kept out waits without a further event.

@@ -97,7 +97,7 @@ impl<'a> Prober<'a> {
         })
     }
 
-    /// Probes until told to stop, and then until what was asked is answered or has failed.
+    /// Probes until it is stopped, and then until what was asked is answered or has failed.
     pub(crate) fn run(mut self) -> io::Result<()> {
         let mut next = Instant::now();
         let mut number = 0_u64;

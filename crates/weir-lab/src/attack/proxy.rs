@@ -15,7 +15,7 @@ use super::catalog::Target;
 use super::origin;
 use crate::error::{LabError, Result};
 use crate::peer::START_LIMIT;
-use crate::process::{self, Daemon, Place};
+use crate::process::{self, Daemon, Launcher};
 use crate::requirement::{self, HAPROXY, NGINX};
 
 const HTTP2_PORT: u16 = 8080;
@@ -111,11 +111,11 @@ impl Candidate {
     /// Starts it on `cpu` and waits until it listens everywhere. Called inside the namespace.
     pub(crate) fn start(
         &self,
-        place: &Place<'_>,
+        launcher: &Launcher<'_>,
         cpu: usize,
         certificate: &Path,
     ) -> Result<Daemon> {
-        let directory = place.directory;
+        let directory = launcher.directory;
         let file = directory.join(format!("{}.conf", self.kind.name()));
         let text = self.configuration(directory, certificate);
         fs::write(&file, text).map_err(LabError::file(&file))?;
@@ -135,7 +135,7 @@ impl Candidate {
                 arguments.extend(["-e".into(), "stderr".into()]);
             }
         }
-        let mut daemon = place.start(self.kind.name(), Path::new("taskset"), &arguments)?;
+        let mut daemon = launcher.start(self.kind.name(), Path::new("taskset"), &arguments)?;
         let what = format!("the start of {}", self.kind.name());
         daemon.wait_ready(&what, START_LIMIT, || {
             let ports = [HTTP2_PORT, HTTP1_PORT, TLS_PORT];

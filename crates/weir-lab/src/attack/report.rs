@@ -86,7 +86,8 @@ impl AttackReport {
             header.extend(candidate.note().map(|note| format!("  note: {note}")));
         }
         header.push(format!(
-            "Each attack lasts {} s, {rounds} rounds, proxies in turn; each proxy has one worker on CPU {}, all else runs on \
+            "Each attack lasts {} s, {rounds} rounds, proxies in turn; each proxy has one worker on CPU {}, all else \
+             runs on \
              CPU {}.",
             setting.duration.as_secs(),
             setting.proxy_cpu,
@@ -107,7 +108,8 @@ impl AttackReport {
             floors.join(", ")
         ));
         header.push(
-            "Requests left must be 0 wherever a peer has 0. All columns are medians, but \"left\" is the worst round.".into(),
+            "Requests left must be 0 wherever a peer has 0. All columns are medians, but \"left\" is the worst \
+             round.".into(),
         );
         let configuration = |candidate: &Candidate| {
             let text = candidate.configuration(directory, &directory.join("certificate.pem"));

@@ -88,7 +88,7 @@ impl Column {
         median(values)
     }
 
-    /// Whether `weir` is worse than allowed beside these peers. Without peers nothing but requests left can be judged.
+    /// Whether `weir` is worse than allowed, compared with these peers. Without peers only requests left can be judged.
     pub(crate) fn is_violated(self, weir: f64, peers: &[f64]) -> bool {
         let best = peers.iter().copied().reduce(f64::min);
         match (self, best) {

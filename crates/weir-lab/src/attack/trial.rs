@@ -18,7 +18,7 @@ use super::usage::{self, Processes, Usage};
 use crate::error::{LabError, Result};
 use crate::interrupt;
 use crate::namespace::Namespace;
-use crate::process::{Daemon, Place};
+use crate::process::{Daemon, Launcher};
 use crate::session::Session;
 
 /// Other clients alone, before the attack.
@@ -86,7 +86,7 @@ pub(crate) fn run(
         ("net/core/somaxconn", "4096"),
     ])?;
     let directory = setting.session.directory(&number.to_string())?;
-    let place = Place {
+    let launcher = Launcher {
         namespace: &namespace,
         directory: &directory,
     };
@@ -99,7 +99,7 @@ pub(crate) fn run(
             probes: Probes::default(),
         };
         std::thread::scope(|scope| {
-            let outcome = trial.perform(scope, &place, candidate);
+            let outcome = trial.perform(scope, &launcher, candidate);
             trial.stop();
             outcome
         })
@@ -156,7 +156,7 @@ impl Trial<'_> {
     fn perform<'scope, 'env>(
         &'env self,
         scope: &'scope Scope<'scope, 'env>,
-        place: &Place<'_>,
+        launcher: &Launcher<'_>,
         candidate: &Candidate,
     ) -> Result<Measurement> {
         let attack = self.attack;
@@ -164,7 +164,7 @@ impl Trial<'_> {
         let origin = origin.map_err(socket_error("the origin"))?;
         scope.spawn(|| origin.run());
         let mut daemon =
-            candidate.start(place, self.setting.proxy_cpu, self.setting.certificate)?;
+            candidate.start(launcher, self.setting.proxy_cpu, self.setting.certificate)?;
         let is_http2 = attack.target == Target::Http2;
         let prober = Prober::new(proxy::probed(attack.target), is_http2, &self.probes);
         let prober = prober.map_err(socket_error("the other clients"))?;
@@ -244,7 +244,7 @@ impl Trial<'_> {
         })
     }
 
-    /// Waits until the proxy is as before the attack, or time is up; the second value is what is left at the server.
+    /// Waits until the proxy is as before the attack, or time is up; also returns the requests that remain at the server.
     fn settle(&self, before: &Before, mut seen: Seen, daemon: &mut Daemon) -> Result<(Seen, u64)> {
         loop {
             let now = before.processes.usage();

@@ -18,7 +18,7 @@ pub(crate) struct Usage {
     pub(crate) descriptors: u64,
 }
 
-/// Adds up over the process `root` and all below it. The list of processes is made anew only on demand, because it
+/// Adds up over the process `root` and all below it. The list of processes is refreshed only on demand, because it
 /// takes a walk through all of `/proc`.
 pub(crate) struct Processes {
     pids: Vec<u32>,

@@ -1,6 +1,6 @@
 //! What is done to a balancer while clients come: reloads of every kind, an exchange of the program, its death.
 //!
-//! Each reload brings another configuration than the one in force, with one server more or less: what service discovery
+//! Each reload brings another configuration than the active one, with one server more or less: what service discovery
 //! makes balancers reload for.
 
 use std::ffi::OsStr;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use crate::error::{LabError, Result};
 use crate::namespace::Namespace;
 use crate::peer::{START_LIMIT, haproxy, nftables, nginx, weir};
-use crate::process::{Daemon, Place};
+use crate::process::{Daemon, Launcher};
 use crate::requirement::{HAPROXY, NGINX, Program};
 
 /// Whose clients are watched.
@@ -104,7 +104,7 @@ impl By {
 }
 
 /// Where a balancer runs.
-pub(super) struct Ground<'a> {
+pub(super) struct Setup<'a> {
     pub(super) namespace: &'a Namespace,
     pub(super) directory: PathBuf,
     /// Document root, which an nginx that only balances names too.
@@ -117,7 +117,7 @@ pub(super) struct Ground<'a> {
 pub(super) struct Live<'a> {
     subject: Subject,
     by: By,
-    ground: Ground<'a>,
+    setup: Setup<'a>,
     /// A foreground program; HAProxy's old style has none.
     daemon: Option<Daemon>,
     director: Option<weir::Director<'a>>,
@@ -137,50 +137,53 @@ impl<'a> Live<'a> {
     pub(super) fn start(
         subject: Subject,
         by: By,
-        ground: Ground<'a>,
+        setup: Setup<'a>,
         director: Option<weir::Director<'a>>,
     ) -> Result<Self> {
         let mut live = Live {
             subject,
             by,
-            ground,
+            setup,
             daemon: None,
             director,
         };
         match subject {
             Subject::Haproxy => {
-                haproxy::write(&live.ground.directory, &live.ground.servers)?;
-                live.shell("haproxy", &haproxy::old_style(&live.ground.directory))?;
+                haproxy::write(&live.setup.directory, &live.setup.servers)?;
+                live.shell("haproxy", &haproxy::old_style(&live.setup.directory))?;
             }
             Subject::HaproxyMaster => {
-                live.daemon = Some(haproxy::start_master(&live.place(), &live.ground.servers)?);
+                live.daemon = Some(haproxy::start_master(
+                    &live.launcher(),
+                    &live.setup.servers,
+                )?);
             }
             Subject::Nginx => {
                 let role = nginx::Role::Proxy {
-                    servers: &live.ground.servers,
+                    servers: &live.setup.servers,
                 };
-                live.daemon = Some(nginx::start(&live.place(), live.ground.pages, &role)?);
+                live.daemon = Some(nginx::start(&live.launcher(), live.setup.pages, &role)?);
             }
             Subject::Weir(_) => {}
         }
         Ok(live)
     }
 
-    fn place(&self) -> Place<'_> {
-        Place {
-            namespace: self.ground.namespace,
-            directory: &self.ground.directory,
+    fn launcher(&self) -> Launcher<'_> {
+        Launcher {
+            namespace: self.setup.namespace,
+            directory: &self.setup.directory,
         }
     }
 
     fn shell(&self, name: &str, line: &str) -> Result<String> {
-        self.place()
+        self.launcher()
             .run(name, Path::new("sh"), &["-c", line], COMMAND_LIMIT)
     }
 
     /// The servers of the `round`-th configuration.
     fn servers(&self, round: u32) -> &[Ipv4Addr] {
-        let all = &self.ground.servers;
+        let all = &self.setup.servers;
         let count = if round.is_multiple_of(2) {
             1
         } else {
@@ -191,7 +194,7 @@ impl<'a> Live<'a> {
 
     /// Writes a peer's next configuration; the shell line that brings it into force.
     fn reload_line(&self, round: u32) -> Result<String> {
-        let directory = &self.ground.directory;
+        let directory = &self.setup.directory;
         let servers = self.servers(round);
         match self.subject {
             Subject::Haproxy => {
@@ -204,7 +207,7 @@ impl<'a> Live<'a> {
             }
             Subject::Nginx => {
                 let role = nginx::Role::Proxy { servers };
-                nginx::write(&self.place(), self.ground.pages, &role)?;
+                nginx::write(&self.launcher(), self.setup.pages, &role)?;
                 Ok(format!("kill -HUP {}", self.pid()))
             }
             Subject::Weir(_) => Ok(String::new()),
@@ -224,23 +227,23 @@ impl<'a> Live<'a> {
             };
         }
         let line = self.reload_line(round)?;
-        match (self.by, self.ground.weir) {
+        match (self.by, self.setup.weir) {
             (By::ProtectedReload, Some(weir)) => {
                 let listen = format!("0.0.0.0:{}", self.subject.port());
-                let runtime = self.ground.directory.join("protect");
+                let runtime = self.setup.directory.join("protect");
                 let mut arguments: Vec<&OsStr> = vec![OsStr::new("--runtime-dir")];
                 arguments.push(runtime.as_os_str());
                 arguments.extend(
                     ["protect", "--listen", &listen, "--", "sh", "-c", &line].map(OsStr::new),
                 );
-                let place = self.place();
-                place.run("weir-protect", weir, &arguments, COMMAND_LIMIT)?;
+                let launcher = self.launcher();
+                launcher.run("weir-protect", weir, &arguments, COMMAND_LIMIT)?;
             }
             (By::ReloadWithoutSyns, _) => {
-                nftables::drop_syns(self.ground.namespace, self.subject.port())?;
+                nftables::drop_syns(self.setup.namespace, self.subject.port())?;
                 let reloaded = self.shell("reload", &line);
                 std::thread::sleep(DROPPING);
-                nftables::pass_syns(self.ground.namespace)?;
+                nftables::pass_syns(self.setup.namespace)?;
                 reloaded?;
             }
             _ => {

@@ -1,4 +1,4 @@
-//! `--fail`: a server is stopped under load and started again, and nobody does anything. Requests may fail from the
+//! `--fail`: a server is stopped under load and started again without an operator. Requests may fail from the
 //! moment that it stops until its check has said so, `interval × fall + timeout` at the most where the machine has time
 //! for its checks, and never after.
 //!
@@ -119,7 +119,8 @@ fn report(experiment: &Experiment, scene: &Scene, story: &Story) -> Report {
     let last = story.stopped.last_failure(story.stopped_at);
     report.notes = vec![
         format!(
-            "Check: http every {INTERVAL:?}, timeout {TIMEOUT:?}, fall {FALL}, rise {RISE}: requests may fail for {} after the stop.",
+            "Check: http every {INTERVAL:?}, timeout {TIMEOUT:?}, fall {FALL}, rise {RISE}: requests may fail for {} \
+             after the stop.",
             seconds(budget)
         ),
         format!(

@@ -41,22 +41,26 @@ const EXPERIMENTS: [Experiment; 5] = [
     },
     Experiment {
         name: "reload-under-load",
-        summary: "short requests while the balancer is reloaded, exchanged or killed again and again, beside the same without",
+        summary: "short requests while the balancer is reloaded, exchanged or killed repeatedly, compared with the \
+         same load without",
         trials: reload_under_load::trials,
     },
     Experiment {
         name: "clustered-rest",
-        summary: "a service on two servers kept by ldirectord, beside one server alone, with and without keep-alive",
+        summary: "a service on two servers managed by ldirectord, compared with one server alone, with and without \
+         keep-alive",
         trials: clustered_rest::trials,
     },
     Experiment {
         name: "small-box-nat",
-        summary: "short requests of many clients through NAT, beside one server alone and the kernel's conntrack",
+        summary: "short requests of many clients through NAT, compared with one server alone and the kernel's \
+         conntrack",
         trials: small_box_nat::trials,
     },
     Experiment {
         name: "stateless-direct",
-        summary: "PHP pages small, slow and of many sizes by direct routing, beside nftables and nginx with FastCGI",
+        summary: "PHP pages small, slow and of many sizes by direct routing, compared with nftables and nginx with \
+         FastCGI",
         trials: stateless_direct::trials,
     },
 ];
@@ -80,7 +84,7 @@ pub struct RunOptions {
     pub methods: Vec<String>,
     /// Directory of the HTML file.
     pub report: PathBuf,
-    /// The `weir` program; absent = the running one, or `weir` beside it.
+    /// The `weir` program; absent = the running one, or `weir` next to it.
     pub weir: Option<PathBuf>,
 }
 
@@ -212,10 +216,10 @@ fn gather(experiment: &Experiment, trials: &[Trial], rounds: &[Round]) -> Report
                 }),
             }
         }
-        for place in 0..trial.works.len() {
+        for index in 0..trial.works.len() {
             let runs: Vec<&Measurement> = measured
                 .iter()
-                .filter_map(|measurements| measurements.get(place))
+                .filter_map(|measurements| measurements.get(index))
                 .collect();
             let Some(median) = round::median(&runs) else {
                 continue;

@@ -11,7 +11,7 @@ use super::RunOptions;
 use super::disturbance::{self, By, Disturbed, Subject};
 use crate::error::{LabError, Result};
 use crate::peer::{START_LIMIT, ab, haproxy, http, nginx, weir, wrk};
-use crate::process::{self, Place};
+use crate::process::{self, Launcher};
 use crate::progress::Progress;
 use crate::rate::Rate;
 use crate::requirement::{AB, BASE, HAPROXY, LDIRECTORD, NFT, NGINX, PHP_FPM, Program, WRK};
@@ -19,7 +19,7 @@ use crate::sample::{self, Series};
 use crate::session::Session;
 use crate::topology::{Host, Plan, Topology, VIP};
 
-/// What stands between client and servers.
+/// What is between client and servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Balancer {
     /// Nothing: the client asks the first server.
@@ -225,11 +225,11 @@ impl Trial {
         let mut servers = Vec::new();
         for host in &topology.servers {
             let directory = directory_of(host)?;
-            let place = Place {
+            let launcher = Launcher {
                 namespace: &host.namespace,
                 directory: &directory,
             };
-            servers.extend(self.start_server(&place, setting.pages)?);
+            servers.extend(self.start_server(&launcher, setting.pages)?);
         }
         let director = directory_of(&topology.director)?;
         let balancer = self.start_balancer(setting, &topology, &base, &director)?;
@@ -243,7 +243,7 @@ impl Trial {
             )?;
         }
         let directory = directory_of(&topology.client)?;
-        let client = Place {
+        let client = Launcher {
             namespace: &topology.client.namespace,
             directory: &directory,
         };
@@ -258,7 +258,7 @@ impl Trial {
         setting: &Setting<'_>,
         topology: &Topology,
         balancer: &Running<'_>,
-        (client, director): (&Place<'_>, &Path),
+        (client, director): (&Launcher<'_>, &Path),
         work: &Work,
     ) -> Result<Measurement> {
         let to = self.target(topology);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::{LabError, Result};
 use crate::latency::Latency;
-use crate::process::Place;
+use crate::process::Launcher;
 use crate::requirement::{self, AB};
 
 /// What to ask for.
@@ -53,11 +53,11 @@ const PARTS: u32 = 100;
 /// Runs `ab` and waits for its end, at most `limit` each time: where it gives up, the rest is asked by another one.
 /// Rates and latencies then are those of the last, and the failures of the others are the fewest that they can have
 /// been.
-pub(crate) fn run(place: &Place<'_>, load: &Load, limit: Duration) -> Result<Outcome> {
+pub(crate) fn run(launcher: &Launcher<'_>, load: &Load, limit: Duration) -> Result<Outcome> {
     let begun = Instant::now();
     let mut load = load.clone();
     for given_up in 0..PARTS {
-        let why = match once(place, &load, limit) {
+        let why = match once(launcher, &load, limit) {
             Err(LabError::Failed { message, .. }) if message.contains(GAVE_UP) => message,
             Ok(outcome) if given_up > 0 => {
                 return Ok(Outcome {
@@ -90,7 +90,7 @@ fn completed(message: &str) -> Option<u32> {
     rest.split_whitespace().next()?.parse().ok()
 }
 
-fn once(place: &Place<'_>, load: &Load, limit: Duration) -> Result<Outcome> {
+fn once(launcher: &Launcher<'_>, load: &Load, limit: Duration) -> Result<Outcome> {
     let program = requirement::locate(AB).unwrap_or_else(|| PathBuf::from(AB.name));
     // ab refuses more at once than there are in all.
     let concurrency = load.concurrency.min(load.requests).to_string();
@@ -112,13 +112,17 @@ fn once(place: &Place<'_>, load: &Load, limit: Duration) -> Result<Outcome> {
     if load.keep_alive {
         arguments.push("-k");
     }
-    let shares = place.directory.join("shares.csv").display().to_string();
-    let requests_file = place.directory.join("requests.tsv").display().to_string();
+    let shares = launcher.directory.join("shares.csv").display().to_string();
+    let requests_file = launcher
+        .directory
+        .join("requests.tsv")
+        .display()
+        .to_string();
     if load.latency {
         arguments.extend(["-e", &shares, "-g", &requests_file]);
     }
     arguments.push(&load.url);
-    let mut outcome = parse(&place.run("ab", &program, &arguments, limit)?)?;
+    let mut outcome = parse(&launcher.run("ab", &program, &arguments, limit)?)?;
     if load.latency {
         let read = |file: &String| std::fs::read_to_string(file).map_err(LabError::file(file));
         outcome.latency = Some(latency(&read(&shares)?, &read(&requests_file)?));
@@ -142,10 +146,10 @@ fn latency(shares: &str, requests: &str) -> Latency {
     let mut all: Vec<f64> = requests.lines().filter_map(total).collect();
     all.sort_by(f64::total_cmp);
     for share in [0.995, 0.999, 0.9995, 0.9999, 0.99995, 0.99999] {
-        let place = (share * all.len() as f64).ceil() as usize;
-        // Of fewer requests the share would be the slowest one, which stands for 1 already.
-        if place < all.len()
-            && let Some(milliseconds) = place.checked_sub(1).and_then(|at| all.get(at))
+        let rank = (share * all.len() as f64).ceil() as usize;
+        // Of fewer requests the share would be the slowest one, which is the value of 1 already.
+        if rank < all.len()
+            && let Some(milliseconds) = rank.checked_sub(1).and_then(|at| all.get(at))
         {
             points.push((share, *milliseconds));
         }
@@ -196,7 +200,7 @@ fn parse(output: &str) -> Result<Outcome> {
     })
 }
 
-/// The number after `Length:` in `(Connect: 0, Receive: 0, Length: 2, Exceptions: 0)`, which stands in the output only
+/// The number after `Length:` in `(Connect: 0, Receive: 0, Length: 2, Exceptions: 0)`, which the output contains only
 /// when something failed.
 fn wrong_lengths(kinds: &str) -> f64 {
     let number = kinds
@@ -240,7 +244,8 @@ Transfer rate:          4596.12 [Kbytes/sec] received
     fn every_kind_of_failure_counts() {
         let text = CLEAN.replace(
             "Failed requests:        0\n",
-            "Failed requests:        3\n   (Connect: 0, Receive: 1, Length: 2, Exceptions: 0)\nWrite errors:           4\nNon-2xx responses:      50\n",
+            "Failed requests:        3\n   (Connect: 0, Receive: 1, Length: 2, Exceptions: 0)\nWrite errors:           \
+             4\nNon-2xx responses:      50\n",
         );
         let outcome = parse(&text).expect("complete output");
         // One broken, four unwritten, and fifty error pages, two of which ab counts by their length as well.
@@ -272,7 +277,8 @@ Transfer rate:          4596.12 [Kbytes/sec] received
 
     #[test]
     fn how_far_it_came_is_read_where_it_gave_up() {
-        let text = "Test aborted after 10 failures\n\napr_socket_connect(): Connection reset by peer (104)\nTotal of 61362 requests completed\n";
+        let text = "Test aborted after 10 failures\n\napr_socket_connect(): Connection reset by peer (104)\nTotal of \
+         61362 requests completed\n";
         assert_eq!(completed(text), Some(61_362));
         assert_eq!(completed("apr_socket_recv: refused"), None);
     }

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
 use crate::error::{LabError, Result};
-use crate::process::{Daemon, Place};
+use crate::process::{Daemon, Launcher};
 use crate::requirement::{self, HAPROXY};
 
 /// The frontend's port.
@@ -22,12 +22,16 @@ pub(crate) fn balance(scheduler: &str) -> Option<&'static str> {
 }
 
 /// Starts HAProxy; the caller awaits its first answer.
-pub(crate) fn start(place: &Place<'_>, balance: &str, servers: &[Ipv4Addr]) -> Result<Daemon> {
-    let file = place.directory.join("haproxy.cfg");
+pub(crate) fn start(
+    launcher: &Launcher<'_>,
+    balance: &str,
+    servers: &[Ipv4Addr],
+) -> Result<Daemon> {
+    let file = launcher.directory.join("haproxy.cfg");
     std::fs::write(&file, configuration(balance, servers)).map_err(LabError::file(&file))?;
     let program = requirement::locate(HAPROXY).unwrap_or_else(|| PathBuf::from(HAPROXY.name));
     // -db: in the foreground.
-    place.start(
+    launcher.start(
         "haproxy",
         &program,
         &["-db".as_ref(), "-f".as_ref(), file.as_os_str()],
@@ -51,11 +55,11 @@ pub(crate) fn old_style(directory: &Path) -> String {
 }
 
 /// Starts a master process in the foreground; SIGUSR2 to it is a reload. The caller awaits the first answer.
-pub(crate) fn start_master(place: &Place<'_>, servers: &[Ipv4Addr]) -> Result<Daemon> {
-    write(place.directory, servers)?;
-    let file = place.directory.join("haproxy.cfg");
+pub(crate) fn start_master(launcher: &Launcher<'_>, servers: &[Ipv4Addr]) -> Result<Daemon> {
+    write(launcher.directory, servers)?;
+    let file = launcher.directory.join("haproxy.cfg");
     let program = requirement::locate(HAPROXY).unwrap_or_else(|| PathBuf::from(HAPROXY.name));
-    place.start(
+    launcher.start(
         "haproxy",
         &program,
         &["-W".as_ref(), "-f".as_ref(), file.as_os_str()],
@@ -66,8 +70,10 @@ fn configuration(balance: &str, servers: &[Ipv4Addr]) -> String {
     let mut text = format!(
         "global\n    maxconn 4000\n    log stdout format raw daemon\n\ndefaults\n    mode http\n    log global\n    \
          option httplog\n    option dontlog-normal\n    option http-server-close\n    option forwardfor\n    \
-         option redispatch\n    retries 3\n    timeout http-request 10s\n    timeout queue 1m\n    timeout connect 10s\n    \
-         timeout client 1m\n    timeout server 1m\n    timeout http-keep-alive 10s\n    timeout check 10s\n    maxconn 3000\n\n\
+         option redispatch\n    retries 3\n    timeout http-request 10s\n    timeout queue 1m\n    timeout connect \
+         10s\n    \
+         timeout client 1m\n    timeout server 1m\n    timeout http-keep-alive 10s\n    timeout check 10s\n    maxconn \
+         3000\n\n\
          frontend main\n    bind *:{PORT}\n    default_backend app\n\nbackend app\n    balance {balance}\n"
     );
     for (index, address) in servers.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! ldirectord as the fourth report ran it, unmodified: Weir stands where it looks for ipvsadm.
+//! ldirectord as the fourth report ran it, unmodified: it finds Weir under the name `ipvsadm`.
 //!
 //! The names are bound, and `/var` is empty, in a mount namespace of its own, and its processes live in a process
 //! namespace of their own, so that nothing outlives the guard and nothing of the host changes.
@@ -8,7 +8,7 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
 use crate::error::{LabError, Result};
-use crate::process::{Daemon, Place};
+use crate::process::{Daemon, Launcher};
 use crate::requirement::{self, LDIRECTORD};
 use crate::topology::VIP;
 
@@ -16,7 +16,7 @@ use crate::topology::VIP;
 const NAMES: [&str; 2] = ["/sbin/ipvsadm", "/usr/sbin/ipvsadm"];
 
 /// Where the director that it drives keeps its state.
-pub(crate) struct Seat<'a> {
+pub(crate) struct Instance<'a> {
     /// The `weir` program.
     pub(crate) weir: &'a Path,
     pub(crate) runtime: &'a Path,
@@ -25,24 +25,25 @@ pub(crate) struct Seat<'a> {
 
 /// Starts it; the caller awaits what it makes.
 pub(crate) fn start(
-    place: &Place<'_>,
-    seat: &Seat<'_>,
+    launcher: &Launcher<'_>,
+    instance: &Instance<'_>,
     scheduler: &str,
     servers: &[Ipv4Addr],
 ) -> Result<Daemon> {
-    let file = place.directory.join("ldirectord.cf");
-    let log = place.directory.join("ldirectord-own.log");
+    let file = launcher.directory.join("ldirectord.cf");
+    let log = launcher.directory.join("ldirectord-own.log");
     std::fs::write(&file, configuration(&log, scheduler, servers))
         .map_err(LabError::file(&file))?;
     let program = requirement::locate(LDIRECTORD).unwrap_or_else(|| PathBuf::from(LDIRECTORD.name));
     // The paths come as arguments: none of them is read by the shell.
-    let script = "mount -t tmpfs none /var; mkdir /var/run /var/log /var/lock; weir=$1; ldirectord=$2; file=$3; shift 3\n\
+    let script = "mount -t tmpfs none /var; mkdir /var/run /var/log /var/lock; weir=$1; ldirectord=$2; file=$3; shift \
+     3\n\
         for name; do [ ! -e \"$name\" ] || mount --bind \"$weir\" \"$name\"; done\n\
         exec \"$ldirectord\" -d \"$file\" start";
     let variable = |name: &str, path: &Path| format!("{name}={}", path.display());
     let mut arguments: Vec<String> = vec![
-        variable("WEIR_RUNTIME_DIR", seat.runtime),
-        variable("WEIR_PIN_DIR", seat.pins),
+        variable("WEIR_RUNTIME_DIR", instance.runtime),
+        variable("WEIR_PIN_DIR", instance.pins),
     ];
     let words = [
         "unshare",
@@ -57,9 +58,9 @@ pub(crate) fn start(
         "sh",
     ];
     arguments.extend(words.map(str::to_owned));
-    arguments.extend([seat.weir, &program, &file].map(|path| path.display().to_string()));
+    arguments.extend([instance.weir, &program, &file].map(|path| path.display().to_string()));
     arguments.extend(NAMES.map(str::to_owned));
-    place.start("ldirectord", Path::new("env"), &arguments)
+    launcher.start("ldirectord", Path::new("env"), &arguments)
 }
 
 fn configuration(log: &Path, scheduler: &str, servers: &[Ipv4Addr]) -> String {

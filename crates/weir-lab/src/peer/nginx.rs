@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{LabError, Result};
 use crate::peer::START_LIMIT;
-use crate::process::{Daemon, Place};
+use crate::process::{Daemon, Launcher};
 use crate::requirement::{self, NGINX};
 use crate::topology::BACKLOG;
 
@@ -41,11 +41,11 @@ pub(crate) enum Role<'a> {
     },
 }
 
-/// Starts nginx in `place` and waits until it listens. `root` is the document root.
-pub(crate) fn start(place: &Place<'_>, root: &Path, role: &Role<'_>) -> Result<Daemon> {
-    let file = write(place, root, role)?;
+/// Starts nginx by `launcher` and waits until it listens. `root` is the document root.
+pub(crate) fn start(launcher: &Launcher<'_>, root: &Path, role: &Role<'_>) -> Result<Daemon> {
+    let file = write(launcher, root, role)?;
     let program = requirement::locate(NGINX).unwrap_or_else(|| PathBuf::from(NGINX.name));
-    let directory = place.directory.as_os_str();
+    let directory = launcher.directory.as_os_str();
     let arguments = [
         "-p".as_ref(),
         directory,
@@ -54,17 +54,17 @@ pub(crate) fn start(place: &Place<'_>, root: &Path, role: &Role<'_>) -> Result<D
         "-e".as_ref(),
         "stderr".as_ref(),
     ];
-    let mut daemon = place.start("nginx", &program, &arguments)?;
+    let mut daemon = launcher.start("nginx", &program, &arguments)?;
     // nginx writes its pid file once its sockets listen.
-    let pid = place.directory.join("nginx.pid");
+    let pid = launcher.directory.join("nginx.pid");
     daemon.wait_ready("nginx's start", START_LIMIT, || Ok(pid.exists()))?;
     Ok(daemon)
 }
 
 /// Writes the configuration, for [`start`] or for SIGHUP to one that runs.
-pub(crate) fn write(place: &Place<'_>, root: &Path, role: &Role<'_>) -> Result<PathBuf> {
-    let file = place.directory.join("nginx.conf");
-    std::fs::write(&file, configuration(place.directory, root, role))
+pub(crate) fn write(launcher: &Launcher<'_>, root: &Path, role: &Role<'_>) -> Result<PathBuf> {
+    let file = launcher.directory.join("nginx.conf");
+    std::fs::write(&file, configuration(launcher.directory, root, role))
         .map_err(LabError::file(&file))?;
     Ok(file)
 }

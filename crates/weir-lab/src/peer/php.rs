@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{LabError, Result};
 use crate::peer::START_LIMIT;
-use crate::process::{Daemon, Place};
+use crate::process::{Daemon, Launcher};
 use crate::requirement::{self, PHP_FPM};
 use crate::topology::BACKLOG;
 
@@ -34,14 +34,14 @@ pub(crate) fn write_pages(root: &Path) -> Result<()> {
 }
 
 /// Starts the FPM workers of one host: 10 at first and up to 100, as in the report.
-pub(crate) fn start(place: &Place<'_>) -> Result<Daemon> {
-    let directory = place.directory.display();
+pub(crate) fn start(launcher: &Launcher<'_>) -> Result<Daemon> {
+    let directory = launcher.directory.display();
     let text = format!(
         "[global]\npid = {directory}/php-fpm.pid\nerror_log = /dev/stderr\nlog_level = error\ndaemonize = no\n\
          [www]\nuser = root\ngroup = root\nlisten = 0.0.0.0:{PORT}\nlisten.backlog = {BACKLOG}\npm = dynamic\n\
          pm.max_children = 100\npm.start_servers = 10\npm.min_spare_servers = 5\npm.max_spare_servers = 20\n"
     );
-    let file = place.directory.join("php-fpm.conf");
+    let file = launcher.directory.join("php-fpm.conf");
     std::fs::write(&file, text).map_err(LabError::file(&file))?;
     let program = requirement::locate(PHP_FPM).unwrap_or_else(|| PathBuf::from(PHP_FPM.name));
     // -n: no php.ini of the host; -R: root is right here, inside a namespace and a directory of the run.
@@ -52,8 +52,8 @@ pub(crate) fn start(place: &Place<'_>) -> Result<Daemon> {
         "-y".as_ref(),
         file.as_os_str(),
     ];
-    let mut daemon = place.start("php-fpm", &program, &arguments)?;
-    let pid = place.directory.join("php-fpm.pid");
+    let mut daemon = launcher.start("php-fpm", &program, &arguments)?;
+    let pid = launcher.directory.join("php-fpm.pid");
     daemon.wait_ready("php-fpm's start", START_LIMIT, || Ok(pid.exists()))?;
     Ok(daemon)
 }

@@ -15,7 +15,7 @@ use crate::error::{LabError, Result};
 use crate::interrupt::wait_for;
 use crate::namespace::Namespace;
 use crate::peer::{START_LIMIT, nginx};
-use crate::process::{self, Daemon, Place};
+use crate::process::{self, Daemon, Launcher};
 use crate::topology::{Topology, VIP};
 
 /// The forwarding methods under test.
@@ -44,8 +44,8 @@ impl Forward {
 /// How long `real-server` and `clean` may take.
 const COMMAND_LIMIT: Duration = Duration::from_secs(20);
 
-/// One place where Weir keeps state: a namespace with its runtime and pin directories.
-struct Seat<'a> {
+/// A Weir with its own state: a namespace with its runtime and pin directories.
+struct Instance<'a> {
     program: &'a Path,
     namespace: &'a Namespace,
     directory: PathBuf,
@@ -53,9 +53,9 @@ struct Seat<'a> {
     pins: PathBuf,
 }
 
-impl Seat<'_> {
-    fn place(&self) -> Place<'_> {
-        Place {
+impl Instance<'_> {
+    fn launcher(&self) -> Launcher<'_> {
+        Launcher {
             namespace: self.namespace,
             directory: &self.directory,
         }
@@ -72,15 +72,15 @@ impl Seat<'_> {
     }
 
     fn run(&self, name: &str, words: &[&str]) -> Result<String> {
-        self.place()
+        self.launcher()
             .run(name, self.program, &self.arguments(words), COMMAND_LIMIT)
     }
 }
 
 /// A running director with its servers set up.
 pub(crate) struct Director<'a> {
-    seat: Seat<'a>,
-    servers: Vec<Seat<'a>>,
+    instance: Instance<'a>,
+    servers: Vec<Instance<'a>>,
     daemon: Option<Daemon>,
     forward: Forward,
     scheduler: Option<String>,
@@ -148,11 +148,11 @@ impl<'a> Director<'a> {
         scheduler: Option<&str>,
         configuration: &str,
     ) -> Result<Self> {
-        let seat = |host: &'a crate::topology::Host| -> Result<Seat<'a>> {
+        let instance = |host: &'a crate::topology::Host| -> Result<Instance<'a>> {
             let directory = directories.base.join(&host.name);
             let runtime = directory.join("weir");
             std::fs::create_dir_all(&runtime).map_err(LabError::file(&runtime))?;
-            Ok(Seat {
+            Ok(Instance {
                 program,
                 namespace: &host.namespace,
                 directory,
@@ -161,7 +161,7 @@ impl<'a> Director<'a> {
             })
         };
         let mut director = Director {
-            seat: seat(&topology.director)?,
+            instance: instance(&topology.director)?,
             servers: Vec::new(),
             daemon: None,
             forward,
@@ -170,7 +170,7 @@ impl<'a> Director<'a> {
         if !matches!(forward, Forward::Nat | Forward::Proxy) {
             for host in &topology.servers {
                 // Kept before it is set up: a command that fails half way must be undone too.
-                director.servers.push(seat(host)?);
+                director.servers.push(instance(host)?);
                 if let Some(server) = director.servers.last() {
                     set_up(server, forward)?;
                 }
@@ -181,27 +181,27 @@ impl<'a> Director<'a> {
     }
 
     /// For programs that call Weir by the name of ipvsadm.
-    pub(crate) fn seat(&self) -> super::ldirectord::Seat<'_> {
-        super::ldirectord::Seat {
-            weir: self.seat.program,
-            runtime: &self.seat.runtime,
-            pins: &self.seat.pins,
+    pub(crate) fn instance(&self) -> super::ldirectord::Instance<'_> {
+        super::ldirectord::Instance {
+            weir: self.instance.program,
+            runtime: &self.instance.runtime,
+            pins: &self.instance.pins,
         }
     }
 
     /// How many servers the table of ipvsadm has.
     pub(crate) fn made_by_ipvsadm(&self) -> Result<usize> {
-        let seat = &self.seat;
-        let mut arguments = seat.arguments(&[]);
+        let instance = &self.instance;
+        let mut arguments = instance.arguments(&[]);
         arguments.extend(["ipvsadm", "-S", "-n"].map(OsString::from));
-        let place = seat.place();
-        let saved = place.run("weir-ipvsadm", seat.program, &arguments, COMMAND_LIMIT)?;
+        let launcher = instance.launcher();
+        let saved = launcher.run("weir-ipvsadm", instance.program, &arguments, COMMAND_LIMIT)?;
         Ok(saved.lines().filter(|line| line.starts_with("-a ")).count())
     }
 
     /// What Weir says of a server.
     pub(crate) fn server(&self, address: Ipv4Addr) -> Result<ServerStatus> {
-        let text = self.seat.run("weir-status", &["status", "--json"])?;
+        let text = self.instance.run("weir-status", &["status", "--json"])?;
         let status: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
         let servers = status["services"][0]["servers"].as_array();
         let mut servers = servers.into_iter().flatten();
@@ -214,16 +214,18 @@ impl<'a> Director<'a> {
     }
 
     fn start_daemon(&mut self, configuration: &str) -> Result<()> {
-        let seat = &self.seat;
-        let file = seat.directory.join("weir.toml");
+        let instance = &self.instance;
+        let file = instance.directory.join("weir.toml");
         std::fs::write(&file, configuration).map_err(LabError::file(&file))?;
-        let mut arguments = seat.arguments(&["run"]);
+        let mut arguments = instance.arguments(&["run"]);
         arguments.extend(["-c".into(), file.into_os_string()]);
-        let mut daemon = seat.place().start("weir-run", seat.program, &arguments)?;
-        let socket = seat.runtime.join("weir.sock");
+        let mut daemon = instance
+            .launcher()
+            .start("weir-run", instance.program, &arguments)?;
+        let socket = instance.runtime.join("weir.sock");
         daemon.wait_ready("weir's start", START_LIMIT, || {
-            // The socket first: it is cheap to look at. Its answer then tells that the configuration is in force.
-            Ok(socket.exists() && seat.run("weir-status", &["status", "--json"]).is_ok())
+            // The socket first: it is cheap to look at. Its answer then tells that the configuration is active.
+            Ok(socket.exists() && instance.run("weir-status", &["status", "--json"]).is_ok())
         })?;
         self.daemon = Some(daemon);
         Ok(())
@@ -231,16 +233,16 @@ impl<'a> Director<'a> {
 
     /// `weir reload` of a file with these servers.
     pub(crate) fn reload(&self, servers: &[Ipv4Addr]) -> Result<()> {
-        let file = self.seat.directory.join("weir.toml");
+        let file = self.instance.directory.join("weir.toml");
         let scheduler = self.scheduler.as_deref().unwrap_or("rr");
         let text = text(&listed(servers), self.forward, scheduler);
         std::fs::write(&file, text).map_err(LabError::file(&file))?;
-        self.seat.run("weir-reload", &["reload"]).map(drop)
+        self.instance.run("weir-reload", &["reload"]).map(drop)
     }
 
     /// `weir upgrade`: another process of the same program takes over.
     pub(crate) fn upgrade(&self) -> Result<()> {
-        self.seat.run("weir-upgrade", &["upgrade"]).map(drop)
+        self.instance.run("weir-upgrade", &["upgrade"]).map(drop)
     }
 
     /// `kill -9` of the daemon, which is the child of `weir run`.
@@ -257,7 +259,7 @@ impl<'a> Director<'a> {
     pub(crate) fn await_answer(&self, limit: Duration) -> Result<()> {
         let answers = || {
             Ok(self
-                .seat
+                .instance
                 .run("weir-status", &["status", "--json"])
                 .is_ok()
                 .then_some(()))
@@ -266,7 +268,7 @@ impl<'a> Director<'a> {
     }
 }
 
-fn set_up(server: &Seat<'_>, forward: Forward) -> Result<()> {
+fn set_up(server: &Instance<'_>, forward: Forward) -> Result<()> {
     let vip = format!("{VIP}:{}", nginx::PORT);
     let mut words = vec![
         "real-server",
@@ -287,7 +289,7 @@ impl Drop for Director<'_> {
         self.daemon = None;
         // What these leave behind is found by the run's tag, also after Ctrl-C, which cuts them short; a failure here
         // must not hide the trial's result.
-        let _ = self.seat.run("weir-clean", &["clean"]);
+        let _ = self.instance.run("weir-clean", &["clean"]);
         for server in &self.servers {
             let _ = server.run("weir-real-server-down", &["real-server", "down"]);
         }

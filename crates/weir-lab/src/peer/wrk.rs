@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::error::{LabError, Result};
 use crate::latency::Latency;
 use crate::peer::ab::Outcome;
-use crate::process::{self, Place};
+use crate::process::{self, Launcher};
 use crate::requirement::{self, WRK};
 
 /// Has wrk print what its own summary leaves out.
@@ -27,12 +27,12 @@ const MARGIN: Duration = Duration::from_secs(30);
 
 /// Runs wrk for `time` and waits for its end.
 pub(crate) fn run(
-    place: &Place<'_>,
+    launcher: &Launcher<'_>,
     url: &str,
     concurrency: u32,
     time: Duration,
 ) -> Result<Outcome> {
-    let script = place.directory.join("wrk.lua");
+    let script = launcher.directory.join("wrk.lua");
     std::fs::write(&script, SCRIPT).map_err(LabError::file(&script))?;
     let program = requirement::locate(WRK).unwrap_or_else(|| PathBuf::from(WRK.name));
     let script = script.display().to_string();
@@ -49,11 +49,11 @@ pub(crate) fn run(
         &script,
         url,
     ];
-    let output = place.run("wrk", &program, &arguments, time + MARGIN)?;
+    let output = launcher.run("wrk", &program, &arguments, time + MARGIN)?;
     parse(&output).ok_or_else(|| LabError::Failed {
         program: "wrk".into(),
         status: "no summary".into(),
-        message: process::tail(&place.directory.join("wrk.log")),
+        message: process::tail(&launcher.directory.join("wrk.log")),
     })
 }
 
@@ -82,7 +82,8 @@ fn parse(output: &str) -> Option<Outcome> {
     let seconds = microseconds / 1e6;
     let failed: f64 = errors.iter().sum();
     let breakdown = format!(
-        "{connect} not connected, {read} not read, {write} not written, {status} answers outside 2xx and 3xx, {timeout} late"
+        "{connect} not connected, {read} not read, {write} not written, {status} answers outside 2xx and 3xx, \
+         {timeout} late"
     );
     Some(Outcome {
         requests_per_second: requests / seconds,

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use super::html::escape;
 use super::{BASE, Report, Row};
 
-/// One bar: its name, its length and what stands behind it.
+/// One bar: its name, its length and the text behind it.
 struct Bar<'a> {
     name: &'a str,
     value: f64,
@@ -72,7 +72,8 @@ fn section(page: &mut String, title: &str, bars: &[Bar<'_>]) {
         let percent = (bar.value / most * 100.0).clamp(0.0, 100.0);
         let _ = writeln!(
             page,
-            "<div><span>{}</span><span class=\"track\"><span class=\"{class}\" style=\"width: {percent:.1}%\"></span></span>\
+            "<div><span>{}</span><span class=\"track\"><span class=\"{class}\" style=\"width: \
+             {percent:.1}%\"></span></span>\
              <span>{}</span></div>",
             escape(bar.name),
             escape(&bar.shown)

@@ -127,7 +127,8 @@ mod tests {
         let mut report = example::report();
         assert_eq!(
             said(&report),
-            "direct answers 3.99 times as many requests as one server alone, nat 0.98 times, because its replies fill the \
+            "direct answers 3.99 times as many requests as one server alone, nat 0.98 times, because its replies fill \
+             the \
              director's link; no request failed; 1 method was not measured."
         );
         report.rows[1].failed = 2;
@@ -162,7 +163,8 @@ mod tests {
         report.failures.clear();
         assert_eq!(
             said(&report),
-            "The stopped server was out of the pool after 0.61 s, and in it again 0.40 s after its start; no request failed."
+            "The stopped server was out of the pool after 0.61 s, and in it again 0.40 s after its start; no request \
+             failed."
         );
         report.rows.clear();
         report.events.clear();

@@ -11,20 +11,25 @@ const STYLE: &str = "
 :root { --ink: #1c1e21; --dim: #5f6670; --paper: #ffffff; --line: #dde1e6; --director: #d55e00; --receive: #0033cc;
   --s1: #009e73; --s2: #c060c0; --client: #111827; --bar: #009e73; --base: #8b93a0; --bad: #b91c1c }
 @media (prefers-color-scheme: dark) { :root { --ink: #e7e9ec; --dim: #9aa2ad; --paper: #16181b; --line: #34383e;
-  --director: #fb923c; --receive: #2563eb; --s1: #10b981; --s2: #f0abfc; --client: #f3f4f6; --bar: #10b981; --base: #7d8590;
+  --director: #fb923c; --receive: #2563eb; --s1: #10b981; --s2: #f0abfc; --client: #f3f4f6; --bar: #10b981; --base: \
+  #7d8590;
   --bad: #fca5a5 } }
-body { background: var(--paper); color: var(--ink); font: 15px/1.5 system-ui, sans-serif; max-width: 1360px; margin: 2em auto;
+body { background: var(--paper); color: var(--ink); font: 15px/1.5 system-ui, sans-serif; max-width: 1360px; margin: \
+2em auto;
   padding: 0 1em; overflow-wrap: break-word }
 h1 { font-size: 1.5em; margin-bottom: 0 } h2 { font-size: 1.1em; margin: 0 }
 p, li { color: var(--dim); margin: .3em 0 }
 .headline { color: var(--ink); font-size: 1.2em; font-weight: 600; margin: .8em 0 }
 .busy { color: var(--ink); border-left: .3em solid var(--director); padding: .3em .8em; margin: 1em 0 }
 .scroll { overflow-x: auto } table { border-collapse: collapse; margin: 1.2em 0 }
-th, td { padding: .3em .9em; border-bottom: 1px solid var(--line); text-align: right; font-variant-numeric: tabular-nums }
+th, td { padding: .3em .9em; border-bottom: 1px solid var(--line); text-align: right; font-variant-numeric: \
+tabular-nums }
 th:first-child, td:first-child { text-align: left; white-space: nowrap } .bad { color: var(--bad); font-weight: 600 }
-.bars { display: grid; grid-template-columns: fit-content(40%) 1fr max-content; gap: .3em .7em; align-items: center; margin: 1.2em 0;
+.bars { display: grid; grid-template-columns: fit-content(40%) 1fr max-content; gap: .3em .7em; align-items: center; \
+margin: 1.2em 0;
   max-width: 60em; font-variant-numeric: tabular-nums } .bars h2 { grid-column: 1 / -1 } .bars div { display: contents }
-.track, .bar { display: block; height: 1em; border-radius: 2px } .track { background: var(--line) } .bar { background: var(--bar) }
+.track, .bar { display: block; height: 1em; border-radius: 2px } .track { background: var(--line) } .bar { background: \
+var(--bar) }
 .base { background: var(--base) }
 .panels { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 480px), 1fr)); gap: 1.6em 2em }
 figure { margin: 0; break-inside: avoid } figcaption { margin-bottom: .2em }
@@ -39,7 +44,7 @@ polyline, .key { fill: none; stroke-width: 1.5; stroke-linejoin: round; vector-e
 @media (max-width: 600px) { body { margin: 1em auto } th, td { padding: .3em .5em } svg { font-size: 17px } }
 ";
 
-/// Text for a place between tags or in a quoted attribute.
+/// Text between tags or in a quoted attribute.
 pub(super) fn escape(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
@@ -53,7 +58,8 @@ pub(super) fn render(report: &Report) -> String {
     let mut page = format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
-         <meta name=\"color-scheme\" content=\"light dark\"/>\n<title>weir lab: {name}</title>\n<style>{STYLE}</style>\n\
+         <meta name=\"color-scheme\" content=\"light dark\"/>\n<title>weir lab: {name}</title>\n\
+         <style>{STYLE}</style>\n\
          </head>\n<body>\n<h1>{name}</h1>\n<p>{}</p>\n",
         escape(&report.summary)
     );
@@ -145,7 +151,8 @@ fn legend(page: &mut String, keys: Vec<(String, String)>) {
     for (class, label) in keys {
         let _ = writeln!(
             page,
-            "<span><svg viewBox=\"0 0 26 8\"><line class=\"key {class}\" x1=\"0\" x2=\"26\" y1=\"4\" y2=\"4\"/></svg>{label}</span>"
+            "<span><svg viewBox=\"0 0 26 8\"><line class=\"key {class}\" x1=\"0\" x2=\"26\" y1=\"4\" \
+             y2=\"4\"/></svg>{label}</span>"
         );
     }
     page.push_str("</div>\n");
@@ -155,7 +162,8 @@ fn rows(page: &mut String, report: &Report) {
     let traffic = !report.panels.is_empty();
     let _ = write!(
         page,
-        "<div class=\"scroll\"><table>\n<tr><th>method</th><th>requests/s</th><th>KB/s</th><th>failed</th><th>seconds</th>\
+        "<div class=\"scroll\"><table>\n\
+         <tr><th>method</th><th>requests/s</th><th>KB/s</th><th>failed</th><th>seconds</th>\
          <th>× {BASE}</th>"
     );
     if traffic {
@@ -236,7 +244,8 @@ fn finding(panel: &Panel) -> String {
     let link = panel.link;
     if headline::is_at_ceiling(panel) {
         return format!(
-            "The director's uplink is the ceiling: it sends {sends:.1} of {link:.1} Mbit/s and receives {receives:.1}, while \
+            "The director's uplink is the ceiling: it sends {sends:.1} of {link:.1} Mbit/s and receives {receives:.1}, \
+             while \
              the busiest server sends {busiest:.1}."
         );
     }
@@ -396,7 +405,7 @@ mod tests {
     ];
 
     #[test]
-    fn lines_can_be_told_apart_by_everyone_on_light_and_dark() {
+    fn line_colours_differ_for_colour_blind_readers_on_light_and_dark() {
         const LINES: [&str; 5] = ["director", "receive", "s1", "s2", "client"];
         for colours in colours() {
             let of = |name: &str| {

@@ -34,7 +34,7 @@ mod tests {
     }
 
     #[test]
-    fn latencies_are_fields_beside_the_others() {
+    fn latencies_are_additional_fields() {
         insta::assert_snapshot!(super::render(&example::timed_report()));
     }
 }

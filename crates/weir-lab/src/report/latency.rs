@@ -87,7 +87,7 @@ pub(super) fn cells(row: &Row) -> Vec<String> {
 }
 
 const HEIGHT: f64 = 260.0;
-/// The axis ends at five nines; the slowest request of all stands there.
+/// The axis ends at five nines; the slowest request is drawn there.
 const NINES: f64 = 5.0;
 /// Ends of the vertical axis, milliseconds.
 const LEAST_MS: f64 = 0.1;

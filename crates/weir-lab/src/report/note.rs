@@ -40,8 +40,10 @@ pub(crate) fn of_run(options: &RunOptions, facts: &Facts, weir: Option<&Path>) -
     }
     if facts.disturbed {
         notes.push(
-            "A reload every 100 ms, with one server more or less each time; one without SYNs a second after the one before; an \
-             upgrade or a kill -9 of the daemon every second. \"kept\": wrk, whose connections stay; else ab, one for each \
+            "A reload every 100 ms, with one server more or less each time; one without SYNs a second after the one \
+             before; an \
+             upgrade or a kill -9 of the daemon every second. \"kept\": wrk, whose connections stay; else ab, one for \
+             each \
              request, which counts a connection that broke up to three times."
                 .into(),
         );

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use rtnetlink::{Handle, LinkUnspec, LinkVeth};
 use weir_netlink::{Event, Netlink, Watch};
-use weir_sys::{Capabilities, Capability, NetNs};
+use weir_sys::NetNs;
 
 const DEADLINE: Duration = Duration::from_secs(30);
 
@@ -68,8 +68,7 @@ fn ip(text: &str) -> IpAddr {
 
 /// Runs `test` in a new namespace on a runtime of its own.
 fn in_namespace(test: impl AsyncFnOnce() + Send) {
-    if !Capabilities::effective().unwrap().has(Capability::SysAdmin) {
-        println!("SKIPPED: needs root");
+    if !weir_testing::require_root() {
         return;
     }
     let inside = NetNs::create().unwrap();

@@ -26,7 +26,8 @@ pub(super) fn director(global: &GlobalOptions, arguments: &Doctor) -> Outcome {
     let client = Client::new(&global.runtime_dir).within(STATUS_TIMEOUT);
     if !is_root() {
         terminal::eprint(
-            "weir: without root, services made by ipvsadm, firewall rules and ARP replies may be missing: run as root to see \
+            "weir: without root, services made by ipvsadm, firewall rules and ARP replies may be missing: run as root \
+             to see \
              everything\n",
         );
     }

@@ -75,7 +75,8 @@ fn report(name: &str, imported: &Imported, late: &[String]) {
         return;
     }
     eprintln!(
-        "\nBEHAVIOUR CHANGES: these lines of {name} reject, limit or authenticate clients, and are not imported, or not unchanged; \
+        "\nBEHAVIOUR CHANGES: these lines of {name} reject, limit or authenticate clients, and are not imported, or \
+         not unchanged; \
          weir.toml may admit clients that {name} keeps out:"
     );
     for note in unguarded {

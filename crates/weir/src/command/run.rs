@@ -13,7 +13,7 @@ use crate::arguments::GlobalOptions;
 use crate::failure::Failure;
 use crate::terminal;
 
-/// Threads besides the one that owns the engine: the API must reply while a configuration is applied.
+/// Threads in addition to the one that owns the engine: the API must reply while a configuration is applied.
 const API_THREADS: usize = 1;
 
 pub(super) fn run(global: &GlobalOptions) -> Outcome {

@@ -31,7 +31,8 @@ fn untracked_connections_are_reported() {
         &world,
         "server0",
         "sysctl -qw net.netfilter.nf_conntrack_tcp_loose=0; nft 'add table inet filter; \
-         add chain inet filter input { type filter hook input priority 0; }; add rule inet filter input ct state invalid drop'",
+         add chain inet filter input { type filter hook input priority 0; }; add rule inet filter input ct state \
+         invalid drop'",
     );
     asking.send(()).expect("the client waits");
     assert!(

@@ -326,9 +326,9 @@ fn ipvsadm_services_are_examined() {
     let path = world.write_config(node);
     let doctor = doctor_with(&path);
     let daemon = world.start_director(node);
-    world.says(&["ipvsadm", "-A", "-t", "10.71.0.10:80", "-s", "rr"]);
+    world.run_weir(&["ipvsadm", "-A", "-t", "10.71.0.10:80", "-s", "rr"]);
     for server in ["10.71.0.20", "10.71.0.21"] {
-        world.says(&["ipvsadm", "-a", "-t", "10.71.0.10:80", "-r", server, "-g"]);
+        world.run_weir(&["ipvsadm", "-a", "-t", "10.71.0.10:80", "-r", server, "-g"]);
     }
     sound(&world, &doctor);
     world.ip("server1", "addr del 10.71.0.10/32 dev lo");
@@ -337,7 +337,7 @@ fn ipvsadm_services_are_examined() {
     finds(&world, "director", &doctor, &[silent]);
     // Without -c it is the file that is active.
     finds(&world, "director", &["doctor"], &[silent]);
-    world.says(&["ipvsadm", "-A", "-u", "10.71.0.12:53", "-s", "rr"]);
+    world.run_weir(&["ipvsadm", "-A", "-u", "10.71.0.12:53", "-s", "rr"]);
     finds(
         &world,
         "director",

@@ -10,12 +10,14 @@ struct Managed<'w> {
     process: Child,
 }
 
-const SCRIPT: &str = "for dir in /etc/systemd/network /run/dbus; do mkdir -p $dir; mount -t tmpfs none $dir; done
+const SCRIPT: &str =
+    "for dir in /etc/systemd/network /run/dbus; do mkdir -p $dir; mount -t tmpfs none $dir; done
 mkdir -p /run/systemd/netif; mount -t tmpfs -o mode=755 none /run/systemd/netif
 mkdir /run/systemd/netif/links /run/systemd/netif/leases /run/systemd/netif/lldp
 chown -R systemd-network /run/systemd/netif
 mount -t sysfs none /sys; mount -o remount,ro /sys
-printf '[Match]\\nName=eth0\\n[Network]\\nAddress=10.71.0.1/24\\nIPv6AcceptRA=no\\n' > /etc/systemd/network/10-eth0.network
+printf '[Match]\\nName=eth0\\n[Network]\\nAddress=10.71.0.1/24\\nIPv6AcceptRA=no\\n' > \
+/etc/systemd/network/10-eth0.network
 dbus-daemon --system --nofork --nopidfile & bus=$!
 while ! test -S /run/dbus/system_bus_socket; do sleep 0.05; done
 /lib/systemd/systemd-networkd & networkd=$!

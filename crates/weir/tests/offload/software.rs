@@ -123,7 +123,7 @@ fn generic_xdp_changes_to_tc_without_losing_connections() {
     assert_nothing_lost(&world, load.end());
 
     world.kill_director(pid);
-    world.says(&["clean"]);
+    world.run_weir(&["clean"]);
     assert!(!world.pin_dir("director").exists());
     assert!(!output(&world, "ip link show br0").contains("xdp"));
 }

@@ -20,7 +20,8 @@ fn grpc_check_reads_service_status() {
     status("cellar", 2);
     sh(&format!(
         "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=grpc.example \
-         -addext subjectAltName=DNS:grpc.example -addext basicConstraints=critical,CA:FALSE -keyout {key} -out {certificate} 2>/dev/null"
+         -addext subjectAltName=DNS:grpc.example -addext basicConstraints=critical,CA:FALSE -keyout {key} -out \
+         {certificate} 2>/dev/null"
     ));
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/peers/health_server.py");
     let arguments = [script, "50051", "50052", &certificate, &key, &statuses];

@@ -1,31 +1,31 @@
 //! The limit of open files, and disks without room: clients that are in are served, and the daemon always answers.
 
-use super::abandon::{Slow, until};
+use super::client_abort::{Slow, until};
 use super::*;
 
 /// A daemon that starts with a limit of open files, soft and hard.
-fn start_with(limit: &str, servers: &[SocketAddr], more: &str) -> Seat {
+fn start_with(limit: &str, servers: &[SocketAddr], more: &str) -> Proxy {
     start_by(&["prlimit", &format!("--nofile={limit}")], servers, more)
 }
 
 /// A daemon that another program starts.
-fn start_by(by: &[&str], servers: &[SocketAddr], more: &str) -> Seat {
-    let mut seat = Seat::start("http", servers, more);
-    seat.terminate();
-    let log = fs::File::create(seat.directory.join("log")).expect("a log");
+fn start_by(by: &[&str], servers: &[SocketAddr], more: &str) -> Proxy {
+    let mut proxy = Proxy::start("http", servers, more);
+    proxy.terminate();
+    let log = fs::File::create(proxy.directory.join("log")).expect("a log");
     let mut command = Command::new(by[0]);
-    Seat::set_directories(&mut command, &seat.directory);
-    seat.child = command
+    Proxy::set_directories(&mut command, &proxy.directory);
+    proxy.child = command
         .args(&by[1..])
         .args([PRESENT, "run", "-c"])
-        .arg(seat.directory.join("weir.toml"))
+        .arg(proxy.directory.join("weir.toml"))
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(log)
         .spawn()
         .expect("the daemon starts");
-    seat.await_answer();
-    seat
+    proxy.await_answer();
+    proxy
 }
 
 /// Clients far beyond the limit that ask nothing: those that do ask are served, new ones come in, and status answers.
@@ -34,10 +34,10 @@ fn idle_clients_make_room(limit: u32, idle: usize) {
     let origin = Origin::start("o");
     // Nothing else closes them.
     let patient = "timeouts = { request = \"5m\", idle = \"5m\" }";
-    let seat = start_with(&format!("{limit}:{limit}"), &[origin.address()], patient);
+    let proxy = start_with(&format!("{limit}:{limit}"), &[origin.address()], patient);
     let mut held: Vec<Client> = Vec::with_capacity(idle);
     for number in 0..idle {
-        let mut client = Client::connect(seat.listen);
+        let mut client = Client::connect(proxy.listen);
         // Some have asked before, and are between two requests.
         if number < 40 {
             assert!(client.ask(GET).0.starts_with("HTTP/1.1 200 "));
@@ -46,7 +46,7 @@ fn idle_clients_make_room(limit: u32, idle: usize) {
     }
     let began = Instant::now();
     for _ in 0..50 {
-        let mut client = Client::connect(seat.listen);
+        let mut client = Client::connect(proxy.listen);
         let (head, _) = client.ask(GET);
         assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
         // Between two requests a client is idle, and may be closed for another one; half an answer it never gets.
@@ -67,7 +67,7 @@ fn idle_clients_make_room(limit: u32, idle: usize) {
         began.elapsed()
     );
     let asked = Instant::now();
-    let status = seat.status();
+    let status = proxy.status();
     assert!(
         asked.elapsed() < Duration::from_secs(5),
         "{:?}",
@@ -82,7 +82,7 @@ fn idle_clients_make_room(limit: u32, idle: usize) {
         files["clients"].as_u64() <= files["clients_max"].as_u64(),
         "{files:#}"
     );
-    assert!(!seat.log().contains("accept failed"), "{}", seat.log());
+    assert!(!proxy.log().contains("accept failed"), "{}", proxy.log());
 }
 
 #[test]
@@ -100,22 +100,22 @@ fn idle_clients_are_closed_at_twenty_thousand_descriptors() {
 #[test]
 fn busy_clients_are_served_and_others_wait_when_descriptors_run_out() {
     let origin = Slow::start();
-    let seat = start_with("256:256", &[origin.address], "");
+    let proxy = start_with("256:256", &[origin.address], "");
     let mut clients: Vec<Client> = (0..200)
         .map(|_| {
-            let mut client = Client::connect(seat.listen);
+            let mut client = Client::connect(proxy.listen);
             client.send(GET);
             client
         })
         .collect();
-    let room = seat.status()["open_files"]["clients_max"]
+    let room = proxy.status()["open_files"]["clients_max"]
         .as_i64()
         .expect("a number");
     until("as many as fit are at the server", || {
         origin.open() >= room - 1
     });
     until("and accepting has paused", || {
-        seat.status()["services"][0]["accept_pauses"].as_u64() > Some(0)
+        proxy.status()["services"][0]["accept_pauses"].as_u64() > Some(0)
     });
     origin.answer();
     // One after the other leaves, and another comes in.
@@ -123,22 +123,22 @@ fn busy_clients_are_served_and_others_wait_when_descriptors_run_out() {
         let answer = client.response().expect("whole").expect("an answer");
         assert!(answer.0.starts_with("HTTP/1.1 200 "), "{}", answer.0);
     }
-    let service = &seat.status()["services"][0];
+    let service = &proxy.status()["services"][0];
     assert_eq!(service["errors"], 0, "{service:#}");
     // One a minute and worker.
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
-    let lines = seat.log().matches("clients are waiting").count();
-    assert!((1..=workers).contains(&lines), "{}", seat.log());
+    let lines = proxy.log().matches("clients are waiting").count();
+    assert!((1..=workers).contains(&lines), "{}", proxy.log());
 }
 
 /// The daemon has the hard limit; a script check has the limit that Weir was started with.
 #[test]
 fn nofile_limit_is_raised_and_restored_for_children() {
     let origin = Origin::start("o");
-    let seat = start_with("300:5000", &[origin.address()], "");
+    let proxy = start_with("300:5000", &[origin.address()], "");
     for pid in [
-        seat.child.id(),
-        keeper::daemon(seat.child.id()).unsigned_abs(),
+        proxy.child.id(),
+        keeper::daemon(proxy.child.id()).unsigned_abs(),
     ] {
         let limits = fs::read_to_string(format!("/proc/{pid}/limits")).expect("it lives");
         let line = limits
@@ -147,14 +147,15 @@ fn nofile_limit_is_raised_and_restored_for_children() {
         let soft = line.and_then(|line| line.split_whitespace().nth(3));
         assert_eq!(soft, Some("5000"), "{limits}");
     }
-    let said = seat.directory.join("said");
-    let text = configuration(seat.listen, "http", &[origin.address()], "");
+    let said = proxy.directory.join("said");
+    let text = configuration(proxy.listen, "http", &[origin.address()], "");
     let check = format!(
-        "\n[pool.p.check]\nkind = \"script\"\ncommand = [\"/bin/sh\", \"-c\", \"ulimit -Sn > {0}.new && mv {0}.new {0}\"]\nuser = \
+        "\n[pool.p.check]\nkind = \"script\"\ncommand = [\"/bin/sh\", \"-c\", \"ulimit -Sn > {0}.new && mv {0}.new \
+         {0}\"]\nuser = \
          \"root\"\ninterval = \"1s\"\n\n[service.s]",
         said.display()
     );
-    seat.reload(&text.replace("\n\n[service.s]", &check));
+    proxy.reload(&text.replace("\n\n[service.s]", &check));
     until("the check has run", || said.exists());
     let said = fs::read_to_string(said).expect("there");
     assert_eq!(said.trim(), "300");
@@ -165,20 +166,20 @@ fn nofile_limit_is_raised_and_restored_for_children() {
 #[test]
 fn limits_beyond_the_descriptors_are_reported() {
     let origin = Origin::start("o");
-    let seat = start_with("256:256", &[origin.address()], "");
-    assert!(!seat.weir(&["status"]).1.contains("limits.connections"));
+    let proxy = start_with("256:256", &[origin.address()], "");
+    assert!(!proxy.weir(&["status"]).1.contains("limits.connections"));
     let more = "limits = { connections = 60000 }";
-    seat.reload(&configuration(
-        seat.listen,
+    proxy.reload(&configuration(
+        proxy.listen,
         "http",
         &[origin.address()],
         more,
     ));
     const SAYS: &str = "service s: limits.connections = 60000 is more than the open files allow";
-    let status = seat.weir(&["status"]).1;
+    let status = proxy.weir(&["status"]).1;
     assert!(status.contains(SAYS), "{status}");
-    until("the log says so", || seat.log().contains(SAYS));
-    let file = seat.directory.join("weir.toml");
+    until("the log says so", || proxy.log().contains(SAYS));
+    let file = proxy.directory.join("weir.toml");
     let check = Command::new("prlimit")
         .args(["--nofile=1024:1024", PRESENT, "check", "-c"])
         .arg(&file)
@@ -205,16 +206,16 @@ fn full_disk_is_reported_once() {
         disk.display()
     );
     let by = ["unshare", "--mount", "sh", "-c", &script, "sh"];
-    let seat = start_by(&by, &[origin.address()], &more);
+    let proxy = start_by(&by, &[origin.address()], &more);
     let inside = |name: &str| {
         let disk = disk.display();
-        PathBuf::from(format!("/proc/{}/root{disk}/{name}", seat.child.id()))
+        PathBuf::from(format!("/proc/{}/root{disk}/{name}", proxy.child.id()))
     };
     assert!(
         fs::write(inside("filler"), vec![b'x'; 1 << 20]).is_err(),
         "64 KiB"
     );
-    let mut client = Client::connect(seat.listen);
+    let mut client = Client::connect(proxy.listen);
     let mut ask_for = |time: Duration| {
         let began = Instant::now();
         while began.elapsed() < time {
@@ -222,15 +223,15 @@ fn full_disk_is_reported_once() {
             std::thread::sleep(Duration::from_millis(1));
         }
     };
-    let lines = |what: &str| seat.log().matches(what).count();
+    let lines = |what: &str| proxy.log().matches(what).count();
     ask_for(Duration::from_secs(3));
     assert_eq!(
         lines("the access log cannot be written"),
         1,
         "{}",
-        seat.log()
+        proxy.log()
     );
-    assert!(seat.status()["services"][0]["log_dropped"].as_u64() > Some(100));
+    assert!(proxy.status()["services"][0]["log_dropped"].as_u64() > Some(100));
     fs::remove_file(inside("filler")).expect("it is there");
     ask_for(Duration::from_millis(500));
     until("it is written again", || {
@@ -240,9 +241,9 @@ fn full_disk_is_reported_once() {
         lines("the access log cannot be written"),
         1,
         "{}",
-        seat.log()
+        proxy.log()
     );
     assert!(fs::metadata(inside("access.log")).expect("there").len() > 0);
-    drop(seat);
+    drop(proxy);
     let _ = fs::remove_dir_all(&disk);
 }

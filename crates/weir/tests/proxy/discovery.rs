@@ -7,8 +7,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::keeper::{Comers, until};
-use super::members::names;
-use super::{Client, GET, Origin, Seat, configuration, free_address};
+use super::servers_file::names;
+use super::{Client, GET, Origin, Proxy, configuration, free_address};
 
 const NAME: &str = "_http._tcp.web.test";
 
@@ -54,16 +54,16 @@ impl Drop for Dns {
     }
 }
 
-fn with_dns(seat: &Seat, dns: &str) -> String {
-    let text = configuration(seat.listen, "http", &[], "");
+fn with_dns(proxy: &Proxy, dns: &str) -> String {
+    let text = configuration(proxy.listen, "http", &[], "");
     text.replace(
         "[pool.p]\n",
         &format!("[pool.p]\nservers_dns = {{ {dns} }}\n"),
     )
 }
 
-fn problem(seat: &Seat) -> String {
-    let status = seat.status();
+fn problem(proxy: &Proxy) -> String {
+    let status = proxy.status();
     let problem = status["sources"][0]["problem"].as_str();
     problem.unwrap_or_default().to_owned()
 }
@@ -77,29 +77,29 @@ fn servers_follow_dns_and_stay_when_records_vanish() {
         servers.iter().map(SocketAddr::to_string).collect()
     };
     let at = free_address();
-    let mut seat = Seat::start("http", &[all[0]], "");
+    let mut proxy = Proxy::start("http", &[all[0]], "");
     let text = with_dns(
-        &seat,
+        &proxy,
         &format!("name = \"{NAME}\", record = \"SRV\", resolvers = [\"{at}\"]"),
     );
     let mut dns = Some(Dns::start(at, &all));
     until("dnsmasq", || {
-        seat.reload(&text);
-        names(&seat) == named(&all)
+        proxy.reload(&text);
+        names(&proxy) == named(&all)
     });
-    let status = seat.status();
+    let status = proxy.status();
     let weight = |at: usize| status["services"][0]["servers"][at]["weight"].as_u64();
     assert_eq!([0, 1, 2].map(weight), [Some(1), Some(2), Some(3)]);
 
-    let comers = Comers::start(seat.listen);
+    let comers = Comers::start(proxy.listen);
     // A server that stops serving blocks no other; records live for a second.
     drop(dns.take());
     dns = Some(Dns::start(at, &all[..2]));
-    until("two servers", || names(&seat) == named(&all[..2]));
+    until("two servers", || names(&proxy) == named(&all[..2]));
     drop(dns.take());
-    until("no name server", || !problem(&seat).is_empty());
-    assert_eq!(names(&seat), named(&all[..2]));
-    let (_, shown) = seat.weir(&["status"]);
+    until("no name server", || !problem(&proxy).is_empty());
+    assert_eq!(names(&proxy), named(&all[..2]));
+    let (_, shown) = proxy.weir(&["status"]);
     assert!(
         shown.contains(&format!(
             "pool p: 2 servers of {NAME} SRV, as they were before: "
@@ -108,33 +108,33 @@ fn servers_follow_dns_and_stay_when_records_vanish() {
     );
     dns = Some(Dns::start(at, &[]));
     until("a name that is gone", || {
-        problem(&seat).contains("NXDOMAIN")
+        problem(&proxy).contains("NXDOMAIN")
     });
-    assert_eq!(names(&seat), named(&all[..2]));
+    assert_eq!(names(&proxy), named(&all[..2]));
     let [served, refused, broken] = comers.end();
     assert!(served > 0);
     assert_eq!((refused, broken), (0, 0));
 
     // Over a restart without any answer as well.
     drop(dns.take());
-    assert!(seat.terminate().success());
-    seat.start_again();
-    assert_eq!(names(&seat), named(&all[..2]));
+    assert!(proxy.terminate().success());
+    proxy.start_again();
+    assert_eq!(names(&proxy), named(&all[..2]));
     let _dns = Dns::start(at, &all);
     until("three servers", || {
-        names(&seat) == named(&all) && problem(&seat).is_empty()
+        names(&proxy) == named(&all) && problem(&proxy).is_empty()
     });
     // Addresses of both families, with a port of ours.
-    seat.reload(&with_dns(
-        &seat,
+    proxy.reload(&with_dns(
+        &proxy,
         &format!("name = \"a.test.\", port = 8080, resolvers = [\"{at}\"]"),
     ));
-    assert_eq!(names(&seat), ["127.0.0.1:8080", "[::1]:8080"]);
+    assert_eq!(names(&proxy), ["127.0.0.1:8080", "[::1]:8080"]);
 }
 
 /// The status code of a request to the daemon.
-pub(super) fn call(seat: &Seat, method: &str, path: &str, body: &str) -> String {
-    let mut stream = UnixStream::connect(seat.directory.join("run/weir.sock")).expect("a socket");
+pub(super) fn call(proxy: &Proxy, method: &str, path: &str, body: &str) -> String {
+    let mut stream = UnixStream::connect(proxy.directory.join("run/weir.sock")).expect("a socket");
     let length = body.len();
     let request = format!(
         "{method} {path} HTTP/1.1\r\nHost: weir\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
@@ -149,10 +149,10 @@ pub(super) fn call(seat: &Seat, method: &str, path: &str, body: &str) -> String 
 #[expect(clippy::too_many_lines, reason = "one scenario, step by step")]
 fn ten_membership_changes_a_second_fail_no_request_at_length() {
     let (one, two) = (Origin::start("one"), Origin::start("two"));
-    let mut seat = Seat::start("http", &[one.address()], "");
+    let mut proxy = Proxy::start("http", &[one.address()], "");
     let path = format!("/v1/servers/p/{}", two.address());
     let done = |method: &str, path: &str, body: &str| {
-        let answer = call(&seat, method, path, body);
+        let answer = call(&proxy, method, path, body);
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     };
     // Alone first: under load it waits for a processor like everybody.
@@ -166,7 +166,7 @@ fn ten_membership_changes_a_second_fail_no_request_at_length() {
     }
     alone.sort_unstable();
     println!("a change alone took {:?}", alone[alone.len() / 2]);
-    let comers = Comers::start(seat.listen);
+    let comers = Comers::start(proxy.listen);
     let rounds = if std::env::var_os("WEIR_SOAK").is_some() {
         300
     } else {
@@ -179,7 +179,7 @@ fn ten_membership_changes_a_second_fail_no_request_at_length() {
             done(method, &path, body);
             took.push(begun.elapsed());
             if round % 10 == 0 {
-                assert_eq!(names(&seat).len(), servers);
+                assert_eq!(names(&proxy).len(), servers);
             }
             std::thread::sleep(Duration::from_millis(100).saturating_sub(begun.elapsed()));
         }
@@ -196,15 +196,15 @@ fn ten_membership_changes_a_second_fail_no_request_at_length() {
 
     // What is added gets clients, is kept over a reload and a restart, and has an origin.
     done("PUT", &path, "");
-    seat.reload(&configuration(seat.listen, "http", &[one.address()], ""));
-    assert!(seat.terminate().success());
-    seat.start_again();
+    proxy.reload(&configuration(proxy.listen, "http", &[one.address()], ""));
+    assert!(proxy.terminate().success());
+    proxy.start_again();
     assert_eq!(
-        names(&seat),
+        names(&proxy),
         [one.address(), two.address()].map(|server| server.to_string())
     );
     let before = two.connections();
-    let mut client = Client::connect(seat.listen);
+    let mut client = Client::connect(proxy.listen);
     until("its clients", || {
         client.ask(GET);
         two.connections() > before
@@ -232,7 +232,7 @@ fn ten_membership_changes_a_second_fail_no_request_at_length() {
         ("PUT", path.clone(), r#"{"wieght": 3}"#, "wieght"),
         ("PUT", path, "[]", "the body"),
     ] {
-        let answer = call(&seat, method, &path, body);
+        let answer = call(&proxy, method, &path, body);
         assert!(
             answer.starts_with("HTTP/1.1 4") && answer.contains(word),
             "{answer}"

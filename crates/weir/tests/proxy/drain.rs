@@ -4,18 +4,18 @@ use std::io::Read;
 use std::time::{Duration, Instant};
 
 use super::keeper::until;
-use super::{Client, GET, Origin, Seat, configuration};
+use super::{Client, GET, Origin, Proxy, configuration};
 
 /// The server's part of the status document.
-fn server(seat: &Seat, at: usize) -> serde_json::Value {
-    seat.status()["services"][0]["servers"][at].clone()
+fn server(proxy: &Proxy, at: usize) -> serde_json::Value {
+    proxy.status()["services"][0]["servers"][at].clone()
 }
 
 /// `weir server ARGUMENTS`, which must end long before idle connections would by themselves.
-fn ends_soon(seat: &Seat, arguments: &[&str]) -> (bool, String) {
+fn ends_soon(proxy: &Proxy, arguments: &[&str]) -> (bool, String) {
     const IDLE: Duration = Duration::from_secs(60);
     let begun = Instant::now();
-    let ended = seat.weir(arguments);
+    let ended = proxy.weir(arguments);
     assert!(begun.elapsed() < IDLE / 2, "{arguments:?}: {ended:?}");
     ended
 }
@@ -23,15 +23,15 @@ fn ends_soon(seat: &Seat, arguments: &[&str]) -> (bool, String) {
 #[test]
 fn drain_closes_idle_server_connections_without_waiting() {
     let (one, two) = (Origin::start("one"), Origin::start("two"));
-    let seat = Seat::start("http", &[one.address(), two.address()], "");
+    let proxy = Proxy::start("http", &[one.address(), two.address()], "");
     // Clients with a new connection each: connections to servers are kept for the next one.
     for _ in 0..16 {
-        Client::connect(seat.listen).ask(GET);
+        Client::connect(proxy.listen).ask(GET);
     }
-    let waiting = |at| server(&seat, at)["inactive_connections"].as_u64();
+    let waiting = |at| server(&proxy, at)["inactive_connections"].as_u64();
     assert!(waiting(0) > Some(0) && waiting(1) > Some(0));
     let name = format!("p/{}", one.address());
-    let (done, said) = ends_soon(&seat, &["server", &name, "drain", "--wait"]);
+    let (done, said) = ends_soon(&proxy, &["server", &name, "drain", "--wait"]);
     assert!(done, "{said}");
     assert_eq!(
         said,
@@ -40,7 +40,7 @@ fn drain_closes_idle_server_connections_without_waiting() {
     until("its connections to close", || waiting(0) == Some(0));
     // The other server's stay, and what the drained one had come back with it.
     assert!(waiting(1) > Some(0));
-    let (done, said) = seat.weir(&["server", &name, "ready"]);
+    let (done, said) = proxy.weir(&["server", &name, "ready"]);
     assert!(
         done && said.contains("has no override: unchecked, effective weight 1"),
         "{said}"
@@ -50,14 +50,14 @@ fn drain_closes_idle_server_connections_without_waiting() {
 #[test]
 fn drain_waits_for_active_requests_up_to_its_timeout() {
     let origin = Origin::start_tcp();
-    let seat = Seat::start("tcp", &[origin.address()], "");
+    let proxy = Proxy::start("tcp", &[origin.address()], "");
     // A connection that neither side closes.
-    let mut client = Client::connect(seat.listen);
+    let mut client = Client::connect(proxy.listen);
     let mut echo = [0; 5];
     client.send("hello");
     client.0.read_exact(&mut echo).expect("its echo");
     let name = format!("p/{}", origin.address());
-    let (done, said) = seat.weir(&["server", &name, "drain", "--wait", "--timeout", "1s"]);
+    let (done, said) = proxy.weir(&["server", &name, "drain", "--wait", "--timeout", "1s"]);
     assert!(!done, "{said}");
     let left = format!("{name} is draining: no new connections, 1 open connection\n");
     assert!(said.contains(&left), "{said}");
@@ -71,7 +71,7 @@ fn drain_waits_for_active_requests_up_to_its_timeout() {
     );
     // It ends with the connection.
     std::thread::scope(|scope| {
-        let waits = scope.spawn(|| ends_soon(&seat, &["server", &name, "drain", "--wait"]));
+        let waits = scope.spawn(|| ends_soon(&proxy, &["server", &name, "drain", "--wait"]));
         client.send("still");
         client.0.read_exact(&mut echo).expect("it goes on");
         assert!(!waits.is_finished());
@@ -84,11 +84,16 @@ fn drain_waits_for_active_requests_up_to_its_timeout() {
 #[test]
 fn every_change_of_a_server_is_reported() {
     let origin = Origin::start("o");
-    let seat = Seat::start("http", &[origin.address()], "");
-    seat.reload(&configuration(seat.listen, "http", &[origin.address()], ""));
+    let proxy = Proxy::start("http", &[origin.address()], "");
+    proxy.reload(&configuration(
+        proxy.listen,
+        "http",
+        &[origin.address()],
+        "",
+    ));
     let name = format!("p/{}", origin.address());
     let expect = |arguments: &[&str], expected: &str| {
-        let (done, said) = seat.weir(&[&["server", name.as_str()], arguments].concat());
+        let (done, said) = proxy.weir(&[&["server", name.as_str()], arguments].concat());
         assert!(done && said == format!("{name} {expected}\n"), "{said}");
     };
     expect(
@@ -104,7 +109,7 @@ fn every_change_of_a_server_is_reported() {
         "has weight 3 (configured: 1): unchecked, effective weight 3",
     );
     expect(&["ready"], "has no override: unchecked, effective weight 1");
-    let (done, said) = seat.weir(&["server", &name, "drain", "--json"]);
+    let (done, said) = proxy.weir(&["server", &name, "drain", "--json"]);
     let now: serde_json::Value = serde_json::from_str(&said).expect("JSON");
     assert!(done);
     assert_eq!(
@@ -117,21 +122,21 @@ fn every_change_of_a_server_is_reported() {
 #[test]
 fn clean_removes_proxy_overrides_and_runtime_state() {
     let (one, two) = (Origin::start("one"), Origin::start("two"));
-    let mut seat = Seat::start("http", &[one.address(), two.address()], "");
+    let mut proxy = Proxy::start("http", &[one.address(), two.address()], "");
     let name = format!("p/{}", one.address());
-    assert!(seat.weir(&["server", &name, "drain"]).0);
-    assert!(seat.terminate().success());
+    assert!(proxy.weir(&["server", &name, "drain"]).0);
+    assert!(proxy.terminate().success());
     // A restart alone keeps it.
-    seat.start_again();
-    assert_eq!(server(&seat, 0)["state"], "drain");
-    assert!(seat.terminate().success());
+    proxy.start_again();
+    assert_eq!(server(&proxy, 0)["state"], "drain");
+    assert!(proxy.terminate().success());
 
-    let (done, said) = seat.weir(&["clean"]);
+    let (done, said) = proxy.weir(&["clean"]);
     assert!(
         done && said.contains("files removed from the runtime directory"),
         "{said}"
     );
-    let names = std::fs::read_dir(seat.directory.join("run")).expect("the runtime directory");
+    let names = std::fs::read_dir(proxy.directory.join("run")).expect("the runtime directory");
     let names = names.map(|it| {
         it.expect("an entry")
             .file_name()
@@ -141,12 +146,12 @@ fn clean_removes_proxy_overrides_and_runtime_state() {
     let left: Vec<String> = names.filter(|name| !name.ends_with("lock")).collect();
     assert_eq!(left, Vec::<String>::new());
     assert_eq!(
-        seat.weir(&["clean"]),
+        proxy.weir(&["clean"]),
         (true, "nothing to remove\n".to_owned())
     );
 
-    seat.start_again();
-    let server = server(&seat, 0);
+    proxy.start_again();
+    let server = server(&proxy, 0);
     assert_eq!(
         (&server["state"], &server["override"]),
         (&"unchecked".into(), &serde_json::Value::Null)

@@ -57,19 +57,19 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Asks without a pause until `done` says so of the status; answers how many 200 and others came.
 fn ask_until(
-    seat: &Seat,
+    proxy: &Proxy,
     what: &str,
     mut done: impl FnMut(&serde_json::Value) -> bool,
 ) -> [u64; 2] {
     let deadline = Instant::now() + PATIENCE;
-    let mut client = Client::connect(seat.listen);
+    let mut client = Client::connect(proxy.listen);
     let mut came = [0; 2];
     loop {
         for _ in 0..50 {
             let (head, _) = client.ask(GET);
             came[usize::from(!head.starts_with("HTTP/1.1 200 "))] += 1;
         }
-        let status = seat.status();
+        let status = proxy.status();
         if done(&status["services"][0]) {
             return came;
         }
@@ -82,24 +82,24 @@ fn failing_server_is_ejected_and_retried() {
     let good = [Origin::start("one"), Origin::start("two")];
     let moody = Moody::start();
     let servers = [good[0].address(), moody.address, good[1].address()];
-    let seat = Seat::start("http", &servers, "");
+    let proxy = Proxy::start("http", &servers, "");
     let reason = |service: &serde_json::Value| {
         let reason = &service["servers"][1]["ejected"]["reason"];
         reason.as_str().map(str::to_owned)
     };
-    let fine = ask_until(&seat, "requests everywhere", |_| moody.asked() > 20);
+    let fine = ask_until(&proxy, "requests everywhere", |_| moody.asked() > 20);
     assert_eq!(fine[1], 0);
 
     moody.mood.store(FAILS, Ordering::Relaxed);
     let mut said = String::new();
-    ask_until(&seat, "the ejection", |service| {
+    ask_until(&proxy, "the ejection", |service| {
         reason(service).is_some_and(|why| {
             said = why;
             true
         })
     });
     assert!(said.contains("were answered 5xx, none did well"), "{said}");
-    let status = seat.status();
+    let status = proxy.status();
     let server = &status["services"][0]["servers"][1];
     assert_eq!(server["state"], "unchecked", "apart from checks");
     assert_eq!(
@@ -107,25 +107,26 @@ fn failing_server_is_ejected_and_retried() {
         (&0.into(), &1.into())
     );
     assert!(
-        seat.weir(&["status"])
+        proxy
+            .weir(&["status"])
             .1
             .contains("(ejected: of its last requests ")
     );
-    assert_eq!(seat.log().matches("a server was ejected").count(), 1);
+    assert_eq!(proxy.log().matches("a server was ejected").count(), 1);
     let before = moody.asked();
-    let during = ask_until(&seat, "clients are spared", |service| {
+    let during = ask_until(&proxy, "clients are spared", |service| {
         reason(service).is_some()
     });
     assert_eq!((during[1], moody.asked()), (0, before));
 
     // It comes back by itself; and when it hangs up, clients do not even notice, because others are asked in its place.
     moody.mood.store(WELL, Ordering::Relaxed);
-    let back = ask_until(&seat, "the trial", |service| {
+    let back = ask_until(&proxy, "the trial", |service| {
         reason(service).is_none() && moody.asked() > before + 20
     });
     assert_eq!(back[1], 0);
     moody.mood.store(HANGS_UP, Ordering::Relaxed);
-    let hung = ask_until(&seat, "the second ejection", |service| {
+    let hung = ask_until(&proxy, "the second ejection", |service| {
         reason(service).is_some_and(|why| why.contains("broke off"))
     });
     assert_eq!(hung[1], 0, "a request that can be repeated is");
@@ -135,7 +136,7 @@ fn failing_server_is_ejected_and_retried() {
 #[test]
 fn no_ejection_when_all_fail_or_when_disabled() {
     let all = [Moody::start(), Moody::start()];
-    let seat = Seat::start("http", &all.each_ref().map(|it| it.address), "");
+    let proxy = Proxy::start("http", &all.each_ref().map(|it| it.address), "");
     for server in &all {
         server.mood.store(FAILS, Ordering::Relaxed);
     }
@@ -148,15 +149,15 @@ fn no_ejection_when_all_fail_or_when_disabled() {
         );
         began.elapsed() > Duration::from_secs(4)
     };
-    ask_until(&seat, "four seconds", is_whole);
+    ask_until(&proxy, "four seconds", is_whole);
 
     let good = Origin::start("good");
     let servers = [good.address(), all[0].address];
-    let text = configuration(seat.listen, "http", &servers, "");
+    let text = configuration(proxy.listen, "http", &servers, "");
     let text = text.replace("[pool.p]\n", "[pool.p]\nmax_ejected = 0\n");
-    seat.reload(&text);
+    proxy.reload(&text);
     let before = (Instant::now(), all[0].asked());
-    ask_until(&seat, "four seconds more", |service| {
+    ask_until(&proxy, "four seconds more", |service| {
         let ejected = &service["servers"][1]["ejected"];
         assert!(ejected.is_null(), "{service:#}");
         before.0.elapsed() > Duration::from_secs(4)

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::{Seat, configuration, free_address};
+use super::{Proxy, configuration, free_address};
 
 /// Rounds of one quiet and one disturbed run each.
 const ROUNDS: usize = 5;
@@ -29,8 +29,10 @@ impl Nginx {
         let prefix = directory.display();
         let file = directory.join("nginx.conf");
         let text = format!(
-            "daemon off; master_process off; pid {prefix}/pid; error_log {prefix}/log;\nevents {{ worker_connections 4096; }}\n\
-             http {{ access_log off; keepalive_requests 100000000; server {{ listen {one}; listen {two}; return 200 \"one\\n\"; }} }}\n"
+            "daemon off; master_process off; pid {prefix}/pid; error_log {prefix}/log;\nevents {{ worker_connections \
+             4096; }}\n\
+             http {{ access_log off; keepalive_requests 100000000; server {{ listen {one}; listen {two}; return 200 \
+             \"one\\n\"; }} }}\n"
         );
         fs::write(&file, text).expect("written");
         let path = std::env::var("PATH").unwrap_or_default();
@@ -67,8 +69,8 @@ struct Seen {
 }
 
 /// Runs `ab`, and `work` every so often, until it ends.
-fn under_load(seat: &Seat, requests: u64, every: Duration, mut work: impl FnMut()) -> Seen {
-    let all = seat.directory.join("requests.tsv");
+fn under_load(proxy: &Proxy, requests: u64, every: Duration, mut work: impl FnMut()) -> Seen {
+    let all = proxy.directory.join("requests.tsv");
     let mut ab = Command::new("ab")
         .args([
             "-q",
@@ -82,7 +84,7 @@ fn under_load(seat: &Seat, requests: u64, every: Duration, mut work: impl FnMut(
             "-g",
         ])
         .arg(&all)
-        .arg(format!("http://{}/", seat.listen))
+        .arg(format!("http://{}/", proxy.listen))
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
@@ -126,12 +128,12 @@ fn requests_survive_many_reloads_at_length() {
     };
     let nginx = Nginx::start();
     let [one, two] = nginx.addresses;
-    let seat = Seat::start("http", &[one, two], "");
+    let proxy = Proxy::start("http", &[one, two], "");
     let (mut quiet, mut disturbed) = (Vec::new(), Vec::new());
     let mut reloads = 0;
     for _ in 0..ROUNDS {
         let begun = Instant::now();
-        quiet.push(under_load(&seat, requests / 5, SELDOM, || {}));
+        quiet.push(under_load(&proxy, requests / 5, SELDOM, || {}));
         // As many reloads to so many requests as are wanted, and some more: each costs CPU time that the requests do
         // without.
         let every = if at_length {
@@ -139,18 +141,19 @@ fn requests_survive_many_reloads_at_length() {
         } else {
             OFTEN
         };
-        disturbed.push(under_load(&seat, requests / 5, every, || {
+        disturbed.push(under_load(&proxy, requests / 5, every, || {
             // One server and one limit more or less each time: pools and plans are rebuilt.
             let servers = [two, one];
             let servers = &servers[..1 + reloads % 2];
             let more = format!("limits = {{ retries = {} }}", 1 + reloads % 3);
-            seat.reload(&configuration(seat.listen, "http", servers, &more));
+            proxy.reload(&configuration(proxy.listen, "http", servers, &more));
             reloads += 1;
         }));
     }
     let of = |seen: &[Seen], what: fn(&Seen) -> u64| median(seen.iter().map(what).collect());
     println!(
-        "{requests} requests, {reloads} reloads; medians of {ROUNDS}: 99.99 % in {} ms, quiet {} ms; all in {} ms, quiet {} ms",
+        "{requests} requests, {reloads} reloads; medians of {ROUNDS}: 99.99 % in {} ms, quiet {} ms; all in {} ms, \
+         quiet {} ms",
         of(&disturbed, |seen| seen.most),
         of(&quiet, |seen| seen.most),
         of(&disturbed, |seen| seen.all),

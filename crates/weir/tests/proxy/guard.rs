@@ -3,46 +3,46 @@
 use std::net::SocketAddr;
 
 use super::keeper::{kill_daemon, until};
-use super::{Client, GET, Origin, Seat, configuration, free_address};
+use super::{Client, GET, Origin, Proxy, configuration, free_address};
 
-fn checked(seat: &Seat, servers: &[SocketAddr]) -> String {
+fn checked(proxy: &Proxy, servers: &[SocketAddr]) -> String {
     let check = "[pool.p.check]\ninterval = \"100ms\"\ntimeout = \"100ms\"\nfall = 1\nrise = 1\n";
-    configuration(seat.listen, "http", servers, "") + check
+    configuration(proxy.listen, "http", servers, "") + check
 }
 
 #[test]
 fn reload_with_failing_servers_is_rolled_back() {
     let origin = Origin::start("o");
-    let seat = Seat::start("http", &[origin.address()], "");
-    let file = seat.directory.join("weir.toml");
+    let proxy = Proxy::start("http", &[origin.address()], "");
+    let file = proxy.directory.join("weir.toml");
     let reload = |text: &str, guard: &str| {
         std::fs::write(&file, text).expect("written");
-        seat.weir(&["reload", "--guard", guard])
+        proxy.weir(&["reload", "--guard", guard])
     };
-    let (done, said) = reload(&checked(&seat, &[origin.address()]), "1s");
+    let (done, said) = reload(&checked(&proxy, &[origin.address()]), "1s");
     assert!(done && said.contains("revision 2 is active"), "{said}");
 
     let closed = free_address();
-    let (done, said) = reload(&checked(&seat, &[origin.address(), closed]), "60s");
+    let (done, said) = reload(&checked(&proxy, &[origin.address(), closed]), "60s");
     assert!(
         !done && said.contains(&format!("taken back: p/{closed} is down")),
         "{said}"
     );
-    let status = seat.status();
+    let status = proxy.status();
     let servers = status["services"][0]["servers"]
         .as_array()
         .expect("servers");
     assert_eq!(servers.len(), 1, "{status:#}");
-    let mut client = Client::connect(seat.listen);
+    let mut client = Client::connect(proxy.listen);
     assert!(client.ask(GET).0.starts_with("HTTP/1.1 200"));
 
     // Without checks requests tell.
-    let text = configuration(seat.listen, "http", &[closed], "");
+    let text = configuration(proxy.listen, "http", &[closed], "");
     std::fs::write(&file, text).expect("written");
     std::thread::scope(|scope| {
-        let guarded = scope.spawn(|| seat.weir(&["reload", "--guard", "60s"]));
+        let guarded = scope.spawn(|| proxy.weir(&["reload", "--guard", "60s"]));
         while !guarded.is_finished() {
-            let mut client = Client::connect(seat.listen);
+            let mut client = Client::connect(proxy.listen);
             client.ask(GET);
         }
         let (done, said) = guarded.join().expect("the command");
@@ -51,13 +51,13 @@ fn reload_with_failing_servers_is_rolled_back() {
             "{said}"
         );
     });
-    let mut client = Client::connect(seat.listen);
+    let mut client = Client::connect(proxy.listen);
     assert!(client.ask(GET).0.starts_with("HTTP/1.1 200"));
 }
 
-/// Whose configuration is in force: by the servers that it has.
-fn servers(seat: &Seat) -> usize {
-    let status = seat.status();
+/// The servers of the active configuration.
+fn servers(proxy: &Proxy) -> usize {
+    let status = proxy.status();
     let servers = status["services"][0]["servers"].as_array();
     servers.expect("servers").len()
 }
@@ -65,48 +65,48 @@ fn servers(seat: &Seat) -> usize {
 #[test]
 fn guarded_reload_is_undone_by_a_kill_and_kept_by_a_rejected_reload() {
     let (one, two) = (Origin::start("one"), Origin::start("two"));
-    let seat = Seat::start("http", &[one.address()], "");
-    let file = seat.directory.join("weir.toml");
-    let both = configuration(seat.listen, "http", &[one.address(), two.address()], "");
+    let proxy = Proxy::start("http", &[one.address()], "");
+    let file = proxy.directory.join("weir.toml");
+    let both = configuration(proxy.listen, "http", &[one.address(), two.address()], "");
     std::fs::write(&file, &both).expect("written");
     std::thread::scope(|scope| {
-        let guarded = scope.spawn(|| seat.weir(&["reload", "--guard", "60s"]));
-        until("two servers", || servers(&seat) == 2);
+        let guarded = scope.spawn(|| proxy.weir(&["reload", "--guard", "60s"]));
+        until("two servers", || servers(&proxy) == 2);
         std::fs::write(&file, "nonsense").expect("written");
-        assert!(!seat.weir(&["reload"]).0);
+        assert!(!proxy.weir(&["reload"]).0);
         assert!(!guarded.is_finished(), "a refused reload ended it");
-        kill_daemon(&seat);
+        kill_daemon(&proxy);
         assert!(!guarded.join().expect("the command").0);
     });
-    assert_eq!(servers(&seat), 1);
+    assert_eq!(servers(&proxy), 1);
     // What has stayed stays over a death.
     std::fs::write(&file, &both).expect("written");
-    let (done, said) = seat.weir(&["reload", "--guard", "1s"]);
+    let (done, said) = proxy.weir(&["reload", "--guard", "1s"]);
     assert!(done, "{said}");
-    kill_daemon(&seat);
-    assert_eq!(servers(&seat), 2);
+    kill_daemon(&proxy);
+    assert_eq!(servers(&proxy), 2);
 }
 
 #[test]
 fn api_orders_survive_a_rollback() {
     let origin = Origin::start("o");
-    let seat = Seat::start("http", &[origin.address()], "");
-    let file = seat.directory.join("weir.toml");
+    let proxy = Proxy::start("http", &[origin.address()], "");
+    let file = proxy.directory.join("weir.toml");
     let closed = free_address();
-    let mut text = checked(&seat, &[origin.address(), closed]);
+    let mut text = checked(&proxy, &[origin.address(), closed]);
     // Late enough for another client to come first.
     text = text.replace("fall = 1", "fall = 20");
     text += "start = \"up\"\n";
     std::fs::write(&file, text).expect("written");
     std::thread::scope(|scope| {
-        let guarded = scope.spawn(|| seat.weir(&["reload", "--guard", "60s"]));
-        until("two servers", || servers(&seat) == 2);
-        let added = super::discovery::call(&seat, "PUT", "/v1/servers/p/127.0.0.1:9", "");
+        let guarded = scope.spawn(|| proxy.weir(&["reload", "--guard", "60s"]));
+        until("two servers", || servers(&proxy) == 2);
+        let added = super::discovery::call(&proxy, "PUT", "/v1/servers/p/127.0.0.1:9", "");
         assert!(added.starts_with("HTTP/1.1 200"), "{added}");
         let (done, said) = guarded.join().expect("the command");
         assert!(!done && said.contains("taken back"), "{said}");
     });
-    let names = super::members::names(&seat);
+    let names = super::servers_file::names(&proxy);
     assert_eq!(
         names,
         [origin.address().to_string(), "127.0.0.1:9".to_owned()]
@@ -117,16 +117,16 @@ fn api_orders_survive_a_rollback() {
 fn rollback_loses_no_client() {
     let (one, two) = (Origin::start("one"), Origin::start("two"));
     let servers = [one.address(), two.address()];
-    let seat = Seat::start("http", &servers, "");
-    let file = seat.directory.join("weir.toml");
+    let proxy = Proxy::start("http", &servers, "");
+    let file = proxy.directory.join("weir.toml");
     let text = |status: &str| {
-        configuration(seat.listen, "http", &servers, "")
+        configuration(proxy.listen, "http", &servers, "")
             + "[pool.p.check]\nkind = \"http\"\ninterval = \"300ms\"\ntimeout = \"200ms\"\n"
             + &format!("expect = {{ status = \"{status}\" }}\n")
     };
-    seat.reload(&text("200"));
+    proxy.reload(&text("200"));
     let states = || {
-        let status = seat.status();
+        let status = proxy.status();
         let servers = status["services"][0]["servers"].as_array().cloned();
         let state = |server: &serde_json::Value| {
             (
@@ -144,12 +144,12 @@ fn rollback_loses_no_client() {
     // The check is wrong now: both servers fail it.
     std::fs::write(&file, text("201")).expect("written");
     std::thread::scope(|scope| {
-        let guarded = scope.spawn(|| seat.weir(&["reload", "--guard", "60s"]));
+        let guarded = scope.spawn(|| proxy.weir(&["reload", "--guard", "60s"]));
         let mut after = None;
         let mut asked = 0;
         // On until a while after the answer: what the wrong check did must not show later either.
         while after.is_none_or(|end: u32| asked < end) {
-            let (head, _) = Client::connect(seat.listen).ask(GET);
+            let (head, _) = Client::connect(proxy.listen).ask(GET);
             assert!(head.starts_with("HTTP/1.1 200"), "request {asked}: {head}");
             asked += 1;
             if after.is_none() && guarded.is_finished() {
@@ -170,32 +170,32 @@ fn rollback_loses_no_client() {
 #[test]
 fn reload_and_check_name_the_active_file() {
     let origin = Origin::start("o");
-    let seat = Seat::start("http", &[origin.address()], "");
-    let text = configuration(seat.listen, "http", &[origin.address()], "");
+    let proxy = Proxy::start("http", &[origin.address()], "");
+    let text = configuration(proxy.listen, "http", &[origin.address()], "");
     let (first, second) = (
-        seat.directory.join("weir.toml"),
-        seat.directory.join("second.toml"),
+        proxy.directory.join("weir.toml"),
+        proxy.directory.join("second.toml"),
     );
     std::fs::write(&second, &text).expect("written");
-    let (done, output) = seat.weir(&["reload", "-c", second.to_str().expect("a plain path")]);
+    let (done, output) = proxy.weir(&["reload", "-c", second.to_str().expect("a plain path")]);
     let active = format!("is active: {}\n", second.display());
     assert!(done && output.contains(&active), "{output}");
-    let (done, output) = seat.weir(&["check", "-c", first.to_str().expect("a plain path")]);
+    let (done, output) = proxy.weir(&["check", "-c", first.to_str().expect("a plain path")]);
     let note = format!("note: the daemon uses {}", second.display());
     assert!(done && output.contains(&note), "{output}");
-    let (done, output) = seat.weir(&["check", "-c", second.to_str().expect("a plain path")]);
+    let (done, output) = proxy.weir(&["check", "-c", second.to_str().expect("a plain path")]);
     assert!(done && !output.contains("note: the daemon"), "{output}");
 }
 
 #[test]
 fn token_add_names_the_missing_key() {
     let origin = Origin::start("o");
-    let seat = Seat::start("http", &[origin.address()], "");
-    let tokens = seat.directory.join("tokens");
+    let proxy = Proxy::start("http", &[origin.address()], "");
+    let tokens = proxy.directory.join("tokens");
     let add = |name| {
         let tokens = tokens.to_str().expect("a plain path");
         let line = ["token", "add", name, "--role", "read", "--file", tokens];
-        seat.weir(&line)
+        proxy.weir(&line)
     };
     let key = format!("tokens = \"{}\"", tokens.display());
     let (done, output) = add("a");
@@ -203,10 +203,10 @@ fn token_add_names_the_missing_key() {
         done && output.contains(&format!("write `{key}` in [node.admin] of")),
         "{output}"
     );
-    let text = configuration(seat.listen, "http", &[origin.address()], "")
+    let text = configuration(proxy.listen, "http", &[origin.address()], "")
         + &format!("[node.admin]\nlisten = \"{}\"\n{key}\n", free_address());
-    std::fs::write(seat.directory.join("weir.toml"), text).expect("written");
-    assert!(seat.weir(&["reload"]).0);
+    std::fs::write(proxy.directory.join("weir.toml"), text).expect("written");
+    assert!(proxy.weir(&["reload"]).0);
     let (done, output) = add("b");
     assert!(
         done && output.contains("run `weir reload` to activate it") && !output.contains("write `"),

@@ -45,7 +45,7 @@ fn outcome(client: &mut TcpStream, id: u32) -> Result<u8, u32> {
 #[test]
 fn malformed_field_ends_only_its_stream() {
     let origin = Origin::start("o");
-    let seat = Seat::start("http", &[origin.address()], "");
+    let proxy = Proxy::start("http", &[origin.address()], "");
     let after = |bad: Vec<u8>| [GET, &bad].concat();
     // `x: a\rb` by Huffman's code.
     let coded = vec![0, 0x81, 0xf3, 0x86, 0x1f, 0xff, 0xff, 0xff, 0xb1, 0xff];
@@ -85,7 +85,7 @@ fn malformed_field_ends_only_its_stream() {
     ];
     let mut failures = Vec::new();
     for (name, block) in cases {
-        let mut client = begin(seat.listen);
+        let mut client = begin(proxy.listen);
         assert_eq!(ask_quick(&mut client, 1), Ok(OK));
         let whole = frame(HEADERS, END_STREAM | END_HEADERS, 3, &block);
         let first = frame(HEADERS, END_STREAM, 5, &block[..4]);
@@ -117,8 +117,8 @@ fn malformed_field_ends_only_its_stream() {
 #[test]
 fn indexed_malformed_field_ends_each_stream_using_it() {
     let origin = Origin::start("o");
-    let seat = Seat::start("http", &[origin.address()], "");
-    let mut client = begin(seat.listen);
+    let proxy = Proxy::start("http", &[origin.address()], "");
+    let mut client = begin(proxy.listen);
     for (id, more) in [(1, field(true, b"x-a", b"b\nc")), (3, vec![0xbf])] {
         let block = [GET, &more].concat();
         let text = frame(HEADERS, END_STREAM | END_HEADERS, id, &block);
@@ -131,8 +131,8 @@ fn indexed_malformed_field_ends_each_stream_using_it() {
 #[test]
 fn pseudo_fields_in_trailers_end_their_stream() {
     let origin = Origin::start("o");
-    let seat = Seat::start("http", &[origin.address()], "");
-    let mut client = begin(seat.listen);
+    let proxy = Proxy::start("http", &[origin.address()], "");
+    let mut client = begin(proxy.listen);
     let mut trailed = |id, trailers: &[u8]| {
         let text = [
             frame(HEADERS, END_HEADERS, id, POST),
@@ -154,8 +154,8 @@ fn pseudo_fields_in_trailers_end_their_stream() {
 #[test]
 fn path_with_fragment_is_rejected() {
     let origin = Origin::start("o");
-    let seat = Seat::start("http", &[origin.address()], "");
-    let mut client = begin(seat.listen);
+    let proxy = Proxy::start("http", &[origin.address()], "");
+    let mut client = begin(proxy.listen);
     for (id, path) in [(1, &b"/c#x"[..]), (3, b"/#"), (5, b"/c?d#x")] {
         let block = [&GET[..2], &field(true, b":path", path), &GET[3..]].concat();
         let text = frame(HEADERS, END_STREAM | END_HEADERS, id, &block);

@@ -31,9 +31,9 @@ fn exchange(client: &mut TcpStream, kind: u8, count: usize) {
 #[test]
 fn connection_with_too_many_idle_frames_is_read_slowly() {
     let origin = Holding::start();
-    let seat = Seat::start("http", &[origin.address], "");
+    let proxy = Proxy::start("http", &[origin.address], "");
     for kind in [PING, SETTINGS] {
-        let mut client = begin(seat.listen);
+        let mut client = begin(proxy.listen);
         // The acknowledgement of the first settings.
         exchange(&mut client, kind, 1);
         let start = Instant::now();
@@ -49,8 +49,8 @@ fn connection_with_too_many_idle_frames_is_read_slowly() {
 #[test]
 fn requests_offset_idle_frames() {
     let origin = Holding::start();
-    let seat = Seat::start("http", &[origin.address], "");
-    let mut client = begin(seat.listen);
+    let proxy = Proxy::start("http", &[origin.address], "");
+    let mut client = begin(proxy.listen);
     let start = Instant::now();
     for number in 0..60 {
         exchange(&mut client, PING, 10);
@@ -64,10 +64,10 @@ fn requests_offset_idle_frames() {
 #[test]
 fn throttled_client_that_leaves_leaves_no_request() {
     let origin = Holding::start();
-    let seat = Seat::start("http", &[origin.address], "");
+    let proxy = Proxy::start("http", &[origin.address], "");
     let path = [0x82, 0x86, 0x84, 0x41, 1, b'a'];
     for number in 1..=20 {
-        let mut client = begin(seat.listen);
+        let mut client = begin(proxy.listen);
         let request = frame(HEADERS, END_STREAM | END_HEADERS, 1, &path);
         client.write_all(&request).expect("it is taken");
         until("the request", || origin.present() == 1);
@@ -83,8 +83,8 @@ fn throttled_client_that_leaves_leaves_no_request() {
 #[test]
 fn content_passes_between_empty_data_frames() {
     let origin = Origin::start("o");
-    let seat = Seat::start("http", &[origin.address()], "");
-    let mut client = begin(seat.listen);
+    let proxy = Proxy::start("http", &[origin.address()], "");
+    let mut client = begin(proxy.listen);
     let head = [&[0x83, 0x86, 0x41, 1, b'a', 4, 4], &b"/sum"[..]].concat();
     let empty = frame(DATA, 0, 1, &[]).repeat(40);
     let text = [

@@ -1,6 +1,6 @@
 //! Heads over HTTP/2 that are longer than what a stream keeps of content: they pass whole.
 
-use super::http2::{Echo, seat_with};
+use super::http2::{Echo, proxy_with};
 use super::scripted::{Act, Scripted};
 use super::*;
 
@@ -32,8 +32,8 @@ fn long_response_head_reaches_http2_client() {
     }
     answer += "\r\nhello";
     let server = Scripted::start(vec![vec![Act::Read, scripted::say(&answer), Act::Drain]]);
-    let seat = Seat::start("http", &[server.address()], LIMITS);
-    let text = curl(seat.listen, &[]);
+    let proxy = Proxy::start("http", &[server.address()], LIMITS);
+    let text = curl(proxy.listen, &[]);
     assert!(text.starts_with("HTTP/2 200"), "{text:.300}");
     for (name, value) in fields() {
         assert!(text.contains(&format!("{name}: {value}\r\n")), "{name}");
@@ -44,12 +44,12 @@ fn long_response_head_reaches_http2_client() {
 #[test]
 fn long_request_head_reaches_http2_server() {
     let echo = Echo::start();
-    let seat = seat_with(&echo, LIMITS);
+    let proxy = proxy_with(&echo, LIMITS);
     let mut arguments = vec!["--data".to_owned(), "hello".to_owned()];
     for (name, value) in fields() {
         arguments.extend(["-H".to_owned(), format!("{name}: {value}")]);
     }
-    let text = curl(seat.listen, &arguments);
+    let text = curl(proxy.listen, &arguments);
     assert!(text.starts_with("HTTP/2 200"), "{text:.300}");
     assert!(text.contains("\r\n\r\nhello"), "{text:.300}");
 }

@@ -156,17 +156,17 @@ fn begin_from(client: [u8; 4], listen: SocketAddr) -> TcpStream {
 }
 
 /// The daemon and its children: descriptors of all of them.
-fn descriptors(seat: &Seat) -> usize {
+fn descriptors(proxy: &Proxy) -> usize {
     let of = |pid: String| fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count);
-    let parent = seat.child.id();
+    let parent = proxy.child.id();
     let children = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children"));
     let children = children.unwrap_or_default();
     let children = children.split_whitespace().map(str::to_owned);
     children.chain([parent.to_string()]).map(of).sum()
 }
 
-fn quick(seat: &Seat) {
-    let mut client = Client::connect(seat.listen);
+fn quick(proxy: &Proxy) {
+    let mut client = Client::connect(proxy.listen);
     let (head, _) = client.ask("GET /quick HTTP/1.1\r\nHost: a\r\n\r\n");
     assert!(
         head.starts_with("HTTP/1.1 200 "),
@@ -179,12 +179,12 @@ fn reset_read_with_headers_leaves_no_request_at_server() {
     let mut failures = Vec::new();
     for (name, form) in FORMS {
         let origin = Holding::start();
-        let seat = Seat::start("http", &[origin.address], "");
-        quick(&seat);
-        let before = descriptors(&seat);
+        let proxy = Proxy::start("http", &[origin.address], "");
+        quick(&proxy);
+        let before = descriptors(&proxy);
         // Within the limit of the network, as a reset that Weir sends counts twice.
         for _ in 0..12 {
-            let mut client = begin(seat.listen);
+            let mut client = begin(proxy.listen);
             for number in 0..40 {
                 let (request, end) = form(2 * number + 1);
                 if client.write_all(&[request, end].concat()).is_err() {
@@ -195,11 +195,11 @@ fn reset_read_with_headers_leaves_no_request_at_server() {
             let _ = client.shutdown(std::net::Shutdown::Write);
             let _ = client.read_to_end(&mut Vec::new());
         }
-        quick(&seat);
+        quick(&proxy);
         let deadline = Instant::now() + Duration::from_secs(10);
-        while origin.present() > 0 || descriptors(&seat) > before + 4 {
+        while origin.present() > 0 || descriptors(&proxy) > before + 4 {
             if Instant::now() > deadline {
-                let (left, asked, after) = (origin.present(), origin.asked(), descriptors(&seat));
+                let (left, asked, after) = (origin.present(), origin.asked(), descriptors(&proxy));
                 failures.push(format!(
                     "{name}: {left} of {asked} requests left at the server, descriptors {before} and then {after}"
                 ));
@@ -217,36 +217,36 @@ fn forwarded_request_ends_with_its_stream() {
         let origin = Holding::start();
         // One of the forms breaks off in content that would be waited for.
         let more = "request_buffering = false";
-        let seat = Seat::start("http", &[origin.address], more);
+        let proxy = Proxy::start("http", &[origin.address], more);
         let (first, last) = form(1);
-        let mut client = begin(seat.listen);
+        let mut client = begin(proxy.listen);
         client.write_all(&first).expect("it is taken");
         until("the request", || origin.present() == 1);
         client.write_all(&last).expect("it is taken");
         until(name, || origin.present() == 0);
         // And with its connection.
-        let mut client = begin(seat.listen);
+        let mut client = begin(proxy.listen);
         client.write_all(&first).expect("it is taken");
         until("the request", || origin.present() == 1);
         drop(client);
         until("the client's end", || origin.present() == 0);
-        quick(&seat);
+        quick(&proxy);
     }
 }
 
 #[test]
 fn reset_streams_free_server_slots() {
     let origin = Holding::start();
-    let seat = Seat::start("http", &[origin.address], "");
-    let text = configuration(seat.listen, "http", &[origin.address], "");
+    let proxy = Proxy::start("http", &[origin.address], "");
+    let text = configuration(proxy.listen, "http", &[origin.address], "");
     let server = format!("\"{}\"", origin.address);
     let limited = format!(
         "{{ address = \"{}\", max_connections = 5 }}",
         origin.address
     );
-    seat.reload(&text.replace(&server, &limited));
+    proxy.reload(&text.replace(&server, &limited));
     for (name, form) in &FORMS[..4] {
-        let mut client = begin(seat.listen);
+        let mut client = begin(proxy.listen);
         for number in 0..40 {
             let (request, end) = form(2 * number + 1);
             client
@@ -254,9 +254,9 @@ fn reset_streams_free_server_slots() {
                 .expect("it is taken");
         }
         // The connection stays.
-        let active = || seat.status()["services"][0]["servers"][0]["active_connections"].as_u64();
+        let active = || proxy.status()["services"][0]["servers"][0]["active_connections"].as_u64();
         until(name, || active() == Some(0));
-        quick(&seat);
+        quick(&proxy);
         drop(client);
     }
 }
@@ -301,13 +301,13 @@ pub(super) const OK: u8 = 0x88;
 #[test]
 fn resetting_network_is_rejected_and_others_are_served() {
     let origin = Holding::start();
-    let seat = Seat::start("http", &[origin.address], "");
+    let proxy = Proxy::start("http", &[origin.address], "");
     let other = [127, 0, 0, 77];
-    let mut present = begin_from(other, seat.listen);
+    let mut present = begin_from(other, proxy.listen);
     assert_eq!(ask_quick(&mut present, 1), Ok(OK));
     // Each connection stays within its own limit, and all within ten seconds' worth.
     let resets = |times| -> Vec<_> {
-        let each = (0..times).map(|_| reset([127, 0, 0, 1], seat.listen, 100));
+        let each = (0..times).map(|_| reset([127, 0, 0, 1], proxy.listen, 100));
         each.collect()
     };
     let outcome = resets(9);
@@ -315,12 +315,12 @@ fn resetting_network_is_rejected_and_others_are_served() {
     let outcome = resets(12);
     assert_eq!(outcome.last(), Some(&Err(1_000 + CALM)), "{outcome:?}");
     // A new connection, without a single reset.
-    assert_eq!(ask_quick(&mut begin(seat.listen), 1), Err(1_000 + CALM));
+    assert_eq!(ask_quick(&mut begin(proxy.listen), 1), Err(1_000 + CALM));
     assert_eq!(ask_quick(&mut present, 3), Ok(OK));
-    assert_eq!(ask_quick(&mut begin_from(other, seat.listen), 1), Ok(OK));
-    quick(&seat);
+    assert_eq!(ask_quick(&mut begin_from(other, proxy.listen), 1), Ok(OK));
+    quick(&proxy);
     until("no request", || origin.present() == 0);
-    let status = seat.status();
+    let status = proxy.status();
     let count = status["services"][0]["streams_reset"].as_u64();
     assert!(count > Some(900), "{status:#}");
 }
@@ -328,13 +328,13 @@ fn resetting_network_is_rejected_and_others_are_served() {
 #[test]
 fn service_reset_limit_rejects_only_resetting_clients() {
     let origin = Holding::start();
-    let seat = Seat::start("http", &[origin.address], "limits = { resets = 1 }");
-    let mut present = begin_from([127, 0, 3, 1], seat.listen);
+    let proxy = Proxy::start("http", &[origin.address], "limits = { resets = 1 }");
+    let mut present = begin_from([127, 0, 3, 1], proxy.listen);
     assert_eq!(ask_quick(&mut present, 1), Ok(OK));
     // Ten are within each network's limit; a thousand and more are not within the service's.
-    let mut one = begin_from([127, 0, 2, 200], seat.listen);
+    let mut one = begin_from([127, 0, 2, 200], proxy.listen);
     for last in 0..130 {
-        let outcome = reset([127, 0, 2, last], seat.listen, 9);
+        let outcome = reset([127, 0, 2, last], proxy.listen, 9);
         assert!(outcome == Ok(OK) || outcome == Err(REFUSED), "{outcome:?}");
     }
     let (request, end) = FORMS[0].1(1);
@@ -344,7 +344,7 @@ fn service_reset_limit_rejects_only_resetting_clients() {
     assert!(answers.contains(&Err(REFUSED)), "{answers:?}");
     assert_eq!(ask_quick(&mut present, 3), Ok(OK));
     assert_eq!(
-        ask_quick(&mut begin_from([127, 0, 3, 2], seat.listen), 1),
+        ask_quick(&mut begin_from([127, 0, 3, 2], proxy.listen), 1),
         Ok(OK)
     );
     until("no request", || origin.present() == 0);
@@ -354,27 +354,28 @@ fn service_reset_limit_rejects_only_resetting_clients() {
 fn trusted_proxies_may_reset_for_many_clients() {
     let origin = Holding::start();
     let more = "trusted = [\"127.0.0.0/24\"]";
-    let seat = Seat::start("http", &[origin.address], more);
+    let proxy = Proxy::start("http", &[origin.address], more);
     for _ in 0..15 {
-        assert_eq!(reset([127, 0, 0, 1], seat.listen, 100), Ok(OK));
+        assert_eq!(reset([127, 0, 0, 1], proxy.listen, 100), Ok(OK));
     }
-    assert_eq!(ask_quick(&mut begin(seat.listen), 1), Ok(OK));
+    assert_eq!(ask_quick(&mut begin(proxy.listen), 1), Ok(OK));
 }
 
 #[test]
 fn warnings_of_the_library_are_bounded_and_counted() {
     let origin = Holding::start();
-    let seat = Seat::start("http", &[origin.address], "");
-    let mut client = begin(seat.listen);
+    let proxy = Proxy::start("http", &[origin.address], "");
+    let mut client = begin(proxy.listen);
     // An answer to a question that was not asked: each is a warning.
     let unasked = frame(6, 1, 0, b"12345678");
     client.write_all(&unasked.repeat(500)).expect("it is taken");
     assert_eq!(ask_quick(&mut client, 1), Ok(OK));
-    let lines = || seat.log().matches("PING ack").count();
+    let lines = || proxy.log().matches("PING ack").count();
     assert!((1..=10).contains(&lines()), "{} lines", lines());
     until("the number of suppressed lines", || {
         client.write_all(&unasked).expect("it is taken");
-        seat.log()
+        proxy
+            .log()
             .contains("lines of the HTTP/2 library suppressed")
     });
 }

@@ -6,8 +6,8 @@ use super::tls::{Authority, ask, connect};
 use super::*;
 
 /// A request with these lines, and what the client gets: the status line, and the request as the server saw it.
-fn exchange_with(seat: &Seat, lines: &str) -> (String, String) {
-    let mut client = Client::connect(seat.listen);
+fn exchange_with(proxy: &Proxy, lines: &str) -> (String, String) {
+    let mut client = Client::connect(proxy.listen);
     let (head, body) = client.ask(&format!("GET /x HTTP/1.1\r\n{lines}\r\n"));
     let status = head.lines().next().unwrap_or_default().to_owned();
     (status, String::from_utf8_lossy(&body).into_owned())
@@ -19,7 +19,7 @@ const OK: &str = "HTTP/1.1 200 OK";
 #[test]
 fn second_upgrade_or_expect_is_rejected() {
     let origin = Origin::start("o");
-    let seat = Seat::start("http", &[origin.address()], "");
+    let proxy = Proxy::start("http", &[origin.address()], "");
     for lines in [
         "Connection: Upgrade\r\nUpgrade: h2c\r\nUpgrade: websocket\r\n",
         "Connection: Upgrade\r\nUpgrade: websocket\r\nUpgrade: h2c\r\n",
@@ -27,14 +27,14 @@ fn second_upgrade_or_expect_is_rejected() {
         "Expect: x\r\nExpect: 100-continue\r\nContent-Length: 0\r\n",
         "Expect: 100-continue\r\nExpect: 100-continue\r\nContent-Length: 0\r\n",
     ] {
-        let (status, seen) = exchange_with(&seat, &format!("Host: a\r\n{lines}"));
+        let (status, seen) = exchange_with(&proxy, &format!("Host: a\r\n{lines}"));
         assert_eq!(status, BAD, "{lines} {seen}");
     }
     for lines in [
         "Connection: Upgrade\r\nUpgrade: h2c, websocket\r\n",
         "Connection: Upgrade\r\nUpgrade: websocket, h2c\r\n",
     ] {
-        let (status, seen) = exchange_with(&seat, &format!("Host: a\r\n{lines}"));
+        let (status, seen) = exchange_with(&proxy, &format!("Host: a\r\n{lines}"));
         assert_eq!(status, OK, "{lines}");
         assert!(!seen.to_ascii_lowercase().contains("upgrade"), "{seen}");
     }
@@ -43,39 +43,39 @@ fn second_upgrade_or_expect_is_rejected() {
 #[test]
 fn fields_with_underscores_are_dropped_kept_or_rejected() {
     let origin = Origin::start("o");
-    let seat = Seat::start("http", &[origin.address()], "");
+    let proxy = Proxy::start("http", &[origin.address()], "");
     let lines = "Host: a\r\nX_Forwarded_For: 6.6.6.6\r\nA: b\r\nTransfer_Encoding: chunked\r\nX_Real-IP: 6.6.6.6\r\n";
     let route =
         "\n[[route]]\nservice = \"s\"\nheader = [\"X_Forwarded_For: 6.6.6.6\"]\nstatus = 403\n";
-    let with = |more: &str| configuration(seat.listen, "http", &[origin.address()], more);
-    let (status, seen) = exchange_with(&seat, lines);
+    let with = |more: &str| configuration(proxy.listen, "http", &[origin.address()], more);
+    let (status, seen) = exchange_with(&proxy, lines);
     assert_eq!(status, OK);
     assert!(!seen.contains('_') && seen.contains("A: b\r\n"), "{seen}");
-    seat.reload(&with(route));
+    proxy.reload(&with(route));
     assert_eq!(
-        exchange_with(&seat, lines).0,
+        exchange_with(&proxy, lines).0,
         OK,
         "routes do not see them either"
     );
-    seat.reload(&with(&format!("underscores = \"keep\"{route}")));
-    assert_eq!(exchange_with(&seat, lines).0, "HTTP/1.1 403 Forbidden");
-    seat.reload(&with("underscores = \"keep\""));
-    let (status, seen) = exchange_with(&seat, lines);
+    proxy.reload(&with(&format!("underscores = \"keep\"{route}")));
+    assert_eq!(exchange_with(&proxy, lines).0, "HTTP/1.1 403 Forbidden");
+    proxy.reload(&with("underscores = \"keep\""));
+    let (status, seen) = exchange_with(&proxy, lines);
     assert_eq!(status, OK);
     assert!(seen.contains("X_Forwarded_For: 6.6.6.6\r\n"), "{seen}");
-    seat.reload(&with("underscores = \"reject\""));
-    assert_eq!(exchange_with(&seat, lines).0, BAD);
-    assert_eq!(exchange_with(&seat, "Host: a_b\r\nX-Y: a_b\r\n").0, OK);
+    proxy.reload(&with("underscores = \"reject\""));
+    assert_eq!(exchange_with(&proxy, lines).0, BAD);
+    assert_eq!(exchange_with(&proxy, "Host: a_b\r\nX-Y: a_b\r\n").0, OK);
 }
 
 #[test]
 fn fields_with_underscores_are_dropped_from_http2() {
     let origin = Origin::start("o");
-    let seat = Seat::start("http", &[origin.address()], "");
+    let proxy = Proxy::start("http", &[origin.address()], "");
     let output = Command::new("curl")
         .args(["-sS", "--max-time", "20", "--http2-prior-knowledge"])
         .args(["-H", "X_Forwarded_For: 6.6.6.6", "-H", "A: b"])
-        .arg(format!("http://{}/x", seat.listen))
+        .arg(format!("http://{}/x", proxy.listen))
         .output()
         .expect("curl runs");
     let seen = String::from_utf8_lossy(&output.stdout);
@@ -87,12 +87,12 @@ fn fields_with_underscores_are_dropped_from_http2() {
 fn trailers_with_underscores_are_dropped() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("its address");
-    let seat = Seat::start("http", &[address], "");
+    let proxy = Proxy::start("http", &[address], "");
     let body = "1\r\nx\r\n0\r\nSum: 1\r\nX_Forwarded_For: 6.6.6.6\r\nSum2: 2\r\n\r\n";
     // At once, and in two pieces, each cut at another byte.
     for cut in [body.len(), 1, 8, 12, 19, 20, 30, 45, 47, body.len() - 1] {
         let (first, second) = body.split_at(cut);
-        let mut client = Client::connect(seat.listen);
+        let mut client = Client::connect(proxy.listen);
         client.send(&format!(
             "POST /x HTTP/1.1\r\nHost: a\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n{first}"
         ));
@@ -131,7 +131,7 @@ fn trailers_with_underscores_are_dropped() {
 #[test]
 fn invalid_host_authority_is_rejected() {
     let origin = Origin::start("o");
-    let seat = Seat::start("http", &[origin.address()], "");
+    let proxy = Proxy::start("http", &[origin.address()], "");
     for host in [
         "b:99999",
         "b:x",
@@ -147,7 +147,7 @@ fn invalid_host_authority_is_rejected() {
         "[]",
     ] {
         assert_eq!(
-            exchange_with(&seat, &format!("Host: {host}\r\n")).0,
+            exchange_with(&proxy, &format!("Host: {host}\r\n")).0,
             BAD,
             "{host}"
         );
@@ -165,13 +165,13 @@ fn invalid_host_authority_is_rejected() {
         "b%c3%a9",
     ] {
         assert_eq!(
-            exchange_with(&seat, &format!("Host: {host}\r\n")).0,
+            exchange_with(&proxy, &format!("Host: {host}\r\n")).0,
             OK,
             "{host}"
         );
     }
     // The target's own authority is the one that counts, and is held to the same.
-    let mut client = Client::connect(seat.listen);
+    let mut client = Client::connect(proxy.listen);
     let (head, body) = client.ask("GET http://b:80/x HTTP/1.1\r\nHost: c\r\n\r\n");
     let seen = String::from_utf8_lossy(&body);
     assert!(
@@ -184,7 +184,7 @@ fn invalid_host_authority_is_rejected() {
         "http://a@b/",
         "http://b%00/",
     ] {
-        let mut client = Client::connect(seat.listen);
+        let mut client = Client::connect(proxy.listen);
         let (head, _) = client.ask(&format!("GET {target} HTTP/1.1\r\nHost: b\r\n\r\n"));
         assert!(head.starts_with(BAD), "{target} {head}");
     }
@@ -201,8 +201,10 @@ fn request_for_another_client_auth_host_is_421() {
     let (first, second) = (free_address(), free_address());
     let text = |more: &str| {
         format!(
-            "[pool.p]\nservers = [\"{0}\"]\n\n[service.s]\nlisten = [\"{first}\"]\nforward = \"proxy\"\nprotocol = \"http\"\n\
-             pool = \"p\"\ntls = {{ certificates = \"{1}\"{more} }}\n\n[service.admin]\nlisten = [\"{second}\"]\nforward = \"proxy\"\n\
+            "[pool.p]\nservers = [\"{0}\"]\n\n[service.s]\nlisten = [\"{first}\"]\nforward = \"proxy\"\nprotocol = \
+             \"http\"\n\
+             pool = \"p\"\ntls = {{ certificates = \"{1}\"{more} }}\n\n[service.admin]\nlisten = [\"{second}\"]\n\
+             forward = \"proxy\"\n\
              protocol = \"http\"\npool = \"p\"\ntls = {{ certificates = \"{2}\", client_ca = \"{3}\" }}\n",
             origin.address(),
             open.display(),
@@ -210,8 +212,8 @@ fn request_for_another_client_auth_host_is_421() {
             authority.ca(),
         )
     };
-    let seat = Seat::start("http", &[origin.address()], "");
-    seat.reload(&text(""));
+    let proxy = Proxy::start("http", &[origin.address()], "");
+    proxy.reload(&text(""));
     let get = |host: &str| format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
     let anonymous = authority.client(None);
     // One connection: a misdirected request ends nothing.
@@ -258,9 +260,9 @@ fn request_for_another_client_auth_host_is_421() {
     };
     assert_eq!(curl("admin.b.example"), "2 421");
     assert_eq!(curl("open.test"), "2 200");
-    seat.reload(&text(", sni_host = \"ignore\""));
+    proxy.reload(&text(", sni_host = \"ignore\""));
     assert_eq!(curl("admin.b.example"), "2 200");
-    seat.reload(&text(", sni_host = \"same\""));
+    proxy.reload(&text(", sni_host = \"same\""));
     assert_eq!(curl("open.test"), "2 421");
     assert_eq!(curl("www.b.example"), "2 200");
 }
@@ -272,8 +274,8 @@ fn interim_response_without_final_is_502() {
         "HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n",
     ] {
         let origin = Scripted::start(vec![vec![Act::Read, say(interim), Act::Close]]);
-        let seat = Seat::start("http", &[origin.address()], "");
-        let mut client = Client::connect(seat.listen);
+        let proxy = Proxy::start("http", &[origin.address()], "");
+        let mut client = Client::connect(proxy.listen);
         client.send("GET /x HTTP/1.1\r\nHost: a\r\n\r\n");
         let mut text = String::new();
         while !text.contains("502") {

@@ -27,9 +27,9 @@ fn access_log_shows_protocol_version() {
     fs::create_dir_all(&directory).expect("a directory");
     let file = directory.join("access.log");
     let log = format!("access_log = \"{}\"", file.display());
-    let seat = Seat::start("http", &[origin.address()], &log);
+    let proxy = Proxy::start("http", &[origin.address()], &log);
     for flag in ["--http2-prior-knowledge", "--http1.1", "--http1.0"] {
-        curl(&[flag, &format!("http://{}/{flag}", seat.listen)]);
+        curl(&[flag, &format!("http://{}/{flag}", proxy.listen)]);
     }
     let read = || fs::read_to_string(&file).unwrap_or_default();
     let deadline = Instant::now() + Duration::from_secs(10);
@@ -51,9 +51,9 @@ fn http2_works_with_and_without_tls() {
     let authority = Authority::new("h2");
     authority.sign("one", "IP:127.0.0.1,DNS:a.example", 30);
     let origin = Origin::start("o");
-    let plain = Seat::start("http", &[origin.address()], "");
+    let plain = Proxy::start("http", &[origin.address()], "");
     let tls = format!("tls = {{ certificates = \"{}\" }}", authority.certs());
-    let secure = Seat::start("http", &[origin.address()], &tls);
+    let secure = Proxy::start("http", &[origin.address()], &tls);
     let body = authority.file("body", &vec![b'x'; 3_000_000]);
     let origins = [
         (
@@ -128,12 +128,8 @@ fn h2spec_passes() {
         .output()
         .expect("a shell");
     if !built.status.success() {
-        let why = String::from_utf8_lossy(&built.stderr);
-        assert!(
-            std::env::var_os("WEIR_TEST_REQUIRE_ROOT").is_none(),
-            "h2spec: {why}"
-        );
-        eprintln!("skipped, without h2spec: {why}");
+        let error = String::from_utf8_lossy(&built.stderr);
+        let _ = weir_testing::require(&format!("h2spec ({error})"), false);
         return;
     }
     let authority = Authority::new("h2spec");
@@ -141,10 +137,10 @@ fn h2spec_passes() {
     let origin = Origin::start("o");
     let tls = format!("tls = {{ certificates = \"{}\" }}", authority.certs());
     let whole = |more: &str, flags: &[&str]| {
-        let seat = Seat::start("http", &[origin.address()], more);
+        let proxy = Proxy::start("http", &[origin.address()], more);
         let output = Command::new(directory.join("h2spec"))
             .args(flags)
-            .args(["-h", "127.0.0.1", "-p", &seat.listen.port().to_string()])
+            .args(["-h", "127.0.0.1", "-p", &proxy.listen.port().to_string()])
             .output()
             .expect("h2spec runs");
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -221,9 +217,9 @@ fn goaway(mut frames: &[u8]) -> Option<u32> {
 fn floods_of_idle_frames_are_ended() {
     const CALM: u32 = 11;
     let origin = Origin::start("o");
-    let seat = Seat::start("http", &[origin.address()], "");
+    let proxy = Proxy::start("http", &[origin.address()], "");
     let resident = || {
-        let pids = fs::read_to_string(format!("/proc/{0}/task/{0}/children", seat.child.id()));
+        let pids = fs::read_to_string(format!("/proc/{0}/task/{0}/children", proxy.child.id()));
         let pids = pids.expect("the daemon lives");
         let pid = pids.split_whitespace().next().expect("a child").to_owned();
         let text = fs::read_to_string(format!("/proc/{pid}/status")).expect("it lives");
@@ -248,13 +244,13 @@ fn floods_of_idle_frames_are_ended() {
         ("CONTINUATION", head.clone(), frame(9, 0, 1, &[])),
         ("full CONTINUATION", head, frame(9, 0, 1, &[0x84; 16])),
     ] {
-        let goaway = flood(seat.listen, &opening, &again, true);
+        let goaway = flood(proxy.listen, &opening, &again, true);
         // Of a head without an end the framer may have had enough before.
         let early = name.ends_with("CONTINUATION") && goaway != Some(0);
         assert!(early || goaway == Some(CALM), "{name}: {goaway:?}");
-        flood(seat.listen, &opening, &again, false);
+        flood(proxy.listen, &opening, &again, false);
         assert!(
-            Client::connect(seat.listen)
+            Client::connect(proxy.listen)
                 .ask(GET)
                 .0
                 .starts_with("HTTP/1.1 200"),
@@ -388,23 +384,23 @@ async fn echo(
     send.send_trailers(trailers)
 }
 
-pub(super) fn grpc_seat(echo: &Echo) -> Seat {
-    seat_with(echo, "")
+pub(super) fn grpc_proxy(echo: &Echo) -> Proxy {
+    proxy_with(echo, "")
 }
 
-pub(super) fn seat_with(echo: &Echo, more: &str) -> Seat {
-    let seat = Seat::start("http", &[echo.address], "");
-    let text = configuration(seat.listen, "http", &[echo.address], more);
-    seat.reload(&text.replace("\n\n[service.s]", "\nhttp2 = true\n\n[service.s]"));
-    seat
+pub(super) fn proxy_with(echo: &Echo, more: &str) -> Proxy {
+    let proxy = Proxy::start("http", &[echo.address], "");
+    let text = configuration(proxy.listen, "http", &[echo.address], more);
+    proxy.reload(&text.replace("\n\n[service.s]", "\nhttp2 = true\n\n[service.s]"));
+    proxy
 }
 
 #[test]
 fn grpc_streams_both_ways_with_trailers() {
     let echo = Echo::start();
-    let seat = grpc_seat(&echo);
+    let proxy = grpc_proxy(&echo);
     run(async {
-        let mut send = open(seat.listen).await;
+        let mut send = open(proxy.listen).await;
         let (response, mut stream) = send.send_request(post("/talk"), false).expect("a stream");
         stream
             .send_data(Bytes::from_static(b"one"), false)
@@ -454,8 +450,8 @@ fn grpc_streams_both_ways_with_trailers() {
 #[test]
 fn http1_clients_reach_http2_servers() {
     let echo = Echo::start();
-    let seat = grpc_seat(&echo);
-    let mut client = Client::connect(seat.listen);
+    let proxy = grpc_proxy(&echo);
+    let mut client = Client::connect(proxy.listen);
     client.send(
         "POST /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
     );
@@ -475,11 +471,11 @@ fn http1_clients_reach_http2_servers() {
 #[test]
 fn connection_is_closed_after_its_request_limit() {
     let echo = Echo::start();
-    let seat = seat_with(
+    let proxy = proxy_with(
         &echo,
         "limits = { server_requests = 2 }\ntimeouts = { idle = \"1h\" }",
     );
-    let mut client = Client::connect(seat.listen);
+    let mut client = Client::connect(proxy.listen);
     for _ in 0..8 {
         let (head, _) = client.ask("GET /trailers-only HTTP/1.1\r\nHost: a\r\n\r\n");
         assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
@@ -490,8 +486,8 @@ fn connection_is_closed_after_its_request_limit() {
 }
 
 /// Kilobytes of the daemon in memory.
-fn memory(seat: &Seat) -> u64 {
-    let daemon = super::keeper::daemon(seat.child.id());
+fn memory(proxy: &Proxy) -> u64 {
+    let daemon = super::keeper::daemon(proxy.child.id());
     let path = format!("/proc/{daemon}/status");
     let text = fs::read_to_string(path).expect("it runs");
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -532,10 +528,10 @@ fn unread_streams(window: u32, limit: u64, reads: bool) {
             });
         }
     });
-    let seat = Seat::start("http", &[origin], "");
-    let before = memory(&seat);
+    let proxy = Proxy::start("http", &[origin], "");
+    let before = memory(&proxy);
     run(async {
-        let stream = tokio::net::TcpStream::connect(seat.listen)
+        let stream = tokio::net::TcpStream::connect(proxy.listen)
             .await
             .expect("a connection");
         // Windows that leave it to each stream how far it gets.
@@ -565,7 +561,7 @@ fn unread_streams(window: u32, limit: u64, reads: bool) {
             last = given.load(Ordering::Relaxed);
             tokio::time::sleep(Duration::from_millis(700)).await;
         }
-        let grown = memory(&seat).saturating_sub(before);
+        let grown = memory(&proxy).saturating_sub(before);
         assert!(
             (1 << 10..limit).contains(&grown),
             "{grown} KB for 100 streams that the client does not read"
@@ -588,9 +584,9 @@ fn unread_streams(window: u32, limit: u64, reads: bool) {
 #[test]
 fn client_that_resets_every_request_gets_enhance_your_calm() {
     let origin = Origin::start("o");
-    let seat = Seat::start("http", &[origin.address()], "");
+    let proxy = Proxy::start("http", &[origin.address()], "");
     run(async {
-        let stream = tokio::net::TcpStream::connect(seat.listen)
+        let stream = tokio::net::TcpStream::connect(proxy.listen)
             .await
             .expect("a connection");
         let (mut send, connection) = client::handshake(stream).await.expect("HTTP/2");
@@ -615,7 +611,7 @@ fn client_that_resets_every_request_gets_enhance_your_calm() {
     });
     assert!(origin.connections() < 1_000, "{}", origin.connections());
     assert!(
-        Client::connect(seat.listen)
+        Client::connect(proxy.listen)
             .ask(GET)
             .0
             .starts_with("HTTP/1.1 200"),
@@ -626,9 +622,9 @@ fn client_that_resets_every_request_gets_enhance_your_calm() {
 #[test]
 fn open_streams_finish_and_new_ones_go_elsewhere() {
     let origin = Origin::start("o");
-    let mut seat = Seat::start("http", &[origin.address()], "");
+    let mut proxy = Proxy::start("http", &[origin.address()], "");
     run(async {
-        let stream = tokio::net::TcpStream::connect(seat.listen)
+        let stream = tokio::net::TcpStream::connect(proxy.listen)
             .await
             .expect("a connection");
         let (send, connection) = client::handshake(stream).await.expect("HTTP/2");
@@ -640,7 +636,7 @@ fn open_streams_finish_and_new_ones_go_elsewhere() {
         let (response, _) = send.send_request(request, true).expect("a stream");
         tokio::task::spawn_blocking(move || {
             origin.wait_for_slow();
-            assert!(seat.terminate().success());
+            assert!(proxy.terminate().success());
         });
         let response = response.await.expect("an answer");
         assert_eq!(

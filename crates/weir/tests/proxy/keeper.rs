@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{Client, GET, Origin, Seat, configuration};
+use super::{Client, GET, Origin, Proxy, configuration};
 
 pub(super) fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
@@ -59,27 +59,27 @@ fn kill(pid: i32) {
 #[test]
 fn signal_without_daemon_reaches_the_next_one() {
     let (one, two) = (Origin::start("one"), Origin::start("two"));
-    let seat = Seat::start("http", &[one.address()], "");
-    let both = configuration(seat.listen, "http", &[one.address(), two.address()], "");
-    fs::write(seat.directory.join("weir.toml"), both).expect("written");
-    let dead = daemon(seat.child.id());
+    let proxy = Proxy::start("http", &[one.address()], "");
+    let both = configuration(proxy.listen, "http", &[one.address(), two.address()], "");
+    fs::write(proxy.directory.join("weir.toml"), both).expect("written");
+    let dead = daemon(proxy.child.id());
     kill(dead);
     until("its end", || {
         let stat = fs::read_to_string(format!("/proc/{dead}/stat"));
         stat.map_or(true, |stat| stat.contains(") Z "))
     });
-    let keeper = Pid::from_child(&seat.child);
+    let keeper = Pid::from_child(&proxy.child);
     kill_process(keeper, Signal::HUP).expect("it runs");
-    until("another daemon", || seat.weir(&["status"]).0);
-    until("a reload", || super::members::names(&seat).len() == 2);
+    until("another daemon", || proxy.weir(&["status"]).0);
+    until("a reload", || super::servers_file::names(&proxy).len() == 2);
 }
 
 /// Kills the daemon and waits for the next one.
-pub(super) fn kill_daemon(seat: &Seat) {
-    let dead = daemon(seat.child.id());
+pub(super) fn kill_daemon(proxy: &Proxy) {
+    let dead = daemon(proxy.child.id());
     kill(dead);
     until("another daemon", || {
-        daemon(seat.child.id()) != dead && seat.weir(&["status"]).0
+        daemon(proxy.child.id()) != dead && proxy.weir(&["status"]).0
     });
 }
 
@@ -145,10 +145,14 @@ impl Comers {
 #[test]
 fn killed_daemon_refuses_no_client_and_restarts_at_length() {
     let origin = Origin::start("o");
-    let seat = Seat::start("http", &[origin.address()], "");
-    // What the file holds by now does not matter: what was in force goes on.
-    fs::write(seat.directory.join("weir.toml"), "this is no configuration").expect("written");
-    let comers = Comers::start(seat.listen);
+    let proxy = Proxy::start("http", &[origin.address()], "");
+    // The active configuration stays, whatever the file contains by now.
+    fs::write(
+        proxy.directory.join("weir.toml"),
+        "this is no configuration",
+    )
+    .expect("written");
+    let comers = Comers::start(proxy.listen);
     let kills = if std::env::var_os("WEIR_SOAK").is_some() {
         50
     } else {
@@ -160,11 +164,11 @@ fn killed_daemon_refuses_no_client_and_restarts_at_length() {
         // Dead within a quarter of a second, again and again, it would be one that cannot run: the keeper would give
         // up.
         std::thread::sleep(Duration::from_millis(500));
-        let dead = daemon(seat.child.id());
+        let dead = daemon(proxy.child.id());
         kill(dead);
         until("another daemon", || {
-            let back = daemon(seat.child.id()) != dead && seat.weir(&["status"]).0;
-            back && seat.status()["restarts"] == round
+            let back = daemon(proxy.child.id()) != dead && proxy.weir(&["status"]).0;
+            back && proxy.status()["restarts"] == round
         });
     }
     let before = comers.served();
@@ -174,7 +178,7 @@ fn killed_daemon_refuses_no_client_and_restarts_at_length() {
     assert_eq!(refused, 0);
     // Those whose request was under way with the one that died.
     assert!(broken <= 4 * kills, "{broken}");
-    let (_, shown) = seat.weir(&["status"]);
+    let (_, shown) = proxy.weir(&["status"]);
     assert!(
         shown.contains(&format!("the daemon died {kills} times, last by signal 9")),
         "{shown}"
@@ -184,62 +188,62 @@ fn killed_daemon_refuses_no_client_and_restarts_at_length() {
 #[test]
 fn counters_continue_after_kill_and_restart() {
     let origin = Origin::start("o");
-    let mut seat = Seat::start("http", &[origin.address()], "");
-    let mut client = Client::connect(seat.listen);
+    let mut proxy = Proxy::start("http", &[origin.address()], "");
+    let mut client = Client::connect(proxy.listen);
     for _ in 0..20 {
         client.ask(GET);
     }
-    let left = seat.directory.join("run/proxy-left.json");
+    let left = proxy.directory.join("run/proxy-left.json");
     let counts = || -> Option<u64> {
         let text = fs::read(&left).ok()?;
         let left: serde_json::Value = serde_json::from_slice(&text).ok()?;
         left["services"][0]["totals"][1].as_u64()
     };
     until("the counts", || counts() == Some(20));
-    let counted = |seat: &Seat| {
-        let status = seat.status();
+    let counted = |proxy: &Proxy| {
+        let status = proxy.status();
         let service = &status["services"][0];
         (
             service["requests"].as_u64(),
             service["connections"].as_u64(),
         )
     };
-    kill_daemon(&seat);
-    assert_eq!(counted(&seat), (Some(20), Some(1)));
+    kill_daemon(&proxy);
+    assert_eq!(counted(&proxy), (Some(20), Some(1)));
     // At its end a daemon writes what it has, without waiting for its turn.
-    Client::connect(seat.listen).ask(GET);
-    assert!(seat.terminate().success());
-    seat.start_again();
-    assert_eq!(counted(&seat), (Some(21), Some(2)));
-    assert!(seat.terminate().success());
-    assert!(seat.weir(&["clean"]).0);
+    Client::connect(proxy.listen).ask(GET);
+    assert!(proxy.terminate().success());
+    proxy.start_again();
+    assert_eq!(counted(&proxy), (Some(21), Some(2)));
+    assert!(proxy.terminate().success());
+    assert!(proxy.weir(&["clean"]).0);
     assert!(!left.exists());
 }
 
 #[test]
 fn killed_keeper_ends_its_daemon_and_another_may_start() {
     let origin = Origin::start("o");
-    let mut seat = Seat::start("http", &[origin.address()], "");
-    let daemon = daemon(seat.child.id());
-    seat.child.kill().expect("it runs");
-    seat.child.wait().expect("it ends");
+    let mut proxy = Proxy::start("http", &[origin.address()], "");
+    let daemon = daemon(proxy.child.id());
+    proxy.child.kill().expect("it runs");
+    proxy.child.wait().expect("it ends");
     until("the daemon's end", || {
         let stat = fs::read_to_string(format!("/proc/{daemon}/stat"));
         stat.is_err() || stat.is_ok_and(|stat| stat.contains(") Z"))
     });
-    seat.start_again();
-    let mut client = Client::connect(seat.listen);
+    proxy.start_again();
+    let mut client = Client::connect(proxy.listen);
     assert!(client.ask(GET).0.starts_with("HTTP/1.1 200"));
 }
 
 #[test]
 fn keeper_exits_when_daemon_dies_too_often() {
     let origin = Origin::start("o");
-    let mut seat = Seat::start("http", &[origin.address()], "");
-    let keeper = seat.child.id();
+    let mut proxy = Proxy::start("http", &[origin.address()], "");
+    let keeper = proxy.child.id();
     let mut last = 0;
     let status = loop {
-        if let Some(status) = seat.child.try_wait().expect("it can be asked") {
+        if let Some(status) = proxy.child.try_wait().expect("it can be asked") {
             break status;
         }
         if let Some(daemon) = children(keeper).first().filter(|daemon| **daemon != last) {
@@ -250,12 +254,12 @@ fn keeper_exits_when_daemon_dies_too_often() {
     };
     assert_eq!(status.code(), Some(1));
     assert!(
-        seat.log().contains("the daemon died too often"),
+        proxy.log().contains("the daemon died too often"),
         "{}",
-        seat.log()
+        proxy.log()
     );
     assert!(
-        TcpStream::connect(seat.listen).is_err(),
+        TcpStream::connect(proxy.listen).is_err(),
         "no process is left"
     );
 }
@@ -325,12 +329,13 @@ impl Manager {
             .open(directory.join("log"));
         let names: Vec<&str> = self.held.iter().map(|(name, _)| name.as_str()).collect();
         let mut command = Command::new("sh");
-        Seat::set_directories(&mut command, directory);
+        Proxy::set_directories(&mut command, directory);
         // The shell passes on its descriptors: the first as its input, the second as its output.
         let line = match names.len() {
             0 => "exec \"$0\" run -c \"$1\"".to_owned(),
             n => format!(
-                "LISTEN_PID=$$ LISTEN_FDS={n} LISTEN_FDNAMES='{}' exec \"$0\" run -c \"$1\" 3<&0 4<&1 0</dev/null 1>/dev/null",
+                "LISTEN_PID=$$ LISTEN_FDS={n} LISTEN_FDNAMES='{}' exec \"$0\" run -c \"$1\" 3<&0 4<&1 0</dev/null \
+                 1>/dev/null",
                 names.join(":")
             ),
         };
@@ -353,35 +358,35 @@ impl Manager {
 #[test]
 fn service_manager_holds_sockets_after_keeper_exit() {
     let origin = Origin::start("o");
-    let mut seat = Seat::start("http", &[origin.address()], "");
-    assert!(seat.terminate().success());
+    let mut proxy = Proxy::start("http", &[origin.address()], "");
+    assert!(proxy.terminate().success());
     assert!(
-        TcpStream::connect(seat.listen).is_err(),
+        TcpStream::connect(proxy.listen).is_err(),
         "no process holds the sockets"
     );
 
     let mut manager = Manager::new();
-    seat.child = manager.start(&seat.directory);
+    proxy.child = manager.start(&proxy.directory);
     manager.hear_until("READY=1");
     let sockets = manager.held.len();
     assert!(sockets >= 1);
     // Its queue is the kernel's: clients come in while there is no process at all.
-    assert!(seat.terminate().success());
+    assert!(proxy.terminate().success());
     manager.hear_until("STOPPING=1");
     assert_eq!(manager.held.len(), sockets);
     manager.held.truncate(2);
-    let mut waiting: Vec<Client> = (0..4).map(|_| Client::connect(seat.listen)).collect();
+    let mut waiting: Vec<Client> = (0..4).map(|_| Client::connect(proxy.listen)).collect();
     waiting.iter_mut().for_each(|client| client.send(GET));
     if sockets > 2 {
         // A shell hands over two; clients who wait at others would wait for ever.
         return;
     }
-    seat.child = manager.start(&seat.directory);
+    proxy.child = manager.start(&proxy.directory);
     for client in &mut waiting {
         let (head, _) = client.response().expect("a response").expect("one");
         assert!(head.starts_with("HTTP/1.1 200"), "{head}");
     }
-    seat.reload(&configuration(
+    proxy.reload(&configuration(
         super::free_address(),
         "http",
         &[origin.address()],

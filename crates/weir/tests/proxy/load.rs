@@ -77,8 +77,8 @@ fn client_loop(to: SocketAddr, keeps: bool, stop: &AtomicBool, good: &AtomicU64)
 #[test]
 fn reloads_under_load_lose_nothing() {
     let (one, two) = (Origin::start("one"), Origin::start("two"));
-    let seat = Seat::start("http", &[one.address(), two.address()], "");
-    let load = Load::start(seat.listen, 6);
+    let proxy = Proxy::start("http", &[one.address(), two.address()], "");
+    let load = Load::start(proxy.listen, 6);
     for round in 0..10 {
         load.go_on(40);
         let servers = if round % 2 == 0 {
@@ -87,7 +87,7 @@ fn reloads_under_load_lose_nothing() {
             vec![two.address(), one.address()]
         };
         let more = format!("limits = {{ retries = {} }}", 1 + round % 3);
-        seat.reload(&configuration(seat.listen, "http", &servers, &more));
+        proxy.reload(&configuration(proxy.listen, "http", &servers, &more));
     }
     load.go_on(40);
     assert_eq!(load.end(), Vec::<String>::new());
@@ -96,11 +96,11 @@ fn reloads_under_load_lose_nothing() {
 #[test]
 fn dead_server_loses_no_retryable_request() {
     let (stays, mut dies) = (Origin::start("stays"), Origin::start("dies"));
-    let seat = Seat::start("http", &[stays.address(), dies.address()], "");
-    let load = Load::start(seat.listen, 4);
+    let proxy = Proxy::start("http", &[stays.address(), dies.address()], "");
+    let load = Load::start(proxy.listen, 4);
     load.go_on(100);
     dies.stop();
     load.go_on(200);
     assert_eq!(load.end(), Vec::<String>::new());
-    assert!(seat.status()["services"][0]["retries"].as_u64() > Some(0));
+    assert!(proxy.status()["services"][0]["retries"].as_u64() > Some(0));
 }

@@ -4,35 +4,39 @@ use std::fs;
 
 use super::keeper::{kill_daemon, until};
 use super::log_line::first_with_debug_output;
-use super::{Client, GET, Origin, Seat, configuration};
+use super::{Client, GET, Origin, Proxy, configuration};
 
 #[test]
 fn log_contains_no_debug_output() {
     let (one, two) = (Origin::start("one"), Origin::start("two"));
-    let mut seat = Seat::start("http", &[one.address()], "");
-    let list = seat.directory.join("members");
+    let mut proxy = Proxy::start("http", &[one.address()], "");
+    let list = proxy.directory.join("members");
     fs::write(&list, format!("{}\n", one.address())).expect("written");
-    let text = configuration(seat.listen, "http", &[two.address()], "");
+    let text = configuration(proxy.listen, "http", &[two.address()], "");
     let key = format!("[pool.p]\nservers_file = \"{}\"\n", list.display());
-    seat.reload(&text.replace("[pool.p]\n", &key));
+    proxy.reload(&text.replace("[pool.p]\n", &key));
     let server = format!("p/{}", two.address());
     for change in [&["drain"][..], &["ready"], &["maint"], &["weight", "3"]] {
         let arguments = [&["server", server.as_str()][..], change].concat();
-        let (done, said) = seat.weir(&arguments);
+        let (done, said) = proxy.weir(&arguments);
         assert!(done, "{said}");
     }
     fs::write(&list, "nonsense").expect("written");
     until("the bad list", || {
-        seat.log().contains("the last good one stays")
+        proxy.log().contains("the last good one stays")
     });
-    let bad = seat.directory.join("bad.toml");
+    let bad = proxy.directory.join("bad.toml");
     fs::write(&bad, "[pool.p]\nnonsense = 1\n").expect("written");
-    assert!(!seat.weir(&["reload", "-c", bad.to_str().expect("plain")]).0);
-    kill_daemon(&seat);
-    until("the death", || seat.log().contains("the daemon died"));
-    let (done, said) = seat.upgrade();
+    assert!(
+        !proxy
+            .weir(&["reload", "-c", bad.to_str().expect("plain")])
+            .0
+    );
+    kill_daemon(&proxy);
+    until("the death", || proxy.log().contains("the daemon died"));
+    let (done, said) = proxy.upgrade();
     assert!(done, "{said}");
-    Client::connect(seat.listen).ask(GET);
-    assert!(seat.terminate().success());
-    assert_eq!(first_with_debug_output(&seat.log()), None);
+    Client::connect(proxy.listen).ask(GET);
+    assert!(proxy.terminate().success());
+    assert_eq!(first_with_debug_output(&proxy.log()), None);
 }

@@ -118,7 +118,8 @@ fn http(stream: &TcpStream, name: &str, seen: &Seen) -> std::io::Result<()> {
                 return writer.shutdown(Shutdown::Both);
             }
             "/chunked" => {
-                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nin \r\n9\r\ntwo parts\r\n0\r\n\r\n".to_owned()
+                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nin \r\n9\r\ntwo parts\r\n0\r\n\
+                 \r\n".to_owned()
             }
             "/upgrade" => {
                 writer.write_all(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")?;

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::origin::Origin;
-use super::{Client, Seat, free_address};
+use super::{Client, Proxy, free_address};
 
 const FORBIDDEN: &str = "\n[[route]]\nservice = \"s\"\npath = \"/admin/*\"\nstatus = 403\n";
 
@@ -39,11 +39,11 @@ fn status(head: &str) -> &str {
 }
 
 /// By HTTP/2: the status, and the first line that the server got.
-fn by_http2(seat: &Seat, target: &str) -> (String, String) {
+fn by_http2(proxy: &Proxy, target: &str) -> (String, String) {
     let output = Command::new("curl")
         .args(["-sS", "--http2-prior-knowledge", "--path-as-is"])
         .args(["--max-time", "20", "-w", "\n%{http_code}"])
-        .arg(format!("http://{}{target}", seat.listen))
+        .arg(format!("http://{}{target}", proxy.listen))
         .output()
         .expect("curl runs");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -62,8 +62,8 @@ fn asked(client: &mut Client, target: &str) -> String {
 #[test]
 fn every_path_spelling_matches_its_route() {
     let origin = Origin::start("o");
-    let seat = Seat::start("http", &[origin.address()], FORBIDDEN);
-    let mut client = Client::connect(seat.listen);
+    let proxy = Proxy::start("http", &[origin.address()], FORBIDDEN);
+    let mut client = Client::connect(proxy.listen);
     let mut passed = Vec::new();
     for target in SPELLINGS {
         let absolute = format!("http://a.example{target}");
@@ -72,7 +72,7 @@ fn every_path_spelling_matches_its_route() {
                 passed.push(target.to_owned());
             }
         }
-        if by_http2(&seat, target).0 != "403" {
+        if by_http2(&proxy, target).0 != "403" {
             passed.push(format!("HTTP/2: {target}"));
         }
     }
@@ -95,8 +95,8 @@ fn path_is_forwarded_as_received() {
     fs::create_dir_all(&directory).expect("a directory");
     let file = directory.join("access.log");
     let log = format!("access_log = \"{}\"", file.display());
-    let seat = Seat::start("http", &[origin.address()], &log);
-    let mut client = Client::connect(seat.listen);
+    let proxy = Proxy::start("http", &[origin.address()], &log);
+    let mut client = Client::connect(proxy.listen);
     for target in SPELLINGS
         .iter()
         .chain(&["/a%2fb;c=/%C3%a9?%zz=//", "/a|{b}\\c"])
@@ -104,7 +104,7 @@ fn path_is_forwarded_as_received() {
         let line = format!("GET {target} HTTP/1.1");
         assert_eq!(asked(&mut client, target), line);
         if !target.contains(['{', '\\']) {
-            assert_eq!(by_http2(&seat, target).1, line);
+            assert_eq!(by_http2(&proxy, target).1, line);
         }
     }
     let read = || fs::read_to_string(&file).unwrap_or_default();
@@ -126,8 +126,8 @@ fn path_is_forwarded_as_received() {
 fn normalized_path_is_forwarded_when_configured() {
     let origin = Origin::start("o");
     let more = format!("normalize_path = {{ forward = \"normalized\" }}\n{FORBIDDEN}");
-    let seat = Seat::start("http", &[origin.address()], &more);
-    let mut client = Client::connect(seat.listen);
+    let proxy = Proxy::start("http", &[origin.address()], &more);
+    let mut client = Client::connect(proxy.listen);
     for (target, line) in [
         ("//a/./b/../%63?x=/..//%61", "GET /a/c?x=/..//%61 HTTP/1.1"),
         ("/a%2fb|c", "GET /a%2Fb%7Cc HTTP/1.1"),
@@ -139,17 +139,18 @@ fn normalized_path_is_forwarded_when_configured() {
     let (head, body) = client.ask("OPTIONS * HTTP/1.1\r\nHost: h\r\n\r\n");
     assert_eq!(status(&head), "200");
     assert!(body.starts_with(b"o\nOPTIONS * HTTP/1.1\r\n"));
-    assert_eq!(by_http2(&seat, "/x/../%61").1, "GET /a HTTP/1.1");
+    assert_eq!(by_http2(&proxy, "/x/../%61").1, "GET /a HTTP/1.1");
 }
 
 #[test]
 fn rewrites_use_the_normalized_path() {
     let origin = Origin::start("o");
     let routes = "\n[[route]]\nservice = \"s\"\npath = \"/api/*\"\npool = \"p\"\nrewrite = \"/v2/{rest}\"\n\
-                  \n[[route]]\nservice = \"s\"\npath_regex = '^/u/([^/]+)/(.*)$'\npool = \"p\"\nrewrite = \"/{2}/of/{1}\"\n\
+                  \n[[route]]\nservice = \"s\"\npath_regex = '^/u/([^/]+)/(.*)$'\npool = \"p\"\nrewrite = \
+                  \"/{2}/of/{1}\"\n\
                   \n[[route]]\nservice = \"s\"\npath = \"/old/*\"\nredirect = \"https://new{path}\"\n";
-    let seat = Seat::start("http", &[origin.address()], routes);
-    let mut client = Client::connect(seat.listen);
+    let proxy = Proxy::start("http", &[origin.address()], routes);
+    let mut client = Client::connect(proxy.listen);
     for (target, path) in [
         ("/api/x?y=/../z", "/v2/x?y=/../z"),
         ("//api//x/../y?q=//", "/v2/y?q=//"),
@@ -171,16 +172,16 @@ fn rewrites_use_the_normalized_path() {
 #[test]
 fn invalid_escapes_are_400_and_keep_the_connection() {
     let origin = Origin::start("o");
-    let seat = Seat::start("http", &[origin.address()], FORBIDDEN);
-    let mut client = Client::connect(seat.listen);
+    let proxy = Proxy::start("http", &[origin.address()], FORBIDDEN);
+    let mut client = Client::connect(proxy.listen);
     for target in ["/%00", "/a%", "/a%4", "/a%zz/b", "/a%%61"] {
         assert_eq!(status(&client.ask(&get(target)).0), "400", "{target}");
-        assert_eq!(by_http2(&seat, target).0, "400", "{target}");
+        assert_eq!(by_http2(&proxy, target).0, "400", "{target}");
     }
     assert_eq!(status(&client.ask(&get("/a?%zz%00")).0), "200");
     let raw = format!("normalize_path = false\n{FORBIDDEN}");
-    let seat = Seat::start("http", &[origin.address()], &raw);
-    let mut client = Client::connect(seat.listen);
+    let proxy = Proxy::start("http", &[origin.address()], &raw);
+    let mut client = Client::connect(proxy.listen);
     assert_eq!(status(&client.ask(&get("/a%zz")).0), "200");
     assert_eq!(
         status(&client.ask(&get("//admin/x")).0),
@@ -195,8 +196,8 @@ fn encoded_slash_follows_its_key() {
     let origin = Origin::start("o");
     let seen = |key: &str, target: &str| {
         let more = format!("normalize_path = {{ encoded_slash = \"{key}\" }}\n{FORBIDDEN}");
-        let seat = Seat::start("http", &[origin.address()], &more);
-        let mut client = Client::connect(seat.listen);
+        let proxy = Proxy::start("http", &[origin.address()], &more);
+        let mut client = Client::connect(proxy.listen);
         let answer = client.ask(&get(target)).0;
         status(&answer).to_owned()
     };
@@ -216,8 +217,8 @@ fn encoded_slash_follows_its_key() {
 fn limits_and_hashes_use_the_normalized_path() {
     let origin = Origin::start("o");
     let limits = "limits = { rate = 1, burst = 5, key = \"path\" }";
-    let seat = Seat::start("http", &[origin.address()], limits);
-    let mut client = Client::connect(seat.listen);
+    let proxy = Proxy::start("http", &[origin.address()], limits);
+    let mut client = Client::connect(proxy.listen);
     let mut ask = |target: &str| status(&client.ask(&get(target)).0).to_owned();
     let spellings = SPELLINGS.iter().filter(|target| !target.contains('?'));
     let answers: Vec<String> = spellings.map(|target| ask(target)).collect();
@@ -235,8 +236,8 @@ fn limits_and_hashes_use_the_normalized_path() {
         .collect();
     let route = "\n[[route]]\nservice = \"s\"\npath = \"/admin/*\"\npool = \"h\"\n";
     let more = format!("{hash}{}]\n{route}", list.join(", "));
-    let seat = Seat::start("http", &addresses, &more);
-    let mut client = Client::connect(seat.listen);
+    let proxy = Proxy::start("http", &addresses, &more);
+    let mut client = Client::connect(proxy.listen);
     let spellings = SPELLINGS.iter().filter(|target| !target.contains('?'));
     let chosen: BTreeSet<Vec<u8>> = spellings
         .map(|target| client.ask(&get(target)).1)
@@ -253,10 +254,10 @@ fn limits_and_hashes_use_the_normalized_path() {
 #[test]
 fn explain_shows_both_forms_and_check_names_unreachable_routes() {
     let origin = Origin::start("o");
-    let seat = Seat::start("http", &[origin.address()], FORBIDDEN);
+    let proxy = Proxy::start("http", &[origin.address()], FORBIDDEN);
     let explain = |target: &str| {
-        let request = format!("GET http://{}{target}", seat.listen);
-        seat.weir(&["explain", "--request", &request]).1
+        let request = format!("GET http://{}{target}", proxy.listen);
+        proxy.weir(&["explain", "--request", &request]).1
     };
     let output = explain("//x/../%61dmin/x?y");
     for part in [
@@ -270,11 +271,11 @@ fn explain_shows_both_forms_and_check_names_unreachable_routes() {
     assert!(!explain("/admin/x").contains("normalized"));
     assert!(explain("/%zz").contains("it is answered 400: malformed escape in the path"));
 
-    let file = seat.directory.join("old.toml");
-    let text = fs::read_to_string(seat.directory.join("weir.toml")).expect("it is there");
+    let file = proxy.directory.join("old.toml");
+    let text = fs::read_to_string(proxy.directory.join("weir.toml")).expect("it is there");
     let check = |text: String| {
         fs::write(&file, text).expect("written");
-        seat.weir(&["check", "-c", file.to_str().expect("plain")])
+        proxy.weir(&["check", "-c", file.to_str().expect("plain")])
     };
     let (done, output) = check(text.replace("/admin/*", "//admin/*"));
     assert!(done && output.contains("warning[W031]"), "{output}");
@@ -305,9 +306,12 @@ impl Nginx {
         let listen = free_address();
         let prefix = directory.display();
         let text = format!(
-            "daemon off; master_process off; pid {prefix}/pid; error_log {prefix}/error.log;\nevents {{}}\nhttp {{ access_log off; \
-             client_body_temp_path {prefix}/b; proxy_temp_path {prefix}/p; fastcgi_temp_path {prefix}/f; uwsgi_temp_path {prefix}/u; \
-             scgi_temp_path {prefix}/s;\nserver {{ listen {listen}; location / {{ return 200 $uri; }} error_page 400 /; }} }}\n"
+            "daemon off; master_process off; pid {prefix}/pid; error_log {prefix}/error.log;\nevents {{}}\nhttp {{ \
+             access_log off; \
+             client_body_temp_path {prefix}/b; proxy_temp_path {prefix}/p; fastcgi_temp_path {prefix}/f; \
+             uwsgi_temp_path {prefix}/u; \
+             scgi_temp_path {prefix}/s;\nserver {{ listen {listen}; location / {{ return 200 $uri; }} error_page 400 \
+             /; }} }}\n"
         );
         let file = directory.join("nginx.conf");
         fs::write(&file, text).expect("written");
@@ -428,8 +432,8 @@ fn path_normalization_matches_nginx() {
     for (key, slashes) in [("keep", false), ("decode", true)] {
         let more =
             format!("normalize_path = {{ encoded_slash = \"{key}\", forward = \"normalized\" }}");
-        let seat = Seat::start("http", &[origin.address()], &more);
-        let mut client = Client::connect(seat.listen);
+        let proxy = Proxy::start("http", &[origin.address()], &more);
+        let mut client = Client::connect(proxy.listen);
         let (mut same, mut refused, mut above) = (0, 0, 0);
         for target in corpus(600, slashes) {
             let (head, body) = client.ask(&get(&target));

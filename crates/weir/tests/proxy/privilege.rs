@@ -9,19 +9,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::keeper::until;
-use super::members::names;
-use super::{Origin, Seat, configuration, free_address};
+use super::servers_file::names;
+use super::{Origin, Proxy, configuration, free_address};
 
 /// Another user of the machine.
 const OTHER_USER: u32 = 65_534;
-
-fn is_root() -> bool {
-    let root = rustix::process::geteuid().is_root();
-    if !root {
-        eprintln!("skipped: needs root, to be another user");
-    }
-    root
-}
 
 /// Runs a shell command as another user; what it prints.
 fn as_other_user(command: &str) -> String {
@@ -36,54 +28,55 @@ fn as_other_user(command: &str) -> String {
 }
 
 /// What runs as root leaves a file here.
-fn pwned(seat: &Seat) -> PathBuf {
-    seat.directory.join("pwned")
+fn pwned(proxy: &Proxy) -> PathBuf {
+    proxy.directory.join("pwned")
 }
 
 /// A check as JSON that would do that.
-fn script(seat: &Seat) -> serde_json::Value {
-    let command = format!("id > {}", pwned(seat).display());
+fn script(proxy: &Proxy) -> serde_json::Value {
+    let command = format!("id > {}", pwned(proxy).display());
     serde_json::json!({
         "kind": "script", "command": ["/bin/sh", "-c", command], "user": "root", "interval": "200ms"
     })
 }
 
 /// The same for a configuration.
-fn script_check(seat: &Seat) -> String {
+fn script_check(proxy: &Proxy) -> String {
     format!(
-        "[pool.p.check]\nkind = \"script\"\ncommand = [\"/bin/sh\", \"-c\", \"id > {}\"]\nuser = \"root\"\ninterval = \"200ms\"\n",
-        pwned(seat).display()
+        "[pool.p.check]\nkind = \"script\"\ncommand = [\"/bin/sh\", \"-c\", \"id > {}\"]\nuser = \"root\"\ninterval = \
+         \"200ms\"\n",
+        pwned(proxy).display()
     )
 }
 
-fn problem(seat: &Seat) -> String {
-    let status = seat.status();
+fn problem(proxy: &Proxy) -> String {
+    let status = proxy.status();
     let problem = status["sources"][0]["problem"].as_str();
     problem.unwrap_or_default().to_owned()
 }
 
 /// A directory of another user, and the list in it.
-fn discovery(seat: &Seat) -> PathBuf {
-    let directory = seat.directory.join("discovery");
+fn discovery(proxy: &Proxy) -> PathBuf {
+    let directory = proxy.directory.join("discovery");
     fs::create_dir(&directory).expect("a directory");
     chown(&directory, Some(OTHER_USER), Some(OTHER_USER)).expect("given away");
     directory.join("list")
 }
 
-fn with_list(seat: &Seat, servers: &[SocketAddr], list: &Path, more: &str) -> String {
-    let text = configuration(seat.listen, "http", servers, more);
+fn with_list(proxy: &Proxy, servers: &[SocketAddr], list: &Path, more: &str) -> String {
+    let text = configuration(proxy.listen, "http", servers, more);
     let key = format!("[pool.p]\nservers_file = \"{}\"\n", list.display());
     text.replace("[pool.p]\n", &key)
 }
 
 #[test]
 fn list_of_another_user_runs_no_program() {
-    if !is_root() {
+    if !weir_testing::require_root() {
         return;
     }
     let (one, two) = (Origin::start("one"), Origin::start("two"));
-    let seat = Seat::start("http", &[one.address()], "");
-    let list = discovery(&seat);
+    let proxy = Proxy::start("http", &[one.address()], "");
+    let list = discovery(&proxy);
     let write = |text: &str| {
         let file = list.display();
         let said = as_other_user(&format!(
@@ -93,20 +86,20 @@ fn list_of_another_user_runs_no_program() {
     };
     write(&two.address().to_string());
     let site = "[check.site]\nkind = \"tcp\"\ninterval = \"200ms\"";
-    seat.reload(&with_list(&seat, &[one.address()], &list, site));
+    proxy.reload(&with_list(&proxy, &[one.address()], &list, site));
     let both = [one.address(), two.address()].map(|server| server.to_string());
-    assert_eq!(names(&seat), both);
+    assert_eq!(names(&proxy), both);
 
-    for check in [script(&seat), serde_json::json!([script(&seat)])] {
+    for check in [script(&proxy), serde_json::json!([script(&proxy)])] {
         let entry = serde_json::json!([{"address": two.address().to_string(), "check": check}]);
         write(&entry.to_string());
         until("the list to be judged", || {
-            pwned(&seat).exists() || problem(&seat).contains("`check` can only name")
+            pwned(&proxy).exists() || problem(&proxy).contains("`check` can only name")
         });
-        assert!(!pwned(&seat).exists(), "the list ran a program as root");
-        assert_eq!(names(&seat), both);
+        assert!(!pwned(&proxy).exists(), "the list ran a program as root");
+        assert_eq!(names(&proxy), both);
         write(&two.address().to_string());
-        until("the list to be good again", || problem(&seat).is_empty());
+        until("the list to be good again", || problem(&proxy).is_empty());
     }
     // What a list may do: weights, limits and a check of the file.
     write(&format!(
@@ -114,36 +107,36 @@ fn list_of_another_user_runs_no_program() {
         two.address()
     ));
     until("weight 3", || {
-        seat.status()["services"][0]["servers"][1]["weight"] == 3
+        proxy.status()["services"][0]["servers"][1]["weight"] == 3
     });
     until("the named check", || {
-        seat.status()["services"][0]["servers"][1]["state"] == "up"
+        proxy.status()["services"][0]["servers"][1]["state"] == "up"
     });
-    assert!(!pwned(&seat).exists());
+    assert!(!pwned(&proxy).exists());
 }
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "one scenario, step by step")]
 fn symlinked_list_is_neither_read_nor_shown() {
-    if !is_root() {
+    if !weir_testing::require_root() {
         return;
     }
     let (one, two) = (Origin::start("one"), Origin::start("two"));
-    let seat = Seat::start("http", &[one.address()], "");
-    let list = discovery(&seat);
+    let proxy = Proxy::start("http", &[one.address()], "");
+    let list = discovery(&proxy);
     let directory = list.parent().expect("a directory").to_owned();
     as_other_user(&format!("echo {} > {}", two.address(), list.display()));
-    seat.reload(&with_list(&seat, &[one.address()], &list, ""));
+    proxy.reload(&with_list(&proxy, &[one.address()], &list, ""));
     let both = [one.address(), two.address()].map(|server| server.to_string());
-    assert_eq!(names(&seat), both);
+    assert_eq!(names(&proxy), both);
 
-    let secret = seat.directory.join("secret");
+    let secret = proxy.directory.join("secret");
     fs::write(&secret, "TOPSECRET-line-one\nTOPSECRET-line-two\n").expect("written");
     fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).expect("a mode");
-    let shown = |seat: &Seat| {
-        let (_, table) = seat.weir(&["status"]);
-        let (_, metrics) = seat.weir(&["status", "--json"]);
-        [table, metrics, seat.log()].concat()
+    let shown = |proxy: &Proxy| {
+        let (_, table) = proxy.weir(&["status"]);
+        let (_, metrics) = proxy.weir(&["status", "--json"]);
+        [table, metrics, proxy.log()].concat()
     };
     let shadow = fs::read_to_string("/etc/shadow").unwrap_or_default();
     let first = shadow.lines().next().unwrap_or("TOPSECRET");
@@ -158,41 +151,41 @@ fn symlinked_list_is_neither_read_nor_shown() {
             target.display()
         ));
         assert_eq!(said, "");
-        until("the link to be judged", || !problem(&seat).is_empty());
+        until("the link to be judged", || !problem(&proxy).is_empty());
         assert!(
-            problem(&seat).contains("out of its directory"),
+            problem(&proxy).contains("out of its directory"),
             "{}",
-            problem(&seat)
+            problem(&proxy)
         );
-        let shown = shown(&seat);
+        let shown = shown(&proxy);
         assert!(
             !shown.contains("TOPSECRET") && !shown.contains(first),
             "{shown}"
         );
-        assert_eq!(names(&seat), both);
+        assert_eq!(names(&proxy), both);
         as_other_user(&format!(
             "rm {}; echo {} > {0}",
             list.display(),
             two.address()
         ));
-        until("the list to be good again", || problem(&seat).is_empty());
+        until("the list to be good again", || problem(&proxy).is_empty());
     }
 
     // What is no list shows nothing of itself either, and a file of a third user is not taken.
     as_other_user(&format!("echo 'TOPSECRET=1 x' > {}", list.display()));
-    until("the text to be judged", || !problem(&seat).is_empty());
+    until("the text to be judged", || !problem(&proxy).is_empty());
     assert_eq!(
-        problem(&seat),
+        problem(&proxy),
         "line 1, column 1: not an IP address that a server can have"
     );
-    assert!(!shown(&seat).contains("TOPSECRET"));
+    assert!(!shown(&proxy).contains("TOPSECRET"));
     fs::write(directory.join("other"), "10.0.0.9").expect("written");
     chown(directory.join("other"), Some(1), None).expect("given away");
     fs::rename(directory.join("other"), &list).expect("renamed");
     until("the owner to be judged", || {
-        problem(&seat).contains("belongs to user 1")
+        problem(&proxy).contains("belongs to user 1")
     });
-    assert_eq!(names(&seat), both);
+    assert_eq!(names(&proxy), both);
 
     // Links that stay inside, as in a volume of Kubernetes.
     let data = directory.join("..1");
@@ -201,17 +194,18 @@ fn symlinked_list_is_neither_read_nor_shown() {
     symlink("..1", directory.join("..data")).expect("a link");
     fs::remove_file(&list).expect("removed");
     symlink("..data/list", &list).expect("a link");
-    until("the link inside", || problem(&seat).is_empty());
-    assert_eq!(names(&seat), both);
+    until("the link inside", || problem(&proxy).is_empty());
+    assert_eq!(names(&proxy), both);
 }
 
 /// The answer to a request over TCP with the token.
-fn over_tcp(seat: &Seat, admin: SocketAddr, method: &str, path: &str, body: &str) -> String {
-    let token = fs::read_to_string(seat.directory.join("run/token")).expect("a token");
+fn over_tcp(proxy: &Proxy, admin: SocketAddr, method: &str, path: &str, body: &str) -> String {
+    let token = fs::read_to_string(proxy.directory.join("run/token")).expect("a token");
     let (token, length) = (token.trim(), body.len());
     let mut stream = TcpStream::connect(admin).expect("the API");
     let request = format!(
-        "{method} {path} HTTP/1.1\r\nHost: {admin}\r\nConnection: close\r\nAuthorization: Bearer {token}\r\nContent-Length: \
+        "{method} {path} HTTP/1.1\r\nHost: {admin}\r\nConnection: close\r\nAuthorization: Bearer {token}\r\n\
+         Content-Length: \
          {length}\r\n\r\n{body}"
     );
     stream.write_all(request.as_bytes()).expect("taken");
@@ -228,17 +222,17 @@ fn with_admin(admin: SocketAddr, text: &str) -> String {
 #[expect(clippy::too_many_lines, reason = "one scenario, step by step")]
 fn token_holder_runs_no_program() {
     let (one, two) = (Origin::start("one"), Origin::start("two"));
-    let seat = Seat::start("http", &[one.address()], "");
+    let proxy = Proxy::start("http", &[one.address()], "");
     let admin = free_address();
     let active = with_admin(
         admin,
-        &configuration(seat.listen, "http", &[one.address()], ""),
+        &configuration(proxy.listen, "http", &[one.address()], ""),
     );
-    seat.reload(&active);
+    proxy.reload(&active);
     let put = format!("/v1/servers/p/{}", two.address());
-    for check in [script(&seat), serde_json::json!([script(&seat)])] {
+    for check in [script(&proxy), serde_json::json!([script(&proxy)])] {
         let body = serde_json::json!({ "check": check }).to_string();
-        let answer = over_tcp(&seat, admin, "PUT", &put, &body);
+        let answer = over_tcp(&proxy, admin, "PUT", &put, &body);
         assert!(answer.starts_with("HTTP/1.1 422"), "{answer}");
         assert!(
             answer.contains("`check` can only name a [check.NAME]"),
@@ -249,7 +243,7 @@ fn token_holder_runs_no_program() {
         "user", "command", "path", "file", "forward", "tunnel", "backup",
     ] {
         let body = serde_json::json!({ key: "x" }).to_string();
-        let answer = over_tcp(&seat, admin, "PUT", &put, &body);
+        let answer = over_tcp(&proxy, admin, "PUT", &put, &body);
         assert!(answer.starts_with("HTTP/1.1 422"), "{answer}");
         assert!(
             answer.contains(&format!("`{key}` is not allowed here")),
@@ -258,7 +252,7 @@ fn token_holder_runs_no_program() {
     }
     assert!(
         over_tcp(
-            &seat,
+            &proxy,
             admin,
             "PUT",
             &put,
@@ -268,10 +262,10 @@ fn token_holder_runs_no_program() {
     );
 
     // A whole configuration as text: everything but what root alone may say.
-    let log = seat.directory.join("written");
+    let log = proxy.directory.join("written");
     let pool = |more: &str| active.replace("\n[service.s]", &format!("{more}\n[service.s]"));
     for (text, word) in [
-        (pool(&script_check(&seat)), "`command` of [pool.p.check]"),
+        (pool(&script_check(&proxy)), "`command` of [pool.p.check]"),
         (
             pool("notify = [\"/bin/sh\", \"-c\", \"id\"]\n"),
             "`notify` of [pool.p]",
@@ -306,32 +300,32 @@ fn token_holder_runs_no_program() {
     ] {
         for path in ["/v1/plan", "/v1/reload"] {
             let body = serde_json::json!({ "text": text }).to_string();
-            let answer = over_tcp(&seat, admin, "POST", path, &body);
+            let answer = over_tcp(&proxy, admin, "POST", path, &body);
             assert!(answer.starts_with("HTTP/1.1 422"), "{answer}");
             assert!(answer.contains(word) && answer.contains("E061"), "{answer}");
             assert!(!answer.contains("No such file"), "{answer}");
         }
     }
     let body = serde_json::json!({ "text": pool("scheduler = \"rr\"\n") }).to_string();
-    let answer = over_tcp(&seat, admin, "POST", "/v1/reload", &body);
+    let answer = over_tcp(&proxy, admin, "POST", "/v1/reload", &body);
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-    assert!(!pwned(&seat).exists() && !log.exists());
+    assert!(!pwned(&proxy).exists() && !log.exists());
 }
 
 #[test]
 fn socket_user_runs_no_program() {
-    if !is_root() {
+    if !weir_testing::require_root() {
         return;
     }
     let one = Origin::start("one");
-    let seat = Seat::start("http", &[one.address()], "");
-    let active = configuration(seat.listen, "http", &[one.address()], "");
+    let proxy = Proxy::start("http", &[one.address()], "");
+    let active = configuration(proxy.listen, "http", &[one.address()], "");
     // As for the members of a group that may use the socket.
-    let run = seat.directory.join("run");
+    let run = proxy.directory.join("run");
     fs::set_permissions(&run, fs::Permissions::from_mode(0o755)).expect("a mode");
     let socket = run.join("weir.sock");
     fs::set_permissions(&socket, fs::Permissions::from_mode(0o666)).expect("a mode");
-    let home = discovery(&seat).parent().expect("a directory").to_owned();
+    let home = discovery(&proxy).parent().expect("a directory").to_owned();
     let ask = |path: &str, body: &serde_json::Value| {
         fs::write(home.join("body"), body.to_string()).expect("written");
         as_other_user(&format!(
@@ -342,7 +336,7 @@ fn socket_user_runs_no_program() {
     };
     let text = active.replace(
         "\n[service.s]",
-        &format!("{}\n[service.s]", script_check(&seat)),
+        &format!("{}\n[service.s]", script_check(&proxy)),
     );
     let file = home.join("weir.toml");
     fs::write(&file, &text).expect("written");
@@ -361,37 +355,38 @@ fn socket_user_runs_no_program() {
     let answer = ask("/v1/reload", &serde_json::json!({ "text": more }));
     assert!(answer.ends_with("[200]"), "{answer}");
     assert!(
-        !pwned(&seat).exists(),
+        !pwned(&proxy).exists(),
         "a user of the socket ran a program as root"
     );
     // Root's own file may say all of it.
-    seat.reload(&text);
-    until("the program of root's own file", || pwned(&seat).exists());
+    proxy.reload(&text);
+    until("the program of root's own file", || pwned(&proxy).exists());
 }
 
 /// As a build left them whose lists took whatever the configuration may say of a server.
 #[test]
 fn checks_remembered_by_an_older_build_are_not_run() {
     let (one, two) = (Origin::start("one"), Origin::start("two"));
-    let mut seat = Seat::start("http", &[one.address()], "");
+    let mut proxy = Proxy::start("http", &[one.address()], "");
     let site = "[pool.p.check]\nkind = \"tcp\"\ninterval = \"200ms\"\n";
-    let text = configuration(seat.listen, "http", &[one.address()], site);
-    seat.reload(&text);
-    assert!(seat.terminate().success());
-    let entry = serde_json::json!([{"address": two.address().to_string(), "check": script(&seat)}]);
+    let text = configuration(proxy.listen, "http", &[one.address()], site);
+    proxy.reload(&text);
+    assert!(proxy.terminate().success());
+    let entry =
+        serde_json::json!([{"address": two.address().to_string(), "check": script(&proxy)}]);
     let remembered = serde_json::json!([["p", "api", entry.to_string()]]);
     fs::write(
-        seat.directory.join("run/members.json"),
+        proxy.directory.join("run/members.json"),
         remembered.to_string(),
     )
     .expect("written");
-    seat.start_again();
+    proxy.start_again();
     // It was checked, so that its own check would have been run.
     until("a result", || {
-        seat.status()["services"][0]["servers"][1]["state"] == "up"
+        proxy.status()["services"][0]["servers"][1]["state"] == "up"
     });
-    assert!(!pwned(&seat).exists(), "a remembered check was run");
-    let log = seat.log();
+    assert!(!pwned(&proxy).exists(), "a remembered check was run");
+    let log = proxy.log();
     let address = two.address().to_string();
     let warning = log
         .lines()
@@ -402,7 +397,7 @@ fn checks_remembered_by_an_older_build_are_not_run() {
         "{warning}"
     );
     assert!(!log.contains("id > ") && !log.contains("script"), "{log}");
-    let kept = fs::read_to_string(seat.directory.join("run/members.json")).expect("kept");
+    let kept = fs::read_to_string(proxy.directory.join("run/members.json")).expect("kept");
     assert!(
         kept.contains(&address) && !kept.contains("script"),
         "{kept}"
@@ -411,16 +406,16 @@ fn checks_remembered_by_an_older_build_are_not_run() {
 
 #[test]
 fn commands_name_missing_rights() {
-    if !is_root() {
+    if !weir_testing::require_root() {
         return;
     }
     let origin = Origin::start("o");
-    let seat = Seat::start("http", &[origin.address()], "");
+    let proxy = Proxy::start("http", &[origin.address()], "");
     // Other users may not be able to reach the directory that it was built in.
-    let program = seat.directory.join("weir");
+    let program = proxy.directory.join("weir");
     fs::copy(super::PRESENT, &program).expect("a copy");
     let run = |arguments: &str| {
-        let directory = seat.directory.display();
+        let directory = proxy.directory.display();
         as_other_user(&format!(
             "WEIR_RUNTIME_DIR={directory}/run WEIR_PIN_DIR={directory}/pins WEIR_CONFIG={directory}/weir.toml \
              {} {arguments}",

@@ -4,18 +4,18 @@ use super::scripted::{Act, Scripted, say};
 use super::*;
 
 /// Requests go to the first server as long as it is available, and no server is ejected.
-fn seat(servers: &[SocketAddr], more: &str) -> Seat {
-    let seat = Seat::start("http", servers, "");
-    let text = configuration(seat.listen, "http", servers, more).replace(
+fn proxy(servers: &[SocketAddr], more: &str) -> Proxy {
+    let proxy = Proxy::start("http", servers, "");
+    let text = configuration(proxy.listen, "http", servers, more).replace(
         "[pool.p]\n",
         "[pool.p]\nscheduler = \"first\"\nmax_ejected = 0\n",
     );
-    seat.reload(&text);
-    seat
+    proxy.reload(&text);
+    proxy
 }
 
-fn status(seat: &Seat, request: &str) -> String {
-    let (head, _) = Client::connect(seat.listen).ask(request);
+fn status(proxy: &Proxy, request: &str) -> String {
+    let (head, _) = Client::connect(proxy.listen).ask(request);
     head.split(' ').nth(1).unwrap_or_default().to_owned()
 }
 
@@ -46,10 +46,10 @@ fn only_listed_failures_are_retried() {
         let bad = Scripted::start(vec![script]);
         let servers = [bad.address(), good.address()];
         let limit = "timeouts = { response = \"200ms\" }";
-        let seat = seat(&servers, &format!("retry_on = []\n{limit}"));
-        assert_eq!(status(&seat, GET), unlisted, "{condition} is not listed");
+        let proxy = proxy(&servers, &format!("retry_on = []\n{limit}"));
+        assert_eq!(status(&proxy, GET), unlisted, "{condition} is not listed");
         let text = configuration(
-            seat.listen,
+            proxy.listen,
             "http",
             &servers,
             &format!("retry_on = [\"{condition}\"]\n{limit}"),
@@ -58,10 +58,10 @@ fn only_listed_failures_are_retried() {
             "[pool.p]\n",
             "[pool.p]\nscheduler = \"first\"\nmax_ejected = 0\n",
         );
-        seat.reload(&text);
-        assert_eq!(status(&seat, GET), "200", "{condition} is listed");
+        proxy.reload(&text);
+        assert_eq!(status(&proxy, GET), "200", "{condition} is listed");
         // What may not be repeated never is.
-        assert_eq!(status(&seat, POST), unlisted, "{condition} of a POST");
+        assert_eq!(status(&proxy, POST), unlisted, "{condition} of a POST");
     }
 }
 
@@ -69,11 +69,11 @@ fn only_listed_failures_are_retried() {
 fn connect_failure_is_retried_where_listed() {
     let good = Origin::start("o");
     let servers = [free_address(), good.address()];
-    let listed = seat(&servers, "");
+    let listed = proxy(&servers, "");
     assert_eq!(status(&listed, GET), "200");
     // Nothing was sent, so that nothing is repeated.
     assert_eq!(status(&listed, POST), "200");
-    let unlisted = seat(&servers, "retry_on = [\"empty\"]");
+    let unlisted = proxy(&servers, "retry_on = [\"empty\"]");
     assert_eq!(status(&unlisted, GET), "502");
 }
 
@@ -88,18 +88,18 @@ fn last_servers_response_is_passed_on_unchanged() {
         ]])
     };
     let (one, other) = (busy(), busy());
-    let seat = seat(
+    let proxy = proxy(
         &[one.address(), other.address()],
         "retry_on = [\"connect\", 503]",
     );
-    let (head, body) = Client::connect(seat.listen).ask(GET);
+    let (head, body) = Client::connect(proxy.listen).ask(GET);
     assert!(
         head.starts_with("HTTP/1.1 503 ") && head.contains("X-Own: words\r\n"),
         "{head}"
     );
     assert_eq!(body, b"busy");
     assert!(one.heard().starts_with("GET ") && other.heard().starts_with("GET "));
-    assert_eq!(seat.status()["services"][0]["retries"], 1);
+    assert_eq!(proxy.status()["services"][0]["retries"], 1);
 }
 
 /// An interim response has reached the client: it would see two.
@@ -112,8 +112,8 @@ fn no_retry_after_response_bytes_were_sent() {
         say("HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n"),
     ]]);
     let good = Origin::start("o");
-    let seat = seat(&[bad.address(), good.address()], "retry_on = [\"503\"]");
-    let mut client = Client::connect(seat.listen);
+    let proxy = proxy(&[bad.address(), good.address()], "retry_on = [\"503\"]");
+    let mut client = Client::connect(proxy.listen);
     let (hints, _) = client.ask(GET);
     assert!(hints.starts_with("HTTP/1.1 103 "), "{hints}");
     bad.go_on();
@@ -124,12 +124,12 @@ fn no_retry_after_response_bytes_were_sent() {
 #[test]
 fn server_connection_closes_after_its_request_limit() {
     let origin = Origin::start("o");
-    let seat = Seat::start(
+    let proxy = Proxy::start(
         "http",
         &[origin.address()],
         "limits = { server_requests = 3 }",
     );
-    let mut client = Client::connect(seat.listen);
+    let mut client = Client::connect(proxy.listen);
     let before = origin.connections();
     for _ in 0..9 {
         let (head, _) = client.ask(GET);

@@ -1,18 +1,19 @@
 //! Routes beyond host and path, what they change on the way, and what one client may ask for.
 
 use super::origin::Origin;
-use super::{Client, GET, Seat, free_address};
+use super::{Client, GET, Proxy, free_address};
 
 /// A daemon with pools `a` and `b`, an own pool `p`, and these lines in and behind its service.
-fn seat(a: &Origin, b: &Origin, service: &str, routes: &str) -> Seat {
-    let seat = Seat::start("http", &[free_address()], "");
+fn proxy(a: &Origin, b: &Origin, service: &str, routes: &str) -> Proxy {
+    let proxy = Proxy::start("http", &[free_address()], "");
     let (one, two) = (a.address(), b.address());
-    seat.reload(&format!(
-        "[pool.p]\nservers = [\"{one}\"]\n[pool.a]\nservers = [\"{one}\"]\n[pool.b]\nservers = [\"{two}\"]\n\n[service.s]\nlisten \
+    proxy.reload(&format!(
+        "[pool.p]\nservers = [\"{one}\"]\n[pool.a]\nservers = [\"{one}\"]\n[pool.b]\nservers = [\"{two}\"]\n\n\
+         [service.s]\nlisten \
          = [\"{}\"]\nforward = \"proxy\"\nprotocol = \"http\"\npool = \"p\"\n{service}\n{routes}\n",
-        seat.listen
+        proxy.listen
     ));
-    seat
+    proxy
 }
 
 fn route(lines: &str) -> String {
@@ -32,8 +33,8 @@ fn query_cookie_and_source_select_the_pool() {
         route("query = [\"v=2\"]\npool = \"b\""),
         route("cookie = [\"beta\"]\nsource = [\"127.0.0.0/8\"]\npool = \"b\""),
     ];
-    let seat = seat(&a, &b, "", &routes.concat());
-    let mut client = Client::connect(seat.listen);
+    let proxy = proxy(&a, &b, "", &routes.concat());
+    let mut client = Client::connect(proxy.listen);
     let mut ask = |target: &str, more: &str| {
         name(
             &client
@@ -45,10 +46,10 @@ fn query_cookie_and_source_select_the_pool() {
     assert_eq!(ask("/x?u&v=2", ""), "b");
     assert_eq!(ask("/x?v=22", ""), "a");
     assert_eq!(ask("/", "Cookie: x=1; beta=\r\n"), "b");
-    let (done, output) = seat.weir(&[
+    let (done, output) = proxy.weir(&[
         "explain",
         "--request",
-        &format!("GET http://{}/?v=2", seat.listen),
+        &format!("GET http://{}/?v=2", proxy.listen),
     ]);
     assert!(done && output.contains("pool b"), "{output}");
 }
@@ -56,10 +57,12 @@ fn query_cookie_and_source_select_the_pool() {
 #[test]
 fn route_rewrites_paths_and_headers_in_both_directions() {
     let (a, b) = (Origin::start("a"), Origin::start("b"));
-    let lines = "path = \"/api/*\"\npool = \"b\"\nrewrite = \"/v2/{rest}\"\nset_header = [\"X-Tenant: t\", \"Accept: text/plain\"]\n\
-                 remove_header = [\"X-Debug\"]\nset_response_header = [\"X-From: weir\"]\nremove_response_header = [\"X-Origin\"]";
-    let seat = seat(&a, &b, "", &route(lines));
-    let mut client = Client::connect(seat.listen);
+    let lines = "path = \"/api/*\"\npool = \"b\"\nrewrite = \"/v2/{rest}\"\nset_header = [\"X-Tenant: t\", \"Accept: \
+     text/plain\"]\n\
+                 remove_header = [\"X-Debug\"]\nset_response_header = [\"X-From: weir\"]\nremove_response_header = \
+                 [\"X-Origin\"]";
+    let proxy = proxy(&a, &b, "", &route(lines));
+    let mut client = Client::connect(proxy.listen);
     let (head, body) = client.ask(
         "GET /api/x?y=1 HTTP/1.1\r\nHost: h\r\nX-Debug: 1\r\nAccept: */*\r\nX-Tenant: forged\r\nX-Kept: 1\r\n\r\n",
     );
@@ -85,8 +88,8 @@ fn route_client_headers_replace_the_defaults() {
         "path = \"/set\"\npool = \"b\"\nset_header = [\"X-Forwarded-Proto: https\", \"x-forwarded-for: 192.0.2.1\"]",
         "path = \"/gone\"\npool = \"b\"\nremove_header = [\"X-Forwarded-For\", \"Forwarded\"]",
     ];
-    let seat = seat(&a, &b, "forwarded = \"both\"", &routes.map(route).concat());
-    let mut client = Client::connect(seat.listen);
+    let proxy = proxy(&a, &b, "forwarded = \"both\"", &routes.map(route).concat());
+    let mut client = Client::connect(proxy.listen);
     let mut seen = |path: &str| {
         let body = client
             .ask(&format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n"))
@@ -111,19 +114,19 @@ fn status_and_metrics_separate_pools_of_a_service() {
         route("path = \"/a\"\npool = \"a\""),
         route("path = \"/b\"\npool = \"b\""),
     ];
-    let seat = seat(&a, &b, "", &routes.concat());
-    let mut client = Client::connect(seat.listen);
+    let proxy = proxy(&a, &b, "", &routes.concat());
+    let mut client = Client::connect(proxy.listen);
     for _ in 0..3 {
         client.ask("GET /a HTTP/1.1\r\nHost: h\r\n\r\n");
     }
     // The same server is in pools `p` and `a`.
-    let status = seat.status();
+    let status = proxy.status();
     let servers = status["services"][0]["servers"]
         .as_array()
         .expect("servers");
     let pools: Vec<_> = servers.iter().map(|it| it["pool"].as_str()).collect();
     assert_eq!(pools, [Some("p"), Some("a"), Some("b")]);
-    let (_, text) = seat.weir(&["status"]);
+    let (_, text) = proxy.weir(&["status"]);
     assert!(
         text.contains("\n  pool a\n") && text.contains("\n  pool b\n"),
         "{text}"
@@ -134,7 +137,7 @@ fn status_and_metrics_separate_pools_of_a_service() {
     );
     let asked = std::process::Command::new("curl")
         .args(["-sS", "http://weir/metrics", "--unix-socket"])
-        .arg(seat.directory.join("run/weir.sock"))
+        .arg(proxy.directory.join("run/weir.sock"))
         .output()
         .expect("curl runs");
     let metrics = String::from_utf8_lossy(&asked.stdout).into_owned();
@@ -158,8 +161,8 @@ fn status_and_metrics_separate_pools_of_a_service() {
 #[test]
 fn split_divides_requests_by_weight() {
     let (a, b) = (Origin::start("a"), Origin::start("b"));
-    let seat = seat(&a, &b, "", &route("split = [\"a:3\", \"b:1\"]"));
-    let mut client = Client::connect(seat.listen);
+    let proxy = proxy(&a, &b, "", &route("split = [\"a:3\", \"b:1\"]"));
+    let mut client = Client::connect(proxy.listen);
     let to_b = (0..400).filter(|_| name(&client.ask(GET).1) == "b").count();
     // Nine standard deviations around a hundred.
     assert!((22..=178).contains(&to_b), "{to_b}");
@@ -168,14 +171,14 @@ fn split_divides_requests_by_weight() {
 #[test]
 fn rate_limit_is_per_client() {
     let (a, b) = (Origin::start("a"), Origin::start("b"));
-    let seat = seat(
+    let proxy = proxy(
         &a,
         &b,
         "limits = { rate = 1, burst = 5, key = \"header:X-Key\" }",
         "",
     );
     let asked = |key: &str| {
-        let mut client = Client::connect(seat.listen);
+        let mut client = Client::connect(proxy.listen);
         let request = format!("GET / HTTP/1.1\r\nHost: h\r\nX-Key: {key}\r\n\r\n");
         let heads: Vec<String> = (0..20).map(|_| client.ask(&request).0).collect();
         let refused = heads
@@ -195,11 +198,11 @@ fn rate_limit_is_per_client() {
 #[test]
 fn concurrency_and_body_limits_apply() {
     let (a, b) = (Origin::start("a"), Origin::start("b"));
-    let seat = seat(&a, &b, "limits = { concurrent = 1, body = 10 }", "");
-    let mut first = Client::connect(seat.listen);
+    let proxy = proxy(&a, &b, "limits = { concurrent = 1, body = 10 }", "");
+    let mut first = Client::connect(proxy.listen);
     first.send("GET /slow HTTP/1.1\r\nHost: h\r\n\r\n");
     a.wait_for_slow();
-    let mut second = Client::connect(seat.listen);
+    let mut second = Client::connect(proxy.listen);
     assert!(second.ask(GET).0.starts_with("HTTP/1.1 429 "));
     assert!(first.response().expect("whole").is_some());
     assert!(second.ask(GET).0.starts_with("HTTP/1.1 200 "));
@@ -228,8 +231,8 @@ fn regular_expressions_match_and_rewrite() {
         route("path_regex = '^/users/([0-9]+)(/.*)?$'\npool = \"b\"\nrewrite = \"/u{2}/{1}\""),
         route("path_regex = '(?i)\\.(png|gif)$'\nstatus = 404"),
     ];
-    let seat = seat(&a, &b, "", &routes.concat());
-    let mut client = Client::connect(seat.listen);
+    let proxy = proxy(&a, &b, "", &routes.concat());
+    let mut client = Client::connect(proxy.listen);
     let mut ask = |target: &str| {
         let (head, body) = client.ask(&format!("GET {target} HTTP/1.1\r\nHost: h\r\n\r\n"));
         (head, String::from_utf8_lossy(&body).into_owned())
@@ -242,16 +245,16 @@ fn regular_expressions_match_and_rewrite() {
     assert!(ask("/users/x").1.starts_with("a\n"));
     assert!(ask("/img/A.PNG?v=1").0.starts_with("HTTP/1.1 404 "));
     assert!(ask("/img/A.PNG.html").1.starts_with("a\n"));
-    let (done, output) = seat.weir(&[
+    let (done, output) = proxy.weir(&[
         "explain",
         "--request",
-        &format!("GET http://{}/users/1", seat.listen),
+        &format!("GET http://{}/users/1", proxy.listen),
     ]);
     assert!(done && output.contains("pool b"), "{output}");
-    let file = seat.directory.join("wrong.toml");
-    let text = std::fs::read_to_string(seat.directory.join("weir.toml")).expect("it is there");
+    let file = proxy.directory.join("wrong.toml");
+    let text = std::fs::read_to_string(proxy.directory.join("weir.toml")).expect("it is there");
     std::fs::write(&file, text.replace("([0-9]+)(", "([0-9]+(")).expect("written");
-    let (done, said) = seat.weir(&["check", "-c", file.to_str().expect("plain")]);
+    let (done, said) = proxy.weir(&["check", "-c", file.to_str().expect("plain")]);
     assert!(
         !done && said.contains("invalid regular expression: unclosed group"),
         "{said}"

@@ -22,7 +22,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use super::Seat;
+use super::Proxy;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -283,15 +283,16 @@ fn holds(text: &[u8], part: &[u8]) -> bool {
 fn configuration(listen: SocketAddr, server: SocketAddr, given: &[String; 3]) -> String {
     let [service, pool, rules] = given;
     format!(
-        "[pool.p]\nservers = [\"{server}\"]\n{pool}\n[service.s]\nlisten = [\"{listen}\"]\nforward = \"proxy\"\nprotocol = \
+        "[pool.p]\nservers = [\"{server}\"]\n{pool}\n[service.s]\nlisten = [\"{listen}\"]\nforward = \"proxy\"\n\
+         protocol = \
          \"http\"\npool = \"p\"\nabort_on_close = false\n{service}\n{rules}\n"
     )
 }
 
-fn state(seat: &Seat, wanted: &str) -> Result<(), String> {
+fn state(proxy: &Proxy, wanted: &str) -> Result<(), String> {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        let status = seat.status();
+        let status = proxy.status();
         let server = &status["services"][0]["servers"][0];
         if server["state"] == wanted {
             return Ok(());
@@ -307,17 +308,17 @@ fn state(seat: &Seat, wanted: &str) -> Result<(), String> {
 }
 
 /// What is wrong with one scenario's outcome.
-fn play(seat: &Seat, stage: &Mutex<Stage>, scenario: &Scenario) -> Vec<String> {
+fn play(proxy: &Proxy, stage: &Mutex<Stage>, scenario: &Scenario) -> Vec<String> {
     let got = if scenario.client.bytes.is_empty() {
         Vec::new()
     } else {
-        ask(seat.listen, &scenario.client)
+        ask(proxy.listen, &scenario.client)
     };
     let mut wrong = Vec::new();
     for (word, text) in &scenario.expected {
         let shown = String::from_utf8_lossy(text).into_owned();
         if word == "state" {
-            wrong.extend(state(seat, &shown).err());
+            wrong.extend(state(proxy, &shown).err());
             continue;
         }
         let stage = stage.lock().expect("no panics");
@@ -344,7 +345,7 @@ fn play(seat: &Seat, stage: &Mutex<Stage>, scenario: &Scenario) -> Vec<String> {
 
 /// Plays every scenario of a text; how many there were.
 fn play_all(text: &str) -> usize {
-    let seat = Seat::start("http", &[super::free_address()], "");
+    let proxy = Proxy::start("http", &[super::free_address()], "");
     let mut wrong = Vec::new();
     let all = parse(text);
     for scenario in &all {
@@ -354,8 +355,8 @@ fn play_all(text: &str) -> usize {
             ..Stage::default()
         }));
         let server = serve(&stage);
-        seat.reload(&configuration(seat.listen, server, &scenario.given));
-        let faults = play(&seat, &stage, scenario);
+        proxy.reload(&configuration(proxy.listen, server, &scenario.given));
+        let faults = play(&proxy, &stage, scenario);
         wrong.extend(
             faults
                 .iter()

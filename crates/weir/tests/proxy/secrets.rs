@@ -7,10 +7,10 @@ use std::process::{Command, Stdio};
 
 use rustls::HandshakeKind;
 
-use super::files::Sandbox;
 use super::keeper::{kill_daemon, until};
+use super::runtime_dir::Sandbox;
 use super::tls::{Authority, ask, connect};
-use super::{Client, GET, Origin, PRESENT, Seat, configuration};
+use super::{Client, GET, Origin, PRESENT, Proxy, configuration};
 
 const VALUE: &str = "hidden-5e1f-cookie-secret";
 
@@ -19,106 +19,106 @@ fn keep(path: &Path, text: &str, mode: u32) {
     fs::set_permissions(path, Permissions::from_mode(mode)).expect("its mode");
 }
 
-fn with_secret(seat: &Seat, origin: &Origin, secret: &str) -> String {
-    let text = configuration(seat.listen, "http", &[origin.address()], "");
+fn with_secret(proxy: &Proxy, origin: &Origin, secret: &str) -> String {
+    let text = configuration(proxy.listen, "http", &[origin.address()], "");
     let sticky = format!("\nsticky = {{ cookie = \"SRV\", secret = {secret} }}\n\n[service.s]");
     text.replace("\n\n[service.s]", &sticky)
 }
 
 /// The cookie that names the server.
-fn cookie(seat: &Seat) -> String {
-    let (head, _) = Client::connect(seat.listen).ask(GET);
+fn cookie(proxy: &Proxy) -> String {
+    let (head, _) = Client::connect(proxy.listen).ask(GET);
     let line = head.lines().find(|line| line.contains("SRV="));
     line.unwrap_or_else(|| panic!("no cookie: {head}"))
         .to_owned()
 }
 
 /// A daemon with more in its environment.
-fn start_again(seat: &mut Seat, environment: &[(&str, &str)]) {
-    seat.terminate();
-    let log = fs::File::create(seat.directory.join("log")).expect("a log");
+fn start_again(proxy: &mut Proxy, environment: &[(&str, &str)]) {
+    proxy.terminate();
+    let log = fs::File::create(proxy.directory.join("log")).expect("a log");
     let mut command = Command::new(PRESENT);
-    Seat::set_directories(&mut command, &seat.directory);
-    seat.child = command
+    Proxy::set_directories(&mut command, &proxy.directory);
+    proxy.child = command
         .envs(environment.iter().copied())
         .args(["run", "-c"])
-        .arg(seat.directory.join("weir.toml"))
+        .arg(proxy.directory.join("weir.toml"))
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(log)
         .spawn()
         .expect("the daemon starts");
-    seat.await_answer();
+    proxy.await_answer();
 }
 
 #[test]
 fn secret_sources_are_equivalent_and_survive_a_kill() {
     let origin = Origin::start("o");
-    let mut seat = Seat::start("http", &[origin.address()], "");
-    let credentials = seat.directory.join("credentials");
+    let mut proxy = Proxy::start("http", &[origin.address()], "");
+    let credentials = proxy.directory.join("credentials");
     fs::create_dir(&credentials).expect("a directory");
-    let file = seat.directory.join("cookie.secret");
+    let file = proxy.directory.join("cookie.secret");
     keep(&file, &format!("{VALUE}\n"), 0o600);
     keep(&credentials.join("cookie"), VALUE, 0o600);
     let directory = credentials.display().to_string();
     start_again(
-        &mut seat,
+        &mut proxy,
         &[
             ("WEIR_TEST_COOKIE", VALUE),
             ("CREDENTIALS_DIRECTORY", &directory),
         ],
     );
-    seat.reload(&with_secret(&seat, &origin, &format!("\"{VALUE}\"")));
-    let by_text = cookie(&seat);
+    proxy.reload(&with_secret(&proxy, &origin, &format!("\"{VALUE}\"")));
+    let by_text = cookie(&proxy);
     let by_file = format!("{{ file = \"{}\" }}", file.display());
     for kept in [
         &by_file,
         "{ env = \"WEIR_TEST_COOKIE\" }",
         "{ credential = \"cookie\" }",
     ] {
-        let text = with_secret(&seat, &origin, kept);
-        fs::write(seat.directory.join("weir.toml"), text).expect("written");
+        let text = with_secret(&proxy, &origin, kept);
+        fs::write(proxy.directory.join("weir.toml"), text).expect("written");
         // By the daemon's environment, not that of the one who asks.
-        let pid = rustix::process::Pid::from_child(&seat.child);
-        let before = seat.status()["revision"].as_u64();
+        let pid = rustix::process::Pid::from_child(&proxy.child);
+        let before = proxy.status()["revision"].as_u64();
         rustix::process::kill_process(pid, rustix::process::Signal::HUP).expect("it runs");
-        until("a reload", || seat.status()["revision"].as_u64() > before);
-        assert_eq!(cookie(&seat), by_text, "{kept}");
-        kill_daemon(&seat);
-        assert_eq!(cookie(&seat), by_text, "{kept}, after a death");
-        let copy = fs::read_to_string(seat.directory.join("run/in-force.toml")).expect("a copy");
+        until("a reload", || proxy.status()["revision"].as_u64() > before);
+        assert_eq!(cookie(&proxy), by_text, "{kept}");
+        kill_daemon(&proxy);
+        assert_eq!(cookie(&proxy), by_text, "{kept}, after a death");
+        let copy = fs::read_to_string(proxy.directory.join("run/in-force.toml")).expect("a copy");
         assert!(copy.contains(kept) && !copy.contains(VALUE), "{copy}");
     }
     // What is active goes on, though its file is another's or gone.
-    seat.reload(&with_secret(&seat, &origin, &by_file));
+    proxy.reload(&with_secret(&proxy, &origin, &by_file));
     keep(&file, "another secret", 0o600);
-    kill_daemon(&seat);
-    assert_eq!(cookie(&seat), by_text);
+    kill_daemon(&proxy);
+    assert_eq!(cookie(&proxy), by_text);
     fs::remove_file(&file).expect("it was there");
-    kill_daemon(&seat);
-    assert_eq!(cookie(&seat), by_text);
-    let (done, said) = seat.upgrade();
+    kill_daemon(&proxy);
+    assert_eq!(cookie(&proxy), by_text);
+    let (done, said) = proxy.upgrade();
     assert!(done, "{said}");
-    assert_eq!(cookie(&seat), by_text);
-    for entry in fs::read_dir(seat.directory.join("run"))
+    assert_eq!(cookie(&proxy), by_text);
+    for entry in fs::read_dir(proxy.directory.join("run"))
         .expect("a directory")
         .flatten()
     {
         let text = fs::read_to_string(entry.path()).unwrap_or_default();
         assert!(!text.contains(VALUE), "{} holds it", entry.path().display());
     }
-    assert!(!seat.log().contains(VALUE), "{}", seat.log());
+    assert!(!proxy.log().contains(VALUE), "{}", proxy.log());
 }
 
 #[test]
 fn missing_secret_is_an_error_at_its_key() {
     let origin = Origin::start("o");
-    let seat = Seat::start("http", &[origin.address()], "");
-    let file = seat.directory.join("weir.toml");
+    let proxy = Proxy::start("http", &[origin.address()], "");
+    let file = proxy.directory.join("weir.toml");
     let path = file.to_str().expect("plain");
-    let large = seat.directory.join("large");
+    let large = proxy.directory.join("large");
     fs::write(&large, "x".repeat(70_000)).expect("written");
-    let empty = seat.directory.join("empty");
+    let empty = proxy.directory.join("empty");
     fs::write(&empty, "\n").expect("written");
     let of_file = |path: &Path| format!("{{ file = \"{}\" }}", path.display());
     for (secret, why) in [
@@ -126,7 +126,7 @@ fn missing_secret_is_an_error_at_its_key() {
             of_file(Path::new("/nonexistent/key")),
             "cannot read the secret: file /nonexistent/key: No such file",
         ),
-        (of_file(&seat.directory), "it is no regular file"),
+        (of_file(&proxy.directory), "it is no regular file"),
         (of_file(&large), "it has more than 65536 bytes"),
         (of_file(&empty), "it is empty"),
         (
@@ -152,9 +152,9 @@ fn missing_secret_is_an_error_at_its_key() {
         ("\"\"".to_owned(), "the secret is empty"),
         ("{}".to_owned(), "a secret must have exactly one source"),
     ] {
-        fs::write(&file, with_secret(&seat, &origin, &secret)).expect("written");
+        fs::write(&file, with_secret(&proxy, &origin, &secret)).expect("written");
         for command in ["check", "plan", "reload"] {
-            let (done, said) = seat.weir(&[command, "-c", path]);
+            let (done, said) = proxy.weir(&[command, "-c", path]);
             assert!(!done && said.contains(why), "{command} {secret}: {said}");
             assert!(said.contains("weir.toml:6:"), "{command} {secret}: {said}");
         }
@@ -167,7 +167,7 @@ fn missing_secret_is_an_error_at_its_key() {
     )
     .expect("written");
     let mut command = Command::new("timeout");
-    Seat::set_directories(&mut command, &sandbox.0);
+    Proxy::set_directories(&mut command, &sandbox.0);
     let output = command
         .args(["10", PRESENT, "run", "-c"])
         .arg(sandbox.0.join("weir.toml"))
@@ -183,10 +183,10 @@ fn missing_secret_is_an_error_at_its_key() {
 #[test]
 fn secrets_appear_in_no_output_or_log() {
     let origin = Origin::start("o");
-    let seat = Seat::start("http", &[origin.address()], "");
-    let file = seat.directory.join("weir.toml");
+    let proxy = Proxy::start("http", &[origin.address()], "");
+    let file = proxy.directory.join("weir.toml");
     let path = file.to_str().expect("plain");
-    let text = with_secret(&seat, &origin, &format!("\"{VALUE}\""));
+    let text = with_secret(&proxy, &origin, &format!("\"{VALUE}\""));
     // A mistake in the same line.
     for (from, to) in [
         ("cookie = \"SRV\"", "cookie = \"S R V\""),
@@ -201,53 +201,53 @@ fn secrets_appear_in_no_output_or_log() {
         fs::write(&file, wrong).expect("written");
         for arguments in [&["check"][..], &["check", "--json"], &["plan"], &["reload"]] {
             let line: Vec<&str> = arguments.iter().copied().chain(["-c", path]).collect();
-            let (done, said) = seat.weir(&line);
+            let (done, said) = proxy.weir(&line);
             assert!(
                 !done && !said.contains("5e1f"),
                 "{arguments:?} after {to}: {said}"
             );
         }
-        let pid = rustix::process::Pid::from_child(&seat.child);
-        let refused = || seat.log().matches("reload refused").count();
+        let pid = rustix::process::Pid::from_child(&proxy.child);
+        let refused = || proxy.log().matches("reload refused").count();
         let before = refused();
         rustix::process::kill_process(pid, rustix::process::Signal::HUP).expect("it runs");
         until("a refusal", || refused() > before);
     }
     // A warning in that line, and another user who may read it.
     keep(&file, &text, 0o644);
-    let (done, said) = seat.weir(&["check", "-c", path]);
+    let (done, said) = proxy.weir(&["check", "-c", path]);
     assert!(done && !said.contains("5e1f"), "{said}");
     assert!(
         said.contains("W070") && said.contains("this file contains a secret, and every user"),
         "{said}"
     );
     keep(&file, &text, 0o600);
-    let (_, said) = seat.weir(&["check", "-c", path]);
+    let (_, said) = proxy.weir(&["check", "-c", path]);
     assert!(!said.contains("W070"), "{said}");
-    seat.reload(&text);
+    proxy.reload(&text);
     let other = text.replace(VALUE, "another-5e1f");
     fs::write(&file, other).expect("written");
-    let (done, plan) = seat.weir(&["plan", "-c", path]);
+    let (done, plan) = proxy.weir(&["plan", "-c", path]);
     assert!(done && plan.contains("sticky.secret changed"), "{plan}");
-    let shown = [plan, seat.log(), seat.status().to_string()];
+    let shown = [plan, proxy.log(), proxy.status().to_string()];
     assert!(!shown.iter().any(|text| text.contains("5e1f")), "{shown:?}");
-    let secret = seat.directory.join("cookie.secret");
+    let secret = proxy.directory.join("cookie.secret");
     keep(&secret, VALUE, 0o604);
     fs::write(
         &file,
         with_secret(
-            &seat,
+            &proxy,
             &origin,
             &format!("{{ file = \"{}\" }}", secret.display()),
         ),
     )
     .expect("written");
-    let (_, plan) = seat.weir(&["plan", "-c", path]);
+    let (_, plan) = proxy.weir(&["plan", "-c", path]);
     assert!(
         plan.contains(&format!("sticky.secret text -> file {}", secret.display())),
         "{plan}"
     );
-    let (_, said) = seat.weir(&["check", "-c", path]);
+    let (_, said) = proxy.weir(&["check", "-c", path]);
     assert!(
         said.contains("cookie.secret, and every user of this machine can read it (mode 0604)"),
         "{said}"
@@ -275,16 +275,16 @@ fn shared_ticket_key_resumes_sessions_across_directors() {
             keys.join(", ")
         )
     };
-    let seats = [0, 1].map(|_| Seat::start("http", &[origin.address()], &tls(&[&old])));
+    let proxies = [0, 1].map(|_| Proxy::start("http", &[origin.address()], &tls(&[&old])));
     let config = authority.client(None);
     let kind = |at: usize| {
-        let mut stream = connect(&config, seats[at].listen, "a.example");
+        let mut stream = connect(&config, proxies[at].listen, "a.example");
         ask(&mut stream, GET).expect("an answer");
         stream.conn.handshake_kind()
     };
     let reload = |at: usize, keys: &[&str]| {
-        let listen = seats[at].listen;
-        seats[at].reload(&configuration(
+        let listen = proxies[at].listen;
+        proxies[at].reload(&configuration(
             listen,
             "http",
             &[origin.address()],
@@ -293,7 +293,7 @@ fn shared_ticket_key_resumes_sessions_across_directors() {
     };
     assert_eq!(kind(0), Some(HandshakeKind::Full));
     assert_eq!([kind(1), kind(0)], [Some(HandshakeKind::Resumed); 2]);
-    kill_daemon(&seats[1]);
+    kill_daemon(&proxies[1]);
     assert_eq!(kind(1), Some(HandshakeKind::Resumed));
     // Rotation: both know both keys before the old one goes.
     reload(0, &[&new, &old]);
@@ -304,15 +304,15 @@ fn shared_ticket_key_resumes_sessions_across_directors() {
     assert_eq!(kind(0), Some(HandshakeKind::Resumed));
     reload(0, &[&other]);
     assert_eq!(kind(0), Some(HandshakeKind::Full));
-    let file = seats[0].directory.join("weir.toml");
+    let file = proxies[0].directory.join("weir.toml");
     let text = configuration(
-        seats[0].listen,
+        proxies[0].listen,
         "http",
         &[origin.address()],
         &tls(&["\"too short\""]),
     );
     fs::write(&file, text).expect("written");
-    let (done, said) = seats[0].weir(&["check", "-c", file.to_str().expect("plain")]);
+    let (done, said) = proxies[0].weir(&["check", "-c", file.to_str().expect("plain")]);
     assert!(
         !done
             && said.contains("a ticket key is shorter than 32 bytes")

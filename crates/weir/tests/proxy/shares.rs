@@ -5,7 +5,7 @@
 use statrs::distribution::{ChiSquared, ContinuousCDF};
 
 use super::origin::Origin;
-use super::{Client, GET, Seat, free_address};
+use super::{Client, GET, Proxy, free_address};
 use std::time::{Duration, Instant};
 
 const FALSE_ALARM: f64 = 1e-6;
@@ -22,27 +22,27 @@ fn wait(what: &str, mut holds: impl FnMut() -> bool) {
 
 struct Scene {
     origins: [Origin; 4],
-    seat: Seat,
+    proxy: Proxy,
 }
 
 impl Scene {
     /// A pool without a scheduler, with these keys of each server and of the pool.
     fn new(server: &dyn Fn(usize) -> String, pool: &str) -> Self {
         let origins = NAMES.map(Origin::start);
-        let seat = Seat::start("http", &[free_address()], "");
+        let proxy = Proxy::start("http", &[free_address()], "");
         let servers: Vec<String> = (0..4)
             .map(|at| {
                 let address = origins[at].address();
                 format!("{{ address = \"{address}\"{} }}", server(at))
             })
             .collect();
-        seat.reload(&format!(
+        proxy.reload(&format!(
             "[pool.p]\nservers = [{}]\n{pool}\n[service.s]\nlisten = [\"{}\"]\nforward = \"proxy\"\nprotocol = \
              \"http\"\npool = \"p\"\n",
             servers.join(", "),
-            seat.listen
+            proxy.listen
         ));
-        Self { origins, seat }
+        Self { origins, proxy }
     }
 
     fn server(&self, at: usize) -> String {
@@ -50,12 +50,12 @@ impl Scene {
     }
 
     fn of(&self, at: usize, key: &str) -> serde_json::Value {
-        self.seat.status()["services"][0]["servers"][at][key].clone()
+        self.proxy.status()["services"][0]["servers"][at][key].clone()
     }
 
     /// One client's requests, one after the other, are shared by these weights.
     fn shares(&self, name: &str, weights: [f64; 4]) {
-        let mut client = Client::connect(self.seat.listen);
+        let mut client = Client::connect(self.proxy.listen);
         let mut count = [0_u64; 4];
         for _ in 0..REQUESTS {
             let (head, body) = client.ask(GET);
@@ -97,7 +97,7 @@ fn drained_servers_load_is_shared_evenly() {
     scene.shares("all", without(0));
     for out in 1..=2 {
         let (done, said) = scene
-            .seat
+            .proxy
             .weir(&["server", &scene.server(out - 1), "drain"]);
         assert!(done, "{said}");
         scene.shares(&format!("{out} drained"), without(out));
@@ -139,7 +139,7 @@ fn full_servers_load_is_shared_evenly() {
     scene.shares("none full", without(0));
     // Cookies lead to the two that are to be full.
     let mut signs = [None, None];
-    let mut client = Client::connect(scene.seat.listen);
+    let mut client = Client::connect(scene.proxy.listen);
     wait("cookies of both", || {
         let (head, body) = client.ask(GET);
         let sign = head
@@ -162,7 +162,7 @@ fn full_servers_load_is_shared_evenly() {
         wait("no request is under way", || {
             scene.of(at, "active_connections") == 0
         });
-        let mut client = Client::connect(scene.seat.listen);
+        let mut client = Client::connect(scene.proxy.listen);
         client.send(&format!(
             "GET /silence HTTP/1.1\r\nHost: a\r\nCookie: SRV={sign}\r\n\r\n"
         ));
@@ -179,7 +179,7 @@ fn idle_servers_are_chosen_by_weight() {
     let weight = |at: usize| format!(", weight = {}", [10, 30, 40, 20][at]);
     let scene = Scene::new(&weight, "");
     scene.shares("by weight", [1.0, 3.0, 4.0, 2.0]);
-    let (done, said) = scene.seat.weir(&["server", &scene.server(2), "drain"]);
+    let (done, said) = scene.proxy.weir(&["server", &scene.server(2), "drain"]);
     assert!(done, "{said}");
     scene.shares("by weight without c", [1.0, 3.0, 0.0, 2.0]);
 }

@@ -9,23 +9,23 @@ use super::*;
 const HEAD: &str = "POST /sum HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n";
 
 /// Until so many requests' heads were read.
-fn await_requests(seat: &Seat, count: u64) {
+fn await_requests(proxy: &Proxy, count: u64) {
     until("the request's head", || {
-        seat.status()["services"][0]["requests"].as_u64() == Some(count)
+        proxy.status()["services"][0]["requests"].as_u64() == Some(count)
     });
 }
 
 #[test]
 fn slow_body_occupies_no_server_connection() {
     let origin = Origin::start("o");
-    let seat = Seat::start("http", &[origin.address()], "");
-    let mut client = Client::connect(seat.listen);
+    let proxy = Proxy::start("http", &[origin.address()], "");
+    let mut client = Client::connect(proxy.listen);
     client.send(HEAD);
-    await_requests(&seat, 1);
+    await_requests(&proxy, 1);
     for _ in 0..99 {
         client.send("ten bytes.");
     }
-    let mut stream = begin(seat.listen);
+    let mut stream = begin(proxy.listen);
     let fields = [
         &[0x83, 0x86, 0x41, 1, b'a', 4, 4],
         &b"/sum"[..],
@@ -34,7 +34,7 @@ fn slow_body_occupies_no_server_connection() {
     let head = frame(HEADERS, END_HEADERS, 1, &fields.concat());
     let text = [head, frame(DATA, 0, 1, b"some")].concat();
     stream.write_all(&text).expect("it is taken");
-    await_requests(&seat, 2);
+    await_requests(&proxy, 2);
     assert_eq!(origin.connections(), 0, "no server is asked yet");
     client.send("ten bytes.");
     let (head, body) = client.response().expect("whole").expect("an answer");
@@ -44,7 +44,7 @@ fn slow_body_occupies_no_server_connection() {
     // The connection goes on, with a request behind the content in the same read.
     client.send(HEAD);
     let (rest, next) = ("x".repeat(1000), "GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-    await_requests(&seat, 3);
+    await_requests(&proxy, 3);
     client.send(&(rest + next));
     for status in ["200", "200"] {
         let (head, _) = client.response().expect("whole").expect("an answer");
@@ -94,19 +94,19 @@ fn unbuffered_body_is_forwarded_at_once() {
     ];
     for (name, more, text) in cases {
         let origin = Origin::start("o");
-        let seat = Seat::start("http", &[origin.address()], more);
-        let mut client = Client::connect(seat.listen);
+        let proxy = Proxy::start("http", &[origin.address()], more);
+        let mut client = Client::connect(proxy.listen);
         client.send(&text);
         until(name, || origin.connections() == 1);
     }
     // And a byte less than that waits.
     let origin = Origin::start("o");
-    let seat = Seat::start("http", &[origin.address()], "");
-    let mut client = Client::connect(seat.listen);
+    let proxy = Proxy::start("http", &[origin.address()], "");
+    let mut client = Client::connect(proxy.listen);
     client.send(long);
     client.send(&"x".repeat((16 << 10) - 1));
     until("the content", || {
-        let bytes = seat.status()["services"][0]["bytes_in"].as_u64();
+        let bytes = proxy.status()["services"][0]["bytes_in"].as_u64();
         bytes >= Some((16 << 10) - 1 + long.len() as u64)
     });
     assert_eq!(origin.connections(), 0);
@@ -119,17 +119,17 @@ fn unbuffered_body_is_forwarded_at_once() {
 fn incomplete_body_is_rejected_without_a_server() {
     let origin = Origin::start("o");
     let limit = "timeouts = { client = \"300ms\" }";
-    let seat = Seat::start("http", &[origin.address()], limit);
-    let mut client = Client::connect(seat.listen);
+    let proxy = Proxy::start("http", &[origin.address()], limit);
+    let mut client = Client::connect(proxy.listen);
     let (head, _) = client.ask(HEAD);
     assert!(head.starts_with("HTTP/1.1 408 "), "{head}");
     // Others leave.
-    let mut client = Client::connect(seat.listen);
+    let mut client = Client::connect(proxy.listen);
     client.send(HEAD);
-    await_requests(&seat, 2);
+    await_requests(&proxy, 2);
     drop(client);
     until("the client's end", || {
-        seat.status()["services"][0]["clients"].as_u64() == Some(0)
+        proxy.status()["services"][0]["clients"].as_u64() == Some(0)
     });
     assert_eq!(origin.connections(), 0);
 }
@@ -140,15 +140,15 @@ fn buffered_body_is_retried_for_idempotent_methods() {
     let bad = Scripted::start(vec![vec![Act::Read, Act::Close]]);
     let servers = [bad.address(), good.address()];
     let more = "retry_on = [\"empty\"]";
-    let seat = Seat::start("http", &servers, more);
-    let text = configuration(seat.listen, "http", &servers, more);
+    let proxy = Proxy::start("http", &servers, more);
+    let text = configuration(proxy.listen, "http", &servers, more);
     let first = "[pool.p]\nscheduler = \"first\"\nmax_ejected = 0\n";
-    seat.reload(&text.replace("[pool.p]\n", first));
+    proxy.reload(&text.replace("[pool.p]\n", first));
     for (method, status) in [("PUT", "200"), ("POST", "502")] {
-        let mut client = Client::connect(seat.listen);
-        let before = seat.status()["services"][0]["requests"].as_u64();
+        let mut client = Client::connect(proxy.listen);
+        let before = proxy.status()["services"][0]["requests"].as_u64();
         client.send(&HEAD.replace("POST", method));
-        await_requests(&seat, before.expect("a count") + 1);
+        await_requests(&proxy, before.expect("a count") + 1);
         client.send(&"x".repeat(1000));
         let (head, _) = client.response().expect("whole").expect("an answer");
         assert_eq!(head.split(' ').nth(1), Some(status), "{method}: {head}");

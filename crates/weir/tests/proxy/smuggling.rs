@@ -19,7 +19,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Seat, free_address};
+use super::{Proxy, free_address};
 
 /// What of the cases went how.
 #[derive(Debug, Default)]
@@ -86,19 +86,20 @@ fn canary(to: SocketAddr, number: usize) -> Result<(), String> {
 }
 
 /// A service with one server, in front of which nothing is repeated.
-fn service(server: SocketAddr, more: &str) -> Seat {
-    Seat::start(
+fn service(server: SocketAddr, more: &str) -> Proxy {
+    Proxy::start(
         "http",
         &[server],
         &format!(
-            "timeouts = {{ request = \"2s\", client = \"2s\", server = \"2s\" }}\nabort_on_close = false\nnormalize_path = false\n{more}"
+            "timeouts = {{ request = \"2s\", client = \"2s\", server = \"2s\" }}\nabort_on_close = false\n\
+             normalize_path = false\n{more}"
         ),
     )
 }
 
 /// How many requests Weir counted, and how many it sent a second time.
-fn counted(seat: &Seat) -> (u64, u64) {
-    let service = &seat.status()["services"][0];
+fn counted(proxy: &Proxy) -> (u64, u64) {
+    let service = &proxy.status()["services"][0];
     let number = |name: &str| service[name].as_u64().expect("a count");
     (number("requests"), number("retries"))
 }
@@ -114,16 +115,16 @@ fn settle(counted: u64, seen: &dyn Fn() -> u64) -> (u64, u64) {
 }
 
 /// Sends every case through Weir, and a canary after each.
-fn requests(cases: &[request::Case], seat: &Seat) -> Tally {
+fn requests(cases: &[request::Case], proxy: &Proxy) -> Tally {
     let mut tally = Tally::default();
     for (number, (group, text)) in cases.iter().enumerate() {
-        let answer = exchange(seat.listen, text, true);
+        let answer = exchange(proxy.listen, text, true);
         tally.note(
             group,
             answer.starts_with(b"HTTP/1.1 4") || answer.starts_with(b"HTTP/1.1 505"),
         );
         tally.canaries += 1;
-        if let Err(said) = canary(seat.listen, number) {
+        if let Err(said) = canary(proxy.listen, number) {
             tally.complaints.push(format!("after {text:?}: {said:?}"));
         }
     }
@@ -194,10 +195,10 @@ impl Peer {
     /// Sends every case through Weir, and compares.
     fn agrees(&self, cases: &[request::Case]) {
         let before = self.seen();
-        let seat = service(self.address, "http2 = false");
-        let tally = requests(cases, &seat);
+        let proxy = service(self.address, "http2 = false");
+        let tally = requests(cases, &proxy);
         tally.print(&format!("requests to {}", self.name));
-        let (counted, retries) = counted(&seat);
+        let (counted, retries) = counted(&proxy);
         let (counted, seen) = settle(counted, &|| self.seen() - before);
         assert_eq!(
             (counted, retries),
@@ -224,14 +225,14 @@ impl Peer {
 
 /// Every HTTP/2 case through Weir to that server, and a canary after each, on the same connection where that goes on.
 fn streams(name: &str, server: SocketAddr, seen: &dyn Fn() -> u64) {
-    let seat = service(server, "");
+    let proxy = service(server, "");
     let mut tally = Tally::default();
-    let mut connection = stream::Connection::open(seat.listen);
+    let mut connection = stream::Connection::open(proxy.listen);
     let cases = stream::cases();
     for (number, case) in cases.iter().enumerate() {
         tally.note(case.name, connection.send(case).is_none());
         if !connection.is_open() {
-            connection = stream::Connection::open(seat.listen);
+            connection = stream::Connection::open(proxy.listen);
         }
         let path = format!("/canary/{number}");
         let answer = connection.send(&stream::canary(&path)).unwrap_or_default();
@@ -239,11 +240,11 @@ fn streams(name: &str, server: SocketAddr, seen: &dyn Fn() -> u64) {
             tally.complaints.push(format!("after {case:?}: {answer:?}"));
         }
         if !connection.is_open() {
-            connection = stream::Connection::open(seat.listen);
+            connection = stream::Connection::open(proxy.listen);
         }
     }
     tally.print(&format!("HTTP/2 to {name}"));
-    let (counted, retries) = counted(&seat);
+    let (counted, retries) = counted(&proxy);
     let (counted, seen) = settle(counted, seen);
     assert_eq!((counted, retries), (seen, 0), "{} cases", cases.len());
     assert_eq!(tally.complaints, Vec::<String>::new());
@@ -267,10 +268,10 @@ fn there_are_1200_different_cases() {
 fn lenient_server_and_weir_count_the_same_requests() {
     let origin = lenient::Lenient::start();
     let cases = request::cases();
-    let seat = service(origin.address, "http2 = false");
-    let tally = requests(&cases, &seat);
+    let proxy = service(origin.address, "http2 = false");
+    let tally = requests(&cases, &proxy);
     tally.print("requests to the lenient server");
-    let (counted, retries) = counted(&seat);
+    let (counted, retries) = counted(&proxy);
     let seen = || origin.seen().len() as u64;
     let (counted, seen) = settle(counted, &seen);
     assert_eq!((counted, retries), (seen, 0), "{:?}", tally.complaints);
@@ -284,9 +285,9 @@ fn cases_find_what_a_server_reads_otherwise() {
         .into_iter()
         .filter(|(group, _)| *group == "underscore")
         .collect();
-    let seat = service(origin.address, "http2 = false\nunderscores = \"keep\"");
-    let tally = requests(&cases, &seat);
-    let (counted, seen) = settle(counted(&seat).0, &|| origin.seen().len() as u64);
+    let proxy = service(origin.address, "http2 = false\nunderscores = \"keep\"");
+    let tally = requests(&cases, &proxy);
+    let (counted, seen) = settle(counted(&proxy).0, &|| origin.seen().len() as u64);
     assert!(
         counted != seen || !tally.complaints.is_empty(),
         "{counted} {seen}"
@@ -304,7 +305,7 @@ fn lenient_server_and_weir_count_the_same_streams() {
 #[test]
 fn clients_and_weir_read_the_same_responses() {
     let cases = Arc::new(response::cases());
-    let seat = service(
+    let proxy = service(
         response::serve(Arc::clone(&cases)),
         "http2 = false\nlimits = { retries = 0 }",
     );
@@ -314,7 +315,7 @@ fn clients_and_weir_read_the_same_responses() {
             let request = format!(
                 "GET /answer/{number} HTTP/{version}\r\nHost: a\r\nConnection: close\r\n\r\n"
             );
-            let answer = exchange(seat.listen, &request, false);
+            let answer = exchange(proxy.listen, &request, false);
             tally.note(
                 group,
                 answer.windows(13).any(|found| found == b"HTTP/1.1 502 "),
@@ -326,7 +327,7 @@ fn clients_and_weir_read_the_same_responses() {
                     .push(format!("{text:?} to {version}: {wrong}: {answer:?}"));
             }
             tally.canaries += 1;
-            if let Err(said) = canary(seat.listen, number) {
+            if let Err(said) = canary(proxy.listen, number) {
                 tally.complaints.push(format!("after {text:?}: {said:?}"));
             }
         }
@@ -346,8 +347,10 @@ fn nginx_and_weir_count_the_same_requests() {
             .map(|kind| format!("{kind}_temp_path {}/{kind};", directory.display()))
             .join(" ");
         let text = format!(
-            "daemon off; master_process off; pid {0}/pid; error_log {0}/err;\nevents {{}}\nhttp {{ {temporary} log_format l \
-             '$request_uri'; access_log {0}/log l; keepalive_requests 1000000; server {{ listen {address}; location / {{ return 200 \
+            "daemon off; master_process off; pid {0}/pid; error_log {0}/err;\nevents {{}}\nhttp {{ {temporary} \
+             log_format l \
+             '$request_uri'; access_log {0}/log l; keepalive_requests 1000000; server {{ listen {address}; location / \
+             {{ return 200 \
              $request_uri; }} }} }}\n",
             directory.display()
         );
@@ -366,10 +369,12 @@ fn nginx_and_weir_count_the_same_requests() {
 fn apache_and_weir_count_the_same_requests() {
     let apache = |address: SocketAddr, directory: &Path| {
         let text = format!(
-            "ServerRoot {0}\nServerName a\nListen {address}\nPidFile {0}/pid\nErrorLog {0}/err\nUser nobody\nGroup nogroup\n\
+            "ServerRoot {0}\nServerName a\nListen {address}\nPidFile {0}/pid\nErrorLog {0}/err\nUser nobody\nGroup \
+             nogroup\n\
              LoadModule mpm_event_module /usr/lib/apache2/modules/mod_mpm_event.so\n\
              LoadModule authz_core_module /usr/lib/apache2/modules/mod_authz_core.so\n\
-             LoadModule alias_module /usr/lib/apache2/modules/mod_alias.so\nRedirectMatch 302 ^(/canary/.*)$ http://o$1\n\
+             LoadModule alias_module /usr/lib/apache2/modules/mod_alias.so\nRedirectMatch 302 ^(/canary/.*)$ \
+             http://o$1\n\
              DocumentRoot {0}\nMaxKeepAliveRequests 0\nLogFormat \"%U\" l\nCustomLog {0}/log l\n",
             directory.display()
         );
@@ -386,8 +391,10 @@ fn apache_and_weir_count_the_same_requests() {
 fn haproxy_and_weir_count_the_same_requests() {
     let haproxy = |address: SocketAddr, directory: &Path| {
         let text = format!(
-            "global\n log stdout format raw local0\ndefaults\n mode http\n timeout client 10s\n timeout http-keep-alive 60s\n log \
-             global\n option dontlognull\n log-format %HU\nfrontend f\n bind {address}\n http-request return status 200 content-type text/plain lf-string \
+            "global\n log stdout format raw local0\ndefaults\n mode http\n timeout client 10s\n timeout \
+             http-keep-alive 60s\n log \
+             global\n option dontlognull\n log-format %HU\nfrontend f\n bind {address}\n http-request return status \
+             200 content-type text/plain lf-string \
              %[path]\n"
         );
         let file = directory.join("haproxy.cfg");
@@ -410,7 +417,10 @@ const server = http.createServer({ keepAliveTimeout: 60000, insecureHTTPParser: 
   request.resume();
   request.on('end', () => { request.socket.busy = false; response.end(request.url); });
 });
-server.on('checkContinue', (request, response) => { response.writeContinue(); server.emit('request', request, response); });
+server.on('checkContinue', (request, response) => {
+  response.writeContinue();
+  server.emit('request', request, response);
+});
 server.on('clientError', (error, socket) => {
   // A body that breaks off belongs to its request.
   if (error.code !== 'ECONNRESET' && !socket.busy) log('refused ' + error.code);

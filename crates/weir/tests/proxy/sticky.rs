@@ -5,12 +5,12 @@ use std::os::unix::fs::PermissionsExt;
 
 use super::keeper::kill_daemon;
 use super::tls::{Authority, ask, connect};
-use super::{Client, GET, Origin, Seat, configuration};
+use super::{Client, GET, Origin, Proxy, configuration};
 
 /// A configuration whose pool has `sticky`.
-fn text(seat: &Seat, origins: &[&Origin], sticky: &str, service: &str) -> String {
+fn text(proxy: &Proxy, origins: &[&Origin], sticky: &str, service: &str) -> String {
     let servers: Vec<_> = origins.iter().map(|origin| origin.address()).collect();
-    let text = configuration(seat.listen, "http", &servers, service);
+    let text = configuration(proxy.listen, "http", &servers, service);
     text.replace(
         "\n\n[service.s]",
         &format!("\nscheduler = \"rr\"\nsticky = {{ {sticky} }}\n\n[service.s]"),
@@ -27,13 +27,13 @@ fn cookie_of(head: &str) -> String {
         .to_owned()
 }
 
-fn cookie(seat: &Seat) -> String {
-    cookie_of(&Client::connect(seat.listen).ask(GET).0)
+fn cookie(proxy: &Proxy) -> String {
+    cookie_of(&Client::connect(proxy.listen).ask(GET).0)
 }
 
 /// Whether the server that this sign names is the first choice of every request with it.
-fn leads_back(seat: &Seat, sign: &str) -> bool {
-    let mut client = Client::connect(seat.listen);
+fn leads_back(proxy: &Proxy, sign: &str) -> bool {
+    let mut client = Client::connect(proxy.listen);
     (0..4).all(|_| {
         let (head, _) = client.ask(&format!(
             "GET / HTTP/1.1\r\nHost: a\r\nCookie: SRV={sign}\r\n\r\n"
@@ -46,17 +46,17 @@ fn leads_back(seat: &Seat, sign: &str) -> bool {
 #[test]
 fn cookie_defaults_are_lax_and_secure_under_tls() {
     let origin = Origin::start("o");
-    let seat = Seat::start("http", &[origin.address()], "");
+    let proxy = Proxy::start("http", &[origin.address()], "");
     let authority = Authority::new("sticky");
     authority.sign("a", "DNS:a.example", 10);
     let tls = format!("tls = {{ certificates = \"{}\" }}", authority.certs());
     let config = authority.client(None);
     let sent = |sticky: &str, service: &str| {
-        seat.reload(&text(&seat, &[&origin], sticky, service));
+        proxy.reload(&text(&proxy, &[&origin], sticky, service));
         let line = match service {
-            "" => cookie(&seat),
+            "" => cookie(&proxy),
             _ => {
-                let mut stream = connect(&config, seat.listen, "a.example");
+                let mut stream = connect(&config, proxy.listen, "a.example");
                 cookie_of(&ask(&mut stream, GET).expect("an answer"))
             }
         };
@@ -82,64 +82,64 @@ fn cookie_defaults_are_lax_and_secure_under_tls() {
 fn missing_secret_key_is_generated_and_kept() {
     let (one, two) = (Origin::start("one"), Origin::start("two"));
     let start = || {
-        let seat = Seat::start("http", &[one.address()], "");
-        seat.reload(&text(&seat, &[&one, &two], "cookie = \"SRV\"", ""));
-        seat
+        let proxy = Proxy::start("http", &[one.address()], "");
+        proxy.reload(&text(&proxy, &[&one, &two], "cookie = \"SRV\"", ""));
+        proxy
     };
-    let (mut seat, other) = (start(), start());
-    let sign = cookie(&seat)[..16].to_owned();
-    assert!(leads_back(&seat, &sign));
+    let (mut proxy, other) = (start(), start());
+    let sign = cookie(&proxy)[..16].to_owned();
+    assert!(leads_back(&proxy, &sign));
     assert!(!leads_back(&other, &sign), "two directors have two keys");
 
-    let file = seat.directory.join("run/cookie.key");
+    let file = proxy.directory.join("run/cookie.key");
     let key = fs::read_to_string(&file).expect("the key");
     let mode = || fs::metadata(&file).expect("the key").permissions().mode() & 0o7777;
     assert!(key.len() >= 32, "{} characters", key.len());
     assert_eq!(mode(), 0o600);
 
-    let (done, said) = seat.upgrade();
+    let (done, said) = proxy.upgrade();
     assert!(done, "{said}");
-    assert!(leads_back(&seat, &sign), "after an upgrade");
-    kill_daemon(&seat);
-    seat.await_answer();
-    assert!(leads_back(&seat, &sign), "after a death");
-    seat.terminate();
-    seat.start_again();
-    assert!(leads_back(&seat, &sign), "after a restart");
+    assert!(leads_back(&proxy, &sign), "after an upgrade");
+    kill_daemon(&proxy);
+    proxy.await_answer();
+    assert!(leads_back(&proxy, &sign), "after a death");
+    proxy.terminate();
+    proxy.start_again();
+    assert!(leads_back(&proxy, &sign), "after a restart");
     assert_eq!(fs::read_to_string(&file).expect("the key"), key);
     assert_eq!(mode(), 0o600);
 
-    let configuration = seat.directory.join("weir.toml");
+    let configuration = proxy.directory.join("weir.toml");
     let file_name = configuration.to_str().expect("plain");
     for shown in [
-        seat.log(),
-        seat.status().to_string(),
-        seat.weir(&["plan", "-c", file_name]).1,
-        seat.weir(&["doctor"]).1,
+        proxy.log(),
+        proxy.status().to_string(),
+        proxy.weir(&["plan", "-c", file_name]).1,
+        proxy.weir(&["doctor"]).1,
     ] {
         assert!(!shown.contains(&key), "{shown}");
     }
 
     // What is no key is replaced, and that is said.
-    seat.terminate();
+    proxy.terminate();
     fs::write(&file, "short").expect("written");
-    seat.start_again();
-    assert!(!leads_back(&seat, &sign));
-    assert!(seat.log().contains("holds no key for sticky cookies"));
+    proxy.start_again();
+    assert!(!leads_back(&proxy, &sign));
+    assert!(proxy.log().contains("holds no key for sticky cookies"));
 }
 
 #[test]
 fn no_key_is_generated_where_every_pool_has_a_secret() {
     let origin = Origin::start("o");
-    let seat = Seat::start("http", &[origin.address()], "");
-    let file = seat.directory.join("run/cookie.key");
+    let proxy = Proxy::start("http", &[origin.address()], "");
+    let file = proxy.directory.join("run/cookie.key");
     assert!(!file.exists(), "no pool is sticky");
-    seat.reload(&text(
-        &seat,
+    proxy.reload(&text(
+        &proxy,
         &[&origin],
         "cookie = \"SRV\", secret = \"s\"",
         "",
     ));
-    let sign = cookie(&seat)[..16].to_owned();
-    assert!(leads_back(&seat, &sign) && !file.exists());
+    let sign = cookie(&proxy)[..16].to_owned();
+    assert!(leads_back(&proxy, &sign) && !file.exists());
 }

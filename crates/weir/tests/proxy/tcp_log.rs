@@ -6,19 +6,19 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::{Origin, Seat, configuration, free_address};
+use super::{Origin, Proxy, configuration, free_address};
 
 /// A daemon with a TCP service for that server, and its access log; `format` is text after `path`, `more` a line of the
 /// service.
-fn seat(server: SocketAddr, format: &str, more: &str) -> (Seat, PathBuf) {
-    let seat = Seat::start("tcp", &[server], "");
-    let file = seat.directory.join("access.log");
+fn proxy(server: SocketAddr, format: &str, more: &str) -> (Proxy, PathBuf) {
+    let proxy = Proxy::start("tcp", &[server], "");
+    let file = proxy.directory.join("access.log");
     let log = format!(
         "access_log = {{ path = \"{}\"{format} }}\n{more}",
         file.display()
     );
-    seat.reload(&configuration(seat.listen, "tcp", &[server], &log));
-    (seat, file)
+    proxy.reload(&configuration(proxy.listen, "tcp", &[server], &log));
+    (proxy, file)
 }
 
 /// Line `number` of the log, once it is there.
@@ -34,8 +34,8 @@ fn line(file: &Path, number: usize) -> String {
     }
 }
 
-fn client(seat: &Seat) -> TcpStream {
-    let stream = TcpStream::connect(seat.listen).expect("it listens");
+fn client(proxy: &Proxy) -> TcpStream {
+    let stream = TcpStream::connect(proxy.listen).expect("it listens");
     let limit = Some(Duration::from_secs(10));
     stream.set_read_timeout(limit).expect("a timeout");
     stream
@@ -71,8 +71,8 @@ fn server(end: impl FnOnce(TcpStream) + Send + 'static) -> SocketAddr {
 #[test]
 fn tcp_line_has_server_durations_bytes_and_end_state() {
     let origin = Origin::start_tcp();
-    let (seat, file) = seat(origin.address(), "", "");
-    let mut stream = client(&seat);
+    let (proxy, file) = proxy(origin.address(), "", "");
+    let mut stream = client(&proxy);
     let port = stream.local_addr().expect("an address").port();
     echo(&mut stream, b"0123456789", Duration::from_millis(120));
     stream.shutdown(Shutdown::Write).expect("ended");
@@ -110,7 +110,7 @@ fn tcp_line_names_the_side_that_aborted() {
     let short = "timeouts = { tunnel = \"300ms\" }";
 
     let dead = free_address();
-    let (no_server, file) = seat(dead, format, "");
+    let (no_server, file) = proxy(dead, format, "");
     let _ = client(&no_server).read(&mut [0; 8]);
     assert_eq!(
         line(&file, 0),
@@ -119,7 +119,7 @@ fn tcp_line_names_the_side_that_aborted() {
 
     let echoes = Origin::start_tcp();
     let address = echoes.address();
-    let (alive, file) = seat(address, format, short);
+    let (alive, file) = proxy(address, format, short);
     let mut gone = client(&alive);
     echo(&mut gone, b"hello", Duration::ZERO);
     reset(&gone);
@@ -140,7 +140,7 @@ fn tcp_line_names_the_side_that_aborted() {
         reset(&stream);
         drop(stream);
     });
-    let (broken, file) = seat(address, format, "");
+    let (broken, file) = proxy(address, format, "");
     let mut stream = client(&broken);
     stream.write_all(b"hello").expect("taken");
     let _ = stream.read(&mut [0; 8]);
@@ -154,18 +154,18 @@ fn tcp_line_names_the_side_that_aborted() {
 fn connections_without_a_server_are_logged() {
     let origin = Origin::start_tcp();
     let format = ", format = \"{pool} {server} {end}\"";
-    let (seat, file) = seat(origin.address(), format, "");
+    let (proxy, file) = proxy(origin.address(), format, "");
     let server = format!("p/{}", origin.address());
-    let (done, said) = seat.weir(&["server", &server, "drain"]);
+    let (done, said) = proxy.weir(&["server", &server, "drain"]);
     assert!(done, "{said}");
-    let _ = client(&seat).read(&mut [0; 8]);
+    let _ = client(&proxy).read(&mut [0; 8]);
     assert_eq!(line(&file, 0), "p  SC");
 
     // A service that routes by the name in a TLS handshake waits for it.
     let log = format!("access_log = {{ path = \"{}\"{format} }}", file.display());
-    let text = configuration(seat.listen, "tcp", &[origin.address()], &log);
+    let text = configuration(proxy.listen, "tcp", &[origin.address()], &log);
     let route = "\n[[route]]\nservice = \"s\"\nhost = \"a.example\"\npool = \"p\"\n";
-    seat.reload(&format!("{text}{route}"));
-    drop(client(&seat));
+    proxy.reload(&format!("{text}{route}"));
+    drop(client(&proxy));
     assert_eq!(line(&file, 1), "  CR");
 }

@@ -22,7 +22,8 @@ impl Authority {
         fs::create_dir_all(directory.join("certs")).expect("a directory");
         let authority = Self(directory);
         authority.openssl(
-            "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 30 -subj /CN=authority -keyout ca.key -out ca.pem",
+            "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 30 -subj /CN=authority -keyout ca.key \
+             -out ca.pem",
         );
         authority
     }
@@ -49,7 +50,8 @@ impl Authority {
         )
         .expect("written");
         let said = self.openssl(&format!(
-            "x509 -req -in {file}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days {days} -extfile extensions -out {file}.crt"
+            "x509 -req -in {file}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days {days} -extfile extensions -out \
+             {file}.crt"
         ));
         let read = |name: String| {
             fs::read_to_string(self.0.join(name)).unwrap_or_else(|_| panic!("{said}"))
@@ -67,7 +69,8 @@ impl Authority {
         let index = format!("V\t491231235959Z\t\t{serial}\tunknown\t/CN={file}\n");
         fs::write(self.0.join("index"), index).expect("written");
         self.openssl(&format!(
-            "ocsp -index index -rsigner ca.pem -rkey ca.key -CA ca.pem -issuer ca.pem -cert {file}.crt -ndays 7 -respout {}",
+            "ocsp -index index -rsigner ca.pem -rkey ca.key -CA ca.pem -issuer ca.pem -cert {file}.crt -ndays 7 \
+             -respout {}",
             to.display()
         ))
     }
@@ -155,13 +158,13 @@ fn certificate_is_selected_by_sni() {
     authority.sign("two", "DNS:*.b.example", 30);
     let origin = Origin::start("o");
     let tls = format!("tls = {{ certificates = \"{}\" }}", authority.certs());
-    let seat = Seat::start("http", &[origin.address()], &tls);
+    let proxy = Proxy::start("http", &[origin.address()], &tls);
     let config = authority.client(None);
-    let mut first = connect(&config, seat.listen, "a.example");
+    let mut first = connect(&config, proxy.listen, "a.example");
     let said = ask(&mut first, GET).expect("an answer");
     assert!(said.starts_with("HTTP/1.1 200 OK\r\n"), "{said}");
     assert!(said.contains("X-Forwarded-Proto: https\r\n"), "{said}");
-    let mut second = connect(&config, seat.listen, "x.b.example");
+    let mut second = connect(&config, proxy.listen, "x.b.example");
     let large = "x".repeat(3_000_000);
     let length = large.len();
     let post = format!("POST /sum HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n{large}");
@@ -169,19 +172,19 @@ fn certificate_is_selected_by_sni() {
     assert!(said.ends_with("\r\n\r\n3000000"), "{said}");
     assert_ne!(served(&first), served(&second));
     // Without a name that is known the first file answers, whose names do not fit.
-    let mut other = connect(&config, seat.listen, "c.example");
+    let mut other = connect(&config, proxy.listen, "c.example");
     let refused = ask(&mut other, GET).expect_err("another name").to_string();
     assert!(refused.contains("not valid for name"), "{refused}");
     // With strict_sni there is none.
     let strict = tls.replace(" }", ", strict_sni = true }");
-    seat.reload(&configuration(
-        seat.listen,
+    proxy.reload(&configuration(
+        proxy.listen,
         "http",
         &[origin.address()],
         &strict,
     ));
     assert!(ask(&mut first, GET).is_ok(), "it survives the reload");
-    let mut other = connect(&config, seat.listen, "c.example");
+    let mut other = connect(&config, proxy.listen, "c.example");
     let refused = ask(&mut other, GET)
         .expect_err("no certificate")
         .to_string();
@@ -194,30 +197,30 @@ fn reload_replaces_certificates_without_dropping() {
     authority.sign("one", "DNS:a.example", 30);
     let origin = Origin::start("o");
     let tls = format!("tls = {{ certificates = \"{}\" }}", authority.certs());
-    let seat = Seat::start("http", &[origin.address()], &tls);
+    let proxy = Proxy::start("http", &[origin.address()], &tls);
     let config = authority.client(None);
-    let mut kept = connect(&config, seat.listen, "a.example");
+    let mut kept = connect(&config, proxy.listen, "a.example");
     ask(&mut kept, GET).expect("an answer");
     let before = served(&kept);
     let path = authority.sign("one", "DNS:a.example", 30);
-    let same = configuration(seat.listen, "http", &[origin.address()], &tls);
-    seat.reload(&same);
-    let mut new = connect(&authority.client(None), seat.listen, "a.example");
+    let same = configuration(proxy.listen, "http", &[origin.address()], &tls);
+    proxy.reload(&same);
+    let mut new = connect(&authority.client(None), proxy.listen, "a.example");
     ask(&mut new, GET).expect("an answer");
     assert_ne!(served(&new), before, "the new one is shown");
     // Tickets of before are good, at either worker.
     for _ in 0..4 {
-        let mut again = connect(&config, seat.listen, "a.example");
+        let mut again = connect(&config, proxy.listen, "a.example");
         ask(&mut again, GET).expect("an answer");
         assert_eq!(again.conn.handshake_kind(), Some(HandshakeKind::Resumed));
     }
     // A bad file changes nothing.
     fs::write(&path, "no certificate").expect("written");
-    let file = seat.directory.join("weir.toml");
-    let (done, said) = seat.weir(&["reload", "-c", file.to_str().expect("plain")]);
+    let file = proxy.directory.join("weir.toml");
+    let (done, said) = proxy.weir(&["reload", "-c", file.to_str().expect("plain")]);
     assert!(!done && said.contains("one.pem"), "{said}");
     ask(&mut kept, GET).expect("an answer");
-    let mut new = connect(&config, seat.listen, "a.example");
+    let mut new = connect(&config, proxy.listen, "a.example");
     ask(&mut new, GET).expect("an answer");
 }
 
@@ -233,16 +236,16 @@ fn client_certificates_are_verified_where_required() {
         authority.certs(),
         authority.ca()
     );
-    let seat = Seat::start("http", &[origin.address()], &tls);
+    let proxy = Proxy::start("http", &[origin.address()], &tls);
     let try_with = |own: Option<&Path>| {
-        let mut stream = connect(&authority.client(own), seat.listen, "a.example");
+        let mut stream = connect(&authority.client(own), proxy.listen, "a.example");
         ask(&mut stream, GET)
     };
     assert!(try_with(Some(&own)).is_ok());
     assert!(try_with(None).is_err());
     assert!(try_with(Some(&foreign)).is_err());
     // Who goes on talking before it has read the answer learns all the same why it is refused.
-    let mut refused = connect(&authority.client(Some(&foreign)), seat.listen, "a.example");
+    let mut refused = connect(&authority.client(Some(&foreign)), proxy.listen, "a.example");
     for _ in 0..4 {
         refused.write_all(GET.as_bytes()).expect("it is taken");
         std::thread::sleep(Duration::from_millis(50));
@@ -250,15 +253,15 @@ fn client_certificates_are_verified_where_required() {
     let error = refused.read(&mut [0]).expect_err("an alert").to_string();
     assert!(error.contains("fatal alert"), "{error}");
     let optional = tls.replace(" }", ", client_auth = \"optional\" }");
-    seat.reload(&configuration(
-        seat.listen,
+    proxy.reload(&configuration(
+        proxy.listen,
         "http",
         &[origin.address()],
         &optional,
     ));
     assert!(try_with(None).is_ok());
     assert!(try_with(Some(&foreign)).is_err());
-    let old = authority.openssl(&format!("s_client -connect {} -tls1_2", seat.listen));
+    let old = authority.openssl(&format!("s_client -connect {} -tls1_2", proxy.listen));
     assert!(old.contains("alert protocol version"), "{old}");
 }
 
@@ -270,11 +273,11 @@ fn ocsp_staple_is_sent_and_tls_1_2_is_spoken() {
     let made = authority.respond("one", &staple);
     let origin = Origin::start("o");
     let tls = format!("tls = {{ certificates = \"{}\" }}", authority.certs());
-    let seat = Seat::start("http", &[origin.address()], &tls);
+    let proxy = Proxy::start("http", &[origin.address()], &tls);
     let greet = |version: &str| {
         authority.openssl(&format!(
             "s_client -connect {} -status {version}",
-            seat.listen
+            proxy.listen
         ))
     };
     let said = greet("-tls1_2");
@@ -285,7 +288,7 @@ fn ocsp_staple_is_sent_and_tls_1_2_is_spoken() {
     let other = authority.0.join("two.ocsp");
     authority.respond("two", &other);
     let other = fs::read(other).expect("a response");
-    let file = seat.directory.join("weir.toml");
+    let file = proxy.directory.join("weir.toml");
     let file = file.to_str().expect("plain");
     for (content, fault) in [
         (&b""[..], "not an OCSP response"),
@@ -293,19 +296,19 @@ fn ocsp_staple_is_sent_and_tls_1_2_is_spoken() {
         (&other, "is for another certificate"),
     ] {
         fs::write(&staple, content).expect("written");
-        let (done, said) = seat.weir(&["check", "-c", file]);
+        let (done, said) = proxy.weir(&["check", "-c", file]);
         assert!(
             done && said.contains("one.pem.ocsp: ") && said.contains(fault),
             "{said}"
         );
-        let (done, said) = seat.weir(&["reload", "-c", file]);
+        let (done, said) = proxy.weir(&["reload", "-c", file]);
         assert!(done, "{said}");
         for version in ["-tls1_2", "-tls1_3"] {
             let said = greet(version);
             assert!(said.contains("OCSP response: no response sent"), "{said}");
             assert!(!said.contains("Cipher is (NONE)"), "{said}");
         }
-        assert!(seat.log().contains(fault), "{}", seat.log());
+        assert!(proxy.log().contains(fault), "{}", proxy.log());
     }
 }
 
@@ -315,8 +318,8 @@ fn server_certificates_are_verified_and_connections_reused() {
     authority.sign("one", "DNS:web.internal,IP:127.0.0.1", 30);
     let origin = Origin::start("o");
     let tls = format!("tls = {{ certificates = \"{}\" }}", authority.certs());
-    let server = Seat::start("http", &[origin.address()], &tls);
-    let front = Seat::start("http", &[server.listen], "");
+    let server = Proxy::start("http", &[origin.address()], &tls);
+    let front = Proxy::start("http", &[server.listen], "");
     let with = |pool: &str| {
         let text = configuration(front.listen, "http", &[server.listen], "");
         front.reload(&text.replace("\n\n[service.s]", &format!("\n{pool}\n\n[service.s]")));
@@ -366,21 +369,21 @@ fn tickets_survive_a_killed_daemon() {
     authority.sign("one", "DNS:a.example", 30);
     let origin = Origin::start("o");
     let tls = format!("tls = {{ certificates = \"{}\" }}", authority.certs());
-    let seat = Seat::start("http", &[origin.address()], &tls);
+    let proxy = Proxy::start("http", &[origin.address()], &tls);
     let config = authority.client(None);
     let kind = || {
-        let mut stream = connect(&config, seat.listen, "a.example");
+        let mut stream = connect(&config, proxy.listen, "a.example");
         ask(&mut stream, GET).expect("an answer");
         stream.conn.handshake_kind()
     };
     assert_eq!(kind(), Some(HandshakeKind::Full));
     assert_eq!(kind(), Some(HandshakeKind::Resumed));
     for _ in 0..2 {
-        super::keeper::kill_daemon(&seat);
+        super::keeper::kill_daemon(&proxy);
         assert_eq!(kind(), Some(HandshakeKind::Resumed));
     }
     // Keys are in no file.
-    let run = fs::read_dir(seat.directory.join("run")).expect("a directory");
+    let run = fs::read_dir(proxy.directory.join("run")).expect("a directory");
     for entry in run.flatten() {
         let text = fs::read_to_string(entry.path()).unwrap_or_default();
         assert!(
@@ -428,22 +431,23 @@ impl Drop for OpensslServer {
 
 /// What a pool whose `tls` has these keys makes of a server, and a check with the same: the status of a request, and
 /// the state and reason of the check.
-fn judged(seat: &Seat, server: SocketAddr, keys: &str) -> (String, String, String) {
-    let text = configuration(seat.listen, "http", &[server], "");
+fn judged(proxy: &Proxy, server: SocketAddr, keys: &str) -> (String, String, String) {
+    let text = configuration(proxy.listen, "http", &[server], "");
     let text = text.replace(
         "\n\n[service.s]",
         &format!("\ntls = {{ {keys} }}\n\n[service.s]"),
     );
     let checked = format!(
-        "\n[pool.c]\nservers = [\"{server}\"]\n\n[pool.c.check]\nkind = \"tls\"\ninterval = \"100ms\"\nrise = 1\nfall = 1\n{}\n\n\
+        "\n[pool.c]\nservers = [\"{server}\"]\n\n[pool.c.check]\nkind = \"tls\"\ninterval = \"100ms\"\nrise = 1\nfall \
+         = 1\n{}\n\n\
          [[route]]\nservice = \"s\"\npath = \"/checked\"\npool = \"c\"\n",
         keys.replace(", ", "\n")
     );
-    seat.reload(&(text + &checked));
-    let status = Client::connect(seat.listen).ask(GET).0[9..12].to_owned();
+    proxy.reload(&(text + &checked));
+    let status = Client::connect(proxy.listen).ask(GET).0[9..12].to_owned();
     let mut seen = (String::new(), String::new());
     super::keeper::until("a check's result", || {
-        let status = seat.status();
+        let status = proxy.status();
         let services = status["services"].as_array().cloned().unwrap_or_default();
         let servers = services
             .iter()
@@ -476,12 +480,12 @@ fn self_signed_certificate_can_be_pinned_as_ca() {
         ));
         assert!(authority.0.join(format!("{file}.crt")).exists(), "{said}");
     };
-    let seat = Seat::start("http", &[super::free_address()], "");
+    let proxy = Proxy::start("http", &[super::free_address()], "");
     let pinned = |file: &str, ca: &str, name: &str| {
         let server = OpensslServer::start(&authority, file);
         let path = authority.0.join(ca).display().to_string();
         judged(
-            &seat,
+            &proxy,
             server.listen,
             &format!("ca = \"{path}\", server_name = \"{name}\""),
         )
@@ -502,7 +506,7 @@ fn self_signed_certificate_can_be_pinned_as_ca() {
             (status.as_str(), state.as_str()),
             ("200", "up"),
             "{file}: {reason} {}",
-            seat.log()
+            proxy.log()
         );
     }
     // Another one with the same subject is not that one.
@@ -519,7 +523,8 @@ fn self_signed_certificate_can_be_pinned_as_ca() {
         reason.starts_with("the server's certificate is not for other.internal: it is for "),
         "{reason}"
     );
-    authority.openssl("req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=web.internal -keyout past.key -out past.csr");
+    authority.openssl("req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=web.internal -keyout past.key \
+     -out past.csr");
     authority.file("extensions", b"subjectAltName=DNS:web.internal\n");
     authority.openssl(
         "x509 -req -in past.csr -signkey past.key -days 0 -extfile extensions -out past.crt",
@@ -530,7 +535,10 @@ fn self_signed_certificate_can_be_pinned_as_ca() {
     assert_eq!(reason, "the server's certificate has expired");
     // It signs for no other name.
     authority.sign("unused", "DNS:web.internal", 30);
-    authority.openssl("x509 -req -in unused.csr -CA leaf.crt -CAkey leaf.key -CAcreateserial -days 30 -extfile extensions -out unused.crt");
+    authority.openssl(
+        "x509 -req -in unused.csr -CA leaf.crt -CAkey leaf.key -CAcreateserial -days 30 -extfile \
+     extensions -out unused.crt",
+    );
     let (status, state, reason) = pinned("unused", "leaf.crt", "web.internal");
     assert_eq!(
         (status.as_str(), state.as_str()),
@@ -542,25 +550,26 @@ fn self_signed_certificate_can_be_pinned_as_ca() {
 #[test]
 fn x509_v1_certificate_error_is_a_sentence() {
     let authority = Authority::new("version");
-    authority.openssl("req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=web.internal -keyout old.key -out old.csr");
+    authority.openssl("req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=web.internal -keyout old.key \
+     -out old.csr");
     // Without extensions `openssl x509 -req` makes version 1.
     let said = authority.openssl(
         "x509 -req -in old.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 30 -out old.crt",
     );
     let shown = authority.openssl("x509 -in old.crt -noout -text");
     assert!(shown.contains("Version: 1 "), "{said} {shown}");
-    let seat = Seat::start("http", &[super::free_address()], "");
+    let proxy = Proxy::start("http", &[super::free_address()], "");
     let server = OpensslServer::start(&authority, "old");
     let sentence = "the server's certificate is X.509 version 1, which is not supported: ";
     for verify in [
         format!("ca = \"{}\"", authority.ca()),
         "verify = false".to_owned(),
     ] {
-        let (status, state, reason) = judged(&seat, server.listen, &verify);
+        let (status, state, reason) = judged(&proxy, server.listen, &verify);
         assert_eq!((status.as_str(), state.as_str()), ("502", "down"));
         assert!(reason.starts_with(sentence), "{reason}");
     }
-    let log = seat.log();
+    let log = proxy.log();
     assert!(
         log.contains(sentence) && !log.contains("OtherError"),
         "{log}"
@@ -570,11 +579,11 @@ fn x509_v1_certificate_error_is_a_sentence() {
         .map(|name| fs::read_to_string(authority.0.join(name)).expect("a file"));
     let path = authority.file("certs/old.pem", pair.concat().as_bytes());
     let tls = format!("tls = {{ certificates = \"{path}\" }}");
-    let file = seat.directory.join("weir.toml");
-    let text = configuration(seat.listen, "http", &[server.listen], &tls);
+    let file = proxy.directory.join("weir.toml");
+    let text = configuration(proxy.listen, "http", &[server.listen], &tls);
     fs::write(&file, text).expect("written");
     for command in ["check", "reload"] {
-        let (done, said) = seat.weir(&[command, "-c", file.to_str().expect("plain")]);
+        let (done, said) = proxy.weir(&[command, "-c", file.to_str().expect("plain")]);
         let words = "old.pem: the certificate is X.509 version 1, which is not supported: ";
         assert!(
             !done && said.contains(words) && !said.contains("OtherError"),
@@ -589,8 +598,8 @@ fn tcp_services_terminate_tls() {
     authority.sign("one", "DNS:a.example", 30);
     let origin = Origin::start("o");
     let tls = format!("tls = {{ certificates = \"{}\" }}", authority.certs());
-    let seat = Seat::start("tcp", &[origin.address()], &tls);
-    let mut stream = connect(&authority.client(None), seat.listen, "a.example");
+    let proxy = Proxy::start("tcp", &[origin.address()], &tls);
+    let mut stream = connect(&authority.client(None), proxy.listen, "a.example");
     let said = ask(&mut stream, GET).expect("an answer");
     assert!(said.starts_with("HTTP/1.1 200"), "{said}");
     // Both ways end, and the end of TLS comes before that of the connection.
@@ -606,17 +615,17 @@ fn sni_selects_pools_with_tls_passthrough() {
     authority.sign("one", "DNS:a.example,DNS:b.example,DNS:x.c.example", 30);
     let (one, two) = (Origin::start("one"), Origin::start("two"));
     let tls = format!("tls = {{ certificates = \"{}\" }}", authority.certs());
-    let ends = [one.address(), two.address()].map(|origin| Seat::start("http", &[origin], &tls));
+    let ends = [one.address(), two.address()].map(|origin| Proxy::start("http", &[origin], &tls));
     let routes = format!(
         "[pool.q]\nservers = [\"{}\"]\n\n[[route]]\nservice = \"s\"\nhost = \"b.example\"\npool = \"q\"\n\n\
          [[route]]\nservice = \"s\"\nhost = \"*.c.example\"\npool = \"q\"",
         ends[1].listen
     );
     let text = |own: &str| format!("{own}\n\n{routes}");
-    let seat = Seat::start("tcp", &[ends[0].listen], &text(""));
+    let proxy = Proxy::start("tcp", &[ends[0].listen], &text(""));
     let config = authority.client(None);
     let answered = |name: &str| {
-        let mut stream = connect(&config, seat.listen, name);
+        let mut stream = connect(&config, proxy.listen, name);
         let said = ask(&mut stream, GET).expect("an answer");
         let body = said.split("\r\n\r\n").nth(1).unwrap_or_default();
         body.lines().next().unwrap_or_default().to_owned()
@@ -625,7 +634,7 @@ fn sni_selects_pools_with_tls_passthrough() {
     assert_eq!(answered("b.example"), "two");
     assert_eq!(answered("x.c.example"), "two");
     // The greeting may come byte by byte.
-    let mut raw = Client::connect(seat.listen);
+    let mut raw = Client::connect(proxy.listen);
     for byte in [22u8, 3, 1, 0, 4, 2, 0, 0, 0] {
         raw.0.write_all(&[byte]).expect("it is taken");
     }
@@ -633,8 +642,8 @@ fn sni_selects_pools_with_tls_passthrough() {
     let _ = raw.0.read_to_end(&mut rest);
     assert_eq!(rest.first(), Some(&21), "the server's alert: {rest:?}");
     // Where TLS ends here, names lead as well.
-    seat.reload(
-        &configuration(seat.listen, "tcp", &[one.address()], &text(&tls))
+    proxy.reload(
+        &configuration(proxy.listen, "tcp", &[one.address()], &text(&tls))
             .replace(&ends[1].listen.to_string(), &two.address().to_string()),
     );
     assert_eq!(answered("a.example"), "one");

@@ -14,7 +14,7 @@ use rustls::HandshakeKind;
 
 use super::keeper::{Comers, until};
 use super::tls::{self, Authority};
-use super::{Client, GET, Origin, Seat};
+use super::{Client, GET, Origin, Proxy};
 
 fn rounds() -> u32 {
     if std::env::var_os("WEIR_SOAK").is_some() {
@@ -107,15 +107,15 @@ pub(super) fn echo(client: &mut Client, round: u64) -> Result<(), String> {
 #[test]
 fn upgrades_under_load_lose_nothing_at_length() {
     let origin = Origin::start("o");
-    let seat = Seat::start("http", &[origin.address()], "");
+    let proxy = Proxy::start("http", &[origin.address()], "");
     let (comers, stayers) = (
-        Comers::start(seat.listen),
-        Stayers::start(seat.listen, 4, ask),
+        Comers::start(proxy.listen),
+        Stayers::start(proxy.listen, 4, ask),
     );
     let mut pids = std::collections::BTreeSet::new();
     for _ in 0..rounds() {
         stayers.goes_on();
-        let (done, said) = seat.upgrade();
+        let (done, said) = proxy.upgrade();
         assert!(done, "{said}");
         pids.insert(said);
     }
@@ -130,7 +130,7 @@ fn upgrades_under_load_lose_nothing_at_length() {
     assert_eq!(pids.len(), rounds() as usize, "{pids:?}");
     // Every daemon's counts come with its last client.
     until("all counts", || {
-        let status = seat.status();
+        let status = proxy.status();
         status["services"][0]["requests"].as_u64() == Some(asked + u64::from(served))
     });
 }
@@ -138,14 +138,14 @@ fn upgrades_under_load_lose_nothing_at_length() {
 #[test]
 fn tcp_connections_are_handed_over_with_buffered_bytes() {
     let origin = Origin::start_tcp();
-    let seat = Seat::start("tcp", &[origin.address()], "");
-    let stayers = Stayers::start(seat.listen, 4, echo);
+    let proxy = Proxy::start("tcp", &[origin.address()], "");
+    let stayers = Stayers::start(proxy.listen, 4, echo);
     // One that waits while it has something under way.
-    let mut half = TcpStream::connect(seat.listen).expect("connected");
+    let mut half = TcpStream::connect(proxy.listen).expect("connected");
     half.write_all(b"hello, ").expect("it is taken");
     for _ in 0..rounds() {
         stayers.goes_on();
-        let (done, said) = seat.upgrade();
+        let (done, said) = proxy.upgrade();
         assert!(done, "{said}");
     }
     stayers.goes_on();
@@ -164,21 +164,21 @@ fn tcp_connections_are_handed_over_with_buffered_bytes() {
 #[test]
 fn http2_stream_ends_in_the_process_where_it_began() {
     let origin = Origin::start("o");
-    let seat = Seat::start("http", &[origin.address()], "");
-    let body = seat.directory.join("body");
+    let proxy = Proxy::start("http", &[origin.address()], "");
+    let body = proxy.directory.join("body");
     std::fs::write(&body, vec![b'x'; 2_000_000]).expect("written");
     let upload = Command::new("curl")
         .args(["-sS", "--max-time", "20", "--http2-prior-knowledge"])
         .args(["--limit-rate", "1M", "--data-binary"])
         .arg(format!("@{}", body.display()))
-        .arg(format!("http://{}/sum", seat.listen))
+        .arg(format!("http://{}/sum", proxy.listen))
         .stdout(Stdio::piped())
         .spawn()
         .expect("curl runs");
     until("the upload", || origin.connections() == 1);
-    let (done, said) = seat.upgrade();
+    let (done, said) = proxy.upgrade();
     assert!(done, "{said}");
-    ask(&mut Client::connect(seat.listen), 0).expect("an answer");
+    ask(&mut Client::connect(proxy.listen), 0).expect("an answer");
     let output = upload.wait_with_output().expect("curl ends");
     assert_eq!(String::from_utf8_lossy(&output.stdout), "2000000");
 }
@@ -187,21 +187,21 @@ fn http2_stream_ends_in_the_process_where_it_began() {
 fn old_processes_are_shown_while_they_have_clients() {
     let origin = Origin::start("o");
     // Half of a request keeps an old process.
-    let seat = Seat::start("http", &[origin.address()], "request_buffering = false");
+    let proxy = Proxy::start("http", &[origin.address()], "request_buffering = false");
     let mut unfinished = Vec::new();
     for _ in 0..2 {
-        let mut client = Client::connect(seat.listen);
+        let mut client = Client::connect(proxy.listen);
         let head = b"POST /sum HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nhello";
         client.0.write_all(head).expect("it is taken");
         unfinished.push(client);
         until("the request", || {
             origin.connections() == unfinished.len() as u64
         });
-        let (done, said) = seat.upgrade();
+        let (done, said) = proxy.upgrade();
         assert!(done, "{said}");
     }
     let draining = || -> Vec<(u64, u64)> {
-        let status = seat.status();
+        let status = proxy.status();
         let all = status["draining"].as_array().cloned().unwrap_or_default();
         let number = |one: &serde_json::Value, key: &str| one[key].as_u64().expect("a number");
         all.iter()
@@ -242,12 +242,12 @@ fn changed_worker_count_closes_no_listener() {
     let mut one = CpuSet::new();
     one.set(first);
     let origin = Origin::start("o");
-    let seat = Seat::start("http", &[origin.address()], "");
-    let comers = Comers::start(seat.listen);
+    let proxy = Proxy::start("http", &[origin.address()], "");
+    let comers = Comers::start(proxy.listen);
     // Fewer workers than there are sockets, and as many again.
     for cpus in [&one, &all, &one] {
-        confine(seat.child.id(), cpus);
-        let (done, said) = seat.upgrade();
+        confine(proxy.child.id(), cpus);
+        let (done, said) = proxy.upgrade();
         assert!(done, "{said}");
         comers.goes_on();
     }
@@ -262,13 +262,13 @@ fn changed_worker_count_closes_no_listener() {
 #[test]
 fn health_states_are_handed_over_and_survive_a_kill() {
     let origin = Origin::start("o");
-    let seat = Seat::start("http", &[origin.address()], "");
+    let proxy = Proxy::start("http", &[origin.address()], "");
     let dead = super::free_address();
     let check = "[pool.p.check]\ninterval = \"1h\"\ntimeout = \"100ms\"\nfall = 1\nrise = 1\n";
-    let text = super::configuration(seat.listen, "http", &[origin.address(), dead], "");
-    seat.reload(&(text + check));
+    let text = super::configuration(proxy.listen, "http", &[origin.address(), dead], "");
+    proxy.reload(&(text + check));
     let states = || -> Vec<(String, String)> {
-        let status = seat.status();
+        let status = proxy.status();
         let servers = status["services"][0]["servers"]
             .as_array()
             .expect("servers");
@@ -288,14 +288,14 @@ fn health_states_are_handed_over_and_survive_a_kill() {
     assert_eq!(before[0].0, "up");
     assert_eq!(before[1].0, "down");
     // No probe is due for an hour: whoever says this knows it from the one before.
-    let (done, said) = seat.upgrade();
+    let (done, said) = proxy.upgrade();
     assert!(done, "{said}");
     assert_eq!(states(), before);
-    let left = seat.directory.join("run/proxy-left.json");
+    let left = proxy.directory.join("run/proxy-left.json");
     until("it is written down", || {
         std::fs::read_to_string(&left).is_ok_and(|text| text.contains("refused"))
     });
-    super::keeper::kill_daemon(&seat);
+    super::keeper::kill_daemon(&proxy);
     assert_eq!(states(), before);
 }
 
@@ -305,52 +305,52 @@ fn tls_sessions_resume_and_idle_connections_end_with_a_response() {
     authority.sign("one", "DNS:a.example", 30);
     let origin = Origin::start("o");
     let tls = format!("tls = {{ certificates = \"{}\" }}", authority.certs());
-    let seat = Seat::start("http", &[origin.address()], &tls);
+    let proxy = Proxy::start("http", &[origin.address()], &tls);
     let config = authority.client(None);
-    let mut idle = tls::connect(&config, seat.listen, "a.example");
+    let mut idle = tls::connect(&config, proxy.listen, "a.example");
     tls::ask(&mut idle, GET).expect("an answer");
     for _ in 0..2 {
-        let (done, said) = seat.upgrade();
+        let (done, said) = proxy.upgrade();
         assert!(done, "{said}");
         // The ticket is good with every daemon, and at either of its workers.
         for _ in 0..4 {
-            let mut again = tls::connect(&config, seat.listen, "a.example");
+            let mut again = tls::connect(&config, proxy.listen, "a.example");
             tls::ask(&mut again, GET).expect("an answer");
             let kind = again.conn.handshake_kind();
             assert_eq!(kind, Some(HandshakeKind::Resumed));
         }
     }
-    let last = tls::ask(&mut idle, GET).unwrap_or_else(|e| panic!("{e} {}", seat.log()));
+    let last = tls::ask(&mut idle, GET).unwrap_or_else(|e| panic!("{e} {}", proxy.log()));
     assert!(last.contains("Connection: close\r\n"), "{last}");
 }
 
 #[test]
 fn program_that_does_not_start_changes_nothing() {
     let (one, two) = (Origin::start("one"), Origin::start("two"));
-    let mut seat = Seat::start("http", &[one.address(), two.address()], "");
-    let mut client = Client::connect(seat.listen);
+    let mut proxy = Proxy::start("http", &[one.address(), two.address()], "");
+    let mut client = Client::connect(proxy.listen);
     ask(&mut client, 0).expect("an answer");
     for (program, why) in [
         ("/bin/false", "ended before it was ready"),
         ("/nonexistent", "No such file"),
     ] {
-        let (done, said) = seat.weir(&["upgrade", program]);
+        let (done, said) = proxy.weir(&["upgrade", program]);
         assert!(!done && said.contains(why), "{said}");
         ask(&mut client, 1).expect("an answer");
     }
-    // An operator's word and the file in force hold for the next one, whatever the file says by now.
+    // The next process has the override and the active configuration, whatever the file contains by now.
     let name = format!("p/{}", two.address());
-    assert!(seat.weir(&["server", &name, "drain"]).0);
-    std::fs::write(seat.directory.join("weir.toml"), "no configuration").expect("written");
-    let (done, said) = seat.upgrade();
+    assert!(proxy.weir(&["server", &name, "drain"]).0);
+    std::fs::write(proxy.directory.join("weir.toml"), "no configuration").expect("written");
+    let (done, said) = proxy.upgrade();
     assert!(done, "{said}");
     ask(&mut client, 2).expect("an answer");
-    let status = seat.status();
+    let status = proxy.status();
     assert_eq!(
         status["services"][0]["servers"][1]["state"], "drain",
         "{status:#}"
     );
     // The keeper ends with the daemon that is in charge now, which finishes what it began.
-    assert!(seat.terminate().success());
-    assert!(TcpStream::connect(seat.listen).is_err());
+    assert!(proxy.terminate().success());
+    assert!(TcpStream::connect(proxy.listen).is_err());
 }

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 
-use super::http2::{Echo, grpc_seat};
+use super::http2::{Echo, grpc_proxy};
 use super::scripted::{Act, Scripted, say};
 use super::tls::Authority;
 use super::*;
@@ -107,8 +107,8 @@ fn websockets_share_an_http2_connection() {
     let authority = Authority::new("websocket");
     authority.sign("one", "IP:127.0.0.1", 30);
     let tls = format!("tls = {{ certificates = \"{}\" }}", authority.certs());
-    let plain = Seat::start("http", &[server.1], "");
-    let secure = Seat::start("http", &[server.1], &tls);
+    let plain = Proxy::start("http", &[server.1], "");
+    let secure = Proxy::start("http", &[server.1], &tls);
     let paths = [
         "/one",
         "/two",
@@ -142,18 +142,18 @@ fn early_hints_are_sent_over_http2() {
         Act::Close,
     ]]);
     let echo = Echo::start();
-    let seats = [
-        Seat::start("http", &[origin.address()], ""),
-        grpc_seat(&echo),
+    let proxies = [
+        Proxy::start("http", &[origin.address()], ""),
+        grpc_proxy(&echo),
     ];
-    for (seat, versions) in seats.iter().zip([
+    for (proxy, versions) in proxies.iter().zip([
         ["--http2-prior-knowledge", "HTTP/2"],
         ["--http1.1", "HTTP/1.1"],
     ]) {
         for [flag, version] in [["--http2-prior-knowledge", "HTTP/2"], versions] {
             let output = Command::new("curl")
                 .args(["-sSi", "--max-time", "20", flag, "-d", "body"])
-                .arg(format!("http://{}/hints", seat.listen))
+                .arg(format!("http://{}/hints", proxy.listen))
                 .output()
                 .expect("curl runs");
             let said = String::from_utf8_lossy(&output.stdout).to_ascii_lowercase();

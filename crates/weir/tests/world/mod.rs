@@ -23,21 +23,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use weir_sys::NetNs;
+pub use weir_testing::require_root as privileged;
 
 static WORLDS: AtomicU32 = AtomicU32::new(0);
-
-/// Whether the test can run; says so when it cannot, and fails where skipping is forbidden.
-pub fn privileged() -> bool {
-    let root = rustix::process::geteuid().is_root();
-    if !root {
-        assert!(
-            std::env::var_os("WEIR_TEST_REQUIRE_ROOT").is_none(),
-            "this test needs root"
-        );
-        eprintln!("SKIPPED: needs root for namespaces and bpf(2)");
-    }
-    root
-}
 
 /// Values of `attach` that the director's veth knows two ways to run by: at tc, where it runs by itself, and in the
 /// driver.
@@ -164,7 +152,9 @@ impl World {
             "ip -n {wire} link add {host} type veth peer name eth0 netns {name}"
         ));
         sh(&format!(
-            "ip netns exec {name} sysctl -qw net.ipv6.conf.all.accept_dad=0 net.ipv6.conf.default.accept_dad=0 net.ipv6.conf.eth0.accept_dad=0 net.ipv4.conf.all.send_redirects=0 net.ipv4.conf.eth0.accept_redirects=0 net.ipv4.conf.all.accept_redirects=0 net.ipv6.conf.eth0.accept_redirects=0"
+            "ip netns exec {name} sysctl -qw net.ipv6.conf.all.accept_dad=0 net.ipv6.conf.default.accept_dad=0 \
+             net.ipv6.conf.eth0.accept_dad=0 net.ipv4.conf.all.send_redirects=0 net.ipv4.conf.eth0.accept_redirects=0 \
+             net.ipv4.conf.all.accept_redirects=0 net.ipv6.conf.eth0.accept_redirects=0"
         ));
         sh(&format!(
             "ip -n {wire} link set {host} master br0 up && ip -n {name} link set eth0 up"

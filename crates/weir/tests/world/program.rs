@@ -132,7 +132,7 @@ impl World {
     ///
     /// # Panics
     /// When it failed, with what it said.
-    pub fn says(&self, arguments: &[&str]) -> String {
+    pub fn run_weir(&self, arguments: &[&str]) -> String {
         let output = self
             .weir("director")
             .args(arguments)
@@ -156,10 +156,10 @@ impl World {
             + &String::from_utf8_lossy(&output.stderr)
     }
 
-    /// Replaces the configuration in force.
+    /// Replaces the active configuration.
     pub fn reload(&self, config: &str) {
         let path = self.write_config(config);
-        self.says(&["reload", "-c", path.to_str().expect("a plain path")]);
+        self.run_weir(&["reload", "-c", path.to_str().expect("a plain path")]);
     }
 
     /// How many packets the director's counters have under `reason`.

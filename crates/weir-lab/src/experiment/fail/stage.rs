@@ -10,7 +10,7 @@ use crate::experiment::trial::Setting;
 use crate::interrupt::wait_for;
 use crate::peer::weir::{self, Director};
 use crate::peer::{START_LIMIT, ab, http, nginx};
-use crate::process::{Daemon, Place};
+use crate::process::{Daemon, Launcher};
 use crate::topology::{Host, Topology, VIP};
 
 /// Everything that runs.
@@ -147,7 +147,7 @@ impl<'a> Stage<'a> {
 
     fn slices_until(&self, mut enough: impl FnMut() -> Result<bool>) -> Result<Act> {
         let directory = directory(self.base, &self.topology.client)?;
-        let client = Place {
+        let client = Launcher {
             namespace: &self.topology.client.namespace,
             directory: &directory,
         };
@@ -189,11 +189,11 @@ fn serve(base: &Path, host: &Host, pages: &Path) -> Result<Daemon> {
     let directory = directory(base, host)?;
     // A stopped nginx may have left it; the new one is waited for by it.
     let _ = std::fs::remove_file(directory.join("nginx.pid"));
-    let place = Place {
+    let launcher = Launcher {
         namespace: &host.namespace,
         directory: &directory,
     };
-    nginx::start(&place, pages, &nginx::Role::Files)
+    nginx::start(&launcher, pages, &nginx::Role::Files)
 }
 
 fn directory(base: &Path, host: &Host) -> Result<PathBuf> {

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_fails_too_late_is_told_from_what_may_fail() {
+    fn late_failures_are_distinguished_from_allowed_ones() {
         let start = Instant::now();
         let slice = |from: u64, failed: u64| Slice {
             from: start + Duration::from_millis(from),

@@ -1,4 +1,4 @@
-//! Starting a trial's servers and what stands before them.
+//! Starts a trial's servers and what is in front of them.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -7,20 +7,24 @@ use super::{Balancer, Setting, Site, Trial};
 use crate::error::{LabError, Result};
 use crate::experiment::disturbance;
 use crate::peer::{START_LIMIT, haproxy, ldirectord, nftables, nginx, php, weir};
-use crate::process::{Daemon, Place};
+use crate::process::{Daemon, Launcher};
 use crate::topology::Topology;
 
 impl Trial {
-    pub(super) fn start_server(&self, place: &Place<'_>, pages: &Path) -> Result<Vec<Daemon>> {
+    pub(super) fn start_server(
+        &self,
+        launcher: &Launcher<'_>,
+        pages: &Path,
+    ) -> Result<Vec<Daemon>> {
         match self.site {
-            Site::Pages => Ok(vec![nginx::start(place, pages, &nginx::Role::Files)?]),
+            Site::Pages => Ok(vec![nginx::start(launcher, pages, &nginx::Role::Files)?]),
             Site::Php => {
-                let workers = php::start(place)?;
+                let workers = php::start(launcher)?;
                 let role = nginx::Role::FastCgi {
                     choice: "",
                     workers: &[Ipv4Addr::LOCALHOST],
                 };
-                Ok(vec![nginx::start(place, pages, &role)?, workers])
+                Ok(vec![nginx::start(launcher, pages, &role)?, workers])
             }
         }
     }
@@ -32,7 +36,7 @@ impl Trial {
         base: &Path,
         directory: &Path,
     ) -> Result<Running<'a>> {
-        let place = Place {
+        let launcher = Launcher {
             namespace: &topology.director.namespace,
             directory,
         };
@@ -46,7 +50,7 @@ impl Trial {
             Balancer::Haproxy => {
                 let balance = haproxy::balance(&self.method.scheduler).unwrap_or("roundrobin");
                 Running::Program {
-                    _daemon: haproxy::start(&place, balance, &servers)?,
+                    _daemon: haproxy::start(&launcher, balance, &servers)?,
                 }
             }
             Balancer::NftablesDirect => {
@@ -63,7 +67,7 @@ impl Trial {
                     workers: &servers,
                 };
                 Running::Program {
-                    _daemon: nginx::start(&place, setting.pages, &role)?,
+                    _daemon: nginx::start(&launcher, setting.pages, &role)?,
                 }
             }
             Balancer::Weir(forward) => Running::Weir {
@@ -74,30 +78,30 @@ impl Trial {
                     Some(forward) => Some(self.start_weir(setting, topology, base, forward)?),
                     None => None,
                 };
-                let place = disturbance::Ground {
+                let setup = disturbance::Setup {
                     namespace: &topology.director.namespace,
                     directory: directory.to_owned(),
                     pages: setting.pages,
                     weir: setting.weir,
                     servers,
                 };
-                Running::Disturbed(disturbance::Live::start(subject, by, place, weir)?)
+                Running::Disturbed(disturbance::Live::start(subject, by, setup, weir)?)
             }
             Balancer::Ldirectord => {
                 let director = self.start_weir(setting, topology, base, weir::Forward::Direct)?;
-                self.start_ldirectord(&place, director, &servers)?
+                self.start_ldirectord(&launcher, director, &servers)?
             }
         })
     }
 
     fn start_ldirectord<'a>(
         &self,
-        place: &Place<'_>,
+        launcher: &Launcher<'_>,
         director: weir::Director<'a>,
         servers: &[Ipv4Addr],
     ) -> Result<Running<'a>> {
-        let seat = director.seat();
-        let mut daemon = ldirectord::start(place, &seat, &self.method.scheduler, servers)?;
+        let instance = director.instance();
+        let mut daemon = ldirectord::start(launcher, &instance, &self.method.scheduler, servers)?;
         daemon.wait_ready("ldirectord's table", START_LIMIT, || {
             Ok(director.made_by_ipvsadm()? == servers.len())
         })?;

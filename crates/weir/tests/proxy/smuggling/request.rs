@@ -180,7 +180,8 @@ pub(super) fn framing() -> Vec<Case> {
         "GET /open\r\n\r\n",
         "GET /open HTTP/1.1\nHost: a\n\n",
         "\r\n\r\nGET /open HTTP/1.1\r\nHost: a\r\n\r\n",
-        "GET /open HTTP/1.1\r\nHost: a\r\nUpgrade: h2c\r\nConnection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: AAMAAABk\r\n\r\n",
+        "GET /open HTTP/1.1\r\nHost: a\r\nUpgrade: h2c\r\nConnection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: \
+         AAMAAABk\r\n\r\n",
         "HEAD /open HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n",
         "GET /open HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 0\r\n\r\n",
     ] {

@@ -108,26 +108,26 @@ fn reset(client: &Client) {
     rustix::net::sockopt::set_socket_linger(&client.0, Some(Duration::ZERO)).expect("set");
 }
 
-fn service(seat: &Seat) -> serde_json::Value {
-    seat.status()["services"][0].clone()
+fn service(proxy: &Proxy) -> serde_json::Value {
+    proxy.status()["services"][0].clone()
 }
 
-fn descriptors(seat: &Seat) -> usize {
-    let daemon = keeper::daemon(seat.child.id());
+fn descriptors(proxy: &Proxy) -> usize {
+    let daemon = keeper::daemon(proxy.child.id());
     fs::read_dir(format!("/proc/{daemon}/fd"))
         .expect("it lives")
         .count()
 }
 
 /// A pool of one server that takes `most` requests at once.
-fn limited(seat: &Seat, server: SocketAddr, most: u32, more: &str) {
-    let text = configuration(seat.listen, "http", &[server], more).replace(
+fn limited(proxy: &Proxy, server: SocketAddr, most: u32, more: &str) {
+    let text = configuration(proxy.listen, "http", &[server], more).replace(
         &format!("servers = [\"{server}\"]"),
         &format!(
             "servers = [{{ address = \"{server}\", max_connections = {most} }}]\nqueue_timeout = \"1m\""
         ),
     );
-    seat.reload(&text);
+    proxy.reload(&text);
 }
 
 /// 2 × 2 000 requests whose clients end, by FIN and by a reset, while the server works, and as many that end at once.
@@ -142,12 +142,12 @@ fn abandoned_requests_end_at_the_server() {
         "access_log = {{ path = \"{}\", format = \"{{status}} {{end}} {{retries}}\" }}",
         log.display()
     );
-    let seat = Seat::start("http", &[origin.address], &more);
-    let before = descriptors(&seat);
+    let proxy = Proxy::start("http", &[origin.address], &more);
+    let before = descriptors(&proxy);
     for resets in [false, true] {
         let came = origin.requests();
         let ask = || {
-            let mut client = Client::connect(seat.listen);
+            let mut client = Client::connect(proxy.listen);
             client.send(GET);
             if resets {
                 reset(&client);
@@ -162,16 +162,16 @@ fn abandoned_requests_end_at_the_server() {
         until("no request is left at the server", || origin.open() == 0);
         (0..CLIENTS).for_each(|_| drop(ask()));
         until("no request is left, active or queued", || {
-            let service = service(&seat);
+            let service = service(&proxy);
             origin.open() == 0
                 && service["clients"] == 0
                 && service["servers"][0]["active_connections"] == 0
         });
     }
     until("the descriptors are given back", || {
-        descriptors(&seat) <= before + 16
+        descriptors(&proxy) <= before + 16
     });
-    let service = service(&seat);
+    let service = service(&proxy);
     assert_eq!(service["retries"], 0, "{service:#}");
     assert_eq!(service["errors"], 0, "{service:#}");
     let lines = || fs::read_to_string(&log).unwrap_or_default();
@@ -189,11 +189,11 @@ fn abandoned_requests_end_at_the_server() {
 #[test]
 fn half_closed_client_gets_its_response_without_abort_on_close() {
     let origin = Slow::start();
-    let seat = Seat::start("http", &[origin.address], "abort_on_close = false");
-    let mut half = Client::connect(seat.listen);
+    let proxy = Proxy::start("http", &[origin.address], "abort_on_close = false");
+    let mut half = Client::connect(proxy.listen);
     half.send(GET);
     half.0.shutdown(Shutdown::Write).expect("half closed");
-    let mut gone = Client::connect(seat.listen);
+    let mut gone = Client::connect(proxy.listen);
     gone.send(GET);
     until("both are at the server", || origin.open() == 2);
     reset(&gone);
@@ -210,10 +210,10 @@ fn pipelined_requests_are_not_taken_for_a_close() {
     let authority = Authority::new("ahead");
     authority.sign("one", "DNS:a.example", 30);
     let origin = Slow::start();
-    let seat = Seat::start("http", &[origin.address], "");
+    let proxy = Proxy::start("http", &[origin.address], "");
     let tls = format!("tls = {{ certificates = \"{}\" }}", authority.certs());
-    let secure = Seat::start("http", &[origin.address], &tls);
-    let mut client = Client::connect(seat.listen);
+    let secure = Proxy::start("http", &[origin.address], &tls);
+    let mut client = Client::connect(proxy.listen);
     let mut over_tls = connect(&authority.client(None), secure.listen, "a.example");
     client.send(GET);
     over_tls.write_all(GET.as_bytes()).expect("taken");
@@ -247,8 +247,8 @@ fn close_notify_ends_the_request() {
     authority.sign("one", "DNS:a.example", 30);
     let origin = Slow::start();
     let tls = format!("tls = {{ certificates = \"{}\" }}", authority.certs());
-    let seat = Seat::start("http", &[origin.address], &tls);
-    let mut client = connect(&authority.client(None), seat.listen, "a.example");
+    let proxy = Proxy::start("http", &[origin.address], &tls);
+    let mut client = connect(&authority.client(None), proxy.listen, "a.example");
     client.write_all(GET.as_bytes()).expect("taken");
     until("it is at the server", || origin.open() == 1);
     client.conn.send_close_notify();
@@ -262,10 +262,10 @@ fn departed_queued_clients_do_not_delay_others() {
     const QUEUED: usize = 5_000;
     weir_sys::raise_nofile().expect("many descriptors");
     let origin = Slow::start();
-    let seat = Seat::start("http", &[origin.address], "");
-    limited(&seat, origin.address, 2, "");
+    let proxy = Proxy::start("http", &[origin.address], "");
+    limited(&proxy, origin.address, 2, "");
     let ask = || {
-        let mut client = Client::connect(seat.listen);
+        let mut client = Client::connect(proxy.listen);
         client.send(GET);
         client
     };
@@ -273,21 +273,21 @@ fn departed_queued_clients_do_not_delay_others() {
     until("both slots are in use", || origin.open() == 2);
     let waiting: Vec<Client> = (0..QUEUED).map(|_| ask()).collect();
     until("the others are queued", || {
-        service(&seat)["queued"] == QUEUED as u64
+        service(&proxy)["queued"] == QUEUED as u64
     });
     let mut next = ask();
     until("so is the next one", || {
-        service(&seat)["queued"] == QUEUED as u64 + 1
+        service(&proxy)["queued"] == QUEUED as u64 + 1
     });
     drop(waiting);
-    until("only that one is queued", || service(&seat)["queued"] == 1);
+    until("only that one is queued", || service(&proxy)["queued"] == 1);
     assert_eq!(origin.requests(), 2);
     origin.answer();
     for client in first.iter_mut().chain([&mut next]) {
         let answer = client.response().expect("whole").expect("an answer");
         assert!(answer.0.starts_with("HTTP/1.1 200"), "{}", answer.0);
     }
-    assert_eq!(service(&seat)["queued"], 0);
+    assert_eq!(service(&proxy)["queued"], 0);
     assert_eq!(origin.requests(), 3, "none of those that left was sent");
 }
 
@@ -295,13 +295,13 @@ fn departed_queued_clients_do_not_delay_others() {
 #[test]
 fn abandoned_requests_free_their_slots() {
     let origin = Slow::start();
-    let seat = Seat::start("http", &[origin.address], "");
-    limited(&seat, origin.address, 2, "");
+    let proxy = Proxy::start("http", &[origin.address], "");
+    limited(&proxy, origin.address, 2, "");
     for _ in 0..50 {
         let came = origin.requests();
         let two: Vec<Client> = (0..2)
             .map(|_| {
-                let mut client = Client::connect(seat.listen);
+                let mut client = Client::connect(proxy.listen);
                 client.send(GET);
                 client
             })
@@ -310,13 +310,13 @@ fn abandoned_requests_free_their_slots() {
         drop(two);
         // Without a queue, a client that comes before is answered 503.
         until("both slots are free", || {
-            service(&seat)["servers"][0]["active_connections"] == 0
+            service(&proxy)["servers"][0]["active_connections"] == 0
         });
     }
     origin.answer();
-    let mut next = Client::connect(seat.listen);
+    let mut next = Client::connect(proxy.listen);
     assert!(next.ask(GET).0.starts_with("HTTP/1.1 200"));
-    let service = service(&seat);
+    let service = service(&proxy);
     assert_eq!(service["retries"], 0, "{service:#}");
     assert!(service["servers"][0]["ejected"].is_null(), "{service:#}");
 }
@@ -325,8 +325,8 @@ fn abandoned_requests_free_their_slots() {
 #[test]
 fn abandoned_requests_reset_their_streams() {
     let origin = Slow::start();
-    let back = Seat::start("http", &[origin.address], "");
-    let front = Seat::start("http", &[back.listen], "");
+    let back = Proxy::start("http", &[origin.address], "");
+    let front = Proxy::start("http", &[back.listen], "");
     let text = configuration(front.listen, "http", &[back.listen], "");
     front.reload(&text.replace("\n\n[service.s]", "\nhttp2 = true\n\n[service.s]"));
     let clients: Vec<Client> = (0..20)
@@ -351,9 +351,9 @@ fn abandoned_requests_reset_their_streams() {
 #[test]
 fn reset_streams_leave_the_queue() {
     let origin = Slow::start();
-    let seat = Seat::start("http", &[origin.address], "");
-    limited(&seat, origin.address, 1, "");
-    let mut first = Client::connect(seat.listen);
+    let proxy = Proxy::start("http", &[origin.address], "");
+    limited(&proxy, origin.address, 1, "");
+    let mut first = Client::connect(proxy.listen);
     first.send(GET);
     until("the slot is in use", || origin.open() == 1);
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -361,7 +361,7 @@ fn reset_streams_leave_the_queue() {
         .build()
         .expect("a runtime");
     runtime.block_on(async {
-        let tcp = tokio::net::TcpStream::connect(seat.listen)
+        let tcp = tokio::net::TcpStream::connect(proxy.listen)
             .await
             .expect("it listens");
         let (mut send, connection) = client::handshake(tcp).await.expect("a greeting");
@@ -376,7 +376,7 @@ fn reset_streams_leave_the_queue() {
         }
         let queued = async |wanted: u64| {
             let began = Instant::now();
-            while service(&seat)["queued"] != wanted {
+            while service(&proxy)["queued"] != wanted {
                 assert!(began.elapsed() < PATIENCE, "not {wanted} are queued");
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
@@ -394,12 +394,12 @@ fn reset_streams_leave_the_queue() {
 #[test]
 fn reset_ends_a_half_closed_tunnel() {
     let origin = Slow::start();
-    let seat = Seat::start("tcp", &[origin.address], "");
-    let mut client = Client::connect(seat.listen);
+    let proxy = Proxy::start("tcp", &[origin.address], "");
+    let mut client = Client::connect(proxy.listen);
     client.send(GET);
     until("the server has the request", || origin.requests() == 1);
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let silent = Seat::start("tcp", &[listener.local_addr().expect("one")], "");
+    let silent = Proxy::start("tcp", &[listener.local_addr().expect("one")], "");
     let half = Client::connect(silent.listen);
     let (_server, _) = listener.accept().expect("it comes");
     half.0.shutdown(Shutdown::Write).expect("half closed");
@@ -409,8 +409,8 @@ fn reset_ends_a_half_closed_tunnel() {
         reset(client);
     }
     drop((client, half));
-    for seat in [&seat, &silent] {
-        until("no client is left", || service(seat)["clients"] == 0);
+    for proxy in [&proxy, &silent] {
+        until("no client is left", || service(proxy)["clients"] == 0);
     }
     until("the server's connection is closed", || origin.open() == 0);
 }

@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::keeper::until;
-use super::{Client, GET, Origin, Seat, configuration};
+use super::{Client, GET, Origin, Proxy, configuration};
 
 /// How many of each kind, how large, and over what.
 struct Size {
@@ -232,14 +232,14 @@ fn wait(client: &mut Client, signs: &Signs) -> Outcome {
 }
 
 /// A stream of HTTP/2 that is sent slowly; the server says how much came.
-fn stream(seat: &Seat, number: usize) -> Child {
-    let body = seat.directory.join(format!("body-{number}"));
+fn stream(proxy: &Proxy, number: usize) -> Child {
+    let body = proxy.directory.join(format!("body-{number}"));
     std::fs::write(&body, vec![b'x'; 2_000_000]).expect("written");
     Command::new("curl")
         .args(["-sS", "--max-time", "300", "--http2-prior-knowledge"])
         .args(["--limit-rate", "100K", "--data-binary"])
         .arg(format!("@{}", body.display()))
-        .arg(format!("http://{}/sum", seat.listen))
+        .arg(format!("http://{}/sum", proxy.listen))
         .stdout(Stdio::piped())
         .spawn()
         .expect("curl runs")
@@ -252,9 +252,9 @@ fn long_lived_connections_survive_reloads_and_upgrades_at_length() {
     let (one, two) = (Origin::start("one"), Origin::start("two"));
     let servers = [one.address(), two.address()];
     let patient = "timeouts = { client = \"5m\", server = \"5m\", tunnel = \"5m\" }";
-    let seat = Seat::start("http", &servers, patient);
+    let proxy = Proxy::start("http", &servers, patient);
     let signs = Signs::default();
-    let start = |count, work| Crowd::start(count, seat.listen, &signs, work);
+    let start = |count, work| Crowd::start(count, proxy.listen, &signs, work);
     let crowds = [
         ("WebSockets", start(size.sockets, socket)),
         ("downloads", start(size.downloads, download)),
@@ -262,7 +262,7 @@ fn long_lived_connections_survive_reloads_and_upgrades_at_length() {
         ("clients that wait", start(size.idle, wait)),
     ];
     let streams: Vec<Child> = (0..size.streams)
-        .map(|number| stream(&seat, number))
+        .map(|number| stream(&proxy, number))
         .collect();
     let all = size.sockets + size.downloads + size.uploads + size.idle;
     let begun = || signs.begun.load(Ordering::Relaxed);
@@ -273,14 +273,14 @@ fn long_lived_connections_survive_reloads_and_upgrades_at_length() {
     let reloads = if early == all { size.reloads } else { 0 };
     for round in 0..reloads {
         let more = format!("{patient}\nlimits = {{ retries = {} }}", 1 + round % 3);
-        seat.reload(&configuration(
-            seat.listen,
+        proxy.reload(&configuration(
+            proxy.listen,
             "http",
             &servers[..1 + round % 2],
             &more,
         ));
         if round % (size.reloads / size.upgrades) == 0 {
-            let (done, said) = seat.upgrade();
+            let (done, said) = proxy.upgrade();
             assert!(done, "{said}");
         }
         std::thread::sleep(Duration::from_millis(500));

@@ -52,26 +52,26 @@ fn a_large_download(family: Family, forward: &str, extra: &str) {
     assert_eq!(status["services"][0]["connections"], 2, "{status:#}");
 
     world.kill_director(pid);
-    world.says(&["clean"]);
+    world.run_weir(&["clean"]);
     assert_eq!((merges(&world, "br0"), merges(&world, "eth0")), before);
 }
 
 #[test]
-fn nat_v4() {
+fn large_download_passes_nat_v4() {
     a_large_download(Family::V4, "nat", "snat = true\n");
 }
 
 #[test]
-fn nat_v6() {
+fn large_download_passes_nat_v6() {
     a_large_download(Family::V6, "nat", "snat = true\n");
 }
 
 #[test]
-fn direct_v4() {
+fn large_download_passes_direct_v4() {
     a_large_download(Family::V4, "direct", "");
 }
 
 #[test]
-fn tunnel_v6() {
+fn large_download_passes_tunnel_v6() {
     a_large_download(Family::V6, "tunnel", "");
 }

@@ -43,11 +43,11 @@ fn story(experiment: &str, method: &str) {
 }
 
 #[test]
-fn through_nat() {
+fn failed_server_recovers_under_nat() {
     story("small-box-nat", "nat");
 }
 
 #[test]
-fn through_direct() {
+fn failed_server_recovers_under_direct() {
     story("clustered-rest", "direct");
 }

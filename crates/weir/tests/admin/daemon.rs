@@ -4,7 +4,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -12,8 +12,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use weir_testing::free_address;
 
-static SEATS: AtomicU32 = AtomicU32::new(0);
+static DAEMONS: AtomicU32 = AtomicU32::new(0);
 
 /// How long an answer may take on a busy machine; less than the daemon waits for a header that does not come.
 const PATIENCE: Duration = Duration::from_secs(8);
@@ -28,15 +29,10 @@ impl Answer {
     }
 }
 
-pub struct Seat {
+pub struct AdminDaemon {
     pub directory: PathBuf,
     pub admin: SocketAddr,
     child: Child,
-}
-
-fn free_address() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    listener.local_addr().expect("its address")
 }
 
 /// A connection from 127.0.0.`last`.
@@ -62,14 +58,14 @@ fn connect(from: SocketAddr, to: SocketAddr) -> std::io::Result<TcpStream> {
     Ok(TcpStream::from(made))
 }
 
-impl Seat {
+impl AdminDaemon {
     /// `more` are keys of `[node.admin]`; `TOKENS` in it is the file `tokens`.
     pub fn start(more: &str) -> Self {
         Self::start_with(more, "\"127.0.0.1:1\"")
     }
 
     pub fn start_with(more: &str, servers: &str) -> Self {
-        let number = SEATS.fetch_add(1, Ordering::Relaxed);
+        let number = DAEMONS.fetch_add(1, Ordering::Relaxed);
         let process = std::process::id();
         let directory = std::env::temp_dir().join(format!("weir-admin-{process}-{number}"));
         fs::create_dir_all(&directory).expect("a directory");
@@ -98,22 +94,22 @@ impl Seat {
             .stderr(log)
             .spawn()
             .expect("the daemon starts");
-        let seat = Self {
+        let daemon = Self {
             directory,
             admin,
             child,
         };
         let begun = Instant::now();
-        while !seat.weir(&["status", "--json"]).0 {
+        while !daemon.weir(&["status", "--json"]).0 {
             let waited = begun.elapsed();
             assert!(
                 waited < Duration::from_secs(30),
                 "no daemon: {}",
-                seat.log()
+                daemon.log()
             );
             std::thread::sleep(Duration::from_millis(20));
         }
-        seat
+        daemon
     }
 
     pub fn config(&self) -> PathBuf {
@@ -178,7 +174,8 @@ impl Seat {
         });
         let (host, length) = (self.admin, body.len());
         Answer(self.raw(&format!(
-            "{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{token}Content-Length: {length}\r\n\r\n{body}"
+            "{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{token}Content-Length: {length}\r\n\r\n\
+             {body}"
         )))
     }
 
@@ -200,7 +197,7 @@ fn program(directory: &Path) -> Command {
     command
 }
 
-impl Drop for Seat {
+impl Drop for AdminDaemon {
     fn drop(&mut self) {
         if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
             let _ = kill_process(pid, Signal::TERM);
@@ -217,7 +214,8 @@ impl Authority {
     pub fn new(directory: &Path) -> Self {
         fs::create_dir_all(directory).expect("a directory");
         let authority = Self(directory.to_owned());
-        authority.openssl("req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 30 -subj /CN=authority -keyout ca.key -out ca.pem");
+        authority.openssl("req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 30 -subj /CN=authority \
+         -keyout ca.key -out ca.pem");
         authority
     }
 
@@ -244,7 +242,8 @@ impl Authority {
         let extensions = format!("subjectAltName={names}\n");
         fs::write(self.0.join("extensions"), extensions).expect("written");
         self.openssl(&format!(
-            "x509 -req -in {file}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 30 -extfile extensions -out {file}.crt"
+            "x509 -req -in {file}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 30 -extfile extensions -out \
+             {file}.crt"
         ));
         let read = |name: String| fs::read_to_string(self.0.join(name)).expect("made");
         let path = self.0.join(format!("{file}.pem"));

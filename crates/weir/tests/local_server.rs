@@ -52,17 +52,17 @@ fn the_director_serves(family: Family, forward: &str, own: &str) {
 }
 
 #[test]
-fn nat_v4_to_a_local_server() {
+fn nat_v4_reaches_a_local_server() {
     the_director_serves(Family::V4, "nat", ":8080");
 }
 
 #[test]
-fn nat_v6_to_a_local_server() {
+fn nat_v6_reaches_a_local_server() {
     the_director_serves(Family::V6, "nat", ":8080");
 }
 
 #[test]
-fn direct_v4_to_a_local_server() {
+fn direct_v4_reaches_a_local_server() {
     the_director_serves(Family::V4, "direct", "");
 }
 
@@ -95,7 +95,7 @@ fn server_connects_to_its_own_vip() {
     }
 }
 
-/// What the director's own programs do must not meet Weir: its connections to a server work as well as those of the service.
+/// Weir does not handle packets of the director's own programs: their connections to a server work as well.
 #[test]
 fn director_connects_to_its_own_vip() {
     if !privileged() {

@@ -169,7 +169,7 @@ fn found(family: Family) {
             "{reason}"
         );
         let name = family.server(n).to_string();
-        let text = world.says(&["status"]);
+        let text = world.run_weir(&["status"]);
         assert!(text.contains(&format!("warning: {name}: ")), "{text}");
         let doctor = world.output_of("doctor");
         assert!(

@@ -61,14 +61,14 @@ fn routed_pools_show_their_probes_and_reasons() {
     );
     let blue = server(&status, "blue")["reason"].clone();
     assert!(blue.to_string().contains("body does not contain"), "{blue}");
-    let text = world.says(&["status"]);
+    let text = world.run_weir(&["status"]);
     let line = text
         .lines()
         .find(|line| line.contains("connection refused"));
     assert!(line.is_some_and(|line| line.contains("--")), "{text}");
 
     // The successor shows them at once, before and after its first probes.
-    world.says(&["upgrade"]);
+    world.run_weir(&["upgrade"]);
     let status = world.status();
     assert_eq!(
         server(&status, "dead")["reason"],
@@ -88,7 +88,8 @@ fn routed_pool_without_check_is_a_warning() {
     let file = directory.join("weir.toml");
     let text = "[pool.green]\nservers = [\"10.0.0.5:80\"]\n[pool.green.check]\nkind = \"tcp\"\n\
                 [pool.blue]\nservers = [\"10.0.0.6:80\"]\n[pool.red]\nservers = [\"10.0.0.7:80\"]\n\
-                [service.www]\nlisten = [\"127.0.0.1:8080\"]\nforward = \"proxy\"\nprotocol = \"http\"\npool = \"green\"\n\
+                [service.www]\nlisten = [\"127.0.0.1:8080\"]\nforward = \"proxy\"\nprotocol = \"http\"\npool = \
+                \"green\"\n\
                 [[route]]\nservice = \"www\"\npath = \"/blue/*\"\npool = \"blue\"\n\
                 [[route]]\nservice = \"www\"\npath = \"/red/*\"\nsplit = [\"green:9\", \"red:1\"]\n";
     std::fs::write(&file, text).expect("the file is written");

@@ -4,55 +4,55 @@ use std::net::{TcpListener, TcpStream};
 
 use super::keeper::until;
 use super::upgrade::echo;
-use super::{Client, GET, Origin, Seat, configuration, free_address};
+use super::{Client, GET, Origin, Proxy, configuration, free_address};
 
 #[test]
 fn readded_service_accepts_clients() {
     let origin = Origin::start_tcp();
-    let seat = Seat::start("tcp", &[origin.address()], "");
+    let proxy = Proxy::start("tcp", &[origin.address()], "");
     let servers = [origin.address()];
-    let mut stays = Client::connect(seat.listen);
+    let mut stays = Client::connect(proxy.listen);
     echo(&mut stays, 0).expect("its bytes");
     let other = configuration(free_address(), "tcp", &servers, "");
-    seat.reload(&other.replace("[service.s]", "[service.other]"));
+    proxy.reload(&other.replace("[service.s]", "[service.other]"));
     echo(&mut stays, 1).expect("its bytes");
-    seat.reload(&configuration(seat.listen, "tcp", &servers, ""));
+    proxy.reload(&configuration(proxy.listen, "tcp", &servers, ""));
     echo(&mut stays, 2).expect("its bytes");
     drop(stays);
     until("its end", || {
-        let status = seat.status();
+        let status = proxy.status();
         status["services"][0]["servers"][0]["active_connections"] == 0
     });
     for round in 0..8 {
-        echo(&mut Client::connect(seat.listen), round).expect("its bytes");
+        echo(&mut Client::connect(proxy.listen), round).expect("its bytes");
     }
 }
 
 #[test]
 fn removed_service_stops_listening_while_a_client_stays() {
     let origin = Origin::start_tcp();
-    let seat = Seat::start("tcp", &[origin.address()], "");
-    let mut stays = Client::connect(seat.listen);
+    let proxy = Proxy::start("tcp", &[origin.address()], "");
+    let mut stays = Client::connect(proxy.listen);
     echo(&mut stays, 0).expect("its bytes");
     let other = configuration(free_address(), "tcp", &[origin.address()], "");
-    seat.reload(&other.replace("[service.s]", "[service.other]"));
+    proxy.reload(&other.replace("[service.s]", "[service.other]"));
     echo(&mut stays, 1).expect("its bytes");
     // A listener that nothing accepts from would still connect, and wait for ever.
-    until("a refusal", || TcpStream::connect(seat.listen).is_err());
-    TcpListener::bind(seat.listen).expect("the address is free for another program");
+    until("a refusal", || TcpStream::connect(proxy.listen).is_err());
+    TcpListener::bind(proxy.listen).expect("the address is free for another program");
     echo(&mut stays, 2).expect("its bytes");
 }
 
 #[test]
 fn waiting_clients_survive_rename_or_removal_of_their_service() {
     let origin = Origin::start("o");
-    let seat = Seat::start("http", &[origin.address()], "");
+    let proxy = Proxy::start("http", &[origin.address()], "");
     let servers = [origin.address()];
-    let text = configuration(seat.listen, "http", &servers, "");
+    let text = configuration(proxy.listen, "http", &servers, "");
     for name in ["renamed", "s"] {
-        let mut waits = Client::connect(seat.listen);
+        let mut waits = Client::connect(proxy.listen);
         assert!(waits.ask(GET).0.starts_with("HTTP/1.1 200"));
-        seat.reload(&text.replace("[service.s]", &format!("[service.{name}]")));
+        proxy.reload(&text.replace("[service.s]", &format!("[service.{name}]")));
         // Its next request, which may be under way, is the last.
         let (head, _) = waits.ask(GET);
         assert!(head.starts_with("HTTP/1.1 200"), "{head}");
@@ -62,10 +62,10 @@ fn waiting_clients_survive_rename_or_removal_of_their_service() {
         );
         assert!(waits.response().expect("an end").is_none());
     }
-    let mut waits = Client::connect(seat.listen);
+    let mut waits = Client::connect(proxy.listen);
     assert!(waits.ask(GET).0.starts_with("HTTP/1.1 200"));
     let elsewhere = configuration(free_address(), "http", &servers, "");
-    seat.reload(&elsewhere.replace("[service.s]", "[service.other]"));
+    proxy.reload(&elsewhere.replace("[service.s]", "[service.other]"));
     assert!(waits.ask(GET).0.starts_with("HTTP/1.1 200"));
     assert!(waits.response().expect("an end").is_none());
 }

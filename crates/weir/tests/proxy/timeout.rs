@@ -22,17 +22,17 @@ fn all(client: &mut Client) -> String {
 #[test]
 fn idle_client_is_closed() {
     let origin = Origin::start("o");
-    let seat = Seat::start(
+    let proxy = Proxy::start(
         "http",
         &[origin.address()],
         "timeouts = { idle = \"200ms\" }",
     );
-    let mut client = Client::connect(seat.listen);
+    let mut client = Client::connect(proxy.listen);
     assert!(client.ask(GET).0.starts_with("HTTP/1.1 200"));
     assert_eq!(all(&mut client), "");
     // The server's connection goes, too.
     let deadline = Instant::now() + Duration::from_secs(30);
-    while seat.status()["services"][0]["servers"][0]["inactive_connections"] != 0 {
+    while proxy.status()["services"][0]["servers"][0]["inactive_connections"] != 0 {
         assert!(Instant::now() < deadline, "it waits on");
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -43,16 +43,16 @@ fn missing_body_is_408() {
     let server = Scripted::start(vec![vec![Act::Drain]]);
     let limit = "timeouts = { client = \"200ms\" }";
     let text = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nnot all";
-    let seat = Seat::start("http", &[server.address()], limit);
-    let mut client = Client::connect(seat.listen);
+    let proxy = Proxy::start("http", &[server.address()], limit);
+    let mut client = Client::connect(proxy.listen);
     client.send(text);
     let said = all(&mut client);
     assert!(said.starts_with("HTTP/1.1 408 "), "{said}");
     assert!(server.heard_nothing(), "no server was asked");
     let more = format!("{limit}\nrequest_buffering = false");
-    let unbuffered = configuration(seat.listen, "http", &[server.address()], &more);
-    seat.reload(&unbuffered);
-    let mut client = Client::connect(seat.listen);
+    let unbuffered = configuration(proxy.listen, "http", &[server.address()], &more);
+    proxy.reload(&unbuffered);
+    let mut client = Client::connect(proxy.listen);
     client.send(text);
     let said = all(&mut client);
     assert!(said.starts_with("HTTP/1.1 408 "), "{said}");
@@ -62,12 +62,12 @@ fn missing_body_is_408() {
 #[test]
 fn slow_body_exceeding_total_timeout_is_504() {
     let server = Scripted::start(vec![vec![Act::Drain]]);
-    let seat = Seat::start(
+    let proxy = Proxy::start(
         "http",
         &[server.address()],
         "timeouts = { total = \"200ms\" }",
     );
-    let mut client = Client::connect(seat.listen);
+    let mut client = Client::connect(proxy.listen);
     client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nnot all");
     let said = all(&mut client);
     assert!(said.starts_with("HTTP/1.1 504 "), "{said}");
@@ -79,12 +79,12 @@ fn body_not_read_by_server_is_504() {
     let size = 64 << 20;
     for coding in ["Content-Length: 67108864", "Transfer-Encoding: chunked"] {
         let server = Scripted::start(vec![vec![Act::Wait]]);
-        let seat = Seat::start(
+        let proxy = Proxy::start(
             "http",
             &[server.address()],
             "timeouts = { client = \"2s\", server = \"200ms\" }",
         );
-        let mut client = Client::connect(seat.listen);
+        let mut client = Client::connect(proxy.listen);
         client.send(&format!("POST / HTTP/1.1\r\nHost: a\r\n{coding}\r\n\r\n"));
         let mut sender = client.0.try_clone().expect("a descriptor");
         std::thread::spawn(move || {
@@ -107,17 +107,17 @@ fn client_that_does_not_read_is_closed() {
         say(&head),
         Act::Say(vec![b'x'; size]),
     ]]);
-    let seat = Seat::start(
+    let proxy = Proxy::start(
         "http",
         &[server.address()],
         "timeouts = { client = \"200ms\" }",
     );
-    let mut client = Client::connect(seat.listen);
+    let mut client = Client::connect(proxy.listen);
     client.send(GET);
     // From here on it is a client.
     server.heard();
     let deadline = Instant::now() + Duration::from_secs(30);
-    while seat.status()["services"][0]["clients"] != 0 {
+    while proxy.status()["services"][0]["clients"] != 0 {
         assert!(Instant::now() < deadline, "it is waited for");
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -132,12 +132,12 @@ fn stalled_response_is_cut() {
         Act::Drain,
     ]]);
     // The time to the first byte is another one.
-    let seat = Seat::start(
+    let proxy = Proxy::start(
         "http",
         &[server.address()],
         "timeouts = { server = \"200ms\", response = \"5m\" }",
     );
-    let mut client = Client::connect(seat.listen);
+    let mut client = Client::connect(proxy.listen);
     client.send(GET);
     let said = all(&mut client);
     assert!(said.ends_with("\r\n\r\nhalf"), "{said}");
@@ -146,12 +146,12 @@ fn stalled_response_is_cut() {
 #[test]
 fn response_start_has_its_own_timeout() {
     let server = Scripted::start(vec![vec![Act::Read, Act::Drain]]);
-    let seat = Seat::start(
+    let proxy = Proxy::start(
         "http",
         &[server.address()],
         "timeouts = { server = \"5m\", response = \"200ms\" }",
     );
-    let (head, _) = Client::connect(seat.listen).ask(GET);
+    let (head, _) = Client::connect(proxy.listen).ask(GET);
     assert!(head.starts_with("HTTP/1.1 504 "), "{head}");
 }
 
@@ -172,20 +172,20 @@ fn server_that_does_not_accept_is_504() {
     while let Ok(stream) = TcpStream::connect_timeout(&address, Duration::from_millis(200)) {
         queue.push(stream);
     }
-    let seat = Seat::start("http", &[address], "timeouts = { connect = \"200ms\" }");
-    let (head, _) = Client::connect(seat.listen).ask(GET);
+    let proxy = Proxy::start("http", &[address], "timeouts = { connect = \"200ms\" }");
+    let (head, _) = Client::connect(proxy.listen).ask(GET);
     assert!(head.starts_with("HTTP/1.1 504 "), "{head}");
 }
 
 #[test]
 fn silent_tunnel_is_closed() {
     let server = Scripted::start(vec![vec![Act::Drain]]);
-    let seat = Seat::start(
+    let proxy = Proxy::start(
         "tcp",
         &[server.address()],
         "timeouts = { tunnel = \"200ms\" }",
     );
-    let mut client = Client::connect(seat.listen);
+    let mut client = Client::connect(proxy.listen);
     client.send("hello");
     assert_eq!(all(&mut client), "");
     assert_eq!(server.heard(), "hello");
@@ -199,9 +199,9 @@ fn log_shows_timings_of_failures() {
     fs::create_dir_all(&directory).expect("a directory");
     let file = directory.join("access.log");
     let format = "{target} {status} {pool} {server} {end} {queue_ms} {response_ms}";
-    let seat = Seat::start("http", &[], "");
+    let proxy = Proxy::start("http", &[], "");
     let text = configuration(
-        seat.listen,
+        proxy.listen,
         "http",
         &[],
         &format!(
@@ -209,17 +209,17 @@ fn log_shows_timings_of_failures() {
             file.display()
         ),
     );
-    seat.reload(&text.replace(
+    proxy.reload(&text.replace(
         "servers = []",
         &format!(
             "servers = [{{ address = \"{}\", max_connections = 1 }}]\nqueue_timeout = \"200ms\"",
             origin.address()
         ),
     ));
-    let mut first = Client::connect(seat.listen);
+    let mut first = Client::connect(proxy.listen);
     first.send("GET /slow HTTP/1.1\r\nHost: a\r\n\r\n");
     origin.wait_for_slow();
-    let mut second = Client::connect(seat.listen);
+    let mut second = Client::connect(proxy.listen);
     assert!(second.ask(GET).0.starts_with("HTTP/1.1 503 "));
     let late = first.response().expect("whole").expect("an answer");
     assert!(late.0.starts_with("HTTP/1.1 504 "), "{}", late.0);

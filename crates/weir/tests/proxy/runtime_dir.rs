@@ -6,21 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::keeper::{daemon, until};
-use super::{Origin, PRESENT, Seat, configuration};
+use super::{Origin, PRESENT, Proxy, configuration};
 
 const OTHER_USER: u32 = 65534;
 const SECRET: &str = "TOPSECRET-sticky-7f3a";
-
-/// Whether other users' processes can be started; says so when they cannot, and fails where skipping is forbidden.
-pub(super) fn root() -> bool {
-    let root = rustix::process::geteuid().is_root();
-    if !root {
-        let required = std::env::var_os("WEIR_TEST_REQUIRE_ROOT").is_some();
-        assert!(!required, "this test needs root");
-        eprintln!("SKIPPED: needs root to become other users");
-    }
-    root
-}
 
 /// Everything in a directory whose mode differs from what it must be.
 fn wide(directory: &Path, socket: u32) -> Vec<String> {
@@ -59,14 +48,15 @@ pub(super) fn as_user(user: u32, group: u32, program: &str) -> Command {
 fn sticky(more: &str) -> String {
     let (first, rest) = more.split_once('\n').unwrap_or((more, ""));
     format!(
-        "{first}\n\n[pool.q]\nservers = [\"127.0.0.1:1\"]\nsticky = {{ cookie = \"SRV\", secret = \"{SECRET}\" }}\n\n[[route]]\nservice = \"s\"\npath = \"/q\"\npool = \"q\"\n{rest}"
+        "{first}\n\n[pool.q]\nservers = [\"127.0.0.1:1\"]\nsticky = {{ cookie = \"SRV\", secret = \"{SECRET}\" }}\n\n\
+         [[route]]\nservice = \"s\"\npath = \"/q\"\npool = \"q\"\n{rest}"
     )
 }
 
-/// What `weir run` says that is refused, with the runtime directory of a seat.
+/// What `weir run` says that is refused, with the runtime directory of a proxy.
 fn refused(directory: &Path) -> String {
     let mut command = Command::new("timeout");
-    Seat::set_directories(&mut command, directory);
+    Proxy::set_directories(&mut command, directory);
     let listen = super::free_address();
     let text = configuration(listen, "http", &[listen], "");
     fs::write(directory.join("weir.toml"), text).expect("written");
@@ -102,23 +92,23 @@ impl Drop for Sandbox {
 fn runtime_files_are_private_under_any_umask() {
     let origin = Origin::start("o");
     // Of this process, whose other tests do not depend on it: files of the daemon would have mode 0666.
-    let mut seat = Seat::start("http", &[origin.address()], &sticky(""));
-    seat.terminate();
+    let mut proxy = Proxy::start("http", &[origin.address()], &sticky(""));
+    proxy.terminate();
     let wrapper = format!("umask 0; exec {PRESENT} run -c \"$0\"");
-    let log = fs::File::create(seat.directory.join("log")).expect("a log");
+    let log = fs::File::create(proxy.directory.join("log")).expect("a log");
     let mut command = Command::new("sh");
-    Seat::set_directories(&mut command, &seat.directory);
-    fs::remove_dir_all(seat.directory.join("run")).expect("the runtime directory");
-    seat.child = command
+    Proxy::set_directories(&mut command, &proxy.directory);
+    fs::remove_dir_all(proxy.directory.join("run")).expect("the runtime directory");
+    proxy.child = command
         .args(["-c", &wrapper])
-        .arg(seat.directory.join("weir.toml"))
+        .arg(proxy.directory.join("weir.toml"))
         .stderr(log)
         .spawn()
         .expect("it starts");
-    seat.await_answer();
-    let run = seat.directory.join("run");
+    proxy.await_answer();
+    let run = proxy.directory.join("run");
     let server = format!("p/{}", origin.address());
-    assert!(seat.weir(&["server", &server, "weight", "3"]).0);
+    assert!(proxy.weir(&["server", &server, "weight", "3"]).0);
     for name in ["proxy-left.json", "proxy.json", "in-force.toml"] {
         until(name, || run.join(name).exists());
     }
@@ -127,21 +117,21 @@ fn runtime_files_are_private_under_any_umask() {
         fs::metadata(&run).expect("it is there").mode() & 0o7777,
         0o700
     );
-    let file = seat.directory.join("weir.toml");
+    let file = proxy.directory.join("weir.toml");
     let other = fs::read_to_string(&file)
         .expect("the file")
         .replace(SECRET, "another-7f3a");
     fs::write(&file, other).expect("written");
-    let (_, plan) = seat.weir(&["plan", "-c", file.to_str().expect("plain")]);
+    let (_, plan) = proxy.weir(&["plan", "-c", file.to_str().expect("plain")]);
     assert!(plan.contains("sticky"), "{plan}");
-    let status = seat.status().to_string();
-    for shown in [&plan, &status, &seat.log()] {
+    let status = proxy.status().to_string();
+    for shown in [&plan, &status, &proxy.log()] {
         assert!(!shown.contains("7f3a"), "a secret is shown: {shown}");
     }
-    if root() {
+    if weir_testing::require_root() {
         fs::set_permissions(&file, Permissions::from_mode(0o600)).expect("its mode");
         let mut grep = as_user(OTHER_USER, OTHER_USER, "grep");
-        let found = grep.args(["-r", "7f3a"]).arg(&seat.directory).output();
+        let found = grep.args(["-r", "7f3a"]).arg(&proxy.directory).output();
         let found = String::from_utf8_lossy(&found.expect("grep runs").stdout).into_owned();
         assert_eq!(found, "", "another user reads it");
     }
@@ -149,7 +139,7 @@ fn runtime_files_are_private_under_any_umask() {
 
 #[test]
 fn processes_are_not_dumpable() {
-    if !root() {
+    if !weir_testing::require_root() {
         return;
     }
     let origin = Origin::start("o");
@@ -159,7 +149,7 @@ fn processes_are_not_dumpable() {
     fs::write(sandbox.0.join("weir.toml"), text).expect("written");
     let as_other_user = || {
         let mut command = as_user(OTHER_USER, OTHER_USER, PRESENT);
-        Seat::set_directories(&mut command, &sandbox.0);
+        Proxy::set_directories(&mut command, &sandbox.0);
         command
     };
     let log = fs::File::create(sandbox.0.join("log")).expect("a log");
@@ -198,7 +188,7 @@ fn processes_are_not_dumpable() {
 
 #[test]
 fn runtime_directory_of_another_user_is_rejected() {
-    if !root() {
+    if !weir_testing::require_root() {
         return;
     }
     let sandbox = Sandbox::new("owner");
@@ -234,10 +224,10 @@ fn planted_symlink_is_not_followed() {
 #[test]
 fn previous_builds_directory_is_adopted_with_corrected_modes() {
     let origin = Origin::start("o");
-    let mut seat = Seat::start("http", &[origin.address()], &sticky(""));
-    let run = seat.directory.join("run");
+    let mut proxy = Proxy::start("http", &[origin.address()], &sticky(""));
+    let run = proxy.directory.join("run");
     let server = format!("p/{}", origin.address());
-    assert!(seat.weir(&["server", &server, "weight", "3"]).0);
+    assert!(proxy.weir(&["server", &server, "weight", "3"]).0);
     until("counts", || run.join("proxy-left.json").exists());
     let widen = || {
         for entry in fs::read_dir(&run).expect("a directory").flatten() {
@@ -249,10 +239,10 @@ fn previous_builds_directory_is_adopted_with_corrected_modes() {
         fs::set_permissions(&run, Permissions::from_mode(0o755)).expect("its mode");
         assert!(!wide(&run, 0o600).is_empty());
     };
-    let weight = |seat: &Seat| seat.status()["services"][0]["servers"][0]["weight"].clone();
+    let weight = |proxy: &Proxy| proxy.status()["services"][0]["servers"][0]["weight"].clone();
     // Under a keeper of the older build.
     widen();
-    let (done, said) = seat.upgrade();
+    let (done, said) = proxy.upgrade();
     assert!(done, "{said}");
     assert_eq!(wide(&run, 0o600), Vec::<String>::new());
     assert_eq!(
@@ -260,19 +250,19 @@ fn previous_builds_directory_is_adopted_with_corrected_modes() {
         0o700
     );
     // After the end of it.
-    seat.terminate();
+    proxy.terminate();
     widen();
     let before = fs::read(run.join("token")).expect("a token");
-    seat.start_again();
+    proxy.start_again();
     assert_eq!(wide(&run, 0o600), Vec::<String>::new());
     assert_eq!(
         fs::metadata(&run).expect("it is there").mode() & 0o7777,
         0o700
     );
     assert_eq!(fs::read(run.join("token")).expect("a token"), before);
-    let shown = seat.status();
+    let shown = proxy.status();
     let servers = &shown["services"][0]["servers"][0];
-    assert!(weight(&seat).is_number(), "{shown:#}");
+    assert!(weight(&proxy).is_number(), "{shown:#}");
     assert_eq!(servers["effective_weight"], 3, "what it remembered is kept");
 }
 
@@ -287,23 +277,23 @@ fn group(name: &str) -> u32 {
 
 #[test]
 fn socket_group_can_use_only_the_socket() {
-    if !root() {
+    if !weir_testing::require_root() {
         return;
     }
     let (daemons, games) = (group("daemon"), group("games"));
     let origin = Origin::start("o");
-    let seat = Seat::start("http", &[origin.address()], "");
-    let run = seat.directory.join("run");
-    let plain = configuration(seat.listen, "http", &[origin.address()], "");
+    let proxy = Proxy::start("http", &[origin.address()], "");
+    let run = proxy.directory.join("run");
+    let plain = configuration(proxy.listen, "http", &[origin.address()], "");
     let with = |keys: &str| plain.replace("[node]\n", &format!("[node]\n{keys}\n"));
     let status = |group: u32| {
         let mut command = as_user(OTHER_USER, group, PRESENT);
-        Seat::set_directories(&mut command, &seat.directory);
+        Proxy::set_directories(&mut command, &proxy.directory);
         let output = command.args(["status"]).output().expect("it runs");
         output.status.success()
     };
     assert!(!status(daemons), "without a group root alone may");
-    seat.reload(&with("socket_group = \"daemon\""));
+    proxy.reload(&with("socket_group = \"daemon\""));
     assert!(status(daemons) && !status(games));
     assert_eq!(wide(&run, 0o660), Vec::<String>::new());
     let known = fs::metadata(&run).expect("it is there");
@@ -311,29 +301,29 @@ fn socket_group_can_use_only_the_socket() {
     let mut listing = as_user(OTHER_USER, daemons, "cat");
     let read = listing.arg(run.join("in-force.toml")).output();
     assert!(!read.expect("cat runs").status.success());
-    seat.reload(&with("socket_group = \"games\""));
+    proxy.reload(&with("socket_group = \"games\""));
     assert!(
         status(games) && !status(daemons),
         "a reload changes the group"
     );
-    seat.reload(&with("socket_group = \"games\"\nsocket_mode = \"0600\""));
+    proxy.reload(&with("socket_group = \"games\"\nsocket_mode = \"0600\""));
     assert!(!status(games));
-    seat.reload(&with("socket_group = \"games\""));
+    proxy.reload(&with("socket_group = \"games\""));
     // Over a death, too.
-    super::keeper::kill_daemon(&seat);
+    super::keeper::kill_daemon(&proxy);
     assert!(status(games));
     assert_eq!(wide(&run, 0o660), Vec::<String>::new());
-    let file = seat.directory.join("weir.toml");
+    let file = proxy.directory.join("weir.toml");
     fs::write(&file, with("socket_group = \"no-such-group\"")).expect("written");
     for command in ["check", "plan", "reload"] {
-        let (done, said) = seat.weir(&[command, "-c", file.to_str().expect("plain")]);
+        let (done, said) = proxy.weir(&[command, "-c", file.to_str().expect("plain")]);
         let words = "group `no-such-group` does not exist on this machine";
         assert!(
             !done && said.contains(words) && said.contains(":2:16"),
             "{command}: {said}"
         );
     }
-    seat.reload(&plain);
+    proxy.reload(&plain);
     assert!(!status(games));
     assert_eq!(
         fs::metadata(&run).expect("it is there").mode() & 0o7777,

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::Seat;
+use super::Proxy;
 
 const SERVERS: usize = 4;
 const CLIENTS: usize = 8;
@@ -308,8 +308,8 @@ fn live(listen: SocketAddr, next: &AtomicU64, all: u64) -> Vec<(u64, Outcome)> {
 }
 
 /// Resident KiB and open descriptors of the daemon.
-fn held(seat: &Seat) -> (u64, usize) {
-    let keeper = seat.child.id();
+fn held(proxy: &Proxy) -> (u64, usize) {
+    let keeper = proxy.child.id();
     let children = std::fs::read_to_string(format!("/proc/{keeper}/task/{keeper}/children"));
     let children = children.expect("the keeper lives");
     let pid = children.split_whitespace().next().expect("a daemon");
@@ -321,13 +321,13 @@ fn held(seat: &Seat) -> (u64, usize) {
 }
 
 /// Servers die, come back, are drained and made ready, one after the other, until the clients are done.
-fn trouble(seat: &Seat, servers: &mut [Server], next: &AtomicU64, all: u64) -> usize {
+fn trouble(proxy: &Proxy, servers: &mut [Server], next: &AtomicU64, all: u64) -> usize {
     let mut turns = 0;
     while next.load(Ordering::Relaxed) < all {
         let server = &mut servers[turns % SERVERS];
         let name = format!("p/{}", server.address);
         let order = |what: &str| {
-            let (done, said) = seat.weir(&["server", &name, what]);
+            let (done, said) = proxy.weir(&["server", &name, what]);
             assert!(done, "{said}");
         };
         if turns % 3 == 2 {
@@ -353,7 +353,7 @@ fn mixed_operations_end_with_matching_counters_at_length() {
         .map(|at| Server::start(&format!("s{at}")))
         .collect();
     let addresses: Vec<SocketAddr> = servers.iter().map(|server| server.address).collect();
-    let seat = Seat::start("http", &addresses, "");
+    let proxy = Proxy::start("http", &addresses, "");
     let next = AtomicU64::new(1);
     // What a day needs is there after a morning.
     let morning = all / 10;
@@ -363,24 +363,24 @@ fn mixed_operations_end_with_matching_counters_at_length() {
         next.fetch_min(until, Ordering::Relaxed);
         std::thread::scope(|scope| {
             let clients: Vec<_> = (0..CLIENTS)
-                .map(|_| scope.spawn(|| live(seat.listen, &next, until)))
+                .map(|_| scope.spawn(|| live(proxy.listen, &next, until)))
                 .collect();
-            turns += trouble(&seat, &mut servers, &next, until);
+            turns += trouble(&proxy, &mut servers, &next, until);
             for client in clients {
                 ledger.extend(client.join().expect("no wrong answer"));
             }
         });
         next.store(until, Ordering::Relaxed);
         if until == morning {
-            before = held(&seat);
+            before = held(&proxy);
         }
     }
     judge(&ledger, &servers, turns, all);
     let deadline = Instant::now() + Duration::from_secs(10);
-    let mut after = held(&seat);
+    let mut after = held(&proxy);
     while after.1 > before.1 + 64 && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(50));
-        after = held(&seat);
+        after = held(&proxy);
     }
     assert!(
         after.1 <= before.1 + 64,

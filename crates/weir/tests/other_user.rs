@@ -1,8 +1,8 @@
 //! Another local user, and another machine, try what they can: nothing secret is read, nothing is changed.
 
-#[path = "admin/seat.rs"]
+#[path = "admin/daemon.rs"]
 #[allow(dead_code, reason = "this test needs a part of it")]
-mod seat;
+mod daemon;
 mod world;
 
 use std::fs;
@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use seat::Seat;
+use daemon::AdminDaemon;
 use world::{Family, World, privileged};
 
 const SECRET: &str = "TOPSECRET-sticky-0123456789";
@@ -73,19 +73,19 @@ fn another_local_user_reads_no_secret_and_changes_nothing() {
     if !privileged() {
         return;
     }
-    let seat = Seat::start("");
-    let config = fs::read_to_string(seat.config()).expect("a file");
+    let daemon = AdminDaemon::start("");
+    let config = fs::read_to_string(daemon.config()).expect("a file");
     let sticky = format!("[pool.p]\nsticky = {{ cookie = \"SRV\", secret = \"{SECRET}\" }}\n");
-    seat.write("weir.toml", &config.replace("[pool.p]\n", &sticky));
-    let (reloaded, said) = seat.weir(&["reload"]);
+    daemon.write("weir.toml", &config.replace("[pool.p]\n", &sticky));
+    let (reloaded, said) = daemon.weir(&["reload"]);
     assert!(reloaded && !said.contains(SECRET), "{said}");
     for command in [&["plan"][..], &["status"], &["status", "--json"]] {
-        let (_, said) = seat.weir(command);
+        let (_, said) = daemon.weir(command);
         assert!(!said.contains(SECRET), "{command:?}: {said}");
     }
-    assert!(!seat.log().contains(SECRET), "{}", seat.log());
+    assert!(!daemon.log().contains(SECRET), "{}", daemon.log());
 
-    let run = seat.directory.join("run");
+    let run = daemon.directory.join("run");
     let before = names(&run);
     assert!(before.len() > 4, "{before:?}");
     for path in &before {
@@ -130,26 +130,26 @@ fn another_local_user_reads_no_secret_and_changes_nothing() {
         text(&asked)
     );
 
-    let revision = |seat: &Seat| {
-        let (_, status) = seat.weir(&["status", "--json"]);
+    let revision = |daemon: &AdminDaemon| {
+        let (_, status) = daemon.weir(&["status", "--json"]);
         let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
         status["revision"].clone()
     };
-    let active = revision(&seat);
+    let active = revision(&daemon);
     for (method, path, body) in CHANGES {
-        let answer = seat.ask(method, path, None, body);
+        let answer = daemon.ask(method, path, None, body);
         assert_eq!(answer.code(), 401, "{method} {path}: {}", answer.0);
     }
     for path in ["/v1/status", "/metrics"] {
-        let answer = seat.get(path, None);
+        let answer = daemon.get(path, None);
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-        let token = seat.own_token();
+        let token = daemon.own_token();
         assert!(
             !answer.contains(SECRET) && !answer.contains(&token),
             "{path}: {answer}"
         );
     }
-    assert_eq!(revision(&seat), active);
+    assert_eq!(revision(&daemon), active);
 }
 
 #[test]
@@ -159,15 +159,16 @@ fn remote_client_without_token_is_rejected() {
     }
     let mut world = World::new(0);
     let address = SocketAddr::new(Family::V4.director(), 9900);
-    let authority = seat::Authority::new(&world.path("tls"));
+    let authority = daemon::Authority::new(&world.path("tls"));
     let certificate = authority.sign("admin", "IP:10.71.0.3");
     let tokens = world.path("tokens");
     let tokens = tokens.to_str().expect("a plain path");
-    world.says(&[
+    world.run_weir(&[
         "token", "add", "deploy", "--role", "write", "--file", tokens,
     ]);
     world.start_director(&format!(
-        "[node]\nadmin = {{ listen = \"{address}\", tls = {{ certificates = \"{certificate}\" }}, tokens = \"{tokens}\" }}\n"
+        "[node]\nadmin = {{ listen = \"{address}\", tls = {{ certificates = \"{certificate}\" }}, tokens = \
+         \"{tokens}\" }}\n"
     ));
     let own = fs::read_to_string(world.path("run-director").join("token")).expect("a token");
     let active = world.status()["revision"].clone();

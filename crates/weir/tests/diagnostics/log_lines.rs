@@ -57,7 +57,7 @@ fn pool_change_is_logged_once() {
         }
     }
     let server = format!("both/{}:80", Family::V4.server(0));
-    world.says(&["server", &server, "drain"]);
+    world.run_weir(&["server", &server, "drain"]);
     wait_for("the pool of a drained server", PATIENCE, || {
         let log = world.log();
         log.matches("a pool changed pool=\"both\" from=\"up\" to=\"down\"")

@@ -70,17 +70,17 @@ fn survives_in_mode(mode: Option<&'static str>, family: Family, forward: &str, e
 }
 
 #[test]
-fn forgotten_neighbours_direct_v4() {
+fn flushed_neighbours_are_resolved_direct_v4() {
     survives_forgotten_neighbours(Family::V4, "direct", "");
 }
 
 #[test]
-fn forgotten_neighbours_nat_v6() {
+fn flushed_neighbours_are_resolved_nat_v6() {
     survives_forgotten_neighbours(Family::V6, "nat", "snat = true\n");
 }
 
 #[test]
-fn forgotten_neighbours_tunnel_v4() {
+fn flushed_neighbours_are_resolved_tunnel_v4() {
     survives_forgotten_neighbours(Family::V4, "tunnel", "");
 }
 
@@ -133,18 +133,18 @@ fn forwarding(on: bool) {
 }
 
 #[test]
-fn nat_where_the_kernel_forwards() {
+fn nat_works_with_kernel_forwarding() {
     forwarding(true);
 }
 
 #[test]
-fn nat_where_the_kernel_does_not_forward() {
+fn nat_works_without_kernel_forwarding() {
     forwarding(false);
 }
 
 /// The servers are on a segment of their own that the director reaches by a bridge, to which XDP cannot send.
 #[test]
-fn egress_by_a_bridge() {
+fn egress_through_a_bridge_works() {
     if !privileged() {
         return;
     }

@@ -81,17 +81,17 @@ fn vip_that_is_missing(family: Family, forward: &str, prepared: &[&str]) {
 }
 
 #[test]
-fn direct() {
+fn missing_vip_is_reported_under_direct_v4() {
     vip_that_is_missing(Family::V4, "forward = \"direct\"", &["--forward", "direct"]);
 }
 
 #[test]
-fn direct_v6() {
+fn missing_vip_is_reported_under_direct_v6() {
     vip_that_is_missing(Family::V6, "forward = \"direct\"", &["--forward", "direct"]);
 }
 
 #[test]
-fn l3dsr() {
+fn missing_vip_is_reported_under_l3dsr_v4() {
     vip_that_is_missing(
         Family::V4,
         "forward = \"l3dsr\"\ndscp = 7",
@@ -100,12 +100,12 @@ fn l3dsr() {
 }
 
 #[test]
-fn l3dsr_v6() {
+fn missing_vip_is_reported_under_l3dsr_v6() {
     vip_that_is_missing(Family::V6, "forward = \"l3dsr\"", &["--forward", "l3dsr"]);
 }
 
 #[test]
-fn tunnels() {
+fn missing_vip_is_reported_under_tunnels() {
     for (tunnel, prepared) in [
         ("\"ipip\"", &["--tunnel", "ipip"][..]),
         (
@@ -261,7 +261,7 @@ fn missing_vip_affects_only_its_service() {
     assert!(!log.contains("a server went down"), "{log}");
     let client = Family::V4.host(200);
     let explained = |vip: &str| {
-        world.says(&[
+        world.run_weir(&[
             "explain",
             "--packet",
             &format!("tcp {client}:4000 {vip}:80"),

@@ -2,15 +2,15 @@
 
 mod world;
 
-#[path = "visible/counters.rs"]
+#[path = "diagnostics/counters.rs"]
 mod counters;
-#[path = "visible/gateway.rs"]
+#[path = "diagnostics/gateway.rs"]
 mod gateway;
 #[path = "world/log_line.rs"]
 mod log_line;
-#[path = "visible/log_lines.rs"]
+#[path = "diagnostics/log_lines.rs"]
 mod log_lines;
-#[path = "visible/routed.rs"]
+#[path = "diagnostics/routed.rs"]
 mod routed;
 
 use std::time::Duration;

@@ -1,13 +1,13 @@
 //! One build after another, both ways, under traffic: by `weir upgrade` and by a death. With `WEIR_OLDER`, the path of
 //! another build's program, that one and the present one take turns; without it the present one follows itself.
 
-#[path = "older/failing.rs"]
-mod failing;
-#[path = "older/walk.rs"]
-mod walk;
+#[path = "previous_build/failed_upgrade.rs"]
+mod failed_upgrade;
+#[path = "previous_build/scenario.rs"]
+mod scenario;
 mod world;
 
-use walk::{STRAIGHT, Scene, THROUGH, Walk, older};
+use scenario::{STRAIGHT, Scene, THROUGH, Walk, older};
 use world::privileged;
 use world::program::present;
 

@@ -125,17 +125,17 @@ fn read(stream: &mut TcpStream, to: &std::sync::mpsc::Sender<(u8, u32)>) -> std:
     }
 }
 
-fn seat(servers: &[SocketAddr]) -> Seat {
-    let seat = Seat::start("http", servers, "");
-    let text = configuration(seat.listen, "http", servers, "");
-    seat.reload(&text.replace("\n\n[service.s]", "\nhttp2 = true\n\n[service.s]"));
-    seat
+fn proxy(servers: &[SocketAddr]) -> Proxy {
+    let proxy = Proxy::start("http", servers, "");
+    let text = configuration(proxy.listen, "http", servers, "");
+    proxy.reload(&text.replace("\n\n[service.s]", "\nhttp2 = true\n\n[service.s]"));
+    proxy
 }
 
 const POST: &str = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nok";
 
-fn at_once(seat: &Seat, count: usize, text: &str) -> Vec<String> {
-    let mut clients: Vec<Client> = (0..count).map(|_| Client::connect(seat.listen)).collect();
+fn at_once(proxy: &Proxy, count: usize, text: &str) -> Vec<String> {
+    let mut clients: Vec<Client> = (0..count).map(|_| Client::connect(proxy.listen)).collect();
     clients.iter_mut().for_each(|client| client.send(text));
     let answer = |client: &mut Client| match client.response() {
         Ok(Some((head, _))) => head.lines().next().unwrap_or_default().to_owned(),
@@ -151,9 +151,9 @@ fn server_that_allows_few_streams_gets_more_connections() {
         at_once: 20,
         ..MANNER
     });
-    let seat = seat(&[server.address]);
+    let proxy = proxy(&[server.address]);
     // None is answered before all are there.
-    let answers = at_once(&seat, 20, POST);
+    let answers = at_once(&proxy, 20, POST);
     assert!(answers.iter().all(|it| it.contains(" 200 ")), "{answers:?}");
     // Of two workers each has its own, of which the last may have room.
     let connections = server.connections();
@@ -166,8 +166,8 @@ fn connection_that_allows_no_streams_is_left_for_another() {
         allows: |number| if number < 2 { 0 } else { 100 },
         ..MANNER
     });
-    let seat = seat(&[server.address]);
-    let answers = at_once(&seat, 1, POST);
+    let proxy = proxy(&[server.address]);
+    let answers = at_once(&proxy, 1, POST);
     assert!(answers.iter().all(|it| it.contains(" 200 ")), "{answers:?}");
     assert_eq!(server.connections(), 3);
 }
@@ -178,11 +178,11 @@ fn server_without_streams_counts_as_down() {
         allows: |_| 0,
         ..MANNER
     });
-    let alone = seat(&[never.address]);
+    let alone = proxy(&[never.address]);
     let answers = at_once(&alone, 10, POST);
     assert!(answers.iter().all(|it| it.contains(" 503 ")), "{answers:?}");
     let other = Server::start(MANNER);
-    let both = seat(&[never.address, other.address]);
+    let both = proxy(&[never.address, other.address]);
     for _ in 0..4 {
         let answers = at_once(&both, 5, POST);
         assert!(answers.iter().all(|it| it.contains(" 200 ")), "{answers:?}");
@@ -195,9 +195,9 @@ fn stream_limit_dropping_to_zero_redirects_the_next_request() {
         later: Some(0),
         ..MANNER
     });
-    let seat = seat(&[server.address]);
+    let proxy = proxy(&[server.address]);
     for _ in 0..6 {
-        let answers = at_once(&seat, 1, GET);
+        let answers = at_once(&proxy, 1, GET);
         assert!(answers.iter().all(|it| it.contains(" 200 ")), "{answers:?}");
     }
 }

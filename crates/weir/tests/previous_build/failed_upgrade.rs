@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use super::walk::{STRAIGHT, THROUGH, Walk, older};
+use super::scenario::{STRAIGHT, THROUGH, Walk, older};
 use super::world::program::present;
 use super::world::{Family, privileged, wait_for};
 
@@ -77,7 +77,7 @@ fn fails_late(walk: &mut Walk, program: &Path) {
 fn obeys(walk: &mut Walk, pid: u32) {
     let forward = "direct";
     let server = format!("{forward}/{}", Family::V4.server(1));
-    walk.world.says(&["server", &server, "drain"]);
+    walk.world.run_weir(&["server", &server, "drain"]);
     let (before, others) = walk.new_connections(forward, 1);
     walk.goes_on();
     let (after, later) = walk.new_connections(forward, 1);
@@ -137,7 +137,8 @@ fn upgrade_killed_at_any_point_loses_nothing() {
         fs::write(&armed, "").expect("written");
         // Once: whoever is started after it lives.
         let text = format!(
-            "#!/bin/sh\nif mv {armed} {ticks} 2>/dev/null; then (sleep {seconds}; kill -9 $$; rm {ticks}) & fi\nexec {} \"$@\"\n",
+            "#!/bin/sh\nif mv {armed} {ticks} 2>/dev/null; then (sleep {seconds}; kill -9 $$; rm {ticks}) & fi\nexec \
+             {} \"$@\"\n",
             older().display(),
             armed = armed.display(),
             ticks = ticks.display()

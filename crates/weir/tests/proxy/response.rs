@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::time::Duration;
 
 use super::scripted::{Act, Scripted, say};
-use super::{Client, GET, Origin, Seat, free_address};
+use super::{Client, GET, Origin, Proxy, free_address};
 
 /// All that comes until the connection ends, or nothing more does.
 fn rest(client: &mut Client) -> Vec<u8> {
@@ -69,8 +69,8 @@ fn answering(lines: &str, body: &str) -> Scripted {
     Scripted::start(vec![vec![Act::Read, say(&text), Act::Close]])
 }
 
-fn ask(seat: &Seat, request: &str) -> (String, Vec<u8>) {
-    let mut client = Client::connect(seat.listen);
+fn ask(proxy: &Proxy, request: &str) -> (String, Vec<u8>) {
+    let mut client = Client::connect(proxy.listen);
     client.send(request);
     let all = rest(&mut client);
     let end = all
@@ -93,9 +93,9 @@ fn content_is_compressed_when_accepted() {
         text.len()
     );
     let origin = answering(&lines, &text);
-    let seat = Seat::start("http", &[origin.address()], "compression = true");
+    let proxy = Proxy::start("http", &[origin.address()], "compression = true");
     for coding in ["gzip", "br", "zstd"] {
-        let (head, body) = ask(&seat, &accepting(&format!("deflate, {coding};q=0.5")));
+        let (head, body) = ask(&proxy, &accepting(&format!("deflate, {coding};q=0.5")));
         for line in [
             &format!("Content-Encoding: {coding}\r\n"),
             "Transfer-Encoding: chunked\r\n",
@@ -113,19 +113,19 @@ fn content_is_compressed_when_accepted() {
         assert_eq!(decoded(coding, &content), text.as_bytes());
     }
     // Others get it as it is, and caches learn that it depends.
-    let (head, body) = ask(&seat, &accepting("gzip;q=0, identity"));
+    let (head, body) = ask(&proxy, &accepting("gzip;q=0, identity"));
     assert!(head.contains("ETag: \"v1\"\r\n") && head.contains("Vary: Accept-Encoding\r\n"));
     assert!(!head.contains("Content-Encoding"), "{head}");
     assert_eq!(body, text.as_bytes());
     // HTTP/1.0 has no chunks.
     let (head, body) = ask(
-        &seat,
+        &proxy,
         "GET / HTTP/1.0\r\nHost: h\r\nAccept-Encoding: gzip\r\n\r\n",
     );
     assert!(!head.contains("Content-Encoding"), "{head}");
     assert_eq!(body, text.as_bytes());
     // HEAD tells what GET would.
-    let (head, body) = ask(&seat, &accepting("gzip").replacen("GET", "HEAD", 1));
+    let (head, body) = ask(&proxy, &accepting("gzip").replacen("GET", "HEAD", 1));
     assert!(
         head.contains("Content-Encoding: gzip\r\n") && body.is_empty(),
         "{head}"
@@ -142,16 +142,17 @@ fn untransformable_content_is_not_compressed() {
         "",
     ] {
         let origin = answering(&format!("{lines}Content-Length: 2000\r\n"), &text);
-        let seat = Seat::start("http", &[origin.address()], "compression = true");
-        let (head, body) = ask(&seat, &accepting("gzip"));
+        let proxy = Proxy::start("http", &[origin.address()], "compression = true");
+        let (head, body) = ask(&proxy, &accepting("gzip"));
         assert!(!head.contains("Content-Encoding: gzip"), "{head}");
         assert!(head.contains("Content-Length: 2000\r\n"), "{head}");
         assert_eq!(body, text.as_bytes());
     }
-    let part = "HTTP/1.1 206 Partial Content\r\nContent-Type: text/plain\r\nContent-Range: bytes 0-1/9\r\nContent-Length: 2\r\n\r\nab";
+    let part = "HTTP/1.1 206 Partial Content\r\nContent-Type: text/plain\r\nContent-Range: bytes 0-1/9\r\n\
+     Content-Length: 2\r\n\r\nab";
     let origin = Scripted::start(vec![vec![Act::Read, say(part), Act::Close]]);
-    let seat = Seat::start("http", &[origin.address()], "compression = true");
-    let (head, body) = ask(&seat, &accepting("gzip"));
+    let proxy = Proxy::start("http", &[origin.address()], "compression = true");
+    let (head, body) = ask(&proxy, &accepting("gzip"));
     assert!(
         head.contains("Content-Length: 2\r\n") && body == b"ab",
         "{head}"
@@ -169,12 +170,12 @@ fn compressed_streams_are_flushed() {
         Act::Wait,
         say("6\r\ndata2\n\r\n0\r\n\r\n"),
     ]]);
-    let seat = Seat::start(
+    let proxy = Proxy::start(
         "http",
         &[origin.address()],
         "compression = { codings = [\"gzip\"] }",
     );
-    let mut client = Client::connect(seat.listen);
+    let mut client = Client::connect(proxy.listen);
     client.send(&accepting("gzip"));
     // The end of a flush, before the server goes on.
     let mut got = Vec::new();
@@ -198,27 +199,28 @@ fn compressed_streams_are_flushed() {
 
 #[test]
 fn custom_error_pages_are_sent() {
-    let seat = Seat::start("http", &[free_address()], "");
-    let page = seat.directory.join("later.html");
+    let proxy = Proxy::start("http", &[free_address()], "");
+    let page = proxy.directory.join("later.html");
     std::fs::write(&page, "<h1>later</h1>").expect("written");
-    let listen = seat.listen;
+    let listen = proxy.listen;
     let text = |file: &str| {
         super::configuration(
             listen,
             "http",
             &[free_address()],
             &format!(
-                "error_pages = [{{ status = \"500-599\", file = \"{file}\" }}]\nlimits = {{ rate = 1, key = \"header:X\" }}"
+                "error_pages = [{{ status = \"500-599\", file = \"{file}\" }}]\nlimits = {{ rate = 1, key = \
+                 \"header:X\" }}"
             ),
         )
     };
-    let file = seat.directory.join("weir.toml");
+    let file = proxy.directory.join("weir.toml");
     std::fs::write(&file, text("/nowhere/page.html")).expect("written");
-    let (done, said) = seat.weir(&["check", "-c", file.to_str().expect("plain")]);
+    let (done, said) = proxy.weir(&["check", "-c", file.to_str().expect("plain")]);
     assert!(!done && said.contains("/nowhere/page.html"), "{said}");
-    let (done, said) = seat.weir(&["reload", "-c", file.to_str().expect("plain")]);
+    let (done, said) = proxy.weir(&["reload", "-c", file.to_str().expect("plain")]);
     assert!(!done, "{said}");
-    seat.reload(&text(page.to_str().expect("plain")));
+    proxy.reload(&text(page.to_str().expect("plain")));
     let mut client = Client::connect(listen);
     let (head, body) = client.ask("GET / HTTP/1.1\r\nHost: h\r\nX: 1\r\n\r\n");
     assert!(head.starts_with("HTTP/1.1 502 "), "{head}");
@@ -240,8 +242,8 @@ fn custom_error_pages_are_sent() {
 fn connect_opens_a_tunnel_where_allowed() {
     const ASK: &str = "CONNECT far.example:443 HTTP/1.1\r\nHost: far.example:443\r\n\r\n";
     let plain = Origin::start("o");
-    let seat = Seat::start("http", &[plain.address()], "");
-    let (head, _) = Client::connect(seat.listen).ask(ASK);
+    let proxy = Proxy::start("http", &[plain.address()], "");
+    let (head, _) = Client::connect(proxy.listen).ask(ASK);
     assert!(
         head.starts_with("HTTP/1.1 405 ") && head.contains("Allow: "),
         "{head}"
@@ -259,12 +261,12 @@ fn connect_opens_a_tunnel_where_allowed() {
         ],
     ]);
     // The client closes its side before the answer: by default that would end the request, if it is seen in time.
-    let seat = Seat::start(
+    let proxy = Proxy::start(
         "http",
         &[gate.address()],
         "connect = true\nabort_on_close = false",
     );
-    let mut client = Client::connect(seat.listen);
+    let mut client = Client::connect(proxy.listen);
     // What follows the head is the tunnel's, whatever it looks like.
     client.send(&format!("{ASK}GET /smuggled HTTP/1.1\r\n\r\n"));
     client
@@ -285,13 +287,13 @@ fn connect_opens_a_tunnel_where_allowed() {
         "{got}"
     );
     // A refusal is an answer like any other.
-    let (head, body) = Client::connect(seat.listen).ask(ASK);
+    let (head, body) = Client::connect(proxy.listen).ask(ASK);
     assert!(head.starts_with("HTTP/1.1 403 ") && body == b"no", "{head}");
     for wrong in [
         "CONNECT far.example HTTP/1.1\r\nHost: far.example\r\n\r\n",
         "CONNECT /path HTTP/1.1\r\nHost: h\r\n\r\n",
     ] {
-        let (head, _) = Client::connect(seat.listen).ask(wrong);
+        let (head, _) = Client::connect(proxy.listen).ask(wrong);
         assert!(head.starts_with("HTTP/1.1 400 "), "{head}");
     }
 }
@@ -304,8 +306,8 @@ fn early_hints_precede_the_response() {
         Act::Wait,
         say("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"),
     ]]);
-    let seat = Seat::start("http", &[origin.address()], "");
-    let mut client = Client::connect(seat.listen);
+    let proxy = Proxy::start("http", &[origin.address()], "");
+    let mut client = Client::connect(proxy.listen);
     let (hints, _) = client.ask(GET);
     assert_eq!(
         hints,
@@ -320,8 +322,8 @@ fn early_hints_precede_the_response() {
 fn forwarded_field_describes_the_client() {
     let origin = Origin::start("o");
     let heard = |more: &str, request: &str| {
-        let seat = Seat::start("http", &[origin.address()], more);
-        String::from_utf8_lossy(&Client::connect(seat.listen).ask(request).1).into_owned()
+        let proxy = Proxy::start("http", &[origin.address()], more);
+        String::from_utf8_lossy(&Client::connect(proxy.listen).ask(request).1).into_owned()
     };
     let claims = "GET / HTTP/1.1\r\nHost: h:81\r\nForwarded: for=192.0.2.9\r\nX-Forwarded-For: 192.0.2.9\r\n\r\n";
     let seen = heard("forwarded = \"rfc7239\"", claims);
@@ -355,12 +357,12 @@ fn total_request_timeout_applies() {
         Act::Wait,
         Act::Wait,
     ]]);
-    let seat = Seat::start(
+    let proxy = Proxy::start(
         "http",
         &[slow.address()],
         "timeouts = { total = \"500ms\" }",
     );
-    let mut client = Client::connect(seat.listen);
+    let mut client = Client::connect(proxy.listen);
     client.send(GET);
     let (hints, _) = client.response().expect("whole").expect("hints");
     assert!(hints.starts_with("HTTP/1.1 103 "), "{hints}");
@@ -372,12 +374,12 @@ fn total_request_timeout_applies() {
         say("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf"),
         Act::Wait,
     ]]);
-    let seat = Seat::start(
+    let proxy = Proxy::start(
         "http",
         &[endless.address()],
         "timeouts = { total = \"500ms\" }",
     );
-    let mut client = Client::connect(seat.listen);
+    let mut client = Client::connect(proxy.listen);
     client
         .0
         .set_read_timeout(Some(Duration::from_secs(20)))
@@ -392,7 +394,7 @@ fn retry_budget_bounds_retries() {
     // It takes every request and says nothing.
     let broken = Scripted::start(vec![vec![Act::Read, Act::Close]]);
     let other = Scripted::start(vec![vec![Act::Read, Act::Close]]);
-    let seat = Seat::start(
+    let proxy = Proxy::start(
         "http",
         &[broken.address(), other.address()],
         "limits = { retry_budget = 0, idle_servers = 0 }",
@@ -402,10 +404,10 @@ fn retry_budget_bounds_retries() {
     let mut before = 0;
     loop {
         for _ in 0..200 {
-            Client::connect(seat.listen).ask(GET);
+            Client::connect(proxy.listen).ask(GET);
         }
         asked += 200;
-        let retries = seat.status()["services"][0]["retries"]
+        let retries = proxy.status()["services"][0]["retries"]
             .as_u64()
             .expect("a count");
         if retries - before < 100 {

@@ -5,17 +5,17 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::keeper::{Comers, until};
-use super::{Client, GET, Origin, Seat, configuration};
+use super::{Client, GET, Origin, Proxy, configuration};
 
-fn with_file(seat: &Seat, servers: &[SocketAddr]) -> String {
-    let file = seat.directory.join("members");
-    let text = configuration(seat.listen, "http", servers, "");
+fn with_file(proxy: &Proxy, servers: &[SocketAddr]) -> String {
+    let file = proxy.directory.join("members");
+    let text = configuration(proxy.listen, "http", servers, "");
     let key = format!("[pool.p]\nservers_file = \"{}\"\n", file.display());
     text.replace("[pool.p]\n", &key)
 }
 
-pub(super) fn names(seat: &Seat) -> Vec<String> {
-    let status = seat.status();
+pub(super) fn names(proxy: &Proxy) -> Vec<String> {
+    let status = proxy.status();
     let servers = status["services"][0]["servers"]
         .as_array()
         .expect("servers");
@@ -28,16 +28,16 @@ pub(super) fn names(seat: &Seat) -> Vec<String> {
 #[test]
 fn servers_file_changes_fail_no_request_at_length() {
     let (one, two) = (Origin::start("one"), Origin::start("two"));
-    let seat = Seat::start("http", &[one.address()], "");
-    let file = seat.directory.join("members");
-    seat.reload(&with_file(&seat, &[one.address()]));
+    let proxy = Proxy::start("http", &[one.address()], "");
+    let file = proxy.directory.join("members");
+    proxy.reload(&with_file(&proxy, &[one.address()]));
     // As writers do who want no reader to see a half.
     let write = |text: &str| {
         let made = file.with_extension("new");
         fs::write(&made, text).expect("written");
         fs::rename(&made, &file).expect("renamed");
     };
-    let comers = Comers::start(seat.listen);
+    let comers = Comers::start(proxy.listen);
     let rounds = if std::env::var_os("WEIR_SOAK").is_some() {
         600
     } else {
@@ -54,7 +54,7 @@ fn servers_file_changes_fail_no_request_at_length() {
     }
     write(&format!("{}\n", two.address()));
     let both = [one.address().to_string(), two.address().to_string()];
-    until("both servers", || names(&seat) == both);
+    until("both servers", || names(&proxy) == both);
     let before = two.connections();
     until("clients of the new one", || two.connections() > before);
     let [served, refused, broken] = comers.end();
@@ -69,13 +69,13 @@ fn implausible_list_changes_nothing() {
         .iter()
         .map(|origin| origin.address().to_string())
         .collect();
-    let mut seat = Seat::start("http", &[origins[0].address()], "");
-    let file = seat.directory.join("members");
+    let mut proxy = Proxy::start("http", &[origins[0].address()], "");
+    let file = proxy.directory.join("members");
     fs::write(&file, all.join("\n")).expect("written");
-    seat.reload(&with_file(&seat, &[]));
-    assert_eq!(names(&seat), all);
+    proxy.reload(&with_file(&proxy, &[]));
+    assert_eq!(names(&proxy), all);
     let problem = || {
-        let status = seat.status();
+        let status = proxy.status();
         status["sources"][0]["problem"]
             .as_str()
             .unwrap_or_default()
@@ -89,21 +89,21 @@ fn implausible_list_changes_nothing() {
     ] {
         fs::write(&file, text).expect("written");
         until(word, || problem().contains(word));
-        assert_eq!(names(&seat), all);
+        assert_eq!(names(&proxy), all);
     }
-    let (_, shown) = seat.weir(&["status"]);
+    let (_, shown) = proxy.weir(&["status"]);
     assert!(
         shown.contains("as they were before: it shrank from 3 servers to 0"),
         "{shown}"
     );
     // Over a restart as well; a reload takes the list as it is.
     fs::remove_file(&file).expect("removed");
-    assert!(seat.terminate().success());
-    seat.start_again();
-    assert_eq!(names(&seat), all);
+    assert!(proxy.terminate().success());
+    proxy.start_again();
+    assert_eq!(names(&proxy), all);
     fs::write(&file, &all[2]).expect("written");
-    assert!(seat.weir(&["reload"]).0);
-    assert_eq!(names(&seat), all[2..]);
-    let mut client = Client::connect(seat.listen);
+    assert!(proxy.weir(&["reload"]).0);
+    assert_eq!(names(&proxy), all[2..]);
+    let mut client = Client::connect(proxy.listen);
     assert!(client.ask(GET).0.starts_with("HTTP/1.1 200"));
 }

@@ -38,7 +38,7 @@ fn added_addresses_are_removed_and_existing_ones_stay() {
         "the added VIP is there"
     );
     world.kill_director(pid);
-    world.says(&["clean"]);
+    world.run_weir(&["clean"]);
     let left = addresses(&world);
     assert!(
         !left.contains("10.71.0.11"),
@@ -89,7 +89,7 @@ fn status_without_a_daemon_reads_the_pinned_data_plane() {
 }
 
 #[test]
-fn the_api_on_the_socket_and_on_tcp() {
+fn api_is_served_on_socket_and_tcp() {
     if !privileged() {
         return;
     }
@@ -141,9 +141,10 @@ fn explanation_matches_the_actual_packet() {
     ]);
     world.start_director(&config(NODE));
     for _ in 0..4 {
-        let explained = world.says(&["explain", "--packet", "tcp 10.71.0.2:40000 10.71.0.10:80"]);
+        let explained =
+            world.run_weir(&["explain", "--packet", "tcp 10.71.0.2:40000 10.71.0.10:80"]);
         let expected = [("10.71.0.20", "server0\n"), ("10.71.0.21", "server1\n")];
-        let text = world.says(&[
+        let text = world.run_weir(&[
             "explain",
             "--json",
             "--packet",
@@ -161,6 +162,6 @@ fn explanation_matches_the_actual_packet() {
             "{explained}"
         );
     }
-    let explained = world.says(&["explain", "--packet", "tcp 10.71.0.2:40000 10.71.0.10:81"]);
+    let explained = world.run_weir(&["explain", "--packet", "tcp 10.71.0.2:40000 10.71.0.10:81"]);
     assert!(explained.contains("no service"), "{explained}");
 }

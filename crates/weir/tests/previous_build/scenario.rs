@@ -135,7 +135,7 @@ impl Walk {
     }
 
     fn listing(&self) -> String {
-        let all = self.world.says(&["ipvsadm", "-S", "-n"]);
+        let all = self.world.run_weir(&["ipvsadm", "-S", "-n"]);
         let made = all.lines().filter(|line| line.contains(":90"));
         made.collect::<Vec<_>>().join("\n")
     }

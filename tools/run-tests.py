@@ -1,0 +1,175 @@
+#!/usr/bin/env python3
+"""Runs the workspace's tests: several test programs at a time, each with its output in one piece.
+
+    tools/run-tests.py [--jobs N] [--only NAME]… [-- ARGUMENT…]
+
+Most end-to-end tests wait for timers and use a fifth of a CPU, so `cargo test`, which runs one program after the other,
+leaves the machine idle. This builds everything as `cargo test` does, starts N programs at a time (default: one more
+than there are CPUs), longest first, then those of ALONE one after the other, then the documentation tests. Arguments
+after `--` go to every program. A failure ends nothing early; the exit code is 1 if any program failed. At the end it
+prints each program's time, and its CPU time as far as its processes were waited for.
+"""
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+CARGO = os.environ.get("CARGO", "cargo")
+
+# Programs that compare shares of a CPU or a link, or latencies: what runs next to them would change their result.
+ALONE = ["weir/lab", "weir/attack", "weir/lab_fail", "weir/failover", "weir/hostile", "weir-lab/namespace"]
+
+# The longest ones, so that none of them starts last.
+FIRST = [
+    "weir/proxy",
+    "weir/traffic",
+    "weir-control/engine",
+    "weir/resize",
+    "weir-dataplane/cold_encap",
+    "weir-dataplane/cold_fragment",
+    "weir/egress",
+    "weir/diagnostics",
+    "weir/offload",
+    "weir/removal",
+    "weir/path_check",
+    "weir/doctor",
+]
+
+
+class Program:
+    """A test program that cargo built."""
+
+    def __init__(self, message):
+        target = message["target"]
+        self.path = message["executable"]
+        self.directory = Path(message["manifest_path"]).parent
+        self.package = self.directory.name
+        self.name = f"{self.package}/{target['name']}"
+        source = Path(target["src_path"]).relative_to(self.directory)
+        unit = "" if "test" in target["kind"] else "unittests "
+        self.title = f"{unit}{self.package}/{source}"
+        self.is_alone = self.name in ALONE and "test" in target["kind"]
+
+    def order(self):
+        return FIRST.index(self.name) if self.name in FIRST else len(FIRST)
+
+
+def build(arguments):
+    """Builds all test programs and returns them in cargo's order."""
+    command = [CARGO, "test", "--locked", "--workspace", "--no-run", "--message-format=json-render-diagnostics"]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode != 0:
+        sys.exit(done.returncode)
+    programs = []
+    for line in done.stdout.splitlines():
+        message = json.loads(line) if line.startswith("{") else {}
+        is_program = message.get("reason") == "compiler-artifact" and message.get("executable")
+        if is_program and message["profile"]["test"]:
+            programs.append(Program(message))
+    if arguments.only:
+        programs = [program for program in programs if any(name in program.name for name in arguments.only)]
+    return programs
+
+
+def environment(program):
+    """What cargo sets for the programs it runs, as far as tests read it."""
+    return {**os.environ, "CARGO": CARGO, "CARGO_MANIFEST_DIR": str(program.directory)}
+
+
+class Running:
+    """A started program, whose output goes to a file until it ends."""
+
+    def __init__(self, program, arguments):
+        self.program = program
+        self.output = tempfile.TemporaryFile()
+        self.begun = time.monotonic()
+        self.child = subprocess.Popen(
+            [program.path, *arguments],
+            cwd=program.directory,
+            env=environment(program),
+            stdin=subprocess.DEVNULL,
+            stdout=self.output,
+            stderr=subprocess.STDOUT,
+        )
+
+    def finish(self, status, usage):
+        """Prints the output; returns what the summary shows."""
+        self.child.returncode = os.waitstatus_to_exitcode(status)
+        seconds = time.monotonic() - self.begun
+        print(f"     Running {self.program.title} ({os.path.relpath(self.program.path, ROOT)})", flush=True)
+        self.output.seek(0)
+        sys.stdout.buffer.write(self.output.read())
+        self.output.close()
+        code = self.child.returncode
+        if code != 0:
+            cause = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+            print(f"error: {self.program.name} failed ({cause})\n")
+        sys.stdout.flush()
+        return (self.program.name, seconds, usage.ru_utime + usage.ru_stime, code == 0)
+
+
+def run(programs, jobs, arguments):
+    """Runs the programs, `jobs` at a time; returns the results in the order in which they ended."""
+    waiting, running, results = list(programs), {}, []
+    try:
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                one = Running(waiting.pop(0), arguments)
+                running[one.child.pid] = one
+            pid, status, usage = os.wait4(-1, 0)
+            if pid in running:
+                results.append(running.pop(pid).finish(status, usage))
+    finally:
+        for one in running.values():
+            one.child.kill()
+    return results
+
+
+def main():
+    own, programs_own = sys.argv[1:], []
+    if "--" in own:
+        at = own.index("--")
+        own, programs_own = own[:at], own[at + 1 :]
+    parser = argparse.ArgumentParser(usage=__doc__.split("\n")[2].strip())
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)) + 1)
+    parser.add_argument("--only", action="append", default=[])
+    arguments = parser.parse_args(own)
+
+    begun = time.monotonic()
+    programs = build(arguments)
+    built = time.monotonic()
+    together = sorted((program for program in programs if not program.is_alone), key=Program.order)
+    results = run(together, arguments.jobs, programs_own)
+    results += run([program for program in programs if program.is_alone], 1, programs_own)
+    ended = time.monotonic()
+    failed = [name for name, _, _, passed in results if not passed]
+    if not arguments.only:
+        command = [CARGO, "test", "--locked", "--workspace", "--doc"]
+        if programs_own:
+            command += ["--", *programs_own]
+        if subprocess.run(command, cwd=ROOT, check=False).returncode != 0:
+            failed.append("documentation tests")
+
+    print("\n  seconds  CPU seconds  program")
+    for name, seconds, cpu, _ in sorted(results, key=lambda result: -result[1]):
+        print(f"{seconds:9.1f}  {cpu:11.1f}  {name}")
+    total, cpu = sum(result[1] for result in results), sum(result[2] for result in results)
+    print(f"{total:9.1f}  {cpu:11.1f}  in {len(results)} programs")
+    print(
+        f"build {built - begun:.0f} s, programs {ended - built:.0f} s, "
+        f"documentation tests {time.monotonic() - ended:.0f} s"
+    )
+    if failed:
+        print(f"\nerror: failed: {', '.join(failed)}")
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
