@@ -311,7 +311,8 @@ fn text(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Capabilities, Capability, NetNs};
+    use crate::NetNs;
+    use crate::test_support::is_root;
 
     #[test]
     fn the_loopback_has_features() {
@@ -352,8 +353,7 @@ mod tests {
 
     #[test]
     fn a_change_is_seen_and_undone() {
-        if !Capabilities::effective().unwrap().has(Capability::SysAdmin) {
-            println!("SKIPPED: needs root");
+        if !is_root() {
             return;
         }
         let inside = NetNs::create().unwrap();

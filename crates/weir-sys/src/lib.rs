@@ -40,3 +40,22 @@ pub use packet::FrameSocket;
 
 /// The result of every fallible function of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
+
+/// What tests of this crate need.
+#[cfg(test)]
+mod test_support {
+    use crate::{Capabilities, Capability};
+
+    /// Whether a test may make namespaces. Otherwise it is skipped, and fails where `WEIR_TEST_REQUIRE_ROOT` is set.
+    pub(crate) fn is_root() -> bool {
+        let root = Capabilities::effective().is_ok_and(|all| all.has(Capability::SysAdmin));
+        if !root {
+            assert!(
+                std::env::var_os("WEIR_TEST_REQUIRE_ROOT").is_none(),
+                "the test needs root, and WEIR_TEST_REQUIRE_ROOT forbids skipping it"
+            );
+            println!("SKIPPED: needs root");
+        }
+        root
+    }
+}

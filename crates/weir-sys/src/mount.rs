@@ -159,9 +159,7 @@ mod tests {
         use rustix::mount::{MountPropagationFlags, mount_change};
         use rustix::thread::{UnshareFlags, unshare_unsafe};
 
-        let capabilities = crate::Capabilities::effective().unwrap();
-        if !capabilities.has(crate::Capability::SysAdmin) {
-            println!("SKIPPED: needs root");
+        if !crate::test_support::is_root() {
             return;
         }
         let directory = std::env::temp_dir().join(format!("weir-bpffs-{}", std::process::id()));

@@ -211,15 +211,7 @@ impl Drop for Entered {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Capabilities, Capability};
-
-    fn may_make_namespaces() -> bool {
-        let may = Capabilities::effective().unwrap().has(Capability::SysAdmin);
-        if !may {
-            println!("SKIPPED: needs root");
-        }
-        may
-    }
+    use crate::test_support::is_root;
 
     #[test]
     fn odd_names_are_not_paths() {
@@ -230,7 +222,7 @@ mod tests {
 
     #[test]
     fn entering_and_leaving() {
-        if !may_make_namespaces() {
+        if !is_root() {
             return;
         }
         let home = NetNs::current().unwrap().id().unwrap();
@@ -247,7 +239,7 @@ mod tests {
 
     #[test]
     fn cookies_tell_namespaces_apart() {
-        if !may_make_namespaces() {
+        if !is_root() {
             return;
         }
         let (one, two) = (NetNs::create().unwrap(), NetNs::create().unwrap());
@@ -257,7 +249,7 @@ mod tests {
 
     #[test]
     fn a_file_that_is_no_namespace_is_refused() {
-        if !may_make_namespaces() {
+        if !is_root() {
             return;
         }
         let error = NetNs::open("/proc/self/status").unwrap().enter();

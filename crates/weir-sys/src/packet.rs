@@ -138,12 +138,12 @@ fn link_address(ifindex: u32, ethertype: u16) -> Result<libc::sockaddr_ll> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Capabilities, Capability, NetNs};
+    use crate::NetNs;
+    use crate::test_support::is_root;
 
     #[test]
     fn an_interface_that_is_not_there_is_named() {
-        if !Capabilities::effective().unwrap().has(Capability::SysAdmin) {
-            println!("SKIPPED: needs root");
+        if !is_root() {
             return;
         }
         let netns = NetNs::create().unwrap();

@@ -40,6 +40,10 @@ pub(crate) fn is_root() -> bool {
     let root = weir_sys::Capabilities::effective()
         .is_ok_and(|all| all.has(weir_sys::Capability::SysAdmin));
     if !root {
+        assert!(
+            std::env::var_os("WEIR_TEST_REQUIRE_ROOT").is_none(),
+            "the test needs root, and WEIR_TEST_REQUIRE_ROOT forbids skipping it"
+        );
         println!("SKIPPED: needs root");
     }
     root

@@ -12,6 +12,7 @@ use weir_sched::Kind;
 
 use crate::bench::{Bench, NewServer, Xdp, tick};
 use crate::census::sound;
+use crate::support::two_cpus;
 use crate::wire::{ACK, FIN, SYN, Shape, at};
 
 const VIP: &str = "192.0.2.10";
@@ -432,8 +433,7 @@ fn two_cpus_make_one_choice() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
-    if weir_sys::pin_thread(1).is_err() {
-        eprintln!("SKIPPED: needs two CPUs");
+    if !two_cpus() {
         return;
     }
     serve(&mut bench, LONG, &[direct(1), direct(2), direct(3)]);
@@ -463,8 +463,8 @@ fn two_cpus_make_one_choice() {
         .filter(|flow| flow.meta().kind == KIND_TEMPLATE)
         .count();
     assert!(
-        templates <= 1000 && templates + missed >= 1000,
-        "{templates} {missed}"
+        missed <= 50 && (1000 - missed..=1000).contains(&templates),
+        "{templates} choices, {missed} locks missed"
     );
     let mut astray = 0;
     for template in flows

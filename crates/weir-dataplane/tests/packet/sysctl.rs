@@ -7,6 +7,7 @@ use weir_abi::{
 use weir_sched::Kind;
 
 use crate::bench::{Bench, NewServer, Xdp};
+use crate::support::two_cpus;
 use crate::wire::{ACK, FIN, RST, SYN, Shape, at};
 
 const VIP: &str = "192.0.2.10";
@@ -201,8 +202,7 @@ fn two_cpus_exceed_a_threshold_by_one_at_most() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
-    if weir_sys::pin_thread(1).is_err() {
-        eprintln!("SKIPPED: needs two CPUs");
+    if !two_cpus() {
         return;
     }
     const UPPER: u32 = 500;

@@ -69,6 +69,10 @@ fn ip(text: &str) -> IpAddr {
 /// Runs `test` in a new namespace on a runtime of its own.
 fn in_namespace(test: impl AsyncFnOnce() + Send) {
     if !Capabilities::effective().unwrap().has(Capability::SysAdmin) {
+        assert!(
+            std::env::var_os("WEIR_TEST_REQUIRE_ROOT").is_none(),
+            "the test needs root, and WEIR_TEST_REQUIRE_ROOT forbids skipping it"
+        );
         println!("SKIPPED: needs root");
         return;
     }
