@@ -122,7 +122,7 @@ fn no_server_drop_is_silent() {
         servers: false,
         ..Setup::new(false, Forward::Direct)
     };
-    setup.service.flags = weir_abi::SERVICE_DROP_NO_SERVER;
+    setup.no_server = weir_model::NoServer::Drop;
     let Some(world) = setup.open() else { return };
     let out = world.send(&tcp(
         world.net.client,

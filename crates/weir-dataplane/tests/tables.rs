@@ -161,7 +161,10 @@ fn a_starting_daemon_learns_which_extents_are_taken() {
         .collect();
     taken.sort_unstable();
     let extent = |at, length| Extent { at, length };
-    assert_eq!(taken, [extent(1, 5), extent(6, 1), extent(7, 1)]);
+    // The header, list and spread table of each service.
+    let spread = weir_sched::maglev::SIZES[0].div_ceil(4);
+    let tables = |at| [extent(at, 5), extent(at + 5, 1), extent(at + 6, spread)];
+    assert_eq!(taken, [tables(1), tables(7 + spread)].concat());
     let mut allocator = ExtentAllocator::adopting(dataplane.sizes().elements, taken);
-    assert_eq!(allocator.allocate(2), Some(extent(8, 2)));
+    assert_eq!(allocator.allocate(2), Some(extent(13 + 2 * spread, 2)));
 }

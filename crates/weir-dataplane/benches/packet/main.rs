@@ -18,7 +18,6 @@ mod katran;
 mod measure;
 mod memory;
 mod pipeline;
-mod pool;
 mod report;
 mod stage;
 #[path = "../../tests/support/mod.rs"]

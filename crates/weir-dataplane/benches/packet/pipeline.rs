@@ -6,8 +6,8 @@
 //! a goal.
 
 use aya::programs::links::FdLink;
-use weir_abi::{Forward, Scheduler, Tunnel};
 use weir_dataplane::{Sizes, XdpChoice};
+use weir_model::{Forward, SchedulerKind, TunnelChecksum, TunnelKind};
 
 use crate::Outcome;
 use crate::clock::Clock;
@@ -216,11 +216,11 @@ impl Wire {
             let setup = Setup {
                 family: 4,
                 forward,
-                tunnel: Tunnel::Ipip,
-                tunnel_flags: 0,
-                scheduler: Scheduler::Wlc,
+                tunnel: TunnelKind::Ipip,
+                checksum: TunnelChecksum::None,
+                scheduler: SchedulerKind::Wlc,
                 servers,
-                faithful: false,
+                weighted: false,
                 others: 0,
                 places: Sizes::default().flows,
             };
