@@ -4,12 +4,12 @@ mod support;
 
 use std::net::IpAddr;
 
-use support::{Place, privileged};
+use support::{Sandbox, privileged};
 use weir_abi::{Addr, Be16, Filter, HopParts, Listener, Settings, Traffic};
 use weir_dataplane::{Dataplane, Error, Extent, ExtentAllocator};
 
-fn open(place: &Place) -> Dataplane {
-    Dataplane::open(&place.options()).unwrap().0
+fn open(sandbox: &Sandbox) -> Dataplane {
+    Dataplane::open(&sandbox.options()).unwrap().0
 }
 
 fn listeners(count: u16) -> (Vec<Listener>, Vec<u32>) {
@@ -31,8 +31,8 @@ fn a_batch_writes_and_removes_every_element() {
     if !privileged() {
         return;
     }
-    let place = Place::new();
-    let dataplane = open(&place);
+    let sandbox = Sandbox::new();
+    let dataplane = open(&sandbox);
     let table = &dataplane.maps().listeners;
     let (keys, values) = listeners(50);
     table.set_many(&keys, &values).unwrap();
@@ -58,8 +58,8 @@ fn a_full_table_says_so() {
     if !privileged() {
         return;
     }
-    let place = Place::new();
-    let dataplane = open(&place);
+    let sandbox = Sandbox::new();
+    let dataplane = open(&sandbox);
     let table = &dataplane.maps().listeners;
     let (keys, values) = listeners(table.capacity() as u16 + 1);
     let Err(Error::Kernel { source, .. }) = table.set_many(&keys, &values) else {
@@ -75,8 +75,8 @@ fn rows_are_read_back_as_written() {
     if !privileged() {
         return;
     }
-    let place = Place::new();
-    let dataplane = open(&place);
+    let sandbox = Sandbox::new();
+    let dataplane = open(&sandbox);
     let maps = dataplane.maps();
     let hop = HopParts {
         ifindex: 3,
@@ -122,8 +122,8 @@ fn traffic_is_summed_over_cpus_and_reset() {
     if !privileged() {
         return;
     }
-    let place = Place::new();
-    let dataplane = open(&place);
+    let sandbox = Sandbox::new();
+    let dataplane = open(&sandbox);
     let maps = dataplane.maps();
     let mut values = maps.traffic.get(5).unwrap();
     values.fill(Traffic {
@@ -152,8 +152,8 @@ fn a_starting_daemon_learns_which_extents_are_taken() {
     if !privileged() {
         return;
     }
-    let place = Place::new();
-    let dataplane = open(&place);
+    let sandbox = Sandbox::new();
+    let dataplane = open(&sandbox);
     support::fill(&dataplane);
     let maps = dataplane.maps();
     let mut taken: Vec<Extent> = (1..maps.services.entries())

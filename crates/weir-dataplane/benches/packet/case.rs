@@ -388,7 +388,7 @@ impl Case {
         } else {
             (packets_in, packets_out)
         };
-        // Under nat a flow that found no place was refused when it began, and is nobody's now.
+        // Under nat a flow without a free entry was refused when it began, so its later packets are not ours.
         let homeless = reason(if replies {
             Reason::PassNotOurs
         } else {
@@ -396,8 +396,8 @@ impl Case {
         });
         let nat = self.setup.forward == Forward::Nat;
         if on + homeless != sent {
-            let told = told(before, after);
-            return Err(format!("{on} of {sent} packets forwarded; {told}").into());
+            let counted = counted(before, after);
+            return Err(format!("{on} of {sent} packets forwarded; {counted}").into());
         }
         same("packets the other way", back, 0, 0)?;
         same(
@@ -438,12 +438,12 @@ fn same(what: &str, found: u64, expected: u64, slack: u64) -> Outcome<()> {
 }
 
 /// The reasons that were counted in between.
-fn told(before: &Counts, after: &Counts) -> String {
-    let counted = |reason| after.reason(reason) - before.reason(reason);
-    let told: Vec<String> = REASONS
+fn counted(before: &Counts, after: &Counts) -> String {
+    let count = |reason| after.reason(reason) - before.reason(reason);
+    let counted: Vec<String> = REASONS
         .iter()
-        .filter(|info| counted(info.reason) != 0)
-        .map(|info| format!("{} {}", counted(info.reason), info.label))
+        .filter(|info| count(info.reason) != 0)
+        .map(|info| format!("{} {}", count(info.reason), info.label))
         .collect();
-    told.join(", ")
+    counted.join(", ")
 }

@@ -1,4 +1,5 @@
-//! The whole way on one core: generator, veth, director, veth, sink; Weir's program beside nftables in the same place.
+//! The whole way on one core: generator, veth, director, veth, sink; Weir's program compared with
+//! nftables in the same position.
 //!
 //! Generator and sink are the same for all. Weir sends frames back from the driver; nftables gets them as socket
 //! buffers, with GRO on so that it may, and sends them out of the same device. All that was sent must arrive.
@@ -33,7 +34,7 @@ enum Traffic {
     BothWays,
 }
 
-/// Who stands in the middle.
+/// What is in the middle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Middle {
     Null,
@@ -333,7 +334,7 @@ impl Wire {
     }
 }
 
-/// What stands in the middle now.
+/// What is in the middle now.
 enum Placed {
     Null(FdLink),
     Weir(Forward, u32),

@@ -24,7 +24,7 @@ pub(crate) use crate::outcome::Xdp;
 use crate::outcome::{Outcome, difference, read_meta};
 use crate::reference::{Reference, Schedule, Server};
 use crate::support::planned::Planned;
-use crate::support::{Place, SECRET, privileged};
+use crate::support::{SECRET, Sandbox, privileged};
 
 pub(crate) const CLIENT_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 pub(crate) const DIRECTOR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
@@ -106,7 +106,7 @@ pub(crate) struct Bench {
     /// Whether flows were moved to another table, where the model does not know their places.
     pub(crate) resized: bool,
     next_port: u16,
-    place: Place,
+    sandbox: Sandbox,
 }
 
 pub(crate) fn sizes(flows: u32) -> Sizes {
@@ -158,7 +158,7 @@ impl Bench {
         if !privileged() {
             return None;
         }
-        let place = Place::new();
+        let sandbox = Sandbox::new();
         // So that the kernel tells no routes and the rows that a test writes stay.
         for knob in ["ipv4/ip_forward", "ipv6/conf/all/forwarding"] {
             std::fs::write(format!("/proc/sys/net/{knob}"), "0").unwrap();
@@ -168,7 +168,7 @@ impl Bench {
         let options = OpenOptions {
             sizes,
             secret: Some(secret),
-            ..OpenOptions::new(place.pin_dir())
+            ..OpenOptions::new(sandbox.pin_dir())
         };
         let (plane, _) = Dataplane::open(&options).unwrap();
         let model = Model::new(Config::new(secret, sizes.buckets()), Reference::default());
@@ -178,7 +178,7 @@ impl Bench {
             planned: Planned::new(sizes),
             resized: false,
             next_port: 80,
-            place,
+            sandbox,
         };
         bench.settings(|settings| {
             settings.timeouts = [1_000_000; 16];
@@ -206,7 +206,7 @@ impl Bench {
             sizes,
             flow_layout,
             secret: Some(SECRET),
-            ..OpenOptions::new(self.place.pin_dir())
+            ..OpenOptions::new(self.sandbox.pin_dir())
         };
         self.plane = Dataplane::open(&options).unwrap().0;
         self.model.resize(sizes.buckets());
@@ -640,8 +640,8 @@ impl Bench {
     /// # Errors
     /// They differ: how, and over which packet.
     pub(crate) fn try_send(&mut self, frame: &[u8]) -> Result<Outcome, String> {
-        // Budgets and lifetimes are of a tick: a packet that both sides give to another one of the two would be told
-        // apart much later. So none is sent shortly before a tick turns or after.
+        // Budgets and lifetimes are counted in ticks: a packet for which the two sides read different ticks would show
+        // as a difference much later. So none is sent shortly before or after a tick turns.
         let turns = || {
             let now = now_ns(Clock::MonotonicCoarse);
             ticks_of(now.saturating_sub(TICK_LAG_NS)) != ticks_of(now + TICK_LAG_NS)

@@ -317,7 +317,7 @@ fn a_row_given_to_another_server_is_no_choice() {
 }
 
 #[test]
-fn a_persistent_flows_port_is_not_used_anew() {
+fn port_of_a_persistent_flow_is_not_reused() {
     let Some(mut bench) = Bench::open() else {
         return;
     };

@@ -158,10 +158,10 @@ impl Schedule {
                 inactive: load.inactive as u32,
             }
         };
-        let told = told(arrival);
+        let known = known(arrival);
         if matches!(self.kind, Kind::Lblc | Kind::Lblcr) {
             let now = arrival.now;
-            let picked = self.cache.pick(&members, &counts, told.destination, now);
+            let picked = self.cache.pick(&members, &counts, known.destination, now);
             return picked.map(|index| members[index].dest);
         }
         let entries: Vec<_> = self.servers.iter().map(Server::entry).collect();
@@ -183,11 +183,11 @@ impl Schedule {
             *draws += 1;
             hash::seeded_draw(seed, *draws - 1)
         };
-        service.choose(&told, &counts, &mut draw)
+        service.choose(&known, &counts, &mut draw)
     }
 }
 
-fn told(arrival: &Arrival<'_>) -> choice::Arrival {
+fn known(arrival: &Arrival<'_>) -> choice::Arrival {
     let tuple = arrival.tuple;
     let address = |addr: weir_abi::Addr| match tuple.family {
         Family::V4 => addr.to_ip(),

@@ -1,4 +1,4 @@
-//! What clients are told whose server was removed with `on_remove = "reset"`.
+//! What clients receive after their server was removed with `on_remove = "reset"`.
 
 use std::net::SocketAddr;
 

@@ -47,7 +47,7 @@ fn sloppy_tcp_lets_any_packet_but_a_reset_begin() {
 }
 
 /// Whether a SYN on a flow that has come so far begins another one.
-fn begins_anew(settings: u32, far: &[weir_wire::TcpFlags], weight: u32) -> bool {
+fn starts_new_flow(settings: u32, far: &[weir_wire::TcpFlags], weight: u32) -> bool {
     let Some(mut bench) = Bench::open() else {
         return false;
     };
@@ -66,7 +66,7 @@ fn begins_anew(settings: u32, far: &[weir_wire::TcpFlags], weight: u32) -> bool 
 }
 
 #[test]
-fn conn_reuse_mode_says_when_a_port_may_be_used_anew() {
+fn conn_reuse_mode_decides_when_a_port_is_reused() {
     if Bench::open().is_none() {
         return;
     }
@@ -88,7 +88,7 @@ fn conn_reuse_mode_says_when_a_port_may_be_used_anew() {
     ];
     for (settings, far, weight, expected) in cases {
         assert_eq!(
-            begins_anew(settings, far, weight),
+            starts_new_flow(settings, far, weight),
             expected,
             "{settings:x} {far:?} weight {weight}"
         );

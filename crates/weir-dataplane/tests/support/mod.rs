@@ -1,4 +1,4 @@
-//! A place of its own for each test: new mount and network namespaces for the calling thread, and a pin directory in
+//! A sandbox for each test: new mount and network namespaces for the calling thread, and a pin directory in
 //! them.
 
 #![allow(dead_code, reason = "each test file uses its part")]
@@ -46,13 +46,13 @@ pub(crate) fn two_cpus() -> bool {
 }
 
 /// A mount and network namespace of the calling thread, gone with it.
-pub(crate) struct Place {
+pub(crate) struct Sandbox {
     directory: PathBuf,
 }
 
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
-impl Place {
+impl Sandbox {
     pub(crate) fn new() -> Self {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let directory =
@@ -90,7 +90,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Sandbox {
     fn drop(&mut self) {
         let mount = self.directory.join("bpf");
         if let Ok(path) = std::ffi::CString::new(mount.to_string_lossy().as_bytes()) {

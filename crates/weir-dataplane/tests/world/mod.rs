@@ -11,7 +11,7 @@ use weir_model::{NoServer, Pool, Server, Service, Snat};
 use weir_wire::{Datagram, EthernetBuilder, MacAddr, Packet, Parsed, TcpFlags};
 
 use crate::support::planned::Planned;
-use crate::support::{Place, listeners, privileged, small};
+use crate::support::{Sandbox, listeners, privileged, small};
 
 pub(crate) const XDP_DROP: u32 = 1;
 pub(crate) const XDP_PASS: u32 = 2;
@@ -134,14 +134,14 @@ impl Setup {
         if !privileged() {
             return None;
         }
-        let place = Place::new();
-        let (mut plane, _) = Dataplane::open(&place.options()).unwrap();
+        let sandbox = Sandbox::new();
+        let (mut plane, _) = Dataplane::open(&sandbox.options()).unwrap();
         self.write(&plane);
         plane.activate().unwrap();
         Some(World {
             net: self.net,
             plane,
-            _place: place,
+            _sandbox: sandbox,
         })
     }
 
@@ -187,7 +187,7 @@ fn hop(mac: [u8; 6], mtu: u16) -> Hop {
 pub(crate) struct World {
     pub(crate) net: Net,
     pub(crate) plane: Dataplane,
-    _place: Place,
+    _sandbox: Sandbox,
 }
 
 /// What became of one packet.
