@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::layout::{self, LayoutRecord, Sizes};
 use crate::loader::{self, Programs};
 use crate::maps::{Maps, wait_for_packets};
-use crate::migrate::{MOVE_PROGRAM, Migration, Moved};
+use crate::migrate::{MOVE_PROGRAM, Migrated, Migration};
 use crate::pins::{Hook, PinDir};
 use crate::plan::{Plan, flow_directory, load_generation, share_counts, verify};
 use crate::sys::Access;
@@ -370,9 +370,9 @@ impl Dataplane {
     /// # Errors
     /// [`Error::NotActive`], or the kernel returns an error: packets still find their flows in both tables, and a
     /// second call continues.
-    pub fn migrate_flows(&mut self) -> Result<Moved> {
+    pub fn migrate_flows(&mut self) -> Result<Migrated> {
         let Some(migration) = &self.migration else {
-            return Ok(Moved::default());
+            return Ok(Migrated::default());
         };
         self.require_active()?;
         // After the first wait no older program runs; after the second every packet has seen the setting.

@@ -26,7 +26,7 @@ const PACKET_LEN: usize = 64;
 
 /// Result of a migration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Moved {
+pub struct Migrated {
     /// Flows moved to the current table; both directions of `nat` count as one.
     pub moved: u64,
     /// Flows lost because their buckets were full.
@@ -50,8 +50,8 @@ impl Migration {
     pub(crate) fn move_all(
         &self,
         run: impl Fn(&TestInput<'_>) -> Result<TestRun>,
-    ) -> Result<Moved> {
-        let mut moved = Moved::default();
+    ) -> Result<Migrated> {
+        let mut moved = Migrated::default();
         let buckets = self.old.entries();
         for position in (0..buckets).step_by(BATCH as usize) {
             let order = Move {

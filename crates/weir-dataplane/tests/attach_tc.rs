@@ -2,7 +2,7 @@
 
 mod support;
 
-use support::{Place, privileged, small, veth};
+use support::{Sandbox, privileged, small, veth};
 use weir_dataplane::{Dataplane, Direction, Hook, OpenOptions, Sizes, clean};
 
 fn filters(device: &str, direction: &str) -> String {
@@ -14,10 +14,10 @@ fn filters(device: &str, direction: &str) -> String {
 }
 
 fn attach_both(clsact: bool, expected: [Hook; 2]) {
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     let options = OpenOptions {
         clsact,
-        ..place.options()
+        ..sandbox.options()
     };
     let ifindex = veth("va", "vb");
     let (mut first, _) = Dataplane::open(&options).unwrap();

@@ -1,6 +1,6 @@
 //! The stack of every chain of calls fits what the oldest kernel allows (Linux 6.1, kernel/bpf/verifier.c,
-//! check_max_stack_depth): 512 octets with each frame rounded up to 32, callbacks of bpf_loop counted like calls, fewer
-//! than eight frames, and under 256 octets above a function that may leave by a tail call. Newer kernels round up to 16
+//! check_max_stack_depth): 512 bytes with each frame rounded up to 32, callbacks of bpf_loop counted like calls, fewer
+//! than eight frames, and under 256 bytes above a function that may leave by a tail call. Newer kernels round up to 16
 //! only, so that loading a program there shows nothing of this.
 
 #[path = "support/elf.rs"]
@@ -26,16 +26,16 @@ const HELPER_TAIL_CALL: i32 = 12;
 const HELPER_TIMER_SET_CALLBACK: i32 = 170;
 
 /// A function by its section and the offset of its first instruction.
-type Place = (usize, usize);
+type Address = (usize, usize);
 
 #[derive(Debug)]
 struct Function {
     name: String,
-    /// Octets of its own frame, rounded up.
+    /// Bytes of its own frame, rounded up.
     frame: usize,
-    calls: Vec<Place>,
+    calls: Vec<Address>,
     /// Callbacks that run later, on a stack of their own.
-    later: Vec<Place>,
+    later: Vec<Address>,
     leaves: bool,
 }
 
@@ -126,7 +126,7 @@ fn function(elf: &Elf, symbols: &[Symbol], symbol: &Symbol) -> Function {
     found
 }
 
-fn functions(elf: &Elf) -> BTreeMap<Place, Function> {
+fn functions(elf: &Elf) -> BTreeMap<Address, Function> {
     let symbols = elf.symbols();
     symbols
         .iter()
@@ -141,7 +141,7 @@ fn functions(elf: &Elf) -> BTreeMap<Place, Function> {
 }
 
 struct Walk<'a> {
-    functions: &'a BTreeMap<Place, Function>,
+    functions: &'a BTreeMap<Address, Function>,
     /// Names and frames from the program down.
     chain: Vec<(&'a str, usize)>,
     deepest: usize,
@@ -149,21 +149,21 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn from(&mut self, place: Place) {
+    fn from(&mut self, address: Address) {
         let function = self
             .functions
-            .get(&place)
-            .unwrap_or_else(|| panic!("{:?} calls {place:?}, where no function is", self.chain));
+            .get(&address)
+            .unwrap_or_else(|| panic!("{:?} calls {address:?}, where no function is", self.chain));
         let above: usize = self.chain.iter().map(|(_, frame)| frame).sum();
         self.chain.push((&function.name, function.frame));
         let depth = above + function.frame;
         self.deepest = self.deepest.max(depth);
         let mut refuse = |why: String| self.wrong.push(format!("{why}: {:?}", self.chain));
         if depth > STACK_MAX {
-            refuse(format!("{depth} octets"));
+            refuse(format!("{depth} bytes"));
         }
         if function.leaves && self.chain.len() > 1 && above >= STACK_ABOVE_TAIL_CALL {
-            refuse(format!("{above} octets above a tail call"));
+            refuse(format!("{above} bytes above a tail call"));
         }
         if self.chain.len() > FRAMES_MAX {
             refuse(format!("{} frames", self.chain.len()));
@@ -182,7 +182,7 @@ fn depths(elf: &[u8]) -> (usize, Vec<String>) {
     let programs = functions
         .iter()
         .filter(|((section, _), _)| elf.name(*section) != ".text")
-        .map(|(place, _)| *place);
+        .map(|(address, _)| *address);
     let later = functions.values().flat_map(|from| from.later.clone());
     let mut walk = Walk {
         functions: &functions,
@@ -191,8 +191,8 @@ fn depths(elf: &[u8]) -> (usize, Vec<String>) {
         wrong: Vec::new(),
     };
     let mut begun = 0;
-    for place in programs.chain(later) {
-        walk.from(place);
+    for address in programs.chain(later) {
+        walk.from(address);
         begun += 1;
     }
     assert!(begun > 0, "an object without a program");
@@ -206,7 +206,7 @@ fn every_chain_of_calls_fits_the_stack_of_the_oldest_kernel() {
     for object in ["weir_xdp", "weir_tc", "weir_skb", "weir_real_server"] {
         let path = format!("{}/{object}.bpf.o", env!("OUT_DIR"));
         let (deepest, wrong) = depths(&std::fs::read(&path).unwrap());
-        println!("{object}: {deepest} octets");
+        println!("{object}: {deepest} bytes");
         assert!(
             wrong.is_empty(),
             "{object} has {} chains that Linux 6.1 refuses:\n{}",
@@ -223,14 +223,14 @@ fn callbacks_count() {
     let elf = Elf::new(&elf);
     let functions = functions(&elf);
     let called = |name: &str| {
-        let (place, _) = functions
+        let (address, _) = functions
             .iter()
             .find(|(_, function)| function.name == name)
             .unwrap_or_else(|| panic!("no function {name}"));
-        let by = |list: fn(&Function) -> &Vec<Place>| {
+        let by = |list: fn(&Function) -> &Vec<Address>| {
             functions
                 .values()
-                .any(|function| list(function).contains(place))
+                .any(|function| list(function).contains(address))
         };
         (
             by(|function| &function.calls),

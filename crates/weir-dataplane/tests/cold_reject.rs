@@ -19,7 +19,7 @@ fn message(ip: &weir_wire::Datagram) -> (u8, u8) {
 }
 
 #[test]
-fn without_a_server_the_client_is_told_so() {
+fn client_gets_an_error_when_there_is_no_server() {
     for v6 in [false, true] {
         let Some(world) = (Setup {
             servers: false,
@@ -122,7 +122,7 @@ fn no_server_drop_is_silent() {
         servers: false,
         ..Setup::new(false, Forward::Direct)
     };
-    setup.service.flags = weir_abi::SERVICE_DROP_NO_SERVER;
+    setup.no_server = weir_model::NoServer::Drop;
     let Some(world) = setup.open() else { return };
     let out = world.send(&tcp(
         world.net.client,
@@ -184,7 +184,7 @@ fn what_does_not_fit_the_tunnel_is_answered_with_its_room() {
 }
 
 #[test]
-fn an_ipv6_sender_is_never_told_less_than_1280() {
+fn ipv6_packet_too_big_reports_1280_at_least() {
     let Some(world) = (Setup {
         hop_mtu: 1280,
         ..Setup::new(true, Forward::Tunnel)

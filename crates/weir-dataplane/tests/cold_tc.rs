@@ -192,7 +192,7 @@ impl Tap {
             )
         };
         assert!(fd >= 0, "{}", io::Error::last_os_error());
-        // SAFETY: a descriptor that nobody else owns.
+        // SAFETY: this is the only owner of the descriptor.
         let socket = unsafe { OwnedFd::from_raw_fd(fd) };
         // SAFETY: all-zero is a value of this plain structure.
         let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };

@@ -1,14 +1,14 @@
 //! A daemon that dies at any moment leaves what the next one adopts.
 //!
 //! The test runs itself as a child that opens, activates, attaches and cleans up over and over, kills it, and opens
-//! what is left. The moments are spread by the clock, so a run shows some of them; none may ever fail.
+//! the remains. The moments are spread by the clock, so a run shows some of them; none may ever fail.
 
 mod support;
 
 use std::process::Command;
 use std::time::Duration;
 
-use support::{Place, fill, privileged, small, veth};
+use support::{Sandbox, fill, privileged, small, veth};
 use weir_dataplane::{Dataplane, OpenOptions, Opened, Sizes, XdpChoice, clean};
 
 const CHILD: &str = "WEIR_TEST_KILLED_CHILD";
@@ -47,15 +47,15 @@ fn every_death_leaves_something_to_go_on_with() {
     if !privileged() || std::env::var_os(CHILD).is_some() {
         return;
     }
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     let device = veth("va", "vb");
     // Mounts the bpffs that the child shares.
-    let (dataplane, _) = Dataplane::open(&options(place.pin_dir(), 0)).unwrap();
+    let (dataplane, _) = Dataplane::open(&options(sandbox.pin_dir(), 0)).unwrap();
     drop(dataplane);
     for round in 0..40u32 {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "child", "--nocapture"])
-            .env(CHILD, place.pin_dir())
+            .env(CHILD, sandbox.pin_dir())
             .env(DEVICE, device.to_string())
             .stdout(std::process::Stdio::null())
             .spawn()
@@ -73,7 +73,7 @@ fn every_death_leaves_something_to_go_on_with() {
         let mut openings = 0;
         let dataplane = loop {
             let (mut dataplane, opened) =
-                Dataplane::open(&options(place.pin_dir(), round)).unwrap();
+                Dataplane::open(&options(sandbox.pin_dir(), round)).unwrap();
             go_on(&mut dataplane, device);
             if opened == Opened::Adopted {
                 break dataplane;

@@ -2,7 +2,7 @@
 
 mod support;
 
-use support::{ACK, Place, SYN, fill, privileged, small, tcp, veth};
+use support::{ACK, SYN, Sandbox, fill, privileged, small, tcp, veth};
 use weir_abi::Reason;
 use weir_dataplane::{
     Dataplane, Error, Hook, Mode, Opened, Sizes, TestInput, XdpChoice, clean, open_readonly,
@@ -26,8 +26,8 @@ fn a_fresh_data_plane_passes_what_is_not_ours() {
     if !privileged() {
         return;
     }
-    let place = Place::new();
-    let (dataplane, opened) = Dataplane::open(&place.options()).unwrap();
+    let sandbox = Sandbox::new();
+    let (dataplane, opened) = Dataplane::open(&sandbox.options()).unwrap();
     assert_eq!(opened, Opened::Fresh);
     assert_eq!(send(&dataplane, &tcp(1, 1000, SYN)), XDP_PASS);
     assert_eq!(count(&dataplane, Reason::PassNotOurs), 1);
@@ -39,8 +39,8 @@ fn a_flow_is_made_and_counted_once() {
     if !privileged() {
         return;
     }
-    let place = Place::new();
-    let (mut dataplane, _) = Dataplane::open(&place.options()).unwrap();
+    let sandbox = Sandbox::new();
+    let (mut dataplane, _) = Dataplane::open(&sandbox.options()).unwrap();
     fill(&dataplane);
     dataplane.activate().unwrap();
     for port in 1000..1010 {
@@ -64,8 +64,8 @@ fn what_was_pinned_is_adopted_with_its_flows() {
     if !privileged() {
         return;
     }
-    let place = Place::new();
-    let (mut first, _) = Dataplane::open(&place.options()).unwrap();
+    let sandbox = Sandbox::new();
+    let (mut first, _) = Dataplane::open(&sandbox.options()).unwrap();
     fill(&first);
     first.activate().unwrap();
     let ifindex = veth("va", "vb");
@@ -79,7 +79,7 @@ fn what_was_pinned_is_adopted_with_its_flows() {
 
     let other_secret = weir_dataplane::OpenOptions {
         secret: Some([7, 7]),
-        ..place.options()
+        ..sandbox.options()
     };
     let (mut second, opened) = Dataplane::open(&other_secret).unwrap();
     assert_eq!(opened, Opened::Adopted);
@@ -105,8 +105,8 @@ fn other_sizes_replace_the_maps_and_keep_counts_and_rows() {
     if !privileged() {
         return;
     }
-    let place = Place::new();
-    let (mut first, _) = Dataplane::open(&place.options()).unwrap();
+    let sandbox = Sandbox::new();
+    let (mut first, _) = Dataplane::open(&sandbox.options()).unwrap();
     fill(&first);
     first.activate().unwrap();
     let ifindex = veth("va", "vb");
@@ -121,7 +121,7 @@ fn other_sizes_replace_the_maps_and_keep_counts_and_rows() {
     };
     let bigger = weir_dataplane::OpenOptions {
         sizes,
-        ..place.options()
+        ..sandbox.options()
     };
     let (mut second, opened) = Dataplane::open(&bigger).unwrap();
     assert_eq!(opened, Opened::Replaced);
@@ -154,21 +154,21 @@ fn a_pin_of_half_the_size_is_not_adopted() {
     if !privileged() {
         return;
     }
-    let place = Place::new();
-    let (mut first, _) = Dataplane::open(&place.options()).unwrap();
+    let sandbox = Sandbox::new();
+    let (mut first, _) = Dataplane::open(&sandbox.options()).unwrap();
     first.activate().unwrap();
     drop(first);
     let half = weir_dataplane::OpenOptions {
-        pin_dir: place.pin_dir().with_file_name("other"),
+        pin_dir: sandbox.pin_dir().with_file_name("other"),
         sizes: Sizes {
             dests: 32,
             ..small()
         },
-        ..place.options()
+        ..sandbox.options()
     };
     Dataplane::open(&half).unwrap();
     let pin = |directory: &str| {
-        place
+        sandbox
             .pin_dir()
             .with_file_name(directory)
             .join("state-1/weir_dests")
@@ -176,7 +176,7 @@ fn a_pin_of_half_the_size_is_not_adopted() {
     std::fs::remove_file(pin("weir")).unwrap();
     std::fs::rename(pin("other"), pin("weir")).unwrap();
 
-    let (second, opened) = Dataplane::open(&place.options()).unwrap();
+    let (second, opened) = Dataplane::open(&sandbox.options()).unwrap();
     assert_eq!(opened, Opened::Replaced);
     assert_eq!(second.maps().dests.entries(), 64);
 }
@@ -186,8 +186,8 @@ fn an_opening_that_was_not_activated_leaves_nothing() {
     if !privileged() {
         return;
     }
-    let place = Place::new();
-    let (mut first, _) = Dataplane::open(&place.options()).unwrap();
+    let sandbox = Sandbox::new();
+    let (mut first, _) = Dataplane::open(&sandbox.options()).unwrap();
     first.activate().unwrap();
     let before = first.pins().list().unwrap();
     let bigger = weir_dataplane::OpenOptions {
@@ -196,11 +196,11 @@ fn an_opening_that_was_not_activated_leaves_nothing() {
             flows: 7 * 128,
             ..small()
         },
-        ..place.options()
+        ..sandbox.options()
     };
     Dataplane::open(&bigger).unwrap();
     assert_ne!(first.pins().list().unwrap(), before);
-    let (_, opened) = Dataplane::open(&place.options()).unwrap();
+    let (_, opened) = Dataplane::open(&sandbox.options()).unwrap();
     assert_eq!(opened, Opened::Adopted);
     assert_eq!(first.pins().list().unwrap(), before);
 }
@@ -210,8 +210,8 @@ fn generic_mode_where_the_driver_has_none() {
     if !privileged() {
         return;
     }
-    let place = Place::new();
-    let (mut dataplane, _) = Dataplane::open(&place.options()).unwrap();
+    let sandbox = Sandbox::new();
+    let (mut dataplane, _) = Dataplane::open(&sandbox.options()).unwrap();
     assert!(matches!(
         dataplane.attach(1, XdpChoice::Best),
         Err(Error::NotActive)
@@ -232,12 +232,12 @@ fn a_device_of_another_program_is_left_alone() {
     if !privileged() {
         return;
     }
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     let ifindex = veth("va", "vb");
     let mut planes = ["one", "two"].map(|name| {
         let options = weir_dataplane::OpenOptions {
-            pin_dir: place.pin_dir().with_file_name(name),
-            ..place.options()
+            pin_dir: sandbox.pin_dir().with_file_name(name),
+            ..sandbox.options()
         };
         Dataplane::open(&options).unwrap().0
     });
@@ -256,14 +256,14 @@ fn a_link_whose_device_is_gone_is_forgotten() {
     if !privileged() {
         return;
     }
-    let place = Place::new();
-    let (mut first, _) = Dataplane::open(&place.options()).unwrap();
+    let sandbox = Sandbox::new();
+    let (mut first, _) = Dataplane::open(&sandbox.options()).unwrap();
     first.activate().unwrap();
     let ifindex = veth("va", "vb");
     first.attach(ifindex, XdpChoice::Best).unwrap();
     support::run("ip link del va");
     assert_eq!(first.attachments().unwrap(), []);
-    let (second, _) = Dataplane::open(&place.options()).unwrap();
+    let (second, _) = Dataplane::open(&sandbox.options()).unwrap();
     let links = second.pins().list().unwrap();
     assert!(
         links
@@ -278,8 +278,8 @@ fn a_pinned_data_plane_is_read_without_changing_it() {
     if !privileged() {
         return;
     }
-    let place = Place::new();
-    let (mut dataplane, _) = Dataplane::open(&place.options()).unwrap();
+    let sandbox = Sandbox::new();
+    let (mut dataplane, _) = Dataplane::open(&sandbox.options()).unwrap();
     fill(&dataplane);
     dataplane.activate().unwrap();
     send(&dataplane, &tcp(1, 1000, SYN));
@@ -295,8 +295,8 @@ fn clean_removes_everything_and_says_so() {
     if !privileged() {
         return;
     }
-    let place = Place::new();
-    let (mut dataplane, _) = Dataplane::open(&place.options()).unwrap();
+    let sandbox = Sandbox::new();
+    let (mut dataplane, _) = Dataplane::open(&sandbox.options()).unwrap();
     dataplane.activate().unwrap();
     let ifindex = veth("va", "vb");
     dataplane.attach(ifindex, XdpChoice::Best).unwrap();
@@ -307,7 +307,7 @@ fn clean_removes_everything_and_says_so() {
     assert!(!clean(&pins).unwrap());
     assert!(matches!(open_readonly(&pins), Err(Error::Absent { .. })));
     // The hook is free again.
-    let (mut again, opened) = Dataplane::open(&place.options()).unwrap();
+    let (mut again, opened) = Dataplane::open(&sandbox.options()).unwrap();
     assert_eq!(opened, Opened::Fresh);
     again.activate().unwrap();
     again.attach(ifindex, XdpChoice::Best).unwrap();
@@ -318,12 +318,12 @@ fn a_directory_that_is_not_empty_is_not_mounted_over() {
     if !privileged() {
         return;
     }
-    let place = Place::new();
-    let parent = place.pin_dir().parent().unwrap().to_owned();
+    let sandbox = Sandbox::new();
+    let parent = sandbox.pin_dir().parent().unwrap().to_owned();
     std::fs::create_dir_all(&parent).unwrap();
     std::fs::write(parent.join("precious"), "").unwrap();
     assert!(matches!(
-        Dataplane::open(&place.options()),
+        Dataplane::open(&sandbox.options()),
         Err(Error::NoBpffs { .. })
     ));
     assert!(parent.join("precious").exists());
@@ -334,8 +334,8 @@ fn a_test_run_answers_with_the_frame_that_would_leave() {
     if !privileged() {
         return;
     }
-    let place = Place::new();
-    let (dataplane, _) = Dataplane::open(&place.options()).unwrap();
+    let sandbox = Sandbox::new();
+    let (dataplane, _) = Dataplane::open(&sandbox.options()).unwrap();
     fill(&dataplane);
     let run = dataplane
         .test_run("weir_xdp", &TestInput::xdp(&tcp(1, 1000, SYN)))
@@ -369,8 +369,8 @@ fn live_frames_count_like_any_others() {
     if !privileged() {
         return;
     }
-    let place = Place::new();
-    let (dataplane, _) = Dataplane::open(&place.options()).unwrap();
+    let sandbox = Sandbox::new();
+    let (dataplane, _) = Dataplane::open(&sandbox.options()).unwrap();
     let ingress_ifindex = veth("va", "vb");
     let packet = tcp(1, 1000, SYN);
     let input = TestInput {

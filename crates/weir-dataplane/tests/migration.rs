@@ -4,9 +4,9 @@ mod support;
 
 use std::collections::BTreeSet;
 
-use support::{ACK, FIN, Place, RST, SYN, fill, privileged, small, tcp, wait_for_flows};
+use support::{ACK, FIN, RST, SYN, Sandbox, fill, privileged, small, tcp, wait_for_flows};
 use weir_abi::{ABI_FLOW_LAYOUT, Bucket2, FLOW_AWAY, Reason};
-use weir_dataplane::migrate::Moved;
+use weir_dataplane::migrate::Migrated;
 use weir_dataplane::{Dataplane, Error, OpenOptions, Opened, Sizes, TestInput, open_readonly};
 
 /// The layout before.
@@ -15,14 +15,14 @@ const BEFORE: u32 = ABI_FLOW_LAYOUT - 1;
 /// Layout and buckets of a flow table.
 type Table = (u32, u32);
 
-fn options(place: &Place, (flow_layout, buckets): Table) -> OpenOptions {
+fn options(sandbox: &Sandbox, (flow_layout, buckets): Table) -> OpenOptions {
     OpenOptions {
         sizes: Sizes {
             flows: 7 * buckets,
             ..small()
         },
         flow_layout,
-        ..place.options()
+        ..sandbox.options()
     }
 }
 
@@ -47,16 +47,16 @@ fn ports(dataplane: &Dataplane) -> BTreeSet<u16> {
 }
 
 fn migrate(from: Table, to: Table) {
-    let place = Place::new();
-    let (mut old, _) = Dataplane::open(&options(&place, from)).unwrap();
+    let sandbox = Sandbox::new();
+    let (mut old, _) = Dataplane::open(&options(&sandbox, from)).unwrap();
     fill(&old);
     old.activate().unwrap();
     (1000..1060).for_each(|port| send(&old, port, SYN));
     if from.0 == BEFORE {
-        assert_layout_before(&place, &old, from);
+        assert_layout_before(&sandbox, &old, from);
     }
 
-    let (mut new, opened) = Dataplane::open(&options(&place, to)).unwrap();
+    let (mut new, opened) = Dataplane::open(&options(&sandbox, to)).unwrap();
     assert_eq!(opened, Opened::FlowsMigrating);
     // Before activation the old programs end flows; RST alone ends no half-open one (ip_vs_proto_tcp.c).
     (1010..1020).for_each(|port| send(&old, port, ACK));
@@ -75,10 +75,10 @@ fn migrate(from: Table, to: Table) {
     assert_eq!(old.maps().flows.walk().count(), 60);
     assert_eq!(strangers(&new), 0);
     let moved = new.migrate_flows().unwrap();
-    assert_eq!(moved, Moved { moved: 60, lost: 0 });
+    assert_eq!(moved, Migrated { moved: 60, lost: 0 });
     assert_eq!(
         new.migrate_flows().unwrap(),
-        Moved::default(),
+        Migrated::default(),
         "there is nothing more to move"
     );
     let expected: BTreeSet<u16> = (1000..1070)
@@ -87,7 +87,7 @@ fn migrate(from: Table, to: Table) {
     assert_eq!(ports(&new), expected);
     assert_counts(&new, 50, 10);
     assert_eq!(new.maps().live(1).unwrap().total, 70);
-    assert!(!table(&place, from).exists(), "the old table is unpinned");
+    assert!(!table(&sandbox, from).exists(), "the old table is unpinned");
 
     // The programs find every entry where the migration put it, and end it with every count back at zero.
     expected.iter().for_each(|port| send(&new, *port, ACK));
@@ -104,8 +104,8 @@ fn migrate(from: Table, to: Table) {
 
 /// The packets put entries where the release of layout 2 would have: the stash is not used, and the home counts those
 /// in their second bucket.
-fn assert_layout_before(place: &Place, dataplane: &Dataplane, from: Table) {
-    let path = table(place, from).join("weir_flows");
+fn assert_layout_before(sandbox: &Sandbox, dataplane: &Dataplane, from: Table) {
+    let path = table(sandbox, from).join("weir_flows");
     let map = aya::maps::Map::Array(aya::maps::MapData::from_pin(path).unwrap());
     let buckets = aya::maps::Array::<_, [u8; 128]>::try_from(map).unwrap();
     let word = |bucket: u32, at: usize| {
@@ -123,8 +123,8 @@ fn assert_layout_before(place: &Place, dataplane: &Dataplane, from: Table) {
     assert_eq!(counted as usize, second);
 }
 
-fn table(place: &Place, (layout, buckets): Table) -> std::path::PathBuf {
-    place.pin_dir().join(format!("flows-{layout}-{buckets}"))
+fn table(sandbox: &Sandbox, (layout, buckets): Table) -> std::path::PathBuf {
+    sandbox.pin_dir().join(format!("flows-{layout}-{buckets}"))
 }
 
 /// The server's and its pool's counts are these, and the table agrees.
@@ -180,8 +180,8 @@ fn a_migration_that_was_interrupted_goes_on() {
     if !privileged() {
         return;
     }
-    let place = Place::new();
-    let options = |buckets: u32| options(&place, (ABI_FLOW_LAYOUT, buckets));
+    let sandbox = Sandbox::new();
+    let options = |buckets: u32| options(&sandbox, (ABI_FLOW_LAYOUT, buckets));
     let (mut old, _) = Dataplane::open(&options(16)).unwrap();
     fill(&old);
     old.activate().unwrap();
@@ -206,8 +206,8 @@ fn what_does_not_fit_is_counted_down_and_goes_by_hash() {
     if !privileged() {
         return;
     }
-    let place = Place::new();
-    let options = |buckets: u32| options(&place, (ABI_FLOW_LAYOUT, buckets));
+    let sandbox = Sandbox::new();
+    let options = |buckets: u32| options(&sandbox, (ABI_FLOW_LAYOUT, buckets));
     let (mut old, _) = Dataplane::open(&options(64)).unwrap();
     fill(&old);
     old.activate().unwrap();
@@ -227,34 +227,40 @@ fn a_change_of_size_that_the_release_before_began_is_finished_first() {
     if !privileged() {
         return;
     }
-    let place = Place::new();
-    let (mut old, _) = Dataplane::open(&options(&place, (BEFORE, 16))).unwrap();
+    let sandbox = Sandbox::new();
+    let (mut old, _) = Dataplane::open(&options(&sandbox, (BEFORE, 16))).unwrap();
     fill(&old);
     old.activate().unwrap();
     (1000..1030).for_each(|port| send(&old, port, SYN));
-    let (mut died, _) = Dataplane::open(&options(&place, (BEFORE, 64))).unwrap();
+    let (mut died, _) = Dataplane::open(&options(&sandbox, (BEFORE, 64))).unwrap();
     died.activate().unwrap();
     drop(died);
 
-    let (mut next, opened) = Dataplane::open(&options(&place, (ABI_FLOW_LAYOUT, 64))).unwrap();
+    let (mut next, opened) = Dataplane::open(&options(&sandbox, (ABI_FLOW_LAYOUT, 64))).unwrap();
     assert_eq!(opened, Opened::FlowsMigrating);
     next.activate().unwrap();
-    assert_eq!(next.migrate_flows().unwrap(), Moved { moved: 30, lost: 0 });
-    assert!(table(&place, (BEFORE, 64)).exists(), "never three tables");
+    assert_eq!(
+        next.migrate_flows().unwrap(),
+        Migrated { moved: 30, lost: 0 }
+    );
+    assert!(table(&sandbox, (BEFORE, 64)).exists(), "never three tables");
     drop(next);
-    let (mut last, opened) = Dataplane::open(&options(&place, (ABI_FLOW_LAYOUT, 64))).unwrap();
+    let (mut last, opened) = Dataplane::open(&options(&sandbox, (ABI_FLOW_LAYOUT, 64))).unwrap();
     assert_eq!(opened, Opened::FlowsMigrating);
     last.activate().unwrap();
-    assert_eq!(last.migrate_flows().unwrap(), Moved { moved: 30, lost: 0 });
+    assert_eq!(
+        last.migrate_flows().unwrap(),
+        Migrated { moved: 30, lost: 0 }
+    );
     assert_eq!(ports(&last), (1000..1030).collect());
-    assert!(!table(&place, (BEFORE, 64)).exists());
+    assert!(!table(&sandbox, (BEFORE, 64)).exists());
     assert_counts(&last, 30, 0);
 }
 
 /// Writes one word of the pinned record, as a release of the future would have written it.
-fn forge(place: &Place, offset: usize, word: u32) {
+fn forge(sandbox: &Sandbox, offset: usize, word: u32) {
     const LENGTH: usize = 328;
-    let data = aya::maps::MapData::from_pin(place.pin_dir().join("layout")).unwrap();
+    let data = aya::maps::MapData::from_pin(sandbox.pin_dir().join("layout")).unwrap();
     let map = aya::maps::Map::Array(data);
     let mut record = aya::maps::Array::<_, [u8; LENGTH]>::try_from(map).unwrap();
     let mut bytes = record.get(&0, 0).unwrap();
@@ -267,16 +273,16 @@ fn a_newer_layout_is_refused_and_packets_go_on() {
     if !privileged() {
         return;
     }
-    let place = Place::new();
-    let (mut old, _) = Dataplane::open(&place.options()).unwrap();
+    let sandbox = Sandbox::new();
+    let (mut old, _) = Dataplane::open(&sandbox.options()).unwrap();
     fill(&old);
     old.activate().unwrap();
     (1000..1010).for_each(|port| send(&old, port, SYN));
     let before = old.pins().list().unwrap();
     let flow_layout = 48;
-    forge(&place, flow_layout, ABI_FLOW_LAYOUT + 1);
+    forge(&sandbox, flow_layout, ABI_FLOW_LAYOUT + 1);
 
-    let refused = Dataplane::open(&place.options()).map(|(_, opened)| opened);
+    let refused = Dataplane::open(&sandbox.options()).map(|(_, opened)| opened);
     let Err(error @ Error::FlowLayout { .. }) = refused else {
         panic!("{refused:?}");
     };
@@ -292,9 +298,9 @@ fn a_newer_layout_is_refused_and_packets_go_on() {
     assert_eq!(strangers(&old), 0);
     assert_counts(&old, 10, 0);
 
-    forge(&place, flow_layout, ABI_FLOW_LAYOUT);
+    forge(&sandbox, flow_layout, ABI_FLOW_LAYOUT);
     assert_eq!(
-        Dataplane::open(&place.options()).unwrap().1,
+        Dataplane::open(&sandbox.options()).unwrap().1,
         Opened::Adopted
     );
 }

@@ -4,7 +4,7 @@ mod support;
 
 use std::os::fd::AsFd;
 
-use support::{Place, SYN, fill, privileged, small, tcp, veth};
+use support::{SYN, Sandbox, fill, privileged, small, tcp, veth};
 use weir_dataplane::{
     Dataplane, Error, Mode, OpenOptions, Opened, Sizes, TestInput, XdpChoice, attach_xdp,
     open_readonly, pinned_sizes,
@@ -17,8 +17,8 @@ fn send(dataplane: &Dataplane, port: u16) {
 }
 
 /// A data plane that packets meet.
-fn running(place: &Place) -> Dataplane {
-    let (mut first, _) = Dataplane::open(&place.options()).unwrap();
+fn running(sandbox: &Sandbox) -> Dataplane {
+    let (mut first, _) = Dataplane::open(&sandbox.options()).unwrap();
     fill(&first);
     first.activate().unwrap();
     let ifindex = veth("va", "vb");
@@ -26,21 +26,21 @@ fn running(place: &Place) -> Dataplane {
     first
 }
 
-/// Sizes for which maps are made anew.
-fn bigger(place: &Place) -> OpenOptions {
+/// Sizes for which new maps are created.
+fn bigger(sandbox: &Sandbox) -> OpenOptions {
     OpenOptions {
         sizes: Sizes {
             dests: 128,
             elements: 8192,
             ..small()
         },
-        ..place.options()
+        ..sandbox.options()
     }
 }
 
 /// Puts a map in the place of the pinned address filter that another build would have made: of another size.
-fn put_other_filter(place: &Place) {
-    let pin = place.pin_dir().join("state-1/weir_filters");
+fn put_other_filter(sandbox: &Sandbox) {
+    let pin = sandbox.pin_dir().join("state-1/weir_filters");
     std::fs::remove_file(&pin).unwrap();
     let made = std::process::Command::new("bpftool")
         .args(["map", "create"])
@@ -57,17 +57,17 @@ fn a_map_of_another_build_costs_no_counts_in_the_others() {
     if !privileged() {
         return;
     }
-    let place = Place::new();
-    let first = running(&place);
+    let sandbox = Sandbox::new();
+    let first = running(&sandbox);
     send(&first, 1000);
-    put_other_filter(&place);
+    put_other_filter(&sandbox);
     assert!(matches!(
         open_readonly(first.pins()),
         Err(Error::MapMismatch { .. })
     ));
     assert_eq!(pinned_sizes(first.pins()).unwrap(), Some(small()));
 
-    let (mut second, opened) = Dataplane::open(&bigger(&place)).unwrap();
+    let (mut second, opened) = Dataplane::open(&bigger(&sandbox)).unwrap();
     assert_eq!(opened, Opened::Replaced);
     send(&first, 1001);
     second.activate().unwrap();
@@ -83,14 +83,14 @@ fn counts_are_left_to_a_build_that_could_not_carry_them_over() {
     if !privileged() {
         return;
     }
-    let place = Place::new();
-    let first = running(&place);
+    let sandbox = Sandbox::new();
+    let first = running(&sandbox);
     (1000..1010).for_each(|port| send(&first, port));
     assert!(!first.transfer_counts().unwrap(), "it is the current one");
     for map in ["weir_live", "weir_traffic"] {
-        std::fs::remove_file(place.pin_dir().join("state-1").join(map)).unwrap();
+        std::fs::remove_file(sandbox.pin_dir().join("state-1").join(map)).unwrap();
     }
-    let (mut second, opened) = Dataplane::open(&bigger(&place)).unwrap();
+    let (mut second, opened) = Dataplane::open(&bigger(&sandbox)).unwrap();
     assert_eq!(opened, Opened::Replaced);
     assert!(first.is_current().unwrap());
     second.activate().unwrap();
@@ -114,8 +114,8 @@ fn the_path_at_tc_ends_where_another_build_took_over_with_xdp() {
     if !privileged() {
         return;
     }
-    let place = Place::new();
-    let (mut first, _) = Dataplane::open(&place.options()).unwrap();
+    let sandbox = Sandbox::new();
+    let (mut first, _) = Dataplane::open(&sandbox.options()).unwrap();
     first.activate().unwrap();
     let ifindex = veth("va", "vb");
     assert_eq!(first.attach_at_tc(ifindex).unwrap(), Mode::Tc);
@@ -124,7 +124,7 @@ fn the_path_at_tc_ends_where_another_build_took_over_with_xdp() {
         0,
         "the path has no other place there"
     );
-    let pin = place.pin_dir().join("prog-1/weir_xdp");
+    let pin = sandbox.pin_dir().join("prog-1/weir_xdp");
     let program = aya::programs::ProgramInfo::from_pin(pin).unwrap();
     let program = program.fd().unwrap();
     attach_xdp(first.pins(), program.as_fd(), ifindex, XdpChoice::Native).unwrap();

@@ -4,12 +4,12 @@ mod support;
 
 use std::net::IpAddr;
 
-use support::{Place, privileged};
+use support::{Sandbox, privileged};
 use weir_abi::{Addr, Be16, Filter, HopParts, Listener, Settings, Traffic};
 use weir_dataplane::{Dataplane, Error, Extent, ExtentAllocator};
 
-fn open(place: &Place) -> Dataplane {
-    Dataplane::open(&place.options()).unwrap().0
+fn open(sandbox: &Sandbox) -> Dataplane {
+    Dataplane::open(&sandbox.options()).unwrap().0
 }
 
 fn listeners(count: u16) -> (Vec<Listener>, Vec<u32>) {
@@ -31,8 +31,8 @@ fn a_batch_writes_and_removes_every_element() {
     if !privileged() {
         return;
     }
-    let place = Place::new();
-    let dataplane = open(&place);
+    let sandbox = Sandbox::new();
+    let dataplane = open(&sandbox);
     let table = &dataplane.maps().listeners;
     let (keys, values) = listeners(50);
     table.set_many(&keys, &values).unwrap();
@@ -58,8 +58,8 @@ fn a_full_table_says_so() {
     if !privileged() {
         return;
     }
-    let place = Place::new();
-    let dataplane = open(&place);
+    let sandbox = Sandbox::new();
+    let dataplane = open(&sandbox);
     let table = &dataplane.maps().listeners;
     let (keys, values) = listeners(table.capacity() as u16 + 1);
     let Err(Error::Kernel { source, .. }) = table.set_many(&keys, &values) else {
@@ -75,8 +75,8 @@ fn rows_are_read_back_as_written() {
     if !privileged() {
         return;
     }
-    let place = Place::new();
-    let dataplane = open(&place);
+    let sandbox = Sandbox::new();
+    let dataplane = open(&sandbox);
     let maps = dataplane.maps();
     let hop = HopParts {
         ifindex: 3,
@@ -122,8 +122,8 @@ fn traffic_is_summed_over_cpus_and_reset() {
     if !privileged() {
         return;
     }
-    let place = Place::new();
-    let dataplane = open(&place);
+    let sandbox = Sandbox::new();
+    let dataplane = open(&sandbox);
     let maps = dataplane.maps();
     let mut values = maps.traffic.get(5).unwrap();
     values.fill(Traffic {
@@ -152,8 +152,8 @@ fn a_starting_daemon_learns_which_extents_are_taken() {
     if !privileged() {
         return;
     }
-    let place = Place::new();
-    let dataplane = open(&place);
+    let sandbox = Sandbox::new();
+    let dataplane = open(&sandbox);
     support::fill(&dataplane);
     let maps = dataplane.maps();
     let mut taken: Vec<Extent> = (1..maps.services.entries())
@@ -161,7 +161,10 @@ fn a_starting_daemon_learns_which_extents_are_taken() {
         .collect();
     taken.sort_unstable();
     let extent = |at, length| Extent { at, length };
-    assert_eq!(taken, [extent(1, 5), extent(6, 1), extent(7, 1)]);
+    // The header, list and spread table of each service.
+    let spread = weir_sched::maglev::SIZES[0].div_ceil(4);
+    let tables = |at| [extent(at, 5), extent(at + 5, 1), extent(at + 6, spread)];
+    assert_eq!(taken, [tables(1), tables(7 + spread)].concat());
     let mut allocator = ExtentAllocator::adopting(dataplane.sizes().elements, taken);
-    assert_eq!(allocator.allocate(2), Some(extent(8, 2)));
+    assert_eq!(allocator.allocate(2), Some(extent(13 + 2 * spread, 2)));
 }

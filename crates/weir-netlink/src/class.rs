@@ -28,7 +28,7 @@ pub(crate) struct Classes {
 }
 
 impl Classes {
-    /// Those that these prefixes make, beside the kernel's own.
+    /// Those that these prefixes make, in addition to the kernel's own.
     pub(crate) fn new(prefixes: impl IntoIterator<Item = (IpAddr, u8)>) -> Self {
         let mut classes = Self {
             v4: Vec::new(),
@@ -65,7 +65,7 @@ impl Classes {
         (to.is_ipv6(), edges.partition_point(|edge| *edge <= at))
     }
 
-    /// One destination of each class that there is, and for each destination the place of the one that stands for it.
+    /// One destination of each class that occurs, and for each destination the index of its representative.
     pub(crate) fn representatives(&self, to: &[IpAddr]) -> (Vec<IpAddr>, Vec<usize>) {
         let (mut asked, mut known) = (Vec::new(), HashMap::new());
         let places = to.iter().map(|to| {

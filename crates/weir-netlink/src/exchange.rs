@@ -56,7 +56,7 @@ impl Exchange {
         self.undecodable
     }
 
-    /// Sends `payload` with `flags` beside REQUEST and ACK, and returns the
+    /// Sends `payload` with `flags`, REQUEST and ACK, and returns the
     /// messages that come before the acknowledgement. `request` names it in errors.
     pub(crate) async fn ask<T>(&mut self, request: &str, payload: T, flags: u16) -> Result<Vec<T>>
     where

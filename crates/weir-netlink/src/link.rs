@@ -39,8 +39,8 @@ pub struct Link {
     pub loopback: bool,
     /// The bridge, bond or VRF that this is a port of.
     pub master: Option<u32>,
-    /// The device of this namespace that this one stands on, as a VLAN or macvlan does; a veth's peer when it is here
-    /// too.
+    /// The device of this namespace that this one is stacked on, as a VLAN or macvlan does; a veth's peer when it is
+    /// here too.
     pub lower: Option<u32>,
     /// What a device of kind `vlan` does.
     pub vlan: Option<Vlan>,

@@ -209,7 +209,7 @@ impl Netlink {
 
     /// Removes an entry that [`Netlink::ensure_managed`] added. One that is not
     /// managed any more belongs to someone else and stays. If the machine still
-    /// talks to `ip`, the kernel resolves it anew when the next packet needs it.
+    /// talks to `ip`, the kernel resolves it again when the next packet needs it.
     ///
     /// # Errors
     /// No `CAP_NET_ADMIN`.
@@ -232,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failed_entries_keep_a_mac_that_nobody_uses() {
+    fn failed_entries_keep_an_unused_mac() {
         let ip: IpAddr = "10.0.0.7".parse().unwrap();
         let mut message = entry_message(3, ip);
         message.header.state = KernelState::Failed;

@@ -15,7 +15,7 @@ const WEIR: u8 = 0x57;
 
 fn end(name: &str, mac: MacAddr, mtu: u32) -> LinkMessage {
     let mut message = LinkMessage::default();
-    // Nobody is there to be asked for addresses: all frames go to the address that both ends have.
+    // No host answers ARP or NDP here: all frames go to the MAC address that both ends have.
     message.header.flags = LinkFlags::Noarp;
     message.header.change_mask = message.header.flags;
     message.attributes = vec![

@@ -1,8 +1,8 @@
 //! Rules of policy routing that come before everything else, the local table included.
 //!
-//! A rule that is added stands behind those of its priority, and nothing is smaller than the priority of the local
-//! table's rule, 0. So that rule is added once more behind the new one, and then its first copy is removed: at no
-//! moment is there none, and what is left is what was there (net/core/fib_rules.c, `fib_newrule`, `fib_delrule`).
+//! The kernel adds a rule behind those of the same priority, and no priority is smaller than that of the local table's
+//! rule, 0. So that rule is added once more behind the new one, and then its first copy is removed: there is always
+//! one, and in the end exactly one (net/core/fib_rules.c, `fib_newrule`, `fib_delrule`).
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -18,7 +18,7 @@ use crate::{Change, Error, Netlink, Result};
 
 /// The table of local addresses (linux/rtnetlink.h, `RT_TABLE_LOCAL`).
 const LOCAL: u32 = 255;
-/// Who made a rule, among numbers that nobody has taken (linux/rtnetlink.h, `RTPROT_*`).
+/// The creator of a rule: an unused number (linux/rtnetlink.h, `RTPROT_*`).
 const WEIR: u8 = 0x57;
 
 /// A rule of Weir's.
@@ -201,7 +201,7 @@ struct Turn {
     remove: usize,
 }
 
-/// `None` when a rule of somebody else's stands between them.
+/// `None` when another program's rule is between them.
 fn turn(rules: &[First]) -> Option<Turn> {
     let Some(last) = rules.iter().rposition(|rule| *rule == First::Weir) else {
         return Some(Turn {
@@ -274,7 +274,7 @@ impl Netlink {
     /// Adds rules of which those of priority 0 come before the local table's.
     ///
     /// # Errors
-    /// Somebody else's rules of that priority stand in the way, or no `CAP_NET_ADMIN`.
+    /// Other programs' rules of that priority prevent it, or no `CAP_NET_ADMIN`.
     pub async fn add_rules(&self, rules: &[Rule]) -> Result<Change> {
         let mut change = Change::None;
         for rule in rules {

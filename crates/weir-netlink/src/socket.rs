@@ -12,7 +12,7 @@ use rustix::net::{
 
 use crate::{Error, Result};
 
-/// Where a TCP connection stands, as far as anybody asks here.
+/// The state of a TCP connection, as far as Weir needs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TcpState {
     /// Both ends may send.
@@ -71,7 +71,7 @@ pub struct TcpSocket {
     pub local: SocketAddr,
     /// A number that no other socket ever had since the host started.
     pub cookie: u64,
-    /// Of a listener: connections that nobody has accepted yet.
+    /// Of a listener: connections that are not accepted yet.
     pub waiting: u32,
     /// Of a connection that is beginning: how often its SYN was answered again.
     pub retransmits: u8,

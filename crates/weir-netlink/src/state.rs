@@ -119,7 +119,7 @@ impl NetState {
 
     /// Brings the picture up to date. Returns true when the kernel's answers may
     /// have changed, so that the lookups, or after [`Event::Lost`] everything,
-    /// must be taken anew.
+    /// must be repeated.
     pub fn apply(&mut self, event: &Event) -> bool {
         match event {
             Event::Link { link, removed } => {

@@ -8,7 +8,7 @@ use weir_abi::{
     Scheduler as Number,
 };
 use weir_model::{Scheduler, SchedulerKind};
-use weir_sched::{Mode, Start, availability, bucket, hash, maglev, mh, tournament};
+use weir_sched::{Counts, Member, Mode, Start, availability, bucket, hash, maglev, mh, tournament};
 
 use crate::allocation::{DestSlot, ServiceSlot};
 use crate::{Error, Result, tree};
@@ -288,6 +288,35 @@ impl Tables {
         image.extend(Element::packed(&self.hash));
         image.extend(Element::packed(&self.spread));
         image
+    }
+
+    /// The nodes of the tree for these counts and thresholds by row of counts, with the tree's kind in node 0. Empty
+    /// where packets walk the list.
+    #[must_use]
+    pub fn tree(
+        &self,
+        counts: &dyn Fn(u32) -> Counts,
+        overloaded: &dyn Fn(u32) -> bool,
+    ) -> Vec<u32> {
+        let scheduler = Number::from_number(self.scheduler).filter(|_| self.tree_width > 0);
+        let kind = scheduler.and_then(|it| tree::kind(it, self.max_load > 0));
+        let Some((tree, word)) = kind else {
+            return Vec::new();
+        };
+        let members: Vec<Member> = self
+            .list
+            .iter()
+            .map(|row| Member {
+                seq: row.seq,
+                dest: row.dest,
+                weight: row.weight,
+                slot: row.live,
+                usable: !overloaded(row.live),
+            })
+            .collect();
+        let mut nodes = tournament::build(tree, &members, counts);
+        nodes[0] = word;
+        nodes
     }
 
     /// The hash table, dest ids.

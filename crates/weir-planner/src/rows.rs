@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use weir_abi::{
     Addr, Be16, DEST_LIVE, DEST_LOCAL, DEST_RESCHEDULE, DEST_RESET, DEST_SNAT, DEST_STRICT,
     DEST_USABLE, Dest, Range, SERVICE_DROP_NO_SERVER, SERVICE_ONE_PACKET, SERVICE_SNAT,
-    SERVICE_STRICT, Settings, TUNNEL_CSUM, TUNNEL_REMCSUM, VIP_ECHO, VIP_SNAT, ticks_from,
+    SERVICE_STRICT, Settings, TUNNEL_CSUM, TUNNEL_REMCSUM, VIP_ECHO, VIP_SNAT, Vip, ticks_from,
 };
 use weir_model::{
     Family, Forward, Indexed, NoServer, Ports, Protocol, Server, Service, Sharing, Snat,
@@ -74,7 +74,42 @@ pub struct VipRow {
     pub ranges: Vec<Range>,
 }
 
+impl ServiceRow {
+    /// The row in the map, with its tables and its snat sources at these elements.
+    #[must_use]
+    pub fn record(&self, extent: u32, snat_at: u32) -> weir_abi::Service {
+        weir_abi::Service {
+            flags: self.flags,
+            extent,
+            snat_at,
+            snat_len: self.snat.len() as u16,
+            snat_port_first: self.snat_ports.0,
+            snat_port_last: self.snat_ports.1,
+            dscp: self.dscp,
+            generation: self.generation,
+            template_ticks: self.template.ticks,
+            template_prefix4: self.template.prefix4,
+            template_prefix6: self.template.prefix6,
+            template_scope: self.template.scope,
+            ..weir_abi::Service::ZERO
+        }
+    }
+}
+
 impl VipRow {
+    /// The row in the map, with its ranges at this element.
+    #[must_use]
+    pub fn record(&self, ranges_at: u32) -> Vip {
+        Vip {
+            flags: self.flags,
+            any_tcp: self.any_tcp,
+            any_udp: self.any_udp,
+            ranges_at,
+            ranges_len: self.ranges.len() as u32,
+            ..Vip::ZERO
+        }
+    }
+
     /// Adds what another service has there.
     pub fn add(&mut self, other: &Self) {
         self.flags |= other.flags;
@@ -86,6 +121,17 @@ impl VipRow {
 
 /// An exact listener: address, port, protocol number; for a mark see [`mark::listener`].
 pub type ListenerKey = (IpAddr, u16, u8);
+
+/// The key of an exact listener in the map.
+#[must_use]
+pub fn listener_key((address, port, proto): ListenerKey) -> weir_abi::Listener {
+    weir_abi::Listener {
+        addr: address.into(),
+        port: Be16::new(port),
+        proto,
+        ..weir_abi::Listener::ZERO
+    }
+}
 
 /// What one service contributes.
 #[derive(Debug, Default)]

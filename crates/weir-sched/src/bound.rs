@@ -76,7 +76,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn somebody_is_never_busy(
+        fn one_server_is_never_busy(
             servers in prop::collection::vec((1_u32..1000, 0_u32..100_000), 1..40),
             percent in 100_u32..1000,
         ) {

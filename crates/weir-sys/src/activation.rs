@@ -22,7 +22,7 @@ pub fn inherited_files() -> Vec<(String, OwnedFd)> {
     let names = env::var("LISTEN_FDNAMES").unwrap_or_default();
     let names = named(&names, number("LISTEN_FDS").unwrap_or(0));
     let files = (FIRST..).zip(names).map(|(descriptor, name)| {
-        // SAFETY: the service manager opened these for this process, and nobody else in it has taken them.
+        // SAFETY: the service manager opened these for this process, and no other code has taken them.
         (name, unsafe { OwnedFd::from_raw_fd(descriptor) })
     });
     let files: Vec<(String, OwnedFd)> = files.collect();

@@ -79,7 +79,7 @@ impl Capabilities {
         u64::from_str_radix(mask.trim(), 16).ok().map(Self)
     }
 
-    /// Whether `capability` is in the set; `CAP_SYS_ADMIN` stands in for
+    /// Whether `capability` is in the set; `CAP_SYS_ADMIN` includes
     /// `CAP_BPF`, as it does in the kernel.
     pub const fn has(self, capability: Capability) -> bool {
         let mut mask = 1_u64 << capability.bit();

@@ -15,7 +15,7 @@ use rustix::net::{
 
 use crate::{Error, Result};
 
-/// The longest message, in octets.
+/// The longest message, in bytes.
 pub const MESSAGE_MAX: usize = 64 << 10;
 /// The most files in one message.
 pub const FILES_MAX: usize = 16;

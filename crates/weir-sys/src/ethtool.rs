@@ -44,9 +44,9 @@ const MOST_FEATURES: usize = 4096;
 /// One feature of one device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Feature {
-    /// In force now.
+    /// Active now.
     pub active: bool,
-    /// Asked for; in force once what it depends on is.
+    /// Requested; active once the features that it depends on are.
     pub requested: bool,
     /// The driver lets it be changed.
     pub changeable: bool,
@@ -89,7 +89,7 @@ impl Features {
         self.states.get(name).copied()
     }
 
-    /// Whether `name` exists and is in force.
+    /// Whether `name` exists and is active.
     pub fn is_active(&self, name: &str) -> bool {
         self.get(name).is_some_and(|feature| feature.active)
     }

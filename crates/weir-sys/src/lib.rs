@@ -2,10 +2,10 @@
 //! features, mounts, capabilities, clocks, CPUs, lock files, files that are replaced
 //! and the service manager.
 //!
-//! Every function is a thin, safe statement of fact or one change to the calling
+//! Every function reads a fact or makes one change to the calling
 //! thread or process. Nothing here decides policy, keeps state between calls or
 //! touches routes, addresses and BPF objects: those belong to `weir-netlink` and
-//! `weir-dataplane`, which stand on this crate. `unsafe` is confined to the few
+//! `weir-dataplane`, which use this crate. `unsafe` is confined to the few
 //! calls that have no safe wrapper ([`ethtool`], [`NetNs`], [`FrameSocket`], [`names`]).
 
 mod activation;

@@ -1,7 +1,7 @@
 //! One process at a time in a runtime directory.
 //!
 //! The lock is flock(2)'s: it ends with the process, however that ends, so a
-//! stale file never stands in the way. The process id inside is for messages
+//! stale file never blocks another process. The process id inside is for messages
 //! only and is never trusted to decide anything.
 
 use std::fs::{File, OpenOptions, TryLockError};
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_second_is_told_who_holds_it() {
+    fn error_names_the_holder() {
         let path = std::env::temp_dir().join(format!("weir-lock-{}", std::process::id()));
         let first = LockFile::acquire(&path).unwrap();
         assert_eq!(first.path(), path);

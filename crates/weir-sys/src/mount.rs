@@ -2,7 +2,7 @@
 //!
 //! `ip netns exec` and service sandboxes give a process its own mounts, where
 //! `/sys` is a fresh sysfs without bpffs and cgroup2. This module states what is
-//! there and mounts bpffs where it is told to; whether to do so is the caller's
+//! there and mounts bpffs at a given path; whether to do so is the caller's
 //! decision.
 
 use std::fs;

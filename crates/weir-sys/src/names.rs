@@ -34,8 +34,8 @@ pub fn address6_of(host: &str) -> Option<Ipv6Addr> {
 pub fn host_of(address: IpAddr) -> Option<String> {
     let (storage, length) = raw(SocketAddr::new(address, 0));
     let mut name = [0u8; libc::NI_MAXHOST as usize];
-    // SAFETY: `storage` holds `length` bytes of an address of its family, `name` as many bytes as are told; no service
-    // is asked for.
+    // SAFETY: `storage` holds `length` bytes of an address of its family, `name` as many bytes as are passed; no
+    // service name is requested.
     let failed = unsafe {
         libc::getnameinfo(
             (&raw const storage).cast(),

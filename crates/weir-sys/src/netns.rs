@@ -51,7 +51,7 @@ impl NetNs {
         Self::open(THREAD_NETNS)
     }
 
-    /// The one that `path` (`/proc/PID/ns/net`, a bind mount of it) stands for.
+    /// The one that `path` (`/proc/PID/ns/net`, a bind mount of it) refers to.
     ///
     /// # Errors
     /// There is no such file, or it may not be opened.

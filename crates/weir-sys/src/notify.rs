@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn an_abstract_socket_hears_every_kind() {
+    fn abstract_socket_receives_every_kind() {
         let name = format!("weir-notify-{}", std::process::id());
         let address = SocketAddr::from_abstract_name(&name).unwrap();
         let manager = UnixDatagram::bind_addr(&address).unwrap();
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_nobody_listens_on_is_an_error() {
+    fn path_without_listener_is_an_error() {
         let notifier = Notifier::to(OsStr::new("/nonexistent/notify")).unwrap();
         assert!(notifier.send(Notification::Ready).is_err());
     }

@@ -136,7 +136,7 @@ fn a_udp_length_below_what_ip_carries_is_legal() {
 }
 
 #[test]
-fn fragments_of_either_family_are_told_apart() {
+fn fragments_of_both_families_are_distinguished() {
     let first = Packet::parse_ip(
         &v4()
             .id(9)

@@ -189,7 +189,7 @@ proptest! {
     }
 
     #[test]
-    fn a_single_changed_bit_is_told_by_diff_and_by_a_checksum(packet in packets(), bit in any::<prop::sample::Index>()) {
+    fn diff_and_checksum_report_a_single_changed_bit(packet in packets(), bit in any::<prop::sample::Index>()) {
         let link = Packet::ethernet(SRC, DST);
         let frame = link.ip_packet(&packet);
         let mut changed = frame.clone();

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use weir_abi::{DEVICE_REDIRECT, DEVICE_SEND, HOP_REDIRECT, HOP_SEND};
 use weir_dataplane::Maps;
-use weir_dataplane::migrate::Moved;
+use weir_dataplane::migrate::Migrated;
 use weir_planner::allocation::Former;
 use weir_planner::sum::Changes;
 
@@ -64,7 +64,7 @@ impl Engine {
     /// Puts the programs in force and moves flows over, if the table has another size or layout than before.
     pub(super) fn activate(&mut self) -> Result<()> {
         self.plane.activate()?;
-        let Moved { moved, lost } = self.plane.migrate_flows()?;
+        let Migrated { moved, lost } = self.plane.migrate_flows()?;
         if moved + lost > 0 {
             tracing::info!(moved, lost, "flows moved to a new table");
         }

@@ -23,7 +23,7 @@ pub(crate) fn run(
     effort: Effort,
     only: &str,
 ) -> Outcome<()> {
-    println!("\n0. Builds of the data plane beside each other, net ns: median (least)\n");
+    println!("\n0. Builds of the data plane compared, net ns: median (least)\n");
     let names = others
         .iter()
         .map(|path| path.file_stem().unwrap_or_default().to_string_lossy());

@@ -1,6 +1,7 @@
 //! What is measured by test runs: a way of forwarding, a stream of packets, and what the data plane must have counted.
 
-use weir_abi::{Forward, REASONS, Reason, Scheduler, TUNNEL_CSUM, Tunnel};
+use weir_abi::{REASONS, Reason};
+use weir_model::{Forward, SchedulerKind as Kind, TunnelChecksum, TunnelKind as Tunnel};
 
 use crate::Outcome;
 use crate::director::{Counts, Setup};
@@ -45,19 +46,19 @@ const fn setup(forward: Forward) -> Setup {
         family: 4,
         forward,
         tunnel: Tunnel::Ipip,
-        tunnel_flags: 0,
-        scheduler: Scheduler::Mh,
+        checksum: TunnelChecksum::None,
+        scheduler: Kind::Mh,
         servers: SERVERS,
-        faithful: false,
+        weighted: false,
         others: 0,
         places: PLACES,
     }
 }
 
-const fn tunnel(kind: Tunnel, tunnel_flags: u8) -> Setup {
+const fn tunnel(kind: Tunnel, checksum: TunnelChecksum) -> Setup {
     Setup {
         tunnel: kind,
-        tunnel_flags,
+        checksum,
         ..setup(Forward::Tunnel)
     }
 }
@@ -73,6 +74,8 @@ const NAT: Setup = Setup {
 const COUNTS: [u32; 3] = [1, 1 << 14, 1 << 20];
 
 const POOL_SIZES: [u32; 3] = [10, 1_000, 100_000];
+/// The planner refuses more servers than the table of `mh` has entries.
+const MH_SERVERS: u32 = 4093;
 
 macro_rules! of_sizes {
     ($scheduler:literal) => {
@@ -85,16 +88,16 @@ macro_rules! of_sizes {
 }
 
 /// What a new flow costs in pools of these sizes.
-const POOLS: [(Scheduler, [&str; 3]); 9] = [
-    (Scheduler::Wlc, of_sizes!("wlc")),
-    (Scheduler::Wrr, of_sizes!("wrr")),
-    (Scheduler::Lc, of_sizes!("lc")),
-    (Scheduler::Sed, of_sizes!("sed")),
-    (Scheduler::Mh, of_sizes!("mh")),
-    (Scheduler::Maglev, of_sizes!("maglev")),
-    (Scheduler::Twos, of_sizes!("twos")),
-    (Scheduler::P2c, of_sizes!("p2c")),
-    (Scheduler::Sh, of_sizes!("sh")),
+const POOLS: [(Kind, [&str; 3]); 9] = [
+    (Kind::Wlc, of_sizes!("wlc")),
+    (Kind::Wrr, of_sizes!("wrr")),
+    (Kind::Lc, of_sizes!("lc")),
+    (Kind::Sed, of_sizes!("sed")),
+    (Kind::Mh, of_sizes!("mh")),
+    (Kind::Maglev, of_sizes!("maglev")),
+    (Kind::Twos, of_sizes!("twos")),
+    (Kind::P2c, of_sizes!("p2c")),
+    (Kind::Sh, of_sizes!("sh")),
 ];
 
 /// The rows, in the order of printing.
@@ -111,19 +114,31 @@ pub(crate) fn cases() -> Vec<Case> {
     let established = COUNTS.map(Stream::Established);
     let direct = setup(Forward::Direct);
     add("direct", direct, &established);
-    add("tunnel ipip", tunnel(Tunnel::Ipip, 0), &established);
-    add("tunnel gue", tunnel(Tunnel::Gue, 0), &established);
     add(
-        "tunnel gue, checksum",
-        tunnel(Tunnel::Gue, TUNNEL_CSUM),
+        "tunnel ipip",
+        tunnel(Tunnel::Ipip, TunnelChecksum::None),
         &established,
     );
-    add("tunnel gre", tunnel(Tunnel::Gre, 0), &established);
+    add(
+        "tunnel gue",
+        tunnel(Tunnel::Gue, TunnelChecksum::None),
+        &established,
+    );
+    add(
+        "tunnel gue, checksum",
+        tunnel(Tunnel::Gue, TunnelChecksum::Full),
+        &established,
+    );
+    add(
+        "tunnel gre",
+        tunnel(Tunnel::Gre, TunnelChecksum::None),
+        &established,
+    );
     add("l3dsr", setup(Forward::L3dsr), &established);
     add("nat", NAT, &established);
     add("nat", NAT, &COUNTS.map(Stream::Replies));
     let wlc = Setup {
-        scheduler: Scheduler::Wlc,
+        scheduler: Kind::Wlc,
         ..direct
     };
     add("direct, wlc", wlc, &established[..2]);
@@ -146,7 +161,7 @@ pub(crate) fn cases() -> Vec<Case> {
     );
     // katran's own way to choose, under which a SYN above the budget is looked for nowhere.
     let maglev = Setup {
-        scheduler: Scheduler::Maglev,
+        scheduler: Kind::Maglev,
         ..direct
     };
     add(
@@ -177,10 +192,13 @@ pub(crate) fn cases() -> Vec<Case> {
     }
     for (scheduler, names) in POOLS {
         for (name, servers) in names.into_iter().zip(POOL_SIZES) {
+            if scheduler == Kind::Mh && servers > MH_SERVERS {
+                continue;
+            }
             let pool = Setup {
                 scheduler,
                 servers,
-                faithful: true,
+                weighted: true,
                 ..direct
             };
             add(name, pool, &[Stream::Beginnings, Stream::Established(1)]);
@@ -347,7 +365,7 @@ impl Case {
     pub(crate) fn lacks_checksum(&self, ran: &Ran) -> bool {
         let outer_udp_checksum = 14 + 20 + 6;
         self.setup.tunnel == Tunnel::Gue
-            && self.setup.tunnel_flags & TUNNEL_CSUM != 0
+            && self.setup.checksum == TunnelChecksum::Full
             && ran
                 .frame
                 .get(outer_udp_checksum..outer_udp_checksum + 2)
@@ -371,7 +389,7 @@ impl Case {
         } else {
             (packets_in, packets_out)
         };
-        // Under nat a flow that found no place was refused when it began, and is nobody's now.
+        // Under nat a flow without a free entry was refused when it began, so its later packets are not ours.
         let homeless = reason(if replies {
             Reason::PassNotOurs
         } else {
@@ -379,8 +397,8 @@ impl Case {
         });
         let nat = self.setup.forward == Forward::Nat;
         if on + homeless != sent {
-            let told = told(before, after);
-            return Err(format!("{on} of {sent} packets forwarded; {told}").into());
+            let counted = counted(before, after);
+            return Err(format!("{on} of {sent} packets forwarded; {counted}").into());
         }
         same("packets the other way", back, 0, 0)?;
         same(
@@ -421,12 +439,12 @@ fn same(what: &str, found: u64, expected: u64, slack: u64) -> Outcome<()> {
 }
 
 /// The reasons that were counted in between.
-fn told(before: &Counts, after: &Counts) -> String {
-    let counted = |reason| after.reason(reason) - before.reason(reason);
-    let told: Vec<String> = REASONS
+fn counted(before: &Counts, after: &Counts) -> String {
+    let count = |reason| after.reason(reason) - before.reason(reason);
+    let counted: Vec<String> = REASONS
         .iter()
-        .filter(|info| counted(info.reason) != 0)
-        .map(|info| format!("{} {}", counted(info.reason), info.label))
+        .filter(|info| count(info.reason) != 0)
+        .map(|info| format!("{} {}", count(info.reason), info.label))
         .collect();
-    told.join(", ")
+    counted.join(", ")
 }

@@ -1,55 +1,42 @@
-//! A director as the cases need it: one service on TCP and one on UDP, servers by number, rows as weir-control writes
-//! them.
+//! A director as the cases need it: one service on TCP and UDP, with the rows and tables that weir-planner makes.
 //!
-//! And what it counted, so that no case is believed whose hits, misses and entries are not those that were sent.
+//! It also returns what the data plane counted, so that a case is reported only if hits, misses and entries match what
+//! was sent.
 
 use std::path::{Path, PathBuf};
 
 use aya::programs::ProgramFd;
-use weir_abi::{
-    Addr, Be16, DEST_LIVE, DEST_USABLE, DEVICE_SEND, Dest, Device, Extent, Filter, Forward,
-    Listener, Member, Reason, Scheduler, Service, Settings, Tunnel, VIP_ECHO, Vip, ticks_from,
-};
+use weir_abi::{DEVICE_SEND, Device, Reason, Settings, ticks_from};
 use weir_dataplane::{Dataplane, OpenOptions, Sizes};
+use weir_model::{
+    Desired, Forward, Listener, Pool, Ports, Protocol, SchedulerKind, Server, Service,
+    TunnelChecksum, TunnelKind,
+};
 
 use crate::Outcome;
 use crate::feed::pinned_program;
-use crate::frame::{TCP, UDP};
-use crate::ground::{PORT, server, vip};
-use crate::pool;
+use crate::ground::{PORT, SERVERS, server, vip};
+use crate::support::planned::Planned;
 
 /// The default of `[node] syn_budget`.
 const SYN_BUDGET: u32 = 125_000;
-const SERVICES: [(u32, u8); 2] = [(1, TCP), (2, UDP)];
-/// Elements: a header for each service, then a list each, then the tables that both share.
-const HEADERS: u32 = 1;
-const HEADER: u32 = (size_of::<Extent>() / 16) as u32;
-const LISTS: u32 = 16;
-const LIST_ROOM: u32 = 256;
-const HASH: u32 = 1024;
-const HASH_LENGTH: u32 = 4093;
-const SPREAD: u32 = 4096;
-const SPREAD_LENGTH: u32 = 65_537;
-/// Other services: their elements, a header and a list each, and the rows of their servers.
-const OTHERS: u32 = 65_536;
-const OTHERS_ROOM: u32 = 16;
+/// Servers of each other service.
 const OTHERS_SERVERS: u32 = 10;
-const OTHERS_FIRST_DEST: u32 = 1024;
 
 /// How the servers are reached.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setup {
     pub(crate) family: u8,
     pub(crate) forward: Forward,
-    pub(crate) tunnel: Tunnel,
-    pub(crate) tunnel_flags: u8,
-    pub(crate) scheduler: Scheduler,
+    pub(crate) tunnel: TunnelKind,
+    pub(crate) checksum: TunnelChecksum,
+    pub(crate) scheduler: SchedulerKind,
     pub(crate) servers: u32,
-    /// Rows as weir-control writes them: weights, counts of each server's own, a tree beside a long list. TCP only.
-    pub(crate) faithful: bool,
-    /// Other services, each with an address, a list and ten servers of its own.
+    /// Weights 1, 2 and 3 in turn, otherwise all 1.
+    pub(crate) weighted: bool,
+    /// Other services, each with an address and ten servers of its own.
     pub(crate) others: u32,
-    /// Places for flows.
+    /// Size of the flow table, in entries.
     pub(crate) places: u32,
 }
 
@@ -62,26 +49,48 @@ pub(crate) struct Director {
 impl Director {
     /// Opens one in a fresh pin directory and fills it.
     pub(crate) fn open(pin_dir: PathBuf, ifindex: u32, setup: Setup) -> Outcome<Self> {
+        let sizes = Sizes {
+            flows: setup.places,
+            services: Sizes::default().services.max(2 + setup.others),
+            dests: Sizes::default()
+                .dests
+                .max(1 + setup.servers + setup.others * OTHERS_SERVERS),
+            ..Sizes::default()
+        };
+        let mut planned = Planned::new(sizes);
+        planned.desired = desired(&setup);
+        let servers = (0..setup.servers.min(SERVERS)).map(|index| server(setup.family, index));
+        planned.around.sources = servers
+            .map(|server| (server, tunnel_source(setup.family)))
+            .collect();
+        let mut rows = planned.rows();
+        let minutes = |minutes: u64| ticks_from(std::time::Duration::from_secs(minutes * 60));
+        rows.settings = Settings {
+            timeouts: [minutes(15); 16],
+            syn_budget: SYN_BUDGET,
+            reject_budget: 1000,
+            untracked_ticks: minutes(15),
+            ..Settings::default()
+        };
+        let tables = rows.services.values().map(|row| row.tables.elements());
+        let sizes = Sizes {
+            elements: Sizes::default().elements.max(1 + tables.sum::<u32>()),
+            ..sizes
+        };
+        planned.resize(sizes);
         let options = OpenOptions {
-            sizes: Sizes {
-                flows: setup.places,
-                services: Sizes::default()
-                    .services
-                    .max(SERVICES.len() as u32 + 1 + setup.others),
-                dests: Sizes::default()
-                    .dests
-                    .max(OTHERS_FIRST_DEST + setup.others * OTHERS_SERVERS)
-                    .max(SERVICES.len() as u32 * setup.servers + 1),
-                elements: Sizes::default()
-                    .elements
-                    .max(OTHERS + setup.others * OTHERS_ROOM)
-                    .max(pool::elements(setup.servers)),
-                ..Sizes::default()
-            },
+            sizes,
             ..OpenOptions::new(pin_dir)
         };
         let (mut dataplane, _) = Dataplane::open(&options)?;
-        fill(&dataplane, ifindex, &setup)?;
+        planned.write(&dataplane, &rows);
+        let device = Device {
+            flags: DEVICE_SEND,
+            port: ifindex,
+            vlan: 0,
+            mtu: 1500,
+        };
+        dataplane.maps().devices.set(&ifindex, &device)?;
         dataplane.activate()?;
         Ok(Self { dataplane, setup })
     }
@@ -108,7 +117,7 @@ impl Director {
             reasons: maps.reasons()?,
             ..Counts::default()
         };
-        for dest in 1..=self.setup.servers * SERVICES.len() as u32 {
+        for dest in 1..=self.setup.servers {
             let (live, traffic) = (maps.live(dest)?, maps.traffic(dest)?);
             counts.bound += live.total;
             counts.tracked += live.active + live.inactive;
@@ -164,190 +173,67 @@ fn program_pin(directory: &Path) -> Outcome<PathBuf> {
     Err(format!("no program is pinned in {}", directory.display()).into())
 }
 
-fn fill(dataplane: &Dataplane, ifindex: u32, setup: &Setup) -> Outcome<()> {
-    let maps = dataplane.maps();
-    let address = Addr::from(vip(setup.family));
-    let minutes = |minutes: u64| ticks_from(std::time::Duration::from_secs(minutes * 60));
-    maps.set_settings(&Settings {
-        timeouts: [minutes(15); 16],
-        syn_budget: SYN_BUDGET,
-        reject_budget: 1000,
-        untracked_ticks: minutes(15),
-        ..Settings::default()
-    })?;
-    maps.devices.set(
-        &ifindex,
-        &Device {
-            flags: DEVICE_SEND,
-            port: ifindex,
-            vlan: 0,
-            mtu: 1500,
-        },
-    )?;
-    let mut filter = Filter::ZERO;
-    filter.add_to(address);
-    for (number, (service, protocol)) in SERVICES.into_iter().enumerate() {
-        if setup.faithful && protocol != TCP {
-            continue;
-        }
-        let first = 1 + number as u32 * setup.servers;
-        if setup.faithful {
-            pool::fill(dataplane, setup.scheduler, setup.servers)?;
-        } else {
-            fill_servers(dataplane, setup, service, first)?;
-            fill_extent(dataplane, setup, service, first)?;
-        }
-        let listener = Listener {
-            addr: address,
-            port: Be16::new(PORT),
-            proto: protocol,
-            ..Listener::default()
-        };
-        maps.listeners.set(&listener, &service)?;
-    }
-    if setup.forward == Forward::Nat {
-        (0..setup.servers).for_each(|index| filter.add_from(server(setup.family, index).into()));
-    }
-    fill_others(dataplane, setup, &mut filter)?;
-    maps.set_filter(&filter)?;
-    maps.vips.set(
-        &address,
-        &Vip {
-            flags: VIP_ECHO,
-            ..Vip::default()
-        },
-    )?;
-    Ok(())
-}
-
-/// What no packet of the case is for: services, servers, listeners and addresses that lookups have to pass over.
-fn fill_others(dataplane: &Dataplane, setup: &Setup, filter: &mut Filter) -> Outcome<()> {
-    let maps = dataplane.maps();
+/// The configuration of a case, and services that no packet of it is for: lookups have to skip them.
+fn desired(setup: &Setup) -> Desired {
+    let mut desired = Desired::default();
+    let server = |index: u32| Server {
+        weight: if setup.weighted { 1 + index % 3 } else { 1 },
+        ..Server::new(
+            index.to_string(),
+            server(setup.family, index % SERVERS),
+            // Servers beyond those that there are routes for share their addresses.
+            (index >= SERVERS).then(|| (index / SERVERS) as u16),
+        )
+    };
+    add(
+        &mut desired,
+        setup,
+        "case",
+        vip(setup.family),
+        setup.servers,
+        &server,
+    );
     for other in 0..setup.others {
-        let service = SERVICES.len() as u32 + 1 + other;
-        let first = OTHERS_FIRST_DEST + other * OTHERS_SERVERS;
-        let at = OTHERS + other * OTHERS_ROOM;
-        let address = Addr::from(std::net::IpAddr::from([
-            198,
-            18,
-            (other >> 8) as u8,
-            other as u8,
-        ]));
-        let few = Setup {
-            servers: OTHERS_SERVERS,
-            ..*setup
-        };
-        fill_servers(dataplane, &few, service, first)?;
-        let member = |index: u32| Member {
-            seq: index + 1,
-            dest: first + index,
-            weight: 1,
-            live: first + index,
-        };
-        let members: Vec<Member> = (0..OTHERS_SERVERS).rev().map(member).collect();
-        maps.set_elements(at + HEADER, &members)?;
-        let extent = Extent {
-            scheduler: Scheduler::Rr as u32,
-            generation: 1,
-            list_at: at + HEADER,
-            list_len: OTHERS_SERVERS,
-            max_weight: 1,
-            gcd: 1,
-            ..Extent::default()
-        };
-        maps.set_elements(at, &[extent])?;
-        let row = Service {
-            generation: 1,
-            ..Service::default()
-        };
-        maps.services.set(service, &row)?;
-        maps.set_extent(service, at)?;
-        let listener = Listener {
-            addr: address,
-            port: Be16::new(PORT),
-            proto: TCP,
-            ..Listener::default()
-        };
-        maps.listeners.set(&listener, &service)?;
-        let vip = Vip {
-            flags: VIP_ECHO,
-            ..Vip::default()
-        };
-        maps.vips.set(&address, &vip)?;
-        filter.add_to(address);
+        let address = std::net::IpAddr::from([198, 18, (other >> 8) as u8, other as u8]);
+        let name = format!("other {other}");
+        add(&mut desired, setup, &name, address, OTHERS_SERVERS, &server);
     }
-    Ok(())
+    desired
 }
 
-/// Rows `first…`: next hops are left to the data plane, which asks the kernel.
-fn fill_servers(dataplane: &Dataplane, setup: &Setup, service: u32, first: u32) -> Outcome<()> {
-    for index in 0..setup.servers {
-        let dest = Dest {
-            addr: server(setup.family, index).into(),
-            tunnel_source: match setup.family {
-                4 => std::net::IpAddr::from([10, 0, 255, 1]).into(),
-                _ => server(6, 0xfffe).into(),
-            },
-            service,
-            live: dataplane.sizes().dests + service,
-            forward: setup.forward as u8,
-            flags: DEST_LIVE | DEST_USABLE,
-            tunnel: setup.tunnel as u8,
-            tunnel_flags: setup.tunnel_flags,
-            tunnel_port: Be16::new(6080),
-            dscp: u8::from(setup.forward == Forward::L3dsr),
-            family: setup.family,
-            generation: 1,
-            ..Dest::default()
-        };
-        dataplane.maps().dests.set(first + index, &dest)?;
-    }
-    Ok(())
-}
-
-fn fill_extent(dataplane: &Dataplane, setup: &Setup, service: u32, first: u32) -> Outcome<()> {
-    let maps = dataplane.maps();
-    let at = |base: u32, room: u32| base + (service - 1) * room;
-    let members: Vec<Member> = (0..setup.servers)
-        .rev()
-        .map(|index| Member {
-            seq: index + 1,
-            dest: first + index,
-            weight: 1,
-            live: first + index,
+/// Adds a service on TCP and UDP, with a pool of its own.
+fn add(
+    desired: &mut Desired,
+    setup: &Setup,
+    name: &str,
+    address: std::net::IpAddr,
+    servers: u32,
+    server: &dyn Fn(u32) -> Server,
+) {
+    let mut service = Service::new(name, setup.forward, name);
+    service.tunnel = weir_model::Tunnel {
+        kind: setup.tunnel,
+        checksum: setup.checksum,
+        ..weir_model::Tunnel::default()
+    };
+    service.listen = [Protocol::Tcp, Protocol::Udp]
+        .map(|protocol| Listener {
+            protocol,
+            address,
+            ports: Ports::One(PORT),
         })
-        .collect();
-    // Which server owns which place does not matter here, only that all are met and none follows the last.
-    let table = |length: u32| -> Vec<u32> {
-        (0..length)
-            .map(|place| first + place.wrapping_mul(2_654_435_761) % setup.servers)
-            .collect()
-    };
-    let tables = SPREAD_LENGTH.div_ceil(4) + 1;
-    let (hash_at, spread_at) = (at(HASH, HASH_LENGTH / 4 + 1), at(SPREAD, tables));
-    maps.set_elements(at(LISTS, LIST_ROOM), &members)?;
-    maps.set_elements(hash_at, &table(HASH_LENGTH))?;
-    maps.set_elements(spread_at, &table(SPREAD_LENGTH))?;
-    let extent = Extent {
-        scheduler: setup.scheduler as u32,
-        generation: 1,
-        list_at: at(LISTS, LIST_ROOM),
-        list_len: setup.servers,
-        hash_at,
-        hash_len: HASH_LENGTH,
-        spread_at,
-        spread_len: SPREAD_LENGTH,
-        max_weight: 1,
-        gcd: 1,
-        ..Extent::default()
-    };
-    maps.set_elements(at(HEADERS, HEADER), &[extent])?;
-    maps.services.set(
-        service,
-        &Service {
-            generation: 1,
-            ..Service::default()
-        },
-    )?;
-    Ok(maps.set_extent(service, at(HEADERS, HEADER))?)
+        .to_vec();
+    let mut pool = Pool::new(name);
+    pool.scheduler = Some(weir_model::Scheduler::new(setup.scheduler));
+    pool.servers = (0..servers).map(server).collect();
+    desired.services.push(service);
+    desired.pools.push(pool);
+}
+
+/// The source of outer headers.
+fn tunnel_source(family: u8) -> std::net::IpAddr {
+    match family {
+        4 => [10, 0, 255, 1].into(),
+        _ => server(6, 0xfffe),
+    }
 }

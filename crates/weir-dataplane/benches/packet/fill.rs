@@ -115,8 +115,8 @@ impl Table {
         let counts = table.director.counts()?;
         let refused = counts.reason(Reason::CountTableFull);
         if refused > 0 || counts.entries != u64::from(batches * BATCH) {
-            let told = format!("{refused} of {} flows refused", counts.bound + refused);
-            return Err(format!("at {percent} %: {told}, {} entries", counts.entries).into());
+            let lost = format!("{refused} of {} flows refused", counts.bound + refused);
+            return Err(format!("at {percent} %: {lost}, {} entries", counts.entries).into());
         }
         table.forwarded_before = counts.packets_in;
         let mut plan = table.case.measured();

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use crate::Outcome;
 use crate::frame::{CLIENTS_V6, DIRECTOR_MAC, GATEWAY_MAC};
-use crate::support::{self, Place};
+use crate::support::{self, Sandbox};
 
 /// Servers that there are routes for.
 pub(crate) const SERVERS: u32 = 100;
@@ -42,7 +42,7 @@ pub(crate) fn server_mac(index: u32) -> [u8; 6] {
 
 /// The namespace, until dropped with the process.
 pub(crate) struct Ground {
-    place: Place,
+    sandbox: Sandbox,
     /// The director's end.
     pub(crate) director: u32,
     /// The end that packets are sent into.
@@ -53,7 +53,7 @@ pub(crate) struct Ground {
 impl Ground {
     /// Makes devices, addresses, routes and neighbours in new namespaces of the calling thread.
     pub(crate) fn new() -> Outcome<Self> {
-        let place = Place::new();
+        let sandbox = Sandbox::new();
         support::run("ip link set lo up");
         support::run(&format!(
             "ip link add name {DIRECTOR_DEVICE} address {} type veth peer name {WORLD_DEVICE} address {}",
@@ -80,7 +80,7 @@ impl Ground {
             .set(&[(weir_sys::ethtool::GRO, true)])?;
         let (director, world) = (device(DIRECTOR_DEVICE)?, device(WORLD_DEVICE)?);
         Ok(Self {
-            place,
+            sandbox,
             director,
             world,
             cases: 0,
@@ -90,7 +90,7 @@ impl Ground {
     /// A pin directory that no case had before.
     pub(crate) fn pin_dir(&mut self) -> std::path::PathBuf {
         self.cases += 1;
-        self.place
+        self.sandbox
             .pin_dir()
             .with_file_name(format!("case-{}", self.cases))
     }

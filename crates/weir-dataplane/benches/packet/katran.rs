@@ -77,7 +77,7 @@ impl Builds {
     }
 
     /// The one that a case is compared with.
-    pub(crate) fn beside(&self, case: &Case) -> Option<&Build> {
+    pub(crate) fn peer_of(&self, case: &Case) -> Option<&Build> {
         let (_, name) = ROWS.iter().find(|(own, _)| *own == case.name)?;
         if case.stream == Stream::Beginnings {
             return None; // its budget is a constant

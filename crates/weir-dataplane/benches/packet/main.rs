@@ -1,10 +1,10 @@
-//! `make bench`: nanoseconds a packet, packets through a veth pair beside nftables, bytes a flow.
+//! `make bench`: nanoseconds a packet, packets through a veth pair compared with nftables, bytes a flow.
 //!
-//! Every number stands beside a floor or a peer that was measured in the same run, on the same core, in rounds that
-//! take turns, and is printed only when the data plane's own counts agree with what was sent. Needs root: it makes
+//! Every number comes with a floor or a peer that was measured in the same run, on the same core, in rounds that take
+//! turns, and is printed only when the data plane's own counts agree with what was sent. Needs root: it makes
 //! namespaces of its own and changes nothing outside them. Arguments: part of a row's name, or `--stages` for the
-//! tables of stages instead, or `--against OBJECT` for other builds beside this one; `WEIR_BENCH_ROUNDS` (default 5)
-//! and `WEIR_BENCH_PACKETS` (default 2^20) say how long; `KATRAN_OBJ` and `KATRAN_GUE_OBJ` name a peer's objects.
+//! tables of stages instead, or `--against OBJECT` to compare other builds with this one; `WEIR_BENCH_ROUNDS` (default
+//! 5) and `WEIR_BENCH_PACKETS` (default 2^20) say how long; `KATRAN_OBJ` and `KATRAN_GUE_OBJ` name a peer's objects.
 
 mod against;
 mod case;
@@ -18,7 +18,6 @@ mod katran;
 mod measure;
 mod memory;
 mod pipeline;
-mod pool;
 mod report;
 mod stage;
 #[path = "../../tests/support/mod.rs"]
@@ -85,11 +84,11 @@ fn run() -> Outcome<()> {
     measured
 }
 
-/// Every table. A case that fails does not keep the others from being seen; the exit status tells.
+/// Every table. A case that fails does not stop the others; the exit status reports it.
 fn all(ground: &mut Ground, objects: &mut Objects, effort: Effort, only: &str) -> Outcome<()> {
     let measured = measure::run(ground, objects, effort, only)?;
     println!();
-    report::ratios(&measured.beside);
+    report::ratios(&measured.comparisons);
     report::counting(&measured.nets);
     fill::run(ground, objects, effort, only)?;
     pipeline::run(ground, objects, effort, only)?;

@@ -9,7 +9,7 @@ use crate::director::{Counts, Director};
 use crate::feed::{Feed, Objects};
 use crate::ground::Ground;
 use crate::katran::{Build, Builds, Contender};
-use crate::report::{Beside, Nets, Row, Spread, Table};
+use crate::report::{Comparison, Nets, Row, Spread, Table};
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug)]
@@ -24,7 +24,7 @@ pub(crate) struct Effort {
 #[derive(Default)]
 pub(crate) struct Measured {
     pub(crate) nets: Nets,
-    pub(crate) beside: Vec<Beside>,
+    pub(crate) comparisons: Vec<Comparison>,
     pub(crate) failed: u32,
 }
 
@@ -48,12 +48,12 @@ pub(crate) fn run(
         if !format!("{} {label}", case.name).contains(only) {
             continue;
         }
-        match measure(ground, objects, &case, builds.beside(&case), effort) {
+        match measure(ground, objects, &case, builds.peer_of(&case), effort) {
             Ok(Some((row, peer))) => {
                 table.row(&row.cells());
                 if let Some((peer_row, ratio)) = peer {
                     table.row(&peer_row.cells());
-                    all.beside.push(Beside {
+                    all.comparisons.push(Comparison {
                         own: row.name.clone(),
                         peer: peer_row.name,
                         packets: peer_row.packets,
@@ -81,11 +81,11 @@ fn measure(
     ground: &mut Ground,
     objects: &mut Objects,
     case: &Case,
-    beside: Option<&Build>,
+    peer: Option<&Build>,
     effort: Effort,
 ) -> Outcome<Option<Rows>> {
     let mut own = Own::new(ground, objects, case)?;
-    let mut peer = match beside {
+    let mut peer = match peer {
         Some(build) => Some((
             build,
             Contender::new(build, objects, case, ground.director)?,

@@ -1,4 +1,5 @@
-//! The whole way on one core: generator, veth, director, veth, sink; Weir's program beside nftables in the same place.
+//! The whole way on one core: generator, veth, director, veth, sink; Weir's program compared with
+//! nftables in the same position.
 //!
 //! Generator and sink are the same for all. Weir sends frames back from the driver; nftables gets them as socket
 //! buffers, with GRO on so that it may, and sends them out of the same device. All that was sent must arrive.
@@ -6,8 +7,8 @@
 //! a goal.
 
 use aya::programs::links::FdLink;
-use weir_abi::{Forward, Scheduler, Tunnel};
 use weir_dataplane::{Sizes, XdpChoice};
+use weir_model::{Forward, SchedulerKind, TunnelChecksum, TunnelKind};
 
 use crate::Outcome;
 use crate::clock::Clock;
@@ -33,7 +34,7 @@ enum Traffic {
     BothWays,
 }
 
-/// Who stands in the middle.
+/// What is in the middle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Middle {
     Null,
@@ -216,11 +217,11 @@ impl Wire {
             let setup = Setup {
                 family: 4,
                 forward,
-                tunnel: Tunnel::Ipip,
-                tunnel_flags: 0,
-                scheduler: Scheduler::Wlc,
+                tunnel: TunnelKind::Ipip,
+                checksum: TunnelChecksum::None,
+                scheduler: SchedulerKind::Wlc,
                 servers,
-                faithful: false,
+                weighted: false,
                 others: 0,
                 places: Sizes::default().flows,
             };
@@ -333,7 +334,7 @@ impl Wire {
     }
 }
 
-/// What stands in the middle now.
+/// What is in the middle now.
 enum Placed {
     Null(FdLink),
     Weir(Forward, u32),

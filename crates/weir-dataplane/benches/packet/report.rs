@@ -33,7 +33,7 @@ impl Row {
 }
 
 /// What the rounds of a row of Weir's gave, each divided by the same round of a peer's.
-pub(crate) struct Beside {
+pub(crate) struct Comparison {
     pub(crate) own: String,
     pub(crate) peer: String,
     pub(crate) packets: String,
@@ -52,15 +52,18 @@ const GOALS: [(&str, &str, f64); 7] = [
 ];
 
 /// Prints the ratios, each with its goal where it has one.
-pub(crate) fn ratios(measured: &[Beside]) {
-    for beside in measured {
-        let what = format!("{} to {}, {}", beside.own, beside.peer, beside.packets);
+pub(crate) fn ratios(measured: &[Comparison]) {
+    for comparison in measured {
+        let what = format!(
+            "{} to {}, {}",
+            comparison.own, comparison.peer, comparison.packets
+        );
         let goal = GOALS
             .iter()
-            .find(|(own, packets, _)| *own == beside.own && *packets == beside.packets);
+            .find(|(own, packets, _)| *own == comparison.own && *packets == comparison.packets);
         match goal {
-            Some(&(_, _, goal)) => ratio(&what, beside.ratio, goal, true),
-            None => println!("{what}: {}", beside.ratio.as_ratio()),
+            Some(&(_, _, goal)) => ratio(&what, comparison.ratio, goal, true),
+            None => println!("{what}: {}", comparison.ratio.as_ratio()),
         }
     }
 }
@@ -83,7 +86,7 @@ pub(crate) fn counting(own: &Nets) {
     }
 }
 
-/// Prints a ratio beside its goal, which is the most or the least that it may be.
+/// Prints a ratio with its goal, which is the most or the least that it may be.
 pub(crate) fn ratio(what: &str, ratio: Spread, goal: f64, most: bool) {
     let met = if most {
         ratio.median <= goal

@@ -19,7 +19,7 @@ use crate::ground::Ground;
 use crate::measure::Effort;
 use crate::report::{Spread, Table};
 
-/// A build that returns before `before`, which stands once in `file`, having done all of `done`.
+/// A build that returns before `before`, which occurs once in `file`, having done all of `done`.
 struct Cut {
     done: &'static str,
     file: &'static str,
@@ -178,7 +178,7 @@ pub(crate) fn time(
 
 const XDP_TX: u32 = 3;
 
-/// A piece of source that stands once in a file of bpf/, and what stands there instead.
+/// A piece of source that occurs once in a file of bpf/, and its replacement.
 pub(crate) struct Edit {
     pub(crate) file: &'static str,
     pub(crate) piece: String,

@@ -3,7 +3,7 @@
 //! Each build is a copy of bpf/ in which the stage's result is written down instead of found, so that all later stages
 //! run as before. The front table holds the flow, as it does for all but a flow's first packet in a tick. A processor
 //! works on several stages at once: what one build saves is what its stage adds to the others, and the sum of all need
-//! not be the whole, but comes near it. What is left without any of them is the last row.
+//! not be the whole, but comes near it. The last row lacks all of them.
 
 use std::path::{Path, PathBuf};
 
@@ -24,7 +24,7 @@ struct Absent {
     edits: Vec<Edit>,
 }
 
-/// Replaces a piece of source that stands once in a file.
+/// Replaces a piece of source that occurs once in a file.
 fn instead(file: &'static str, piece: &str, by: &str) -> Edit {
     Edit {
         file,

@@ -1,7 +1,8 @@
-//! A data plane and the reference model beside it, told the same, fed the same packets.
+//! A data plane and the reference model with the same configuration, which get the same packets.
 //!
 //! Every packet of every test goes through both, and a difference in verdict, frame, metadata or counted reasons fails
-//! the test at once; what a case expects is asserted besides.
+//! the test at once; a case also asserts what it expects. weir-planner allocates the rows of services and servers and
+//! makes the schedulers' tables. A case may give the rows of servers other contents than a configuration would.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,14 +15,16 @@ use weir_abi::{
 use weir_dataplane::{Dataplane, OpenOptions, Sizes, TestInput};
 use weir_flow::model::{Persistence, ServiceRow, VipRow};
 use weir_flow::{Config, Model};
-use weir_sched::{Kind, Mode};
+use weir_model::Pool;
+use weir_planner::allocation::{DestSlot, ServiceSlot};
+use weir_sched::{Cursor, Kind, Mode};
 use weir_sys::{Clock, now_ns};
 
 pub(crate) use crate::outcome::Xdp;
 use crate::outcome::{Outcome, difference, read_meta};
-use crate::publish::Published;
 use crate::reference::{Reference, Schedule, Server};
-use crate::support::{Place, SECRET, privileged};
+use crate::support::planned::Planned;
+use crate::support::{SECRET, Sandbox, privileged};
 
 pub(crate) const CLIENT_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 pub(crate) const DIRECTOR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
@@ -87,18 +90,23 @@ impl NewServer {
     }
 }
 
+fn configured_server((address, port, weight): (IpAddr, u16, u32)) -> weir_model::Server {
+    let port = (port != 0).then_some(port);
+    weir_model::Server {
+        weight,
+        ..weir_model::Server::new(format!("{address} {port:?}"), address, port)
+    }
+}
+
 /// The pair.
 pub(crate) struct Bench {
     pub(crate) plane: Dataplane,
     pub(crate) model: Model<Reference>,
-    pub(crate) published: Published,
+    planned: Planned,
     /// Whether flows were moved to another table, where the model does not know their places.
     pub(crate) resized: bool,
-    next_service: u32,
-    next_dest: u32,
-    next_seq: u32,
     next_port: u16,
-    place: Place,
+    sandbox: Sandbox,
 }
 
 pub(crate) fn sizes(flows: u32) -> Sizes {
@@ -150,7 +158,7 @@ impl Bench {
         if !privileged() {
             return None;
         }
-        let place = Place::new();
+        let sandbox = Sandbox::new();
         // So that the kernel tells no routes and the rows that a test writes stay.
         for knob in ["ipv4/ip_forward", "ipv6/conf/all/forwarding"] {
             std::fs::write(format!("/proc/sys/net/{knob}"), "0").unwrap();
@@ -160,20 +168,17 @@ impl Bench {
         let options = OpenOptions {
             sizes,
             secret: Some(secret),
-            ..OpenOptions::new(place.pin_dir())
+            ..OpenOptions::new(sandbox.pin_dir())
         };
         let (plane, _) = Dataplane::open(&options).unwrap();
         let model = Model::new(Config::new(secret, sizes.buckets()), Reference::default());
         let mut bench = Self {
             plane,
             model,
-            published: Published::new(),
+            planned: Planned::new(sizes),
             resized: false,
-            next_service: 1,
-            next_dest: 1,
-            next_seq: 1,
             next_port: 80,
-            place,
+            sandbox,
         };
         bench.settings(|settings| {
             settings.timeouts = [1_000_000; 16];
@@ -201,7 +206,7 @@ impl Bench {
             sizes,
             flow_layout,
             secret: Some(SECRET),
-            ..OpenOptions::new(self.place.pin_dir())
+            ..OpenOptions::new(self.sandbox.pin_dir())
         };
         self.plane = Dataplane::open(&options).unwrap().0;
         self.model.resize(sizes.buckets());
@@ -236,9 +241,7 @@ impl Bench {
         self.plane.maps().live.set(dest, &live).unwrap();
         self.model.live_mut(dest).overloaded = overloaded.into();
         let service = self.plane.maps().dests.get(dest).unwrap().service;
-        let schedules = &self.model.scheduler_mut().schedules;
-        self.published
-            .renew(&self.plane, service, &schedules[&service]);
+        self.planned.renew_tree(&self.plane, service);
     }
 
     /// Lets replies under nat leave the way their client's packets came.
@@ -262,8 +265,14 @@ impl Bench {
     }
 
     pub(crate) fn service_with(&mut self, kind: Kind, mode: Mode, port: bool) -> u32 {
-        let service = self.next_service;
-        self.next_service += 1;
+        let desired = &mut self.planned.desired;
+        let name = (desired.services.len() + 1).to_string();
+        desired.pools.push(Pool::new(&name));
+        let configured = weir_model::Service::new(&name, weir_model::Forward::Direct, &name);
+        desired.services.push(configured);
+        let schedule = Schedule::new(kind, mode, port);
+        self.configure(&name, &schedule, None);
+        let service = self.planned.reconcile(&name, Cursor::default()).row;
         self.plane
             .maps()
             .services
@@ -275,8 +284,6 @@ impl Bench {
                 },
             )
             .unwrap();
-        let schedule = Schedule::new(kind, mode, port);
-        self.published.begin(service, &schedule);
         self.model
             .scheduler_mut()
             .schedules
@@ -326,7 +333,7 @@ impl Bench {
             .iter()
             .map(|text| text.parse::<IpAddr>().unwrap().into())
             .collect();
-        let at = self.published.write(&self.plane, &addresses);
+        let at = self.planned.write_values(&self.plane, &addresses);
         self.service_row(service, |row| {
             (row.snat_at, row.snat_len) = (at, addresses.len() as u16);
             (row.snat_port_first, row.snat_port_last) = ports;
@@ -360,7 +367,7 @@ impl Bench {
                 ..weir_abi::Range::default()
             })
             .collect();
-        let at = self.published.write(&self.plane, &ranges);
+        let at = self.planned.write_values(&self.plane, &ranges);
         let vip = Vip {
             flags: row.flags,
             any_tcp: row.any_tcp,
@@ -452,9 +459,12 @@ impl Bench {
 
     /// Adds a server and publishes.
     pub(crate) fn add(&mut self, service: u32, server: NewServer) -> u32 {
-        let (dest, seq) = (self.next_dest, self.next_seq);
-        self.next_dest += 1;
-        self.next_seq += 1;
+        let slot = self.reconcile(service, Some(&server));
+        let port = server.row.port.get();
+        let is_new =
+            |slot: &&DestSlot| (slot.address, slot.port.unwrap_or(0)) == (server.address, port);
+        let slot = slot.dests.iter().find(is_new).unwrap();
+        let (dest, seq) = (slot.id, slot.seq);
         let live = if server.row.live == 0 {
             dest
         } else {
@@ -495,7 +505,7 @@ impl Bench {
             weight: server.weight,
             last_weight: server.weight,
             address: server.address,
-            port: server.row.port.get(),
+            port,
         };
         self.change(service, |schedule| schedule.add(known));
         dest
@@ -535,32 +545,69 @@ impl Bench {
     }
 
     fn change(&mut self, service: u32, change: impl FnOnce(&mut Schedule)) {
-        let schedule = self
-            .model
-            .scheduler_mut()
-            .schedules
-            .get_mut(&service)
-            .unwrap();
-        let before = schedule.members();
-        change(schedule);
-        let spread = self
-            .published
-            .publish(&self.plane, service, schedule, &before);
-        schedule.spread.clone_from(&spread);
-        let hashed = schedule.kind == Kind::Maglev;
+        let schedules = &mut self.model.scheduler_mut().schedules;
+        change(schedules.get_mut(&service).unwrap());
+        self.publish(service);
+    }
+
+    /// Configures a service as its schedule says, with one more server if there is a new one.
+    fn configure(&mut self, name: &str, schedule: &Schedule, new: Option<&NewServer>) {
+        let desired = &mut self.planned.desired;
+        let service = desired.services.iter_mut().find(|it| it.name == name);
+        service.unwrap().strict_ipvs = schedule.mode == Mode::Strict;
+        let pool = desired.pools.iter_mut().find(|it| it.name == name);
+        let pool = pool.unwrap();
+        pool.scheduler = Some(schedule.scheduler());
+        let oldest_first = schedule.servers.iter().rev();
+        let known = oldest_first.map(|it| (it.address, it.port, it.weight));
+        let new = new.map(|it| (it.address, it.row.port.get(), it.weight));
+        pool.servers = known.chain(new).map(configured_server).collect();
+    }
+
+    /// Allocates the rows of a service's servers.
+    fn reconcile(&mut self, service: u32, new: Option<&NewServer>) -> ServiceSlot {
+        let name = service.to_string();
+        let schedule = self.model.scheduler_mut().schedules[&service].clone();
+        self.configure(&name, &schedule, new);
+        let cursor = self.plane.maps().cursors.get(service).unwrap();
+        let cursor = Cursor {
+            generation: cursor.generation,
+            last_seq: cursor.seq,
+            pass_weight: cursor.current_weight as u32,
+        };
+        self.planned.reconcile(&name, cursor).clone()
+    }
+
+    /// Makes and writes a service's tables.
+    fn publish(&mut self, service: u32) {
+        let mut slot = self.reconcile(service, None);
+        let dests = self.plane.sizes().dests;
+        for dest in &mut slot.dests {
+            // The case decides which servers share their counts.
+            let live = self.model.config().dests[&dest.id].live;
+            dest.shared = live.checked_sub(dests);
+        }
+        let schedule = &self.model.scheduler_mut().schedules[&service];
+        let (hashed, crowded) = (schedule.kind == Kind::Maglev, schedule.treeless);
+        let tables = self.planned.tables(&service.to_string(), &slot, crowded);
+        for (dest, place) in tables.places() {
+            self.dest_row(dest, |row| row.place = place);
+        }
+        let spread = tables.spread().to_vec();
+        self.planned.publish(&self.plane, service, tables);
+        let schedule = self.model.scheduler_mut().schedules.get_mut(&service);
+        schedule.unwrap().spread.clone_from(&spread);
         let row = self.model.config_mut().services.get_mut(&service).unwrap();
         row.has_extent = true;
         row.hashed = hashed;
         row.spread = spread;
     }
 
-    /// A service's tree as packets left it is what its counts make of it; answers whether it has one.
+    /// Asserts that a service's tree, as packets left it, matches the counts. Returns whether it has one.
     #[track_caller]
-    pub(crate) fn tree_is_right(&mut self, service: u32) -> bool {
-        let schedule = &self.model.scheduler_mut().schedules[&service];
-        let expected = crate::publish::tree(&self.plane, schedule);
-        let nodes = self.published.nodes(&self.plane, service, expected.len());
-        assert_eq!(nodes, expected, "{}", schedule.kind);
+    pub(crate) fn tree_is_right(&self, service: u32) -> bool {
+        let (nodes, expected) = self.planned.trees(&self.plane, service);
+        assert_eq!(nodes, expected, "service {service}");
         !expected.is_empty()
     }
 
@@ -593,8 +640,8 @@ impl Bench {
     /// # Errors
     /// They differ: how, and over which packet.
     pub(crate) fn try_send(&mut self, frame: &[u8]) -> Result<Outcome, String> {
-        // Budgets and lifetimes are of a tick: a packet that both sides give to another one of the two would be told
-        // apart much later. So none is sent shortly before a tick turns or after.
+        // Budgets and lifetimes are counted in ticks: a packet for which the two sides read different ticks would show
+        // as a difference much later. So none is sent shortly before or after a tick turns.
         let turns = || {
             let now = now_ns(Clock::MonotonicCoarse);
             ticks_of(now.saturating_sub(TICK_LAG_NS)) != ticks_of(now + TICK_LAG_NS)

@@ -183,7 +183,7 @@ fn services(bench: &mut Bench, family: &Family) -> Vec<(u32, Vec<u32>)> {
     changing
 }
 
-/// A packet as somebody might send it.
+/// A packet as a client or server might send it.
 fn packet(random: &mut Random, replies: &VecDeque<FiveTuple>) -> Vec<u8> {
     static DATA: [u8; 1480] = [0x5a; 1480];
     let family = &FAMILIES[random.below(2)];
@@ -307,8 +307,8 @@ fn random_packets_have_the_models_fate_at_length() {
     }
 }
 
-/// A stream that was once reported to disagree. A tick may have fallen between the data plane's packet and the model's;
-/// nobody could make it happen again.
+/// A stream that was once reported to disagree. A tick may have fallen between the data plane's packet and the model's:
+/// the difference could not be reproduced.
 #[test]
 fn a_stream_that_disagreed_agrees() {
     agree(2_500_838_058_190, 20_000, ROOMY);

@@ -1,4 +1,4 @@
-//! Flows over time: removed servers, new extents, ports used anew, expiry, budgets.
+//! Flows over time: removed servers, new extents, ports used again, expiry, budgets.
 
 use std::time::{Duration, Instant};
 
@@ -104,8 +104,8 @@ fn flows_stay_while_extents_change() {
 }
 
 #[test]
-fn a_syn_begins_anew_only_after_the_end() {
-    for (name, packets, anew) in [
+fn syn_starts_a_new_flow_only_after_the_end() {
+    for (name, packets, is_new) in [
         ("half open", vec![SYN], false),
         ("established", vec![SYN, ACK], false),
         ("closing", vec![SYN, ACK, FIN], false),
@@ -118,13 +118,13 @@ fn a_syn_begins_anew_only_after_the_end() {
         let first = packets
             .iter()
             .fold(0, |_, flags| went(&mut bench, &tcp(1000, *flags)));
-        assert_eq!(went(&mut bench, &tcp(1000, SYN)) != first, anew, "{name}");
+        assert_eq!(went(&mut bench, &tcp(1000, SYN)) != first, is_new, "{name}");
         bench.settle();
     }
 }
 
 #[test]
-fn a_syn_leaves_a_server_that_takes_no_more_where_nobody_is_cut_off() {
+fn syn_of_a_finished_flow_leaves_a_server_of_weight_zero() {
     for (name, packets, strict, down, leaves) in [
         ("half open", vec![SYN], false, false, true),
         (
@@ -181,14 +181,14 @@ fn an_overdue_flow_is_over() {
     assert_eq!(
         went(&mut bench, &tcp(1001, SYN)),
         first,
-        "bound anew, by its turn"
+        "bound again, in turn"
     );
     assert_ne!(first, second);
     bench.settle();
 }
 
 #[test]
-fn an_overdue_udp_flow_is_bound_anew() {
+fn overdue_udp_flow_is_bound_again() {
     let Some(mut bench) = Bench::open() else {
         return;
     };

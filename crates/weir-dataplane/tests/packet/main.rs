@@ -7,7 +7,6 @@ mod support;
 mod bench;
 mod census;
 mod outcome;
-mod publish;
 mod reference;
 mod route;
 mod wire;

@@ -97,7 +97,7 @@ fn frames_cut_short() {
             let case = Case::new(format!("{name} cut to {end}"), whole[..end].to_vec());
             cases.push(case.drops(Reason::DropTooShort));
         }
-        // Without addresses nobody can tell that it would have been for a VIP.
+        // Without addresses it is unknown whether the packet was for a VIP.
         let case = Case::new(format!("{name} without header"), whole[..14 + 19].to_vec());
         cases.push(case.passes(Reason::PassNotOurs));
     }

@@ -12,6 +12,7 @@ use weir_sched::Kind;
 
 use crate::bench::{Bench, NewServer, Xdp, tick};
 use crate::census::sound;
+use crate::support::two_cpus;
 use crate::wire::{ACK, FIN, SYN, Shape, at};
 
 const VIP: &str = "192.0.2.10";
@@ -316,7 +317,7 @@ fn a_row_given_to_another_server_is_no_choice() {
 }
 
 #[test]
-fn a_persistent_flows_port_is_not_used_anew() {
+fn port_of_a_persistent_flow_is_not_reused() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
@@ -432,7 +433,7 @@ fn two_cpus_make_one_choice() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
-    if !weir_testing::require("two CPUs", weir_sys::pin_thread(1).is_ok()) {
+    if !two_cpus() {
         return;
     }
     serve(&mut bench, LONG, &[direct(1), direct(2), direct(3)]);
@@ -462,8 +463,8 @@ fn two_cpus_make_one_choice() {
         .filter(|flow| flow.meta().kind == KIND_TEMPLATE)
         .count();
     assert!(
-        templates <= 1000 && templates + missed >= 1000,
-        "{templates} {missed}"
+        missed <= 50 && (1000 - missed..=1000).contains(&templates),
+        "{templates} choices, {missed} locks missed"
     );
     let mut astray = 0;
     for template in flows

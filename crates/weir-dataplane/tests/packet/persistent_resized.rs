@@ -1,5 +1,5 @@
-//! Persistent clients while the flow table changes its size: choices move as flows do, and hold. How many flows came by
-//! them they count anew, so that the model's numbers are not asked.
+//! Persistent clients while the flow table changes its size: choices move as flows do, and hold. Their counts of flows
+//! start at 0 again, so they are not compared with the model's.
 
 use weir_abi::{Forward, KIND_TEMPLATE, TEMPLATE_PORT};
 use weir_sched::Kind;
@@ -57,7 +57,7 @@ fn resized(from: u32, to: u32) {
         assert_eq!(went(&mut bench, client, 1001, ACK), *server);
         assert_eq!(went(&mut bench, client, 1002, SYN), *server);
     }
-    assert_eq!(templates(&bench), chosen.len(), "none was chosen anew");
+    assert_eq!(templates(&bench), chosen.len(), "none was chosen again");
     sound(&bench.plane);
 }
 

@@ -52,8 +52,7 @@ pub(crate) struct Schedule {
     pub(crate) servers: Vec<Server>,
     /// Percent.
     pub(crate) max_load: Option<u32>,
-    /// No tree stands beside its list, however long: more services share its pool than a change of counts climbs
-    /// through.
+    /// There is no tree for its list, however long: too many services share the counts of its pool.
     pub(crate) treeless: bool,
     /// What was published last.
     pub(crate) spread: Vec<u32>,
@@ -67,6 +66,12 @@ pub(crate) struct Schedule {
 
 impl Schedule {
     pub(crate) fn new(kind: Kind, mode: Mode, port: bool) -> Self {
+        // A maglev service has no other mode.
+        let mode = if kind == Kind::Maglev {
+            Mode::Fallback
+        } else {
+            mode
+        };
         let walk = match kind {
             Kind::Rr => Some(reference::Walk::Rr),
             Kind::Wrr => Some(reference::Walk::Wrr),
@@ -88,7 +93,17 @@ impl Schedule {
         }
     }
 
-    pub(crate) fn members(&self) -> Vec<Member> {
+    /// The scheduler as it is configured.
+    pub(crate) fn scheduler(&self) -> weir_model::Scheduler {
+        let mut scheduler = weir_model::Scheduler::new(self.kind);
+        scheduler.flags.port = self.port;
+        scheduler.flags.networks = self.networks;
+        scheduler.flags.fallback = self.mode == Mode::Fallback;
+        scheduler.max_load_percent = self.max_load;
+        scheduler
+    }
+
+    fn members(&self) -> Vec<Member> {
         self.servers.iter().map(Server::member).collect()
     }
 
@@ -143,10 +158,10 @@ impl Schedule {
                 inactive: load.inactive as u32,
             }
         };
-        let told = told(arrival);
+        let known = known(arrival);
         if matches!(self.kind, Kind::Lblc | Kind::Lblcr) {
             let now = arrival.now;
-            let picked = self.cache.pick(&members, &counts, told.destination, now);
+            let picked = self.cache.pick(&members, &counts, known.destination, now);
             return picked.map(|index| members[index].dest);
         }
         let entries: Vec<_> = self.servers.iter().map(Server::entry).collect();
@@ -168,11 +183,11 @@ impl Schedule {
             *draws += 1;
             hash::seeded_draw(seed, *draws - 1)
         };
-        service.choose(&told, &counts, &mut draw)
+        service.choose(&known, &counts, &mut draw)
     }
 }
 
-fn told(arrival: &Arrival<'_>) -> choice::Arrival {
+fn known(arrival: &Arrival<'_>) -> choice::Arrival {
     let tuple = arrival.tuple;
     let address = |addr: weir_abi::Addr| match tuple.family {
         Family::V4 => addr.to_ip(),

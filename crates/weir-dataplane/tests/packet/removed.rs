@@ -1,4 +1,4 @@
-//! What clients are told whose server was removed with `on_remove = "reset"`.
+//! What clients receive after their server was removed with `on_remove = "reset"`.
 
 use std::net::SocketAddr;
 
@@ -30,11 +30,9 @@ fn replaced(bench: &mut Bench, server: NewServer, vip: &str, first: &[&[u8]]) ->
         assert_eq!(bench.send(frame).verdict, Xdp::Tx);
     }
     bench.remove(service, dests[0], DEST_LIVE | DEST_RESET);
+    // Another server for the planner, at the same address for the packets.
     let other = NewServer {
-        row: weir_abi::Dest {
-            addr: server.row.addr,
-            ..server.row
-        },
+        address: "10.99.0.1".parse().unwrap(),
         ..server
     };
     (80, bench.add(service, other))

@@ -365,7 +365,7 @@ fn rr_goes_from_the_newest_to_the_oldest() {
         script.run(&[Add(1), Add(1), Add(1), Flows(5)]),
         [3, 2, 1, 3, 2]
     );
-    // The cursor stands on 2; the new server is at the head of the list.
+    // The cursor is on 2; the new server is at the head of the list.
     assert_eq!(script.run(&[Add(1), Flows(4)]), [1, 4, 3, 2]);
     assert_eq!(script.run(&[Remove(2), Flows(4)]), [1, 4, 3, 1]);
 }

@@ -126,7 +126,7 @@ fn errors_are_bounded() {
 }
 
 #[test]
-fn nobody_is_answered_who_is_not_one_host() {
+fn no_error_is_sent_to_broadcast_or_reserved_sources() {
     let Some(mut bench) = Bench::open() else {
         return;
     };

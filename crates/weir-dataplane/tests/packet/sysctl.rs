@@ -7,6 +7,7 @@ use weir_abi::{
 use weir_sched::Kind;
 
 use crate::bench::{Bench, NewServer, Xdp};
+use crate::support::two_cpus;
 use crate::wire::{ACK, FIN, RST, SYN, Shape, at};
 
 const VIP: &str = "192.0.2.10";
@@ -46,7 +47,7 @@ fn sloppy_tcp_lets_any_packet_but_a_reset_begin() {
 }
 
 /// Whether a SYN on a flow that has come so far begins another one.
-fn begins_anew(settings: u32, far: &[weir_wire::TcpFlags], weight: u32) -> bool {
+fn starts_new_flow(settings: u32, far: &[weir_wire::TcpFlags], weight: u32) -> bool {
     let Some(mut bench) = Bench::open() else {
         return false;
     };
@@ -65,7 +66,7 @@ fn begins_anew(settings: u32, far: &[weir_wire::TcpFlags], weight: u32) -> bool 
 }
 
 #[test]
-fn conn_reuse_mode_says_when_a_port_may_be_used_anew() {
+fn conn_reuse_mode_decides_when_a_port_is_reused() {
     if Bench::open().is_none() {
         return;
     }
@@ -87,7 +88,7 @@ fn conn_reuse_mode_says_when_a_port_may_be_used_anew() {
     ];
     for (settings, far, weight, expected) in cases {
         assert_eq!(
-            begins_anew(settings, far, weight),
+            starts_new_flow(settings, far, weight),
             expected,
             "{settings:x} {far:?} weight {weight}"
         );
@@ -201,7 +202,7 @@ fn two_cpus_exceed_a_threshold_by_one_at_most() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
-    if !weir_testing::require("two CPUs", weir_sys::pin_thread(1).is_ok()) {
+    if !two_cpus() {
         return;
     }
     const UPPER: u32 = 500;

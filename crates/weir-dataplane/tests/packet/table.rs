@@ -10,6 +10,7 @@ use weir_sched::Kind;
 
 use crate::bench::{Bench, NewServer, Xdp, sizes};
 use crate::census::sound;
+use crate::support::two_cpus;
 use crate::wire::{ACK, SYN, Shape, at};
 
 const VIP: &str = "192.0.2.10";
@@ -194,7 +195,7 @@ fn nat_refuses_nothing_at_90_percent_on_two_cpus() {
     let Some(bench) = bench(SMALL, Forward::Nat) else {
         return;
     };
-    if !weir_testing::require("two CPUs", weir_sys::pin_thread(1).is_ok()) {
+    if !two_cpus() {
         return;
     }
     let plane = &bench.plane;

@@ -87,7 +87,7 @@ fn tunnel_out(shape: &Shape, ends: &Ends, server: &str, encapsulation: Encapsula
     link.padding(shape.padding).ip_packet(&packet)
 }
 
-/// The outer checksum beside a deferred one, spoilt like the inner one that it is made from.
+/// The outer checksum next to a deferred one, spoilt like the inner one that it is made from.
 fn fill_udp(packet: &mut [u8], src: IpAddr, dst: IpAddr, spoilt: bool) {
     let at = if src.is_ipv4() { 20 } else { 40 };
     packet[at + 6..at + 8].fill(0);

@@ -79,7 +79,7 @@ fn an_address_whose_servers_are_all_full() {
         for server in 1..=FEW {
             assert!(spread.contains(&server), "{kind}: {server} of {spread:?}");
         }
-        // Nobody is below half of its weight any more.
+        // No server is below half of its weight any more.
         let stays = script.run(&[Flows(2 * FEW as u16)]);
         if kind == Kind::Lblc {
             assert!(stays.iter().all(|server| *server == stays[0]), "{stays:?}");

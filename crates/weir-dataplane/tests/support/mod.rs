@@ -1,32 +1,43 @@
-//! A place of its own for each test: new mount and network namespaces for the calling thread, and a pin directory in
+//! A sandbox for each test: new mount and network namespaces for the calling thread, and a pin directory in
 //! them.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 #![allow(unsafe_code, reason = "unshare(2) and mount(2)")]
 
+pub(crate) mod planned;
+
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use weir_abi::{
-    Addr, Be16, Dest, Extent, Filter, HopParts, Listener, Member, Scheduler, Service, Settings, Vip,
-};
+use weir_abi::{HopParts, Settings};
 use weir_dataplane::{Dataplane, OpenOptions, Sizes};
+use weir_model::{
+    Forward, Listener, Pool, Ports, Protocol, Scheduler, SchedulerKind, Server, Service,
+};
+
+use planned::Planned;
 
 /// As [`weir_testing::require_root`].
 pub(crate) fn privileged() -> bool {
     weir_testing::require_root()
 }
 
+/// Whether the test can run on CPUs 0 and 1; moves the calling thread to CPU 1.
+pub(crate) fn two_cpus() -> bool {
+    weir_testing::require("two CPUs", weir_sys::pin_thread(1).is_ok())
+}
+
 /// A mount and network namespace of the calling thread, gone with it.
-pub(crate) struct Place {
+pub(crate) struct Sandbox {
     directory: PathBuf,
 }
 
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
-impl Place {
+impl Sandbox {
     pub(crate) fn new() -> Self {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let directory =
@@ -64,7 +75,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Sandbox {
     fn drop(&mut self) {
         let mount = self.directory.join("bpf");
         if let Ok(path) = std::ffi::CString::new(mount.to_string_lossy().as_bytes()) {
@@ -128,11 +139,23 @@ pub(crate) fn wait_for_flows(dataplane: &Dataplane, count: usize) {
 pub(crate) const VIP: [u8; 4] = [192, 0, 2, 10];
 pub(crate) const SERVER: [u8; 4] = [10, 0, 0, 5];
 
-/// Service 1, tcp/192.0.2.10:80, direct, with one server as dest 1.
-#[expect(clippy::too_many_lines, reason = "one scenario, step by step")]
+/// Service 1 on 192.0.2.10:80, direct, with one server as dest 1. Another service on port 81 has the same pool, so the
+/// server's counts are in the first row of shared ones.
 pub(crate) fn fill(dataplane: &Dataplane) {
     let maps = dataplane.maps();
-    let vip = Addr::from(std::net::IpAddr::from(VIP));
+    let service = |name: &str, port| {
+        let mut service = Service::new(name, Forward::Direct, "pool");
+        service.listen = listeners(VIP.into(), port);
+        service
+    };
+    let mut pool = Pool::new("pool");
+    pool.scheduler = Some(Scheduler::new(SchedulerKind::Rr));
+    pool.servers
+        .push(Server::new("server", SERVER.into(), None));
+    let mut planned = Planned::new(*dataplane.sizes());
+    planned.desired.services = vec![service("service", 80), service("other", 81)];
+    planned.desired.pools.push(pool);
+    let mut rows = planned.rows();
     let mut settings = Settings {
         timeouts: [600; 16],
         syn_budget: 1_000_000,
@@ -142,22 +165,8 @@ pub(crate) fn fill(dataplane: &Dataplane) {
         ..Settings::default()
     };
     settings.timeouts[weir_abi::State::Close as usize] = 0;
-    maps.set_settings(&settings).unwrap();
-
-    maps.dests
-        .set(
-            1,
-            &Dest {
-                addr: Addr::from(std::net::IpAddr::from(SERVER)),
-                service: 1,
-                live: 64,
-                forward: weir_abi::Forward::Direct as u8,
-                flags: weir_abi::DEST_LIVE | weir_abi::DEST_USABLE,
-                family: 4,
-                ..Dest::default()
-            },
-        )
-        .unwrap();
+    rows.settings = settings;
+    planned.write(dataplane, &rows);
     let hop = HopParts {
         ifindex: 1,
         flags: weir_abi::HOP_READY | weir_abi::HOP_SEND | weir_abi::HOP_STATIC,
@@ -167,56 +176,17 @@ pub(crate) fn fill(dataplane: &Dataplane) {
         ..HopParts::default()
     };
     (0..weir_abi::HOPS_PER_DEST).for_each(|slot| maps.set_hop(1, slot, &hop.into()).unwrap());
-    let (header, list, spread) = (1, 6, 7);
-    let member = Member {
-        seq: 1,
-        dest: 1,
-        weight: 1,
-        live: 64,
-    };
-    maps.set_elements(list, &[member]).unwrap();
-    maps.set_elements(spread, &[1u32; 4]).unwrap();
-    let extent = Extent {
-        scheduler: Scheduler::Rr as u32,
-        generation: 1,
-        list_at: list,
-        list_len: 1,
-        spread_at: spread,
-        spread_len: 4,
-        max_weight: 1,
-        gcd: 1,
-        ..Extent::default()
-    };
-    maps.set_elements(header, &[extent]).unwrap();
-    maps.services
-        .set(
-            1,
-            &Service {
-                generation: 1,
-                ..Service::default()
-            },
-        )
-        .unwrap();
-    maps.set_extent(1, header).unwrap();
-    let mut filter = Filter::ZERO;
-    filter.add_to(vip);
-    maps.set_filter(&filter).unwrap();
-    maps.vips
-        .set(
-            &vip,
-            &Vip {
-                flags: weir_abi::VIP_ECHO,
-                ..Vip::default()
-            },
-        )
-        .unwrap();
-    let listener = Listener {
-        addr: vip,
-        port: Be16::new(80),
-        proto: 6,
-        ..Listener::default()
-    };
-    maps.listeners.set(&listener, &1).unwrap();
+}
+
+/// Listeners on TCP and UDP.
+pub(crate) fn listeners(address: IpAddr, port: u16) -> Vec<Listener> {
+    [Protocol::Tcp, Protocol::Udp]
+        .map(|protocol| Listener {
+            protocol,
+            address,
+            ports: Ports::One(port),
+        })
+        .to_vec()
 }
 
 /// A TCP packet from 198.51.100.`client` to the VIP, checksums left out.

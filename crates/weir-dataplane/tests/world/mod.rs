@@ -1,17 +1,17 @@
-//! One service with one server, loaded into the kernel, and packets of its client, its server and a router between.
+//! One service with one server, loaded into the kernel, and packets of its client, its server and a router between
+//! them.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use std::net::IpAddr;
 
-use weir_abi::{
-    Addr, Be16, Dest, Device, Extent, Filter, Forward, Hop, Listener, Member, Reason, Scheduler,
-    Service, Settings, Vip,
-};
+use weir_abi::{Dest, Device, Forward, Hop, Reason, Settings};
 use weir_dataplane::{Dataplane, TestInput};
+use weir_model::{NoServer, Pool, Server, Service, Snat};
 use weir_wire::{Datagram, EthernetBuilder, MacAddr, Packet, Parsed, TcpFlags};
 
-use crate::support::{Place, privileged};
+use crate::support::planned::Planned;
+use crate::support::{Sandbox, listeners, privileged, small};
 
 pub(crate) const XDP_DROP: u32 = 1;
 pub(crate) const XDP_PASS: u32 = 2;
@@ -27,6 +27,8 @@ pub(crate) const PORT: u16 = 80;
 pub(crate) const SERVER_PORT: u16 = 8080;
 /// The loopback device of the test's namespace: where test packets seem to come from.
 const IFINDEX: u32 = 1;
+/// The row of the server.
+const DEST: u32 = 1;
 
 /// The addresses of one family.
 #[derive(Clone, Copy)]
@@ -57,31 +59,17 @@ pub(crate) fn net(v6: bool) -> Net {
 pub(crate) struct Setup {
     pub(crate) net: Net,
     pub(crate) dest: Dest,
-    pub(crate) service: Service,
     pub(crate) settings: Settings,
     pub(crate) hop_mtu: u16,
     pub(crate) servers: bool,
+    pub(crate) no_server: NoServer,
+    pub(crate) forward: weir_model::Forward,
+    pub(crate) snat: bool,
 }
 
 impl Setup {
     pub(crate) fn new(v6: bool, forward: Forward) -> Self {
         let net = net(v6);
-        let dest = Dest {
-            addr: Addr::from(net.server),
-            tunnel_source: Addr::from(net.director),
-            service: 1,
-            live: 64,
-            forward: forward as u8,
-            flags: weir_abi::DEST_LIVE | weir_abi::DEST_USABLE,
-            family: if v6 { 6 } else { 4 },
-            port: Be16::new(if forward == Forward::Nat {
-                SERVER_PORT
-            } else {
-                0
-            }),
-            tunnel_port: Be16::new(weir_wire::GUE_PORT),
-            ..Dest::default()
-        };
         let settings = Settings {
             timeouts: [600; 16],
             syn_budget: 1_000_000,
@@ -90,25 +78,55 @@ impl Setup {
             flags: weir_abi::SETTINGS_LEARN_CLIENTS,
             ..Settings::default()
         };
-        Self {
+        let mut setup = Self {
             net,
-            dest,
-            service: Service {
-                generation: 1,
-                ..Service::default()
-            },
+            dest: Dest::ZERO,
             settings,
             hop_mtu: 1500,
             servers: true,
-        }
+            no_server: NoServer::default(),
+            forward: match forward {
+                Forward::Nat => weir_model::Forward::Nat,
+                Forward::Direct => weir_model::Forward::Direct,
+                Forward::Tunnel => weir_model::Forward::Tunnel,
+                Forward::L3dsr => weir_model::Forward::L3dsr,
+                Forward::None => panic!("a service has a forwarding method"),
+            },
+            snat: false,
+        };
+        setup.dest = Dest {
+            dscp: 0,
+            ..setup.planned().rows().dests[&DEST]
+        };
+        setup
     }
 
     pub(crate) fn snat(mut self) -> Self {
         self.dest.flags |= weir_abi::DEST_SNAT;
-        self.service.flags |= weir_abi::SERVICE_SNAT;
-        (self.service.snat_at, self.service.snat_len) = (20, 1);
-        (self.service.snat_port_first, self.service.snat_port_last) = (20_000, 20_999);
+        self.snat = true;
         self
+    }
+
+    fn planned(&self) -> Planned {
+        let net = self.net;
+        let mut service = Service::new("service", self.forward, "pool");
+        service.listen = listeners(net.vip, PORT);
+        service.snat = self.snat.then(|| Snat {
+            addresses: vec![net.snat],
+            ports: (20_000, 20_999),
+        });
+        let port = (self.forward == weir_model::Forward::Nat).then_some(SERVER_PORT);
+        let mut pool = Pool::new("pool");
+        pool.no_server = self.no_server;
+        pool.scheduler = Some(weir_model::Scheduler::new(weir_model::SchedulerKind::Rr));
+        if self.servers {
+            pool.servers.push(Server::new("server", net.server, port));
+        }
+        let mut planned = Planned::new(small());
+        planned.desired.services.push(service);
+        planned.desired.pools.push(pool);
+        planned.around.sources = [(net.server, net.director)].into();
+        planned
     }
 
     /// `None` without root.
@@ -116,95 +134,38 @@ impl Setup {
         if !privileged() {
             return None;
         }
-        let place = Place::new();
-        let (mut plane, _) = Dataplane::open(&place.options()).unwrap();
+        let sandbox = Sandbox::new();
+        let (mut plane, _) = Dataplane::open(&sandbox.options()).unwrap();
         self.write(&plane);
         plane.activate().unwrap();
         Some(World {
             net: self.net,
             plane,
-            _place: place,
+            _sandbox: sandbox,
         })
     }
 
     #[expect(clippy::too_many_lines, reason = "one scenario, step by step")]
     fn write(&self, plane: &Dataplane) {
-        let (maps, net) = (plane.maps(), self.net);
-        maps.set_settings(&self.settings).unwrap();
-        maps.dests.set(1, &self.dest).unwrap();
+        let maps = plane.maps();
+        let mut planned = self.planned();
+        let mut rows = planned.rows();
+        rows.settings = self.settings;
+        if self.servers {
+            rows.dests.insert(DEST, self.dest);
+        }
+        planned.write(plane, &rows);
         for slot in 0..weir_abi::HOPS_PER_DEST {
-            maps.set_hop(1, slot, &hop(SERVER_MAC, self.hop_mtu))
-                .unwrap();
+            let hop = hop(SERVER_MAC, self.hop_mtu);
+            maps.set_hop(DEST, slot, &hop).unwrap();
         }
-        maps.devices
-            .set(
-                &IFINDEX,
-                &Device {
-                    flags: weir_abi::DEVICE_SEND,
-                    port: IFINDEX,
-                    vlan: 0,
-                    mtu: 1500,
-                },
-            )
-            .unwrap();
-        maps.set_elements(
-            6,
-            &[Member {
-                seq: 1,
-                dest: 1,
-                weight: 1,
-                live: 64,
-            }],
-        )
-        .unwrap();
-        maps.set_elements(7, &[1u32; 4]).unwrap();
-        maps.set_elements(20, &[Addr::from(net.snat)]).unwrap();
-        let extent = Extent {
-            scheduler: Scheduler::Rr as u32,
-            generation: 1,
-            list_at: 6,
-            list_len: u32::from(self.servers),
-            spread_at: 7,
-            spread_len: if self.servers { 4 } else { 0 },
-            max_weight: 1,
-            gcd: 1,
-            ..Extent::default()
+        let device = Device {
+            flags: weir_abi::DEVICE_SEND,
+            port: IFINDEX,
+            vlan: 0,
+            mtu: 1500,
         };
-        maps.set_elements(1, &[extent]).unwrap();
-        maps.services.set(1, &self.service).unwrap();
-        maps.set_extent(1, 1).unwrap();
-        let mut filter = Filter::ZERO;
-        filter.add_to(Addr::from(net.vip));
-        filter.add_to(Addr::from(net.snat));
-        filter.add_from(Addr::from(net.server));
-        maps.set_filter(&filter).unwrap();
-        maps.vips
-            .set(
-                &Addr::from(net.vip),
-                &Vip {
-                    flags: weir_abi::VIP_ECHO,
-                    ..Vip::default()
-                },
-            )
-            .unwrap();
-        maps.vips
-            .set(
-                &Addr::from(net.snat),
-                &Vip {
-                    flags: weir_abi::VIP_SNAT,
-                    ..Vip::default()
-                },
-            )
-            .unwrap();
-        for proto in [6, 17] {
-            let listener = Listener {
-                addr: Addr::from(net.vip),
-                port: Be16::new(PORT),
-                proto,
-                ..Listener::default()
-            };
-            maps.listeners.set(&listener, &1).unwrap();
-        }
+        maps.devices.set(&IFINDEX, &device).unwrap();
     }
 }
 
@@ -227,7 +188,7 @@ fn hop(mac: [u8; 6], mtu: u16) -> Hop {
 pub(crate) struct World {
     pub(crate) net: Net,
     pub(crate) plane: Dataplane,
-    _place: Place,
+    _sandbox: Sandbox,
 }
 
 /// What became of one packet.

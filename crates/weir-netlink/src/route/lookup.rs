@@ -48,10 +48,10 @@ impl Netlink {
             legs: chosen.legs,
         };
         if chosen.kind == RouteKind::Unicast {
-            // The matching route as it stands in the table names all legs, but not the
-            // source that the kernel would choose: hence two questions.
+            // The matching route as the table has it names all legs, but not the
+            // source that the kernel would choose: hence two requests.
             let message = lookup_message(to, from, mark, RouteFlags::FibMatch);
-            // The route may have gone between the two questions: then one leg stands.
+            // The route may have been removed between the two requests: then there is one leg.
             if let Ok(Some(matched)) = self.look_up(&request, message).await
                 && matched.kind == RouteKind::Unicast
                 && !matched.legs.is_empty()

@@ -1,4 +1,4 @@
-//! Watches, and requests that nobody waits for.
+//! Watches, and requests whose result is not awaited.
 
 use rtnetlink::{LinkBridge, LinkUnspec};
 use weir_netlink::{Event, Netlink};

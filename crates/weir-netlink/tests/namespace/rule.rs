@@ -93,7 +93,7 @@ fn rules_come_before_the_local_tables_and_leave_nothing() {
 }
 
 #[test]
-fn rules_of_somebody_else_in_the_way_are_left() {
+fn other_programs_rules_in_between_are_kept() {
     in_namespace(async || {
         let net = Netlink::open().unwrap();
         let add = |words: &str| {

@@ -2,9 +2,9 @@
 
 use std::time::Instant;
 
-use weir_abi::{Addr, Be16, FILTER_WORDS, Filter, Listener, Vip};
+use weir_abi::{Addr, FILTER_WORDS, Filter, Listener, Vip};
 use weir_dataplane::{Extent, Maps};
-use weir_planner::rows::{ListenerKey, VipRow};
+use weir_planner::rows::{ListenerKey, VipRow, listener_key};
 use weir_planner::sum::{Changes, Rows};
 
 use super::super::Result;
@@ -87,24 +87,12 @@ impl Writer {
 }
 
 /// The key of a listener's row.
-pub(in crate::engine) fn listener((address, port, proto): ListenerKey) -> Listener {
-    Listener {
-        addr: address.into(),
-        port: Be16::new(port),
-        proto,
-        ..Listener::ZERO
-    }
+pub(in crate::engine) fn listener(key: ListenerKey) -> Listener {
+    listener_key(key)
 }
 
 pub(in crate::engine) fn vip_row(row: &VipRow, ranges: Option<Extent>) -> Vip {
-    Vip {
-        flags: row.flags,
-        any_tcp: row.any_tcp,
-        any_udp: row.any_udp,
-        ranges_at: ranges.map_or(0, |run| run.at),
-        ranges_len: row.ranges.len() as u32,
-        ..Vip::ZERO
-    }
+    row.record(ranges.map_or(0, |run| run.at))
 }
 
 fn union(one: &Filter, other: &Filter) -> Filter {

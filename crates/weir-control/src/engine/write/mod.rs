@@ -283,19 +283,5 @@ impl Writer {
 
 /// A service's row, with its tables and its sources of snat at these places.
 pub(super) fn service_row(row: &ServiceRow, extent: u32, snat_at: u32) -> Service {
-    Service {
-        flags: row.flags,
-        extent,
-        snat_at,
-        snat_len: row.snat.len() as u16,
-        snat_port_first: row.snat_ports.0,
-        snat_port_last: row.snat_ports.1,
-        dscp: row.dscp,
-        generation: row.generation,
-        template_ticks: row.template.ticks,
-        template_prefix4: row.template.prefix4,
-        template_prefix6: row.template.prefix6,
-        template_scope: row.template.scope,
-        ..Service::ZERO
-    }
+    row.record(extent, snat_at)
 }

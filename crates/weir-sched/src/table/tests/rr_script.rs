@@ -95,7 +95,7 @@ fn removing_a_remembered_in_the_middle_and_adding_goes_on() {
 }
 
 #[test]
-fn removing_the_remembered_and_all_before_it_begins_anew() {
+fn removing_the_remembered_and_all_before_it_restarts_the_walk() {
     let steps: &[(_, &[u32])] = &[
         (None, &[3, 2]),
         (Some(Remove(2)), &[]),
@@ -119,7 +119,7 @@ fn removing_those_before_the_remembered_changes_nothing() {
 }
 
 #[test]
-fn an_emptied_service_begins_anew() {
+fn an_emptied_service_restarts_the_walk() {
     rr(
         &[1],
         &[

@@ -137,7 +137,7 @@ fn a_refused_lowest_pass_stays_where_it_was() {
 }
 
 #[test]
-fn a_refused_higher_pass_begins_anew_from_the_top() {
+fn a_refused_higher_pass_restarts_from_the_top() {
     let steps: &[(_, &[u32])] = &[
         (None, &[2, 1, 2]),
         (Some(Overload(1)), &[]),
@@ -149,7 +149,7 @@ fn a_refused_higher_pass_begins_anew_from_the_top() {
 }
 
 #[test]
-fn a_refused_lowest_pass_from_the_head_begins_anew_from_the_top() {
+fn a_refused_lowest_pass_from_the_head_restarts_from_the_top() {
     let steps: &[(_, &[u32])] = &[
         (Some(Overload(1)), &[]),
         (Some(Overload(2)), &[0]),

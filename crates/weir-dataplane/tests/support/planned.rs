@@ -1,0 +1,201 @@
+//! A configuration in the maps of a data plane, as rows and tables that weir-planner plans.
+//!
+//! weir-control writes the same rows in an order that is safe under traffic. Here nothing is sent meanwhile, so the
+//! order does not matter and replaced tables are free at once.
+
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::collections::HashMap;
+use std::time::Instant;
+
+use weir_abi::Addr;
+use weir_dataplane::{Dataplane, Extent, ExtentAllocator, Pod, Sizes};
+use weir_model::{Desired, Indexed};
+use weir_planner::allocation::{Allocation, Facts, PoolWeights, ServiceSlot};
+use weir_planner::extent::{self, Tables};
+use weir_planner::rows::{self, Surroundings};
+use weir_planner::sum::{self, Rows};
+use weir_sched::{Counts, Cursor};
+
+/// A configuration, the rows allocated to it, and what is published.
+#[derive(Debug)]
+pub(crate) struct Planned {
+    pub(crate) desired: Desired,
+    pub(crate) around: Surroundings,
+    allocation: Allocation,
+    sizes: Sizes,
+    elements: ExtentAllocator,
+    /// By service row.
+    published: HashMap<u32, Published>,
+}
+
+/// A service's tables and where they are.
+#[derive(Debug)]
+struct Published {
+    tables: Tables,
+    run: Extent,
+}
+
+impl Published {
+    fn tree_at(&self) -> u32 {
+        self.tables.header(self.run.at).0.tree_at
+    }
+}
+
+impl Planned {
+    /// Nothing is configured, and all elements are free.
+    pub(crate) fn new(sizes: Sizes) -> Self {
+        Self {
+            desired: Desired::default(),
+            around: Surroundings::default(),
+            allocation: Allocation::default(),
+            sizes,
+            elements: ExtentAllocator::new(sizes.elements),
+            published: HashMap::new(),
+        }
+    }
+
+    /// Brings the allocation of one service in line with the configuration. `cursor` is where its walk is.
+    pub(crate) fn reconcile(&mut self, service: &str, cursor: Cursor) -> &ServiceSlot {
+        self.reconcile_all(&[service], cursor);
+        &self.allocation.services[service]
+    }
+
+    fn reconcile_all(&mut self, services: &[&str], cursor: Cursor) {
+        let facts = Facts {
+            services: self.sizes.services,
+            dests: self.sizes.dests,
+            now_ms: 1,
+            cursor: &|_| cursor,
+            weights: &|_, pool| PoolWeights::configured(pool),
+        };
+        let desired = Indexed::from(self.desired.clone());
+        let names = services.iter().copied();
+        self.allocation.reconcile(&desired, names, &facts).unwrap();
+    }
+
+    /// Sets the number of elements before anything is published.
+    pub(crate) fn resize(&mut self, sizes: Sizes) {
+        assert!(self.published.is_empty());
+        (self.sizes, self.elements) = (sizes, ExtentAllocator::new(sizes.elements));
+    }
+
+    /// The rows of the whole configuration, allocated in the order of its services.
+    pub(crate) fn rows(&mut self) -> Rows {
+        let services: Vec<String> = self
+            .desired
+            .services
+            .iter()
+            .map(|it| it.name.clone())
+            .collect();
+        let services: Vec<&str> = services.iter().map(String::as_str).collect();
+        self.reconcile_all(&services, Cursor::default());
+        let desired = Indexed::from(self.desired.clone());
+        let rows = sum::rows(&desired, &self.allocation, &self.around, self.sizes.dests);
+        rows.unwrap().0
+    }
+
+    /// The tables of one service, for a slot that [`Self::reconcile`] returned, changed or not.
+    pub(crate) fn tables(&self, service: &str, slot: &ServiceSlot, crowded: bool) -> Tables {
+        let desired = Indexed::from(self.desired.clone());
+        let rule = extent::Rule {
+            crowded,
+            ..rows::rule(
+                &desired,
+                desired.service(service).unwrap(),
+                self.sizes.dests,
+            )
+        };
+        extent::tables(service, slot, &rule).unwrap()
+    }
+
+    /// Writes all rows.
+    pub(crate) fn write(&mut self, plane: &Dataplane, rows: &Rows) {
+        let maps = plane.maps();
+        maps.set_settings(&rows.settings).unwrap();
+        for (id, row) in &rows.dests {
+            let (upper, lower) = rows.thresholds[id];
+            maps.set_thresholds(row.live, upper, lower).unwrap();
+            maps.dests.set(*id, row).unwrap();
+        }
+        for (index, row) in &rows.services {
+            let snat_at = self.write_values(plane, &row.snat);
+            maps.services.set(*index, &row.record(0, snat_at)).unwrap();
+            self.publish(plane, *index, row.tables.clone());
+        }
+        maps.set_filter(&rows.filter).unwrap();
+        for (address, row) in &rows.vips {
+            let ranges_at = self.write_values(plane, &row.ranges);
+            let address = Addr::from(*address);
+            maps.vips.set(&address, &row.record(ranges_at)).unwrap();
+        }
+        for (key, service) in &rows.listeners {
+            let key = rows::listener_key(*key);
+            maps.listeners.set(&key, service).unwrap();
+        }
+    }
+
+    /// Writes values that stay. Returns the first element, 0 for no value.
+    pub(crate) fn write_values<T: Pod>(&mut self, plane: &Dataplane, values: &[T]) -> u32 {
+        if values.is_empty() {
+            return 0;
+        }
+        let length = size_of_val(values).div_ceil(size_of::<weir_abi::Element>()) as u32;
+        let run = self.allocate(length);
+        plane.maps().set_elements(run.at, values).unwrap();
+        run.at
+    }
+
+    /// Writes a service's tables and points its row to them.
+    pub(crate) fn publish(&mut self, plane: &Dataplane, service: u32, tables: Tables) {
+        let run = self.allocate(tables.elements());
+        let maps = plane.maps();
+        maps.set_elements(run.at, &tables.image(run.at)).unwrap();
+        let published = Published { tables, run };
+        write_tree(plane, &published);
+        maps.set_extent(service, run.at).unwrap();
+        if let Some(before) = self.published.insert(service, published) {
+            self.elements.retire(before.run, Instant::now());
+            self.elements.reclaim_all();
+        }
+    }
+
+    /// Computes a service's tree from the counts in the maps, as weir-control does after a threshold changed.
+    pub(crate) fn renew_tree(&self, plane: &Dataplane, service: u32) {
+        if let Some(published) = self.published.get(&service) {
+            write_tree(plane, published);
+        }
+    }
+
+    /// A service's tree as packets left it, and as the counts in the maps make it.
+    pub(crate) fn trees(&self, plane: &Dataplane, service: u32) -> (Vec<u32>, Vec<u32>) {
+        let published = &self.published[&service];
+        let expected = tree(plane, &published.tables);
+        let nodes = plane
+            .maps()
+            .elements_as(published.tree_at(), expected.len() as u32);
+        (nodes.unwrap(), expected)
+    }
+
+    fn allocate(&mut self, elements: u32) -> Extent {
+        let run = self.elements.allocate(elements);
+        run.expect("the map has elements for all tables")
+    }
+}
+
+fn write_tree(plane: &Dataplane, published: &Published) {
+    let nodes = tree(plane, &published.tables);
+    if !nodes.is_empty() {
+        let at = published.tree_at();
+        plane.maps().set_elements(at, &nodes).unwrap();
+    }
+}
+
+fn tree(plane: &Dataplane, tables: &Tables) -> Vec<u32> {
+    let live = |row| plane.maps().live(row).unwrap();
+    let counts = |row| Counts {
+        active: live(row).active as u32,
+        inactive: live(row).inactive as u32,
+    };
+    tables.tree(&counts, &|row| live(row).overloaded != 0)
+}
