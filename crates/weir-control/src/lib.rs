@@ -21,7 +21,6 @@ pub mod metrics;
 pub mod plan;
 pub mod protect;
 pub mod real_server;
-pub mod runtime_dir;
 pub mod snapshot;
 pub mod status;
 pub mod traffic;

@@ -29,6 +29,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("weir-ipvsadm", &["weir-model"]),
     ("weir-import", &["weir-http", "weir-model", "weir-config"]),
     ("weir-sys", &["weir-model"]),
+    ("weir-runtime-dir", &["weir-model", "weir-sys"]),
     ("weir-netlink", &["weir-model", "weir-sys"]),
     ("weir-dataplane", &["weir-abi", "weir-model", "weir-sys"]),
     (
@@ -57,6 +58,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "weir-ipvsadm",
             "weir-import",
             "weir-sys",
+            "weir-runtime-dir",
             "weir-netlink",
             "weir-dataplane",
             "weir-proxy",

@@ -8,7 +8,7 @@ use tokio::process::Command;
 use weir_health::{Outcome, ReportedWeight, Target};
 use weir_model::{MAX_WEIGHT, Script};
 
-use crate::membership::file::{self, Owner};
+use weir_sys::untrusted_file::{self, Owner};
 
 /// Runs a program; it is killed when the probe is over. It learns the server from `WEIR_ADDRESS` and `WEIR_PORT`.
 pub(super) async fn run(script: &Script, target: &Target) -> Outcome {
@@ -95,7 +95,7 @@ const NUMBER_MAX: u64 = 4096;
 /// followed, and nothing of it but a weight is ever shown.
 pub(super) async fn read(path: &str) -> Outcome {
     let (path, shown) = (PathBuf::from(path), path.to_owned());
-    let read = move || file::read(&path, Owner::Any, NUMBER_MAX);
+    let read = move || untrusted_file::read(&path, Owner::Any, NUMBER_MAX);
     let text = match tokio::task::spawn_blocking(read).await {
         Ok(Ok(text)) => text,
         Ok(Err(problem)) => return Outcome::failed(format!("{shown}: {problem}")),

@@ -25,8 +25,8 @@ use crate::ipvsadm;
 use crate::keeper::{Kept, Link};
 use crate::membership::{Lists, Membership};
 use crate::plan::{Plan, plan};
-use crate::runtime_dir::SocketAccess;
 use crate::status::Report;
+use weir_runtime_dir::SocketAccess;
 
 use probation::Probation;
 pub(super) use succession::Leaving;

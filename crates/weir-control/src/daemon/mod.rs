@@ -34,8 +34,8 @@ use crate::api::{self, Access, Caller, FileRequest, Listener, Order, Refused};
 use crate::configuration::{self, Remembered, Secrets};
 use crate::keeper::Kept;
 use crate::membership::Membership;
-use crate::runtime_dir::SocketAccess;
 use crate::traffic;
+use weir_runtime_dir::SocketAccess;
 
 pub use admin::{Admin, Move};
 pub use director::Director;

@@ -16,8 +16,8 @@ use weir_sys::{LockFile, create_private, replace_file};
 use super::Error;
 use super::draining::{self, Note};
 use crate::api::Token;
-use crate::runtime_dir::{self, SocketAccess};
 use crate::status::Draining;
+use weir_runtime_dir::SocketAccess;
 
 /// How long a daemon may take to die after its keeper, and how often that is looked at.
 const DYING: Duration = Duration::from_secs(2);
@@ -84,7 +84,7 @@ impl RuntimeDir {
     /// # Errors
     /// The directory, or what it holds, is not what it must be.
     pub fn kept(path: &Path) -> Result<Self, Error> {
-        runtime_dir::prepare(path)?;
+        weir_runtime_dir::prepare(path)?;
         Ok(Self {
             path: path.to_owned(),
             access: SocketAccess::default(),
@@ -112,7 +112,7 @@ impl RuntimeDir {
     /// # Errors
     /// [`Error::Running`] when another process holds it.
     pub fn lock(path: &Path) -> Result<LockFile, Error> {
-        runtime_dir::prepare(path)?;
+        weir_runtime_dir::prepare(path)?;
         let begun = Instant::now();
         loop {
             match LockFile::acquire(path.join(LOCK)) {
@@ -240,7 +240,7 @@ impl RuntimeDir {
     /// # Errors
     /// The directory cannot be written.
     pub fn forget(&self) -> Result<usize, Error> {
-        Ok(runtime_dir::forget(&self.path)?)
+        Ok(weir_runtime_dir::forget(&self.path)?)
     }
 
     /// Takes the socket away, so that clients see at once that there is no daemon.

@@ -7,7 +7,6 @@
 mod added;
 mod answer;
 mod dns;
-pub(crate) mod file;
 mod remembered;
 mod resolve;
 #[cfg(test)]
@@ -21,9 +20,9 @@ use serde::{Deserialize, Serialize};
 use weir_config::{MAX_FILE_BYTES, Member};
 use weir_model::{Desired, Family, Pool, Server};
 use weir_sys::replace_file;
+use weir_sys::untrusted_file::{self, Owner};
 
 use self::dns::{Answer, Names};
-use self::file::Owner;
 use self::watch::Watch;
 
 /// Reads a resolver's message, for weir-fuzz.
@@ -114,7 +113,7 @@ impl Lists {
                 read.insert(key, list);
             };
             if let Some(file) = &pool.servers_file {
-                let text = file::read(Path::new(file), Owner::Expected, MAX_FILE_BYTES);
+                let text = untrusted_file::read(Path::new(file), Owner::Expected, MAX_FILE_BYTES);
                 take(Giver::File, Some(text));
             }
             if let Some(name) = &pool.servers_dns {

@@ -26,8 +26,6 @@ use tokio::signal::unix::{self as signal, SignalKind};
 use weir_netlink::Netlink;
 use weir_sys::LockFile;
 
-use crate::runtime_dir;
-
 use holding::Holding;
 use migration::Turn;
 use quiet::Listeners;
@@ -68,7 +66,7 @@ pub enum Error {
     System(#[from] weir_sys::Error),
     /// The runtime directory cannot be used.
     #[error(transparent)]
-    RuntimeDir(#[from] runtime_dir::Unusable),
+    RuntimeDir(#[from] weir_runtime_dir::Unusable),
     /// A socket, a signal or a file of the runtime directory.
     #[error("{what}: {source}")]
     Io {
@@ -144,7 +142,7 @@ pub async fn protect(options: &Options) -> Result<ExitStatus, Error> {
 
 async fn lock(options: &Options) -> Result<LockFile, Error> {
     let directory = &options.runtime_dir;
-    runtime_dir::prepare(directory)?;
+    weir_runtime_dir::prepare(directory)?;
     let begun = Instant::now();
     let mut told = false;
     loop {

@@ -13,7 +13,6 @@ use weir_sys::{LockFile, NetNs, boot_id, create_private};
 use super::desired::Desired;
 use super::plan::Memory;
 use super::{Error, Options, Result};
-use crate::runtime_dir;
 
 const VERSION: u32 = 1;
 const FILE: &str = "real-server.json";
@@ -43,7 +42,7 @@ pub(super) struct State {
 impl State {
     /// Reads it, empty where there is none.
     pub(super) fn open(options: &Options) -> Result<Self> {
-        runtime_dir::prepare(&options.runtime_dir)?;
+        weir_runtime_dir::prepare(&options.runtime_dir)?;
         let lock = LockFile::acquire(options.runtime_dir.join(LOCK))?;
         let path = options.runtime_dir.join(FILE);
         let mut state = Self {

@@ -28,7 +28,7 @@ const OUTSIDE: &str = "it is a link that leads out of its directory";
 
 /// Who may have written a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Owner {
+pub enum Owner {
     /// Root, the user of this process, or the owner of the directory.
     Expected,
     /// Any: what the file holds is worth nothing to others.
@@ -39,7 +39,7 @@ pub(crate) enum Owner {
 ///
 /// # Errors
 /// It is not such a file, or larger than `most` bytes, in one line and without the path.
-pub(crate) fn read(path: &Path, owner: Owner, most: u64) -> Result<String, String> {
+pub fn read(path: &Path, owner: Owner, most: u64) -> Result<String, String> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Err("it is not a file".to_owned());
     };

@@ -126,7 +126,7 @@ impl SocketAccess {
     }
 
     /// The socket's mode.
-    pub(crate) const fn socket_mode(self) -> u32 {
+    pub const fn socket_mode(self) -> u32 {
         if self.group_may_use { 0o660 } else { 0o600 }
     }
 
@@ -134,7 +134,7 @@ impl SocketAccess {
     ///
     /// # Errors
     /// Neither root nor a member of that group runs this.
-    pub(crate) fn open_directory(self, path: &Path) -> Result<(), Unusable> {
+    pub fn open_directory(self, path: &Path) -> Result<(), Unusable> {
         let known = fs::metadata(path).map_err(failed(path))?;
         let mode = if self.group.is_some() { SHARED } else { ALONE };
         if let Some(group) = self.group
@@ -153,7 +153,7 @@ impl SocketAccess {
     ///
     /// # Errors
     /// Neither root nor a member of that group runs this.
-    pub(crate) fn open_socket(self, path: &Path) -> Result<(), Unusable> {
+    pub fn open_socket(self, path: &Path) -> Result<(), Unusable> {
         let known = fs::metadata(path).map_err(failed(path))?;
         if let Some(group) = self.group
             && known.gid() != group
@@ -225,7 +225,7 @@ pub fn prepare(path: &Path) -> Result<(), Unusable> {
 ///
 /// # Errors
 /// The directory cannot be read or written.
-pub(crate) fn forget(path: &Path) -> Result<usize, Unusable> {
+pub fn forget(path: &Path) -> Result<usize, Unusable> {
     let mut removed = 0;
     for entry in entries(path)? {
         let (name, path) = (entry.file_name(), entry.path());
