@@ -19,7 +19,6 @@ pub mod keeper;
 pub mod membership;
 pub mod metrics;
 pub mod plan;
-pub mod protect;
 pub mod real_server;
 pub mod snapshot;
 pub mod status;

@@ -43,6 +43,18 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "weir-protect",
+        &[
+            "weir-abi",
+            "weir-model",
+            "weir-wire",
+            "weir-sys",
+            "weir-runtime-dir",
+            "weir-netlink",
+            "weir-dataplane",
+        ],
+    ),
+    (
         "weir-control",
         &[
             "weir-abi",

@@ -4,7 +4,6 @@ use std::process::ExitCode;
 
 use weir_control::daemon::{self, RuntimeDir};
 use weir_control::engine::{self, Paths};
-use weir_control::protect;
 use weir_control::real_server::{self, DownRequest, Options};
 
 use super::{Outcome, block_on};
@@ -40,7 +39,7 @@ pub(super) fn clean(global: &GlobalOptions, force: bool) -> Outcome {
         let cleaned = engine::clean(&paths).await.map_err(Failure::failed)?;
         Ok::<_, Failure>((steps, cleaned))
     })??;
-    protect::restore(&global.runtime_dir);
+    weir_protect::restore(&global.runtime_dir);
     let forgotten = held.forget().map_err(Failure::failed)?;
     let mut text: String = steps.iter().map(|step| format!("{step}\n")).collect();
     if cleaned.data_plane {

@@ -8,9 +8,9 @@ use weir_dataplane::{HeldFrame, Hold, HoldCounts, HoldTarget, wait_for_packets};
 use weir_netlink::Link;
 use weir_sys::{Clock, now_ns};
 
-use super::frame::{self, Loopback};
-use super::migration::Turn;
-use super::{Error, io_error};
+use crate::frame::{self, Loopback};
+use crate::migration::Turn;
+use crate::{Error, io_error};
 
 /// How often the ring is emptied, long before it can be full, and the programs are told that somebody is there; for how
 /// long they believe it.
@@ -22,7 +22,7 @@ const MOST: usize = 1 << 17;
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Holding {
+pub(crate) struct Holding {
     hold: Hold,
     loopback: Loopback,
     frames: Vec<HeldFrame>,
@@ -38,7 +38,7 @@ impl Holding {
     ///
     /// # Errors
     /// The kernel takes no program, or there are no raw sockets.
-    pub(super) fn open(
+    pub(crate) fn open(
         to: &[SocketAddr],
         own: &[IpAddr],
         links: &[Link],
@@ -75,14 +75,14 @@ impl Holding {
     ///
     /// # Errors
     /// The kernel refuses.
-    pub(super) fn begin(&mut self, max: Duration) -> Result<(), Error> {
+    pub(crate) fn begin(&mut self, max: Duration) -> Result<(), Error> {
         self.deadline = Instant::now() + max;
         self.over = false;
         self.beat()
     }
 
     /// How much longer it can last.
-    pub(super) fn left(&self) -> Duration {
+    pub(crate) fn left(&self) -> Duration {
         self.deadline.saturating_duration_since(Instant::now())
     }
 
@@ -92,7 +92,7 @@ impl Holding {
     }
 
     /// Waits for `work`, and holds meanwhile; lets go when the time is over, and waits on.
-    pub(super) async fn during<T>(&mut self, work: impl Future<Output = T>) -> T {
+    pub(crate) async fn during<T>(&mut self, work: impl Future<Output = T>) -> T {
         let mut work = std::pin::pin!(work);
         let mut beats = interval(BEAT);
         loop {
@@ -154,7 +154,7 @@ impl Holding {
     ///
     /// # Errors
     /// The kernel does not say.
-    pub(super) async fn end(mut self) -> Result<HoldCounts, Error> {
+    pub(crate) async fn end(mut self) -> Result<HoldCounts, Error> {
         if !self.over {
             self.let_go();
         }

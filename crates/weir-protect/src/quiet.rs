@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use weir_netlink::{TcpSocket, TcpState, tcp_sockets};
 
-use super::Error;
+use crate::Error;
 
 /// How long one looks away: a part of what has been waited already, so that little is added to it.
 const LOOK_PART: u32 = 8;
@@ -22,7 +22,7 @@ const ARRIVAL: Duration = Duration::from_millis(1);
 const CLOSING: Duration = Duration::from_secs(2);
 
 /// What listens now, whatever its address.
-pub(super) fn listening() -> Result<Vec<SocketAddr>, Error> {
+pub(crate) fn listening() -> Result<Vec<SocketAddr>, Error> {
     let all = tcp_sockets(&[TcpState::Listen])?;
     Ok(all.iter().map(|socket| canonical(socket.local)).collect())
 }
@@ -37,14 +37,14 @@ type ByAddress = BTreeMap<SocketAddr, BTreeSet<u64>>;
 
 /// The sockets that the command may replace.
 #[derive(Debug)]
-pub(super) struct Listeners {
+pub(crate) struct Listeners {
     to: Vec<SocketAddr>,
     before: ByAddress,
 }
 
 impl Listeners {
     /// Those at `to`, as they are before the command.
-    pub(super) fn of(to: &[SocketAddr]) -> Result<Self, Error> {
+    pub(crate) fn of(to: &[SocketAddr]) -> Result<Self, Error> {
         let mut listeners = Self {
             to: to.to_vec(),
             before: ByAddress::new(),
@@ -78,7 +78,7 @@ impl Listeners {
 
     /// Waits until every connection that has begun is accepted. A client that did not answer within the first second is
     /// not waited for: it may never.
-    pub(super) async fn accepted(&self, limit: Duration) -> Result<(), Error> {
+    pub(crate) async fn accepted(&self, limit: Duration) -> Result<(), Error> {
         sleep(ARRIVAL).await;
         let quiet = looking(limit, || self.is_quiet());
         if !quiet.await? {
@@ -108,7 +108,7 @@ impl Listeners {
 
     /// Waits until somebody listens, if somebody did, and until sockets that have a successor are gone; what listens at
     /// another address may be another program's, which goes on.
-    pub(super) async fn replaced(&self, limit: Duration) -> Result<(), Error> {
+    pub(crate) async fn replaced(&self, limit: Duration) -> Result<(), Error> {
         if self.before.is_empty() {
             return Ok(());
         }

@@ -12,7 +12,7 @@ use weir_wire::IpProtocol;
 use weir_wire::checksum::pseudo_header;
 
 /// The loopback's number, in every namespace.
-pub(super) const LOOPBACK: u32 = 1;
+pub(crate) const LOOPBACK: u32 = 1;
 
 const ETHERNET: usize = 14;
 const IPV6: usize = 40;
@@ -59,7 +59,7 @@ fn place(frame: &[u8]) -> Option<Place> {
 
 /// Finishes a checksum that holds the pseudo header alone (CHECKSUM_PARTIAL, include/linux/skbuff.h); any other stays,
 /// right or wrong.
-pub(super) fn finish_checksum(frame: &mut [u8]) {
+pub(crate) fn finish_checksum(frame: &mut [u8]) {
     let Some(place) = place(frame) else { return };
     let Some(segment) = frame.get_mut(place.segment..place.end) else {
         return;
@@ -85,7 +85,7 @@ pub(super) fn finish_checksum(frame: &mut [u8]) {
 
 /// The way back for packets of the loopback.
 #[derive(Debug)]
-pub(super) struct Loopback {
+pub(crate) struct Loopback {
     ipv4: Socket,
     /// A host may have none.
     ipv6: Option<Socket>,
@@ -94,7 +94,7 @@ pub(super) struct Loopback {
 impl Loopback {
     /// # Errors
     /// The process lacks CAP_NET_RAW.
-    pub(super) fn open() -> io::Result<Self> {
+    pub(crate) fn open() -> io::Result<Self> {
         let raw = |domain| Socket::new(domain, Type::RAW, Some(Protocol::from(RAW)));
         Ok(Self {
             ipv4: raw(Domain::IPV4)?,
@@ -106,7 +106,7 @@ impl Loopback {
     ///
     /// # Errors
     /// The route is gone, or the frame holds no packet.
-    pub(super) fn send(&self, frame: &[u8]) -> io::Result<()> {
+    pub(crate) fn send(&self, frame: &[u8]) -> io::Result<()> {
         let invalid = || io::Error::from(io::ErrorKind::InvalidData);
         let place = place(frame).ok_or_else(invalid)?;
         let packet = frame.get(ETHERNET..place.end).ok_or_else(invalid)?;

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use weir_netlink::Sysctl;
 use weir_sys::{LockFile, replace_file};
 
-use super::{Error, io_error};
+use crate::{Error, io_error};
 
 const NAME: &str = "net/ipv4/tcp_migrate_req";
 const FILE: &str = "protect.sysctl";
@@ -22,7 +22,7 @@ struct Migration {
 
 /// Being the one protection that there is, with the sysctl on; both until it is dropped.
 #[derive(Debug)]
-pub(super) struct Turn {
+pub(crate) struct Turn {
     migration: Migration,
     /// Behind the other, so that whoever comes next finds the former value.
     _lock: LockFile,
@@ -30,7 +30,7 @@ pub(super) struct Turn {
 
 impl Turn {
     /// Under the lock.
-    pub(super) fn begin(lock: LockFile, runtime_dir: &Path) -> Result<Self, Error> {
+    pub(crate) fn begin(lock: LockFile, runtime_dir: &Path) -> Result<Self, Error> {
         Ok(Self {
             migration: Migration::begin(runtime_dir)?,
             _lock: lock,
