@@ -11,9 +11,7 @@ use weir_model::{Desired, Forward};
 use weir_netlink::{Link, NetState, Netlink, Sysctl, resolve};
 
 use super::manager::{self, Held};
-use super::{Diagnosis, claimant, duplicate, reach, stack};
-use crate::configuration::moving_vips;
-use crate::status::Report;
+use super::{Diagnosis, ServerReport, ServiceReport, claimant, duplicate, reach, stack};
 
 /// How long servers whose link address is not known may take to answer. The kernel asks once a second, and one question
 /// or answer may be lost.
@@ -26,8 +24,8 @@ const DISCARD: u16 = 9;
 /// The daemon, as far as this process can see it.
 #[derive(Clone, Debug)]
 pub enum Daemon {
-    /// What it reports.
-    Answers(Box<Report>),
+    /// It runs and reports these services.
+    Answers(Vec<ServiceReport>),
     /// There is none.
     Absent,
     /// It runs and does not answer as it should: how.
@@ -37,17 +35,19 @@ pub enum Daemon {
 }
 
 /// What is wrong here, by the services of the configuration, with those of ipvsadm, and by what the daemon reports.
+/// `moving` = VIPs that keepalived or Pacemaker adds, which a standby does not have.
 ///
 /// # Errors
 /// The network cannot be read.
 pub async fn director(
     desired: &Desired,
     daemon: &Daemon,
+    moving: &BTreeSet<IpAddr>,
 ) -> Result<Vec<Diagnosis>, weir_netlink::Error> {
     let netlink = Netlink::open()?;
-    let status = match daemon {
-        Daemon::Answers(report) => Some(&**report),
-        _ => None,
+    let reported = match daemon {
+        Daemon::Answers(services) => services.as_slice(),
+        _ => &[],
     };
     let servers: BTreeSet<IpAddr> = desired
         .pools
@@ -72,8 +72,7 @@ pub async fn director(
         Daemon::Answers(_) | Daemon::Closed => {}
     }
     let runs = !matches!(daemon, Daemon::Absent);
-    let moving = moving_vips();
-    found.extend(vips(desired, &state, runs, &moving));
+    found.extend(vips(desired, &state, runs, moving));
     found.extend(duplicate::unusable(
         &addresses(desired),
         &state.addresses,
@@ -83,14 +82,10 @@ pub async fn director(
     found.extend(ways(&servers, &state));
     found.extend(nat(desired, &netlink, &state));
     found.extend(sizes(desired, &state));
-    found.extend(claimant::claimants(desired, &state, &moving));
+    found.extend(claimant::claimants(desired, &state, moving));
     found.extend(stack::obstacles(desired));
-    found.extend(reach::deaf(desired, &state, &down(status)));
-    found.extend(
-        status
-            .into_iter()
-            .flat_map(|report| by_status(report, desired, &state)),
-    );
+    found.extend(reach::deaf(desired, &state, &down(reported)));
+    found.extend(by_status(reported, desired, &state));
     Ok(found)
 }
 
@@ -164,9 +159,8 @@ fn held(desired: &Desired, state: &NetState) -> Vec<Held> {
 }
 
 /// Servers that their checks call down.
-fn down(status: Option<&Report>) -> Vec<String> {
-    let services = status.into_iter().flat_map(|report| &report.services);
-    let servers = services.flat_map(|service| &service.servers);
+fn down(reported: &[ServiceReport]) -> Vec<String> {
+    let servers = reported.iter().flat_map(|service| &service.servers);
     let down = servers.filter(|server| server.state == "down");
     down.map(|server| server.address.clone()).collect()
 }
@@ -300,9 +294,9 @@ fn sizes(desired: &Desired, state: &NetState) -> Vec<Diagnosis> {
 }
 
 /// What the daemon sees of services and servers.
-fn by_status(report: &Report, desired: &Desired, state: &NetState) -> Vec<Diagnosis> {
+fn by_status(reported: &[ServiceReport], desired: &Desired, state: &NetState) -> Vec<Diagnosis> {
     let mut found = Vec::new();
-    for service in &report.services {
+    for service in reported {
         let name = &service.name;
         let usable = service.servers.iter().any(|it| it.effective_weight > 0);
         if !usable && !service.servers.is_empty() {
@@ -326,7 +320,7 @@ fn by_status(report: &Report, desired: &Desired, state: &NetState) -> Vec<Diagno
                 ));
             }
         }
-        let finishes = |it: &crate::status::Server| it.handshakes.is_some_and(|it| it.finished > 0);
+        let finishes = |it: &ServerReport| it.handshakes.is_some_and(|it| it.finished > 0);
         if servers.clone().any(finishes) {
             found.extend(servers.filter_map(|it| fruitless(name, it, (desired, state))));
         } else {
@@ -339,13 +333,13 @@ fn by_status(report: &Report, desired: &Desired, state: &NetState) -> Vec<Diagno
 /// Its clients' handshakes do not finish. Under nat without a check that may be the way of its replies.
 fn ejected(
     service: &str,
-    server: &crate::status::Server,
+    server: &ServerReport,
     context: (&Desired, &NetState),
 ) -> Option<Diagnosis> {
     let ejected = server.ejected.as_ref()?;
     let seen = format!(
         "server {} of {service} is ejected: {}",
-        server.address, ejected.reason
+        server.address, ejected
     );
     let why = "its clients' handshakes do not finish: it drops or resets SYNs, or something on the way does";
     if !returns_here(service, server, context.0) {
@@ -360,7 +354,7 @@ fn ejected(
 }
 
 /// Whether a server's replies must come through this machine: under nat without source rewriting.
-fn returns_here(service: &str, server: &crate::status::Server, desired: &Desired) -> bool {
+fn returns_here(service: &str, server: &ServerReport, desired: &Desired) -> bool {
     let service = desired.service(service);
     server.forward == "nat" && service.is_none_or(|service| service.snat.is_none())
 }
@@ -368,12 +362,12 @@ fn returns_here(service: &str, server: &crate::status::Server, desired: &Desired
 /// Under nat replies must come through here; this server's do not.
 fn silent(
     service: &str,
-    server: &crate::status::Server,
+    server: &ServerReport,
     context: (&Desired, &NetState),
 ) -> Option<Diagnosis> {
     let warning = server.warning.as_ref()?;
     let diagnosis = Diagnosis::new(
-        format!("server {} of {service}: {}", server.address, warning.reason),
+        format!("server {} of {service}: {}", server.address, warning),
         "its clients time out: a reply that reaches them from the server's own address, or not at all, belongs to no connection of theirs",
     );
     Some(diagnosis.fix(way_back(service, server, context)))
@@ -382,7 +376,7 @@ fn silent(
 /// What leads a server's replies back to this machine.
 fn way_back(
     service: &str,
-    server: &crate::status::Server,
+    server: &ServerReport,
     (desired, state): (&Desired, &NetState),
 ) -> String {
     let address = host_of(&server.address);
@@ -430,7 +424,7 @@ const ENOUGH: u64 = 10;
 /// Clients of a server never finish, although those of others do.
 fn fruitless(
     service: &str,
-    server: &crate::status::Server,
+    server: &ServerReport,
     context: (&Desired, &NetState),
 ) -> Option<Diagnosis> {
     let syns = server
@@ -456,7 +450,7 @@ fn fruitless(
 }
 
 /// Servers get SYNs and no client finished, whichever server it met: what comes from the VIP is lost on its way.
-fn unfinished(service: &crate::status::Service) -> Option<Diagnosis> {
+fn unfinished(service: &ServiceReport) -> Option<Diagnosis> {
     let servers = service.servers.iter().filter(|server| !server.removed);
     let syns: u64 = servers
         .filter_map(|it| it.handshakes.map(|it| it.syns))
@@ -492,28 +486,29 @@ fn unfinished(service: &crate::status::Service) -> Option<Diagnosis> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::doctor::Handshakes;
 
     /// A removed server keeps its flows, and the method of the service that it had.
     #[test]
-    fn removed_servers_are_no_findings() {
-        let counts = r#""connections":0,"stateless":0,"packets_in":0,"packets_out":0,"bytes_in":0,"bytes_out":0"#;
-        let server = |removed: bool| {
-            format!(
-                r#"{{"address":"10.0.0.5","forward":"nat","weight":1,"effective_weight":0,"state":"down","reason":"","since":"",
-                "removed":{removed},"handshakes":{{"syns":16,"finished":0}},"active_connections":1,"inactive_connections":0,{counts}}}"#
-            )
-        };
+    fn removed_servers_are_not_reported() {
         let found = |removed: bool| {
-            let text = format!(
-                r#"{{"name":"web","origin":"file","listen":[],"vip":"local","forward":"tunnel","scheduler":"wlc","pool":"web",
-                "servers":[{}],{counts}}}"#,
-                server(removed)
-            );
-            let report = Report {
-                services: vec![serde_json::from_str(&text).unwrap()],
-                ..Report::default()
+            let server = ServerReport {
+                address: "10.0.0.5".to_owned(),
+                forward: "nat".to_owned(),
+                state: "down".to_owned(),
+                removed,
+                handshakes: Some(Handshakes {
+                    syns: 16,
+                    finished: 0,
+                }),
+                ..ServerReport::default()
             };
-            by_status(&report, &Desired::default(), &NetState::default())
+            let service = ServiceReport {
+                name: "web".to_owned(),
+                forward: "tunnel".to_owned(),
+                servers: vec![server],
+            };
+            by_status(&[service], &Desired::default(), &NetState::default())
         };
         let about = |found: &[Diagnosis]| {
             found

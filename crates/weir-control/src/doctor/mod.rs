@@ -10,8 +10,10 @@ pub(crate) mod firewall;
 pub(crate) mod manager;
 pub(crate) mod persistence;
 mod reach;
+mod report;
 pub(crate) mod source;
 mod stack;
 
 pub use diagnosis::Diagnosis;
 pub use director::{Daemon, director};
+pub use report::{Handshakes, ServerReport, ServiceReport};

@@ -4,6 +4,7 @@
 //! itself, and is what travels over the API; the table is drawn from the document alone, so that both show the same. It
 //! holds no rates: these are the difference of two documents ([`table`]).
 
+mod doctor;
 mod made;
 pub mod pinned;
 mod proxy;

@@ -32,7 +32,7 @@ pub(super) fn director(global: &GlobalOptions, arguments: &Doctor) -> Outcome {
     }
     let found = block_on(async {
         let daemon = match client.status().await {
-            Ok(report) => Daemon::Answers(Box::new(report)),
+            Ok(report) => Daemon::Answers(report.doctor_services()),
             Err(client::Error::NoDaemon { .. }) => Daemon::Absent,
             Err(error @ client::Error::Denied { .. }) => {
                 terminal::eprint(&format!("weir: {error}\n"));
@@ -40,7 +40,7 @@ pub(super) fn director(global: &GlobalOptions, arguments: &Doctor) -> Outcome {
             }
             Err(error) => Daemon::Fails(error.to_string()),
         };
-        doctor::director(&desired, &daemon).await
+        doctor::director(&desired, &daemon, &configuration::moving_vips()).await
     })?
     .map_err(Failure::failed)?;
     if arguments.fix {
