@@ -10,7 +10,6 @@ pub mod check;
 pub mod client;
 pub mod configuration;
 pub mod daemon;
-pub mod doctor;
 pub mod engine;
 pub mod explain;
 pub mod import;

@@ -55,6 +55,17 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "weir-doctor",
+        &[
+            "weir-http",
+            "weir-model",
+            "weir-config",
+            "weir-wire",
+            "weir-sys",
+            "weir-netlink",
+        ],
+    ),
+    (
         "weir-control",
         &[
             "weir-abi",
@@ -74,6 +85,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "weir-netlink",
             "weir-dataplane",
             "weir-proxy",
+            "weir-doctor",
         ],
     ),
     // Drives Weir from outside only.

@@ -15,10 +15,10 @@ use super::desired::{Desired, Role};
 use super::plan::{self, Actual, Memory, Step};
 use super::state::{self, State};
 use super::{Options, Result, reconcile};
-use crate::doctor::firewall::{self, End, INBOUND, OUTBOUND, Packet, Ruleset, Which};
-use crate::doctor::manager::{self, Held};
-use crate::doctor::{Diagnosis, checksum, conntrack, duplicate, persistence, source};
 use weir_dataplane::real_server::object_id;
+use weir_doctor::firewall::{self, End, INBOUND, OUTBOUND, Packet, Ruleset, Which};
+use weir_doctor::manager::{self, Held};
+use weir_doctor::{Diagnosis, checksum, conntrack, duplicate, persistence, source};
 
 /// What is wrong here; empty = nothing that can be seen from this machine.
 ///

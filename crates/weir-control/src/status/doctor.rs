@@ -1,6 +1,6 @@
 //! The part of a status report that `weir doctor` reads.
 
-use crate::doctor::{Handshakes, ServerReport, ServiceReport};
+use weir_doctor::{Handshakes, ServerReport, ServiceReport};
 
 use super::{Report, Server};
 

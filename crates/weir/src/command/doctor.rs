@@ -5,9 +5,9 @@ use std::process::ExitCode;
 use weir_control::client::{self, Client};
 use weir_control::configuration;
 use weir_control::daemon;
-use weir_control::doctor::{self, Daemon, Diagnosis};
 use weir_control::engine;
 use weir_control::real_server::{self, Options};
+use weir_doctor::{Daemon, Diagnosis};
 
 use super::{Outcome, STATUS_TIMEOUT, block_on};
 use crate::arguments::{Doctor, GlobalOptions};
@@ -40,7 +40,7 @@ pub(super) fn director(global: &GlobalOptions, arguments: &Doctor) -> Outcome {
             }
             Err(error) => Daemon::Fails(error.to_string()),
         };
-        doctor::director(&desired, &daemon, &configuration::moving_vips()).await
+        weir_doctor::director(&desired, &daemon, &configuration::moving_vips()).await
     })?
     .map_err(Failure::failed)?;
     if arguments.fix {

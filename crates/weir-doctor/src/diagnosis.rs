@@ -20,7 +20,8 @@ pub struct Diagnosis {
 }
 
 impl Diagnosis {
-    pub(crate) fn new(seen: impl Into<String>, why: impl Into<String>) -> Self {
+    /// Without a command.
+    pub fn new(seen: impl Into<String>, why: impl Into<String>) -> Self {
         Self {
             seen: seen.into(),
             why: why.into(),
@@ -29,8 +30,9 @@ impl Diagnosis {
         }
     }
 
+    /// With the command that fixes it.
     #[must_use]
-    pub(crate) fn fix(self, command: impl Into<String>) -> Self {
+    pub fn fix(self, command: impl Into<String>) -> Self {
         Self {
             fix: Some(command.into()),
             ..self

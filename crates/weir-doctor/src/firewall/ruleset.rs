@@ -32,7 +32,7 @@ pub(super) struct Chain {
 
 /// All tables of a network namespace.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Ruleset {
+pub struct Ruleset {
     chains: Vec<Chain>,
     by_name: HashMap<Key, usize>,
     sets: HashMap<Key, Vec<Value>>,

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 /// Whose rules, and who is told to change them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) enum Tool {
+pub enum Tool {
     /// nftables, and iptables where that writes nftables.
     #[default]
     Nft,
@@ -27,14 +27,16 @@ impl fmt::Display for Tool {
 
 /// An end of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
+pub enum End {
+    /// The sender.
     Source,
+    /// The receiver.
     Destination,
 }
 
 /// The packets that a rule is to let pass.
 #[derive(Clone, Debug)]
-pub(crate) struct Which {
+pub struct Which {
     is_ipv4: bool,
     end: End,
     addresses: Vec<IpAddr>,
@@ -44,7 +46,7 @@ pub(crate) struct Which {
 
 impl Which {
     /// TCP packets with that port at that end; without one every packet.
-    pub(crate) const fn all(is_ipv4: bool, end: End, port: Option<u16>) -> Self {
+    pub const fn all(is_ipv4: bool, end: End, port: Option<u16>) -> Self {
         Self {
             is_ipv4,
             end,
@@ -56,7 +58,7 @@ impl Which {
 
     /// The same, of these addresses alone.
     #[must_use]
-    pub(crate) fn of(self, addresses: impl IntoIterator<Item = IpAddr>) -> Self {
+    pub fn of(self, addresses: impl IntoIterator<Item = IpAddr>) -> Self {
         Self {
             addresses: addresses.into_iter().collect(),
             ..self
@@ -64,7 +66,7 @@ impl Which {
     }
 
     /// Packets with a firewall mark.
-    pub(crate) const fn marked(is_ipv4: bool, mark: u32) -> Self {
+    pub const fn marked(is_ipv4: bool, mark: u32) -> Self {
         let mut which = Self::all(is_ipv4, End::Destination, None);
         which.mark = Some(mark);
         which

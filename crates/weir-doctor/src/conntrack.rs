@@ -3,8 +3,8 @@
 
 use weir_netlink::Sysctl;
 
-use super::Diagnosis;
-use super::firewall::{self, Packet, Ruleset, Tracking};
+use crate::Diagnosis;
+use crate::firewall::{self, Packet, Ruleset, Tracking};
 
 /// A table that is so full, in percent, has no room for the next burst.
 const NEARLY_FULL: u64 = 90;
@@ -15,7 +15,7 @@ fn number(name: &str) -> Option<u64> {
 }
 
 /// Conntrack's table has hardly any room.
-pub(crate) fn full() -> Option<Diagnosis> {
+pub fn full() -> Option<Diagnosis> {
     room(number("nf_conntrack_count")?, number("nf_conntrack_max")?)
 }
 
@@ -35,7 +35,7 @@ fn room(count: u64, most: u64) -> Option<Diagnosis> {
 
 /// Connections that conntrack does not know, because it began to look after they did, are cut where it may not learn
 /// them.
-pub(crate) fn unknown(rules: &Ruleset, client: Packet) -> Option<Diagnosis> {
+pub fn unknown(rules: &Ruleset, client: Packet) -> Option<Diagnosis> {
     if number("nf_conntrack_tcp_loose") != Some(0) {
         return None;
     }
@@ -55,7 +55,7 @@ pub(crate) fn unknown(rules: &Ruleset, client: Packet) -> Option<Diagnosis> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::*;
 
     #[test]
     fn room_in_the_table() {

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 /// What conntrack thinks of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Tracking {
+pub enum Tracking {
     /// The first of a connection.
     New,
     /// Of a connection of which both directions were seen.
@@ -29,10 +29,12 @@ impl Tracking {
 
 /// A port of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Port {
+pub enum Port {
+    /// This one.
     Known(u16),
     /// Of whoever began the connection: none that takes privileges.
     Ephemeral,
+    /// Not known.
     Any,
 }
 
@@ -50,18 +52,23 @@ impl Port {
 
 /// A TCP packet. `None` = it may be anything, and no rule that asks for it can be decided.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Packet {
+pub struct Packet {
     /// IPv4 or IPv6.
-    pub(crate) is_ipv4: bool,
-    pub(crate) source: Option<IpAddr>,
-    pub(crate) destination: Option<IpAddr>,
-    pub(crate) source_port: Port,
-    pub(crate) destination_port: Port,
+    pub is_ipv4: bool,
+    /// Source address.
+    pub source: Option<IpAddr>,
+    /// Destination address.
+    pub destination: Option<IpAddr>,
+    /// Source port.
+    pub source_port: Port,
+    /// Destination port.
+    pub destination_port: Port,
     /// The flags that are set, as rules name them.
-    pub(crate) flags: &'static [&'static str],
-    pub(crate) tracking: Tracking,
+    pub flags: &'static [&'static str],
+    /// Its state in conntrack.
+    pub tracking: Tracking,
     /// The firewall mark that it has got from somewhere.
-    pub(crate) mark: Option<u32>,
+    pub mark: Option<u32>,
 }
 
 const SYN: &[&str] = &["syn"];
@@ -70,7 +77,7 @@ const SYN_ACK: &[&str] = &["syn", "ack"];
 
 impl Packet {
     /// A packet of which only the family is known.
-    pub(crate) const fn of(is_ipv4: bool) -> Self {
+    pub const fn of(is_ipv4: bool) -> Self {
         Self {
             is_ipv4,
             source: None,
@@ -84,7 +91,7 @@ impl Packet {
     }
 
     /// Somebody's first packet to `destination`.
-    pub(crate) const fn syn(destination: IpAddr, port: Option<u16>) -> Self {
+    pub const fn syn(destination: IpAddr, port: Option<u16>) -> Self {
         Self {
             destination: Some(destination),
             source_port: Port::Ephemeral,
@@ -94,7 +101,7 @@ impl Packet {
     }
 
     /// The answer of `source` to a first packet.
-    pub(crate) const fn answer(source: IpAddr, port: Option<u16>) -> Self {
+    pub const fn answer(source: IpAddr, port: Option<u16>) -> Self {
         Self {
             source: Some(source),
             source_port: Port::of(port),
@@ -106,7 +113,7 @@ impl Packet {
     }
 
     /// The same connection's later packet, as conntrack finds it.
-    pub(crate) const fn later(self, tracking: Tracking) -> Self {
+    pub const fn later(self, tracking: Tracking) -> Self {
         Self {
             flags: ACK,
             tracking,

@@ -10,7 +10,7 @@ use std::fs;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use super::Diagnosis;
+use crate::Diagnosis;
 
 /// Their processes, as the kernel cuts the names off (`TASK_COMM_LEN`).
 const NETWORKD: &str = "systemd-network";
@@ -34,15 +34,19 @@ const WHY: &str = "it knows nothing of that address, and takes it off when it ap
 
 /// A VIP on a device.
 #[derive(Clone, Debug)]
-pub(crate) struct Held {
-    pub(crate) vip: IpAddr,
-    pub(crate) prefix: u8,
-    pub(crate) ifindex: u32,
-    pub(crate) device: String,
+pub struct Held {
+    /// The VIP.
+    pub vip: IpAddr,
+    /// Its prefix length.
+    pub prefix: u8,
+    /// The interface's index.
+    pub ifindex: u32,
+    /// The interface's name.
+    pub device: String,
 }
 
 /// VIPs that will not last.
-pub(crate) fn takers(held: &[Held]) -> Vec<Diagnosis> {
+pub fn takers(held: &[Held]) -> Vec<Diagnosis> {
     let root = Path::new("/");
     let (by_networkd, by_manager) = (runs_here(NETWORKD), runs_here(NETWORK_MANAGER));
     let mut found = Vec::new();

@@ -1,17 +1,17 @@
 //! `weir doctor`: finds what would break balancing here and says how to fix it.
 
-pub(crate) mod checksum;
+pub mod checksum;
 mod claimant;
-pub(crate) mod conntrack;
+pub mod conntrack;
 mod diagnosis;
 mod director;
-pub(crate) mod duplicate;
-pub(crate) mod firewall;
-pub(crate) mod manager;
-pub(crate) mod persistence;
+pub mod duplicate;
+pub mod firewall;
+pub mod manager;
+pub mod persistence;
 mod reach;
 mod report;
-pub(crate) mod source;
+pub mod source;
 mod stack;
 
 pub use diagnosis::Diagnosis;

@@ -11,7 +11,7 @@ use weir_netlink::{NetState, Resolved, resolve};
 use weir_sys::FrameSocket;
 use weir_wire::{MacAddr, Packet, TcpFlags};
 
-use super::Diagnosis;
+use crate::Diagnosis;
 
 /// How long answers are waited for; a SYN that is lost is repeated once, at half of it.
 const LISTENING: Duration = Duration::from_millis(600);
@@ -80,7 +80,7 @@ impl Question {
 }
 
 /// Servers that take no packets for the VIP. Those in `down` are known to be gone.
-pub(super) fn deaf(desired: &Desired, state: &NetState, down: &[String]) -> Vec<Diagnosis> {
+pub(crate) fn deaf(desired: &Desired, state: &NetState, down: &[String]) -> Vec<Diagnosis> {
     let questions = questions(desired, state, down);
     let mut by_device: BTreeMap<(u32, bool), Vec<&Question>> = BTreeMap::new();
     for question in &questions {

@@ -19,14 +19,15 @@ const CONNTRACK: i64 = -200;
 
 /// A certain end of a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Drop {
-    pub(crate) tool: Tool,
+pub struct Drop {
+    /// Whose rule it is.
+    pub tool: Tool,
     /// As the tool is told of it: `inet filter`, `filter`.
-    pub(crate) table: String,
+    pub table: String,
     /// The base chain.
-    pub(crate) chain: String,
+    pub chain: String,
     /// The words of the rule that does it; `None` = the chain's policy.
-    pub(crate) rule: Option<String>,
+    pub rule: Option<String>,
 }
 
 /// What a chain does to a packet.
@@ -43,7 +44,7 @@ enum End {
 
 impl Ruleset {
     /// Where a packet that enters these hooks, one after the other, is certainly dropped.
-    pub(crate) fn drops(&self, packet: Packet, hooks: &[&str]) -> Option<Drop> {
+    pub fn drops(&self, packet: Packet, hooks: &[&str]) -> Option<Drop> {
         let mut packet = packet;
         for hook in hooks {
             for chain in self.at(hook, packet.is_ipv4) {

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use weir_model::{Desired, Forward};
 use weir_netlink::{Link, NetState, Netlink, Sysctl, resolve};
 
-use super::manager::{self, Held};
-use super::{Diagnosis, ServerReport, ServiceReport, claimant, duplicate, reach, stack};
+use crate::manager::{self, Held};
+use crate::{Diagnosis, ServerReport, ServiceReport, claimant, duplicate, reach, stack};
 
 /// How long servers whose link address is not known may take to answer. The kernel asks once a second, and one question
 /// or answer may be lost.
@@ -127,7 +127,7 @@ fn prompt(server: IpAddr) {
 }
 
 /// The VIPs of layer 4 services.
-pub(super) fn listeners(desired: &Desired) -> BTreeSet<IpAddr> {
+pub(crate) fn listeners(desired: &Desired) -> BTreeSet<IpAddr> {
     let listeners = desired.services.iter().flat_map(|service| &service.listen);
     listeners.map(|listener| listener.address).collect()
 }
@@ -486,7 +486,7 @@ fn unfinished(service: &ServiceReport) -> Option<Diagnosis> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::Handshakes;
+    use crate::Handshakes;
 
     /// A removed server keeps its flows, and the method of the service that it had.
     #[test]

@@ -16,21 +16,21 @@ mod walk;
 use std::fs;
 use std::process::{Command, Stdio};
 
-pub(crate) use packet::{Packet, Tracking};
-pub(crate) use ruleset::Ruleset;
-pub(crate) use tool::{End, Tool, Which};
-pub(crate) use walk::Drop;
+pub use packet::{Packet, Port, Tracking};
+pub use ruleset::Ruleset;
+pub use tool::{End, Tool, Which};
+pub use walk::Drop;
 
-use super::Diagnosis;
+use crate::Diagnosis;
 
 /// Hooks of a packet that this machine takes for itself.
-pub(crate) const INBOUND: &[&str] = &["ingress", "prerouting", "input"];
+pub const INBOUND: &[&str] = &["ingress", "prerouting", "input"];
 
 /// Hooks of a packet that it sends.
-pub(crate) const OUTBOUND: &[&str] = &["output", "postrouting"];
+pub const OUTBOUND: &[&str] = &["output", "postrouting"];
 
 /// Hooks of a packet that it passes on.
-pub(crate) const PASSING: &[&str] = &["ingress", "prerouting", "forward", "postrouting"];
+pub const PASSING: &[&str] = &["ingress", "prerouting", "forward", "postrouting"];
 
 /// Programs that print tables of x_tables, by what lists those that are in use, and the one that where both are is the
 /// right one.
@@ -49,14 +49,15 @@ const LEGACY: [(Tool, &str, [&str; 2]); 2] = [
 
 /// What can be seen of the firewalls of the calling thread's network namespace.
 #[derive(Debug, Default)]
-pub(crate) struct Firewall {
-    pub(crate) rules: Ruleset,
+pub struct Firewall {
+    /// The rules of all tables that can be read.
+    pub rules: Ruleset,
     /// Tables that are in use, and that no program here shows.
-    pub(crate) unseen: Vec<Diagnosis>,
+    pub unseen: Vec<Diagnosis>,
 }
 
 /// Reads the rules. Where there is no nft, or it may not be asked, those of nftables are not among them.
-pub(crate) fn read() -> Firewall {
+pub fn read() -> Firewall {
     let nft = printed("nft", &["-j", "list", "ruleset"]);
     let mut firewall = Firewall {
         rules: nft
@@ -109,7 +110,7 @@ fn is_nft(saved: &str) -> bool {
 
 /// The finding that packets are dropped, and a rule in front of it that lets them pass. `what` they are for an
 /// operator, `which` for the rule.
-pub(crate) fn diagnosis(drop: &Drop, what: &str, why: &str, which: &Which) -> Diagnosis {
+pub fn diagnosis(drop: &Drop, what: &str, why: &str, which: &Which) -> Diagnosis {
     let Drop {
         tool,
         table,

@@ -9,7 +9,7 @@ use weir_netlink::{Link, NetState, resolve};
 use weir_sys::FrameSocket;
 use weir_wire::{ArpOperation, ArpPacket, MacAddr, NeighbourMessage, Packet};
 
-use super::Diagnosis;
+use crate::Diagnosis;
 
 /// How long answers are waited for.
 const LISTENING: Duration = Duration::from_millis(300);
@@ -27,12 +27,12 @@ type Claim = (IpAddr, String);
 
 /// Other machines that answer for a VIP of a layer 4 service. Of VIPs that are `moving` and are not here, that is the
 /// active director.
-pub(super) fn claimants(
+pub(crate) fn claimants(
     desired: &Desired,
     state: &NetState,
     moving: &BTreeSet<IpAddr>,
 ) -> Vec<Diagnosis> {
-    let vips = &super::director::listeners(desired);
+    let vips = &crate::director::listeners(desired);
     let servers = servers(desired, state);
     let mut found = Vec::new();
     let usable = |link: &&Link| link.up && link.carrier && !link.loopback;

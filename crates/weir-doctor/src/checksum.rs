@@ -1,13 +1,13 @@
 //! Segments that came with a wrong checksum: what a director or a bridge makes of packets whose checksum the sender had
 //! left to its device.
 
-use super::Diagnosis;
+use crate::Diagnosis;
 
 /// A line of noise in so many segments is a cable's business.
 const TOLERATED_SHARE: u64 = 100_000;
 
 /// More wrong checksums came than a link makes.
-pub(crate) fn wrong() -> Option<Diagnosis> {
+pub fn wrong() -> Option<Diagnosis> {
     found(&std::fs::read_to_string("/proc/thread-self/net/snmp").ok()?)
 }
 
@@ -38,7 +38,7 @@ fn counter(text: &str, protocol: &str, name: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::*;
 
     fn snmp(segments: u64, errors: u64) -> String {
         format!(

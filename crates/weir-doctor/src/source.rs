@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use weir_netlink::{Address, Netlink, RouteKind};
 
-use super::Diagnosis;
+use crate::Diagnosis;
 
 /// A host behind everybody's default route (RFC 5737, RFC 3849); nothing is sent to it.
 const ELSEWHERE: [&str; 2] = ["198.51.100.1", "2001:db8:ffff:ffff::1"];
@@ -17,7 +17,7 @@ const MOST: usize = 64;
 ///
 /// # Errors
 /// The kernel refuses to tell of its routes.
-pub(crate) async fn chosen(
+pub async fn chosen(
     vips: &BTreeSet<IpAddr>,
     addresses: &[Address],
     loopback: impl Fn(u32) -> bool,

@@ -7,13 +7,13 @@ use std::net::IpAddr;
 
 use weir_model::{Check, Desired, Family, Pool, Protocol};
 
-use super::firewall::{
+use crate::firewall::{
     self, Drop, End, INBOUND, OUTBOUND, PASSING, Packet, Ruleset, Tracking, Which,
 };
-use super::{Diagnosis, conntrack};
+use crate::{Diagnosis, conntrack};
 
 /// What firewall and conntrack do to those packets.
-pub(super) fn obstacles(desired: &Desired) -> Vec<Diagnosis> {
+pub(crate) fn obstacles(desired: &Desired) -> Vec<Diagnosis> {
     let servers = asked_servers(desired);
     let marks = desired.services.iter().any(|it| !it.marks.is_empty());
     let mut found = Vec::new();

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::Diagnosis;
+use crate::Diagnosis;
 
 /// Directories of fragments: a file hides those of its name in later ones.
 const DIRECTORIES: [&str; 5] = [
@@ -32,14 +32,14 @@ const BOOT: [&str; 7] = [
 
 /// What holds after a boot, by sysctl's path below `/proc/sys`, globs included.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct AtBoot {
+struct AtBoot {
     values: BTreeMap<String, (String, PathBuf)>,
     globs: Vec<(String, String, PathBuf)>,
 }
 
 impl AtBoot {
     /// Reads the files below `root`, `/` for this machine's.
-    pub(crate) fn read(root: &Path) -> Self {
+    fn read(root: &Path) -> Self {
         let mut files: BTreeMap<OsString, PathBuf> = BTreeMap::new();
         for directory in DIRECTORIES {
             let Ok(entries) = fs::read_dir(root.join(directory)) else {
@@ -82,7 +82,7 @@ impl AtBoot {
     }
 
     /// The value that a sysctl gets, and from which file.
-    pub(crate) fn of(&self, name: &str) -> Option<(&str, &Path)> {
+    fn of(&self, name: &str) -> Option<(&str, &Path)> {
         if let Some((value, path)) = self.values.get(name) {
             return Some((value, path));
         }
@@ -108,7 +108,7 @@ fn slashed(name: &str) -> String {
 }
 
 /// The name as `sysctl` and its files take it.
-pub(crate) fn dotted(name: &str) -> String {
+fn dotted(name: &str) -> String {
     let swap = |letter| match letter {
         '/' => '.',
         '.' => '/',
@@ -141,7 +141,7 @@ fn component_fits(glob: &str, name: &str) -> bool {
 
 /// Settings in force, by path below `/proc/sys`, that the next boot does not bring back: one finding for those that no
 /// file has, one for each that a file sets otherwise. `why` is what comes of it.
-pub(crate) fn lost(in_force: &BTreeMap<String, String>, root: &Path, why: &str) -> Vec<Diagnosis> {
+pub fn lost(in_force: &BTreeMap<String, String>, root: &Path, why: &str) -> Vec<Diagnosis> {
     let at_boot = AtBoot::read(root);
     let mut found = Vec::new();
     let mut absent = Vec::new();
@@ -193,7 +193,7 @@ pub(crate) fn lost(in_force: &BTreeMap<String, String>, root: &Path, why: &str) 
 
 /// Whether something that runs at boot calls `weir real-server up`. A template runs only where an instance of it is
 /// enabled.
-pub(crate) fn prepared_at_boot(root: &Path) -> bool {
+pub fn prepared_at_boot(root: &Path) -> bool {
     let calls = |path: &Path| {
         let text = fs::read_to_string(path).unwrap_or_default();
         let mut lines = text.lines().map(str::trim);

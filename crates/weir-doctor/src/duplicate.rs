@@ -5,10 +5,10 @@ use std::net::IpAddr;
 
 use weir_netlink::Address;
 
-use super::Diagnosis;
+use crate::Diagnosis;
 
 /// VIPs that are on a device and not usable there.
-pub(crate) fn unusable(
+pub fn unusable(
     vips: &BTreeSet<IpAddr>,
     addresses: &[Address],
     name: impl Fn(u32) -> Option<String>,
