@@ -18,7 +18,6 @@ pub mod keeper;
 pub mod membership;
 pub mod metrics;
 pub mod plan;
-pub mod real_server;
 pub mod snapshot;
 pub mod status;
 pub mod traffic;

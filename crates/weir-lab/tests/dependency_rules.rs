@@ -66,6 +66,21 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "weir-real-server",
+        &[
+            "weir-abi",
+            "weir-http",
+            "weir-model",
+            "weir-config",
+            "weir-wire",
+            "weir-sys",
+            "weir-runtime-dir",
+            "weir-netlink",
+            "weir-dataplane",
+            "weir-doctor",
+        ],
+    ),
+    (
         "weir-control",
         &[
             "weir-abi",
@@ -86,6 +101,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "weir-dataplane",
             "weir-proxy",
             "weir-doctor",
+            "weir-real-server",
         ],
     ),
     // Drives Weir from outside only.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::real_server::{self, Options};
+use weir_real_server::Options;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -35,7 +35,7 @@ impl OwnServer {
         let Some(options) = &self.options else {
             return;
         };
-        match real_server::keep(options).await {
+        match weir_real_server::keep(options).await {
             Ok(steps) => {
                 self.failed = false;
                 self.mended += steps.len() as u64;

@@ -6,8 +6,8 @@ use weir_control::client::{self, Client};
 use weir_control::configuration;
 use weir_control::daemon;
 use weir_control::engine;
-use weir_control::real_server::{self, Options};
 use weir_doctor::{Daemon, Diagnosis};
+use weir_real_server::Options;
 
 use super::{Outcome, STATUS_TIMEOUT, block_on};
 use crate::arguments::{Doctor, GlobalOptions};
@@ -52,7 +52,8 @@ pub(super) fn director(global: &GlobalOptions, arguments: &Doctor) -> Outcome {
 }
 
 pub(super) fn server(options: &Options, arguments: &Doctor) -> Outcome {
-    let found = block_on(real_server::doctor(options, arguments.fix))?.map_err(Failure::failed)?;
+    let found =
+        block_on(weir_real_server::doctor(options, arguments.fix))?.map_err(Failure::failed)?;
     report(&found, arguments)
 }
 

@@ -4,11 +4,11 @@ use std::net::IpAddr;
 
 use weir_model::Forward;
 
-use super::desired::Entry;
-use super::plan::host_prefix;
+use crate::desired::Entry;
+use crate::plan::host_prefix;
 
 /// The largest DSCP, six bits.
-pub(super) const MAX_DSCP: u8 = 63;
+pub(crate) const MAX_DSCP: u8 = 63;
 
 /// What cannot be done as asked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use weir_dataplane::real_server::{Mark, Ports, Prefix, Rules, TunnelSet, TunnelVip};
 use weir_model::{Forward, TunnelKind};
 
-use super::problem::{MAX_DSCP, Problem};
-use super::request::{PrefixArgument, TunnelArgument, UpRequest, VipArgument};
+use crate::problem::{MAX_DSCP, Problem};
+use crate::request::{PrefixArgument, TunnelArgument, UpRequest, VipArgument};
 
 const DEFAULT_DSCP: u8 = 1;
 const EVERY_PORT: Ports = (0, u16::MAX);

@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use weir_sys::{LockFile, NetNs, boot_id, create_private};
 
-use super::desired::Desired;
-use super::plan::Memory;
-use super::{Error, Options, Result};
+use crate::desired::Desired;
+use crate::plan::Memory;
+use crate::{Error, Options, Result};
 
 const VERSION: u32 = 1;
 const FILE: &str = "real-server.json";
@@ -30,18 +30,18 @@ struct Content {
 
 /// The file, locked as long as this lives.
 #[derive(Debug)]
-pub(super) struct State {
+pub(crate) struct State {
     path: PathBuf,
     boot: String,
     namespace: u64,
-    pub(super) desired: Desired,
-    pub(super) memory: Memory,
+    pub(crate) desired: Desired,
+    pub(crate) memory: Memory,
     _lock: LockFile,
 }
 
 impl State {
     /// Reads it, empty where there is none.
-    pub(super) fn open(options: &Options) -> Result<Self> {
+    pub(crate) fn open(options: &Options) -> Result<Self> {
         weir_runtime_dir::prepare(&options.runtime_dir)?;
         let lock = LockFile::acquire(options.runtime_dir.join(LOCK))?;
         let path = options.runtime_dir.join(FILE);
@@ -81,7 +81,7 @@ impl State {
     }
 
     /// Writes it, or removes it when there is nothing to remember.
-    pub(super) fn save(&self) -> Result<()> {
+    pub(crate) fn save(&self) -> Result<()> {
         if self.desired == Desired::default() && self.memory.is_empty() {
             return match fs::remove_file(&self.path) {
                 Err(source) if source.kind() != ErrorKind::NotFound => {
@@ -109,7 +109,7 @@ impl State {
 }
 
 /// What a runtime directory remembers, without taking its lock: for looking only.
-pub(super) fn look(options: &Options) -> Result<(Desired, Memory)> {
+pub(crate) fn look(options: &Options) -> Result<(Desired, Memory)> {
     let path = options.runtime_dir.join(FILE);
     Ok(match read(&path)? {
         Some(content) if content.version != VERSION => {

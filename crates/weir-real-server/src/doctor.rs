@@ -10,11 +10,11 @@ use std::path::Path;
 
 use weir_netlink::{Netlink, TcpState, tcp_sockets};
 
-use super::apply::Host;
-use super::desired::{Desired, Role};
-use super::plan::{self, Actual, Memory, Step};
-use super::state::{self, State};
-use super::{Options, Result, reconcile};
+use crate::apply::Host;
+use crate::desired::{Desired, Role};
+use crate::plan::{self, Actual, Memory, Step};
+use crate::state::{self, State};
+use crate::{Options, Result, reconcile};
 use weir_dataplane::real_server::object_id;
 use weir_doctor::firewall::{self, End, INBOUND, OUTBOUND, Packet, Ruleset, Which};
 use weir_doctor::manager::{self, Held};

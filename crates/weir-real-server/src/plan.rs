@@ -16,8 +16,8 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 use weir_dataplane::real_server::{Direction, Hook, Observed, Rules};
 
-use super::desired::Desired;
-use super::problem::Problem;
+use crate::desired::Desired;
+use crate::problem::Problem;
 
 /// What is there now.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -323,17 +323,17 @@ fn is_link_local(address: IpAddr) -> bool {
 }
 
 /// The length of a prefix of one address.
-pub(super) const fn host_prefix(address: IpAddr) -> u8 {
+pub(crate) const fn host_prefix(address: IpAddr) -> u8 {
     if address.is_ipv4() { 32 } else { 128 }
 }
 
 /// The name of a sysctl of a device, or of `all`.
-pub(super) fn sysctl_name(device: &str, key: &str) -> String {
+pub(crate) fn sysctl_name(device: &str, key: &str) -> String {
     format!("net/ipv4/conf/{device}/{key}")
 }
 
 /// Settings of `net/ipv4/conf` that matter here.
-pub(super) const SYSCTL_KEYS: [&str; 3] = ["arp_ignore", "arp_announce", "rp_filter"];
+pub(crate) const SYSCTL_KEYS: [&str; 3] = ["arp_ignore", "arp_announce", "rp_filter"];
 
 fn sysctls(desired: &Desired, actual: &Actual) -> BTreeMap<String, String> {
     let mut wanted = BTreeMap::new();

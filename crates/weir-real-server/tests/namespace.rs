@@ -1,9 +1,9 @@
 //! `weir real-server` in namespaces: real sockets on a prepared server, a director that does to each packet what
 //! `forward` says, and a client that accepts answers from the VIP alone. Needs root; the kernel needs no tunnel module.
 
-#[path = "real_server/director.rs"]
+#[path = "namespace/director.rs"]
 mod director;
-#[path = "real_server/topology.rs"]
+#[path = "namespace/topology.rs"]
 mod topology;
 
 use std::io::ErrorKind;
@@ -12,8 +12,8 @@ use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use director::{Director, GueChecksum, Treatment, gre, gue, ipip, l3dsr};
 use socket2::SockRef;
 use topology::*;
-use weir_control::real_server::{Error, Step};
 use weir_model::Forward;
+use weir_real_server::{Error, Step};
 
 /// Exchanges data with the VIP by both protocols, and with the server's own address. Answers the packets that the
 /// director sent on.

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use weir_dataplane::real_server::{RealServer, object_id};
 use weir_netlink::{Netlink, Sysctl};
 
-use super::plan::{Actual, Changed, Interface, SYSCTL_KEYS, Step, host_prefix, sysctl_name};
-use super::state::State;
-use super::{Error, Options, Result};
+use crate::plan::{Actual, Changed, Interface, SYSCTL_KEYS, Step, host_prefix, sysctl_name};
+use crate::state::State;
+use crate::{Error, Options, Result};
 
 /// The calling thread's network namespace.
-pub(super) struct Host {
+pub(crate) struct Host {
     netlink: Netlink,
     programs: RealServer,
     interfaces: Vec<Interface>,
@@ -18,7 +18,7 @@ pub(super) struct Host {
 }
 
 impl Host {
-    pub(super) async fn open(options: &Options) -> Result<Self> {
+    pub(crate) async fn open(options: &Options) -> Result<Self> {
         let netlink = Netlink::open()?;
         let addresses = netlink.addresses().await?;
         let links = netlink.links().await?;
@@ -53,7 +53,7 @@ impl Host {
         })
     }
 
-    pub(super) fn actual(&self) -> Result<Actual> {
+    pub(crate) fn actual(&self) -> Result<Actual> {
         let mut sysctls = BTreeMap::new();
         let devices = self
             .interfaces
@@ -78,7 +78,7 @@ impl Host {
     }
 
     /// Makes one step. What must be undone later is remembered before it is done, what was undone is forgotten after.
-    pub(super) async fn apply(&self, step: &Step, state: &mut State) -> Result<()> {
+    pub(crate) async fn apply(&self, step: &Step, state: &mut State) -> Result<()> {
         let memory = &mut state.memory;
         match step {
             Step::SetSysctl { name, from, to } => {

@@ -6,8 +6,8 @@ use std::fmt;
 use serde::Serialize;
 use weir_dataplane::real_server::COUNTS;
 
-use super::desired::{Desired, Entry};
-use super::plan::{Actual, Memory, Step};
+use crate::desired::{Desired, Entry};
+use crate::plan::{Actual, Memory, Step};
 
 /// One listing, as text by `Display` and as JSON by `Serialize`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -42,8 +42,8 @@ pub struct SysctlReport {
 }
 
 impl Report {
-    pub(super) fn new(desired: &Desired, memory: &Memory, actual: &Actual, drift: &[Step]) -> Self {
-        let sysctl = |(name, changed): (&String, &super::plan::Changed)| SysctlReport {
+    pub(crate) fn new(desired: &Desired, memory: &Memory, actual: &Actual, drift: &[Step]) -> Self {
+        let sysctl = |(name, changed): (&String, &crate::plan::Changed)| SysctlReport {
             name: name.clone(),
             was: changed.was.clone(),
             set: changed.set.clone(),

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::problem::Problem;
+use crate::problem::Problem;
 
 /// The result of every fallible function of this module.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -67,7 +67,7 @@ pub enum Error {
 }
 
 impl Error {
-    pub(super) fn file(path: &Path, source: io::Error) -> Self {
+    pub(crate) fn file(path: &Path, source: io::Error) -> Self {
         Self::File {
             path: path.to_owned(),
             source,

@@ -11,9 +11,9 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use weir_control::real_server::{self, DownRequest, Options, Report, Step, UpRequest};
 use weir_dataplane::real_server::{Direction, programs_at};
 use weir_model::Forward;
+use weir_real_server::{DownRequest, Options, Report, Step, UpRequest};
 use weir_sys::{NetNs, ethtool::Features};
 
 pub(crate) const CLIENT: [&str; 2] = ["10.9.1.1", "fd09:1::1"];
@@ -186,9 +186,9 @@ impl Topology {
         &self,
         options: &Options,
         request: &UpRequest,
-    ) -> real_server::Result<Vec<Step>> {
+    ) -> weir_real_server::Result<Vec<Step>> {
         self.server
-            .run(|| block_on(real_server::up(options, request)))
+            .run(|| block_on(weir_real_server::up(options, request)))
             .unwrap()
     }
 
@@ -202,7 +202,7 @@ impl Topology {
             vips: vips.iter().map(|vip| vip.parse().unwrap()).collect(),
         };
         self.server
-            .run(|| block_on(real_server::down(&options, &request)))
+            .run(|| block_on(weir_real_server::down(&options, &request)))
             .unwrap()
             .unwrap()
     }
@@ -210,7 +210,7 @@ impl Topology {
     pub(crate) fn show(&self) -> Report {
         let options = self.options();
         self.server
-            .run(|| block_on(real_server::show(&options)))
+            .run(|| block_on(weir_real_server::show(&options)))
             .unwrap()
             .unwrap()
     }
