@@ -15,7 +15,6 @@ pub mod explain;
 pub mod import;
 pub mod ipvsadm;
 pub mod keeper;
-pub mod membership;
 pub mod metrics;
 pub mod plan;
 pub mod snapshot;

@@ -81,6 +81,10 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "weir-discovery",
+        &["weir-http", "weir-model", "weir-config", "weir-sys"],
+    ),
+    (
         "weir-control",
         &[
             "weir-abi",
@@ -102,6 +106,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "weir-proxy",
             "weir-doctor",
             "weir-real-server",
+            "weir-discovery",
         ],
     ),
     // Drives Weir from outside only.
@@ -113,6 +118,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "weir-abi",
             "weir-config",
             "weir-control",
+            "weir-discovery",
             "weir-flow",
             "weir-health",
             "weir-http",

@@ -23,9 +23,9 @@ use crate::configuration::{self, Loaded, Rejected, Remembered};
 use crate::explain::{Answer, Packet};
 use crate::ipvsadm;
 use crate::keeper::{Kept, Link};
-use crate::membership::{Lists, Membership};
 use crate::plan::{Plan, plan};
 use crate::status::Report;
+use weir_discovery::{Lists, Membership};
 use weir_runtime_dir::SocketAccess;
 
 use probation::Probation;

@@ -33,8 +33,8 @@ use weir_sys::{Notification, Notifier};
 use crate::api::{self, Access, Caller, FileRequest, Listener, Order, Refused};
 use crate::configuration::{self, Remembered, Secrets};
 use crate::keeper::Kept;
-use crate::membership::Membership;
 use crate::traffic;
+use weir_discovery::Membership;
 use weir_runtime_dir::SocketAccess;
 
 pub use admin::{Admin, Move};

@@ -20,8 +20,8 @@ use crate::client::{self, Client};
 use crate::engine::Claim;
 use crate::explain::{Answer, Packet};
 use crate::ipvsadm;
-use crate::membership::Lists;
 use crate::snapshot::Snapshot;
+use weir_discovery::Lists;
 
 const FILE: &str = r#"
 [pool.images]

@@ -13,8 +13,8 @@ mod time;
 
 use serde::{Deserialize, Serialize};
 
-use crate::membership::Source;
 use crate::snapshot::Drift;
+use weir_discovery::Source;
 
 use made::{state, vip};
 pub use proxy::Proxied;

@@ -11,27 +11,27 @@ use simple_dns::{CLASS, Name, Packet, PacketFlag, QCLASS, QTYPE, Question, RCODE
 
 /// What one question got.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Found {
-    pub(super) addresses: Vec<IpAddr>,
-    pub(super) services: Vec<Target>,
+pub(crate) struct Found {
+    pub(crate) addresses: Vec<IpAddr>,
+    pub(crate) services: Vec<Target>,
     /// Addresses of targets that came along.
-    pub(super) along: BTreeMap<String, Vec<IpAddr>>,
+    pub(crate) along: BTreeMap<String, Vec<IpAddr>>,
     /// The shortest of all.
-    pub(super) ttl: Option<Duration>,
+    pub(crate) ttl: Option<Duration>,
 }
 
 /// An SRV record.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Target {
-    pub(super) priority: u16,
-    pub(super) weight: u16,
-    pub(super) port: u16,
-    pub(super) name: String,
+pub(crate) struct Target {
+    pub(crate) priority: u16,
+    pub(crate) weight: u16,
+    pub(crate) port: u16,
+    pub(crate) name: String,
 }
 
 /// Why a question got no answer.
 #[derive(Debug, PartialEq)]
-pub(super) enum Trouble {
+pub(crate) enum Trouble {
     /// Another resolver would say the same.
     Final(String),
     Other(String),
@@ -47,7 +47,7 @@ impl From<io::Error> for Trouble {
 ///
 /// # Errors
 /// The name is none that the domain name system could hold.
-pub(super) fn question(name: &str, kind: TYPE, mark: u16) -> Result<Vec<u8>, Trouble> {
+pub(crate) fn question(name: &str, kind: TYPE, mark: u16) -> Result<Vec<u8>, Trouble> {
     let asked = || -> simple_dns::Result<Vec<u8>> {
         let mut packet = Packet::new_query(mark);
         packet.set_flags(PacketFlag::RECURSION_DESIRED);
@@ -61,7 +61,7 @@ pub(super) fn question(name: &str, kind: TYPE, mark: u16) -> Result<Vec<u8>, Tro
 }
 
 /// What a message says; `None` = it does not answer this question, `Some(Ok(None))` = the answer did not fit.
-pub(super) fn read(
+pub(crate) fn read(
     message: &[u8],
     name: &str,
     kind: TYPE,
@@ -149,7 +149,7 @@ fn address(data: &RData<'_>) -> Option<IpAddr> {
 }
 
 /// Reads a message as an answer to some question, for weir-fuzz.
-pub(super) fn replay(message: &[u8]) {
+pub(crate) fn replay(message: &[u8]) {
     let mark = u16::from_be_bytes(*message.first_chunk().unwrap_or(&[0; 2]));
     for kind in [TYPE::A, TYPE::AAAA, TYPE::SRV] {
         let _ = read(message, "a.example", kind, mark);

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use weir_config::{MEMBER_KEYS, Member};
 use weir_model::{Desired, Pool, Server};
 
-use super::{Giver, List, Lists, Membership, misfit};
+use crate::{Giver, List, Lists, Membership, misfit};
 
 impl Membership {
     /// The lists with a server added to a pool, or changed: `keys` is what an entry of a list may hold beside the

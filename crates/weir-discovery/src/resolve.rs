@@ -13,7 +13,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
 use weir_model::{MAX_WEIGHT, ServersDns, ServersRecord};
 
-use super::answer::{Found, Trouble, question, read};
+use crate::answer::{Found, Trouble, question, read};
 
 /// Resolvers of this machine.
 const RESOLV_CONF: &str = "/etc/resolv.conf";
@@ -30,7 +30,7 @@ const MOST: usize = 4096;
 ///
 /// # Errors
 /// Why they are not known, in one line.
-pub(super) async fn resolve(wanted: &ServersDns) -> Result<(String, Duration), String> {
+pub(crate) async fn resolve(wanted: &ServersDns) -> Result<(String, Duration), String> {
     let resolvers = match wanted.resolvers.as_slice() {
         [] => of_this_machine()?,
         own => own.to_vec(),

@@ -11,10 +11,10 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use weir_model::ServersDns;
 
-use super::resolve::resolve;
+use crate::resolve::resolve;
 
 /// What a name stands for, as a list, or why that is not known.
-pub(super) type Answer = Result<String, String>;
+pub(crate) type Answer = Result<String, String>;
 
 /// A configuration waits so long for what it asks for the first time.
 const FIRST_MAX: Duration = Duration::from_secs(3);
@@ -37,14 +37,14 @@ impl Drop for Asked {
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Names {
+pub(crate) struct Names {
     asked: BTreeMap<ServersDns, Asked>,
     changed: Arc<Notify>,
 }
 
 impl Names {
     /// Says by `changed` that an answer differs from the one before.
-    pub(super) fn new(changed: Arc<Notify>) -> Self {
+    pub(crate) fn new(changed: Arc<Notify>) -> Self {
         Self {
             asked: BTreeMap::new(),
             changed,
@@ -53,7 +53,7 @@ impl Names {
 
     /// Asks for those that are not asked for yet, and waits for their first answers. Must be called inside a tokio
     /// runtime.
-    pub(super) async fn ask(&mut self, wanted: impl Iterator<Item = &ServersDns>) {
+    pub(crate) async fn ask(&mut self, wanted: impl Iterator<Item = &ServersDns>) {
         let mut first = Vec::new();
         for name in wanted {
             if self.asked.contains_key(name) {
@@ -76,12 +76,12 @@ impl Names {
     }
 
     /// Forgets the others.
-    pub(super) fn retain(&mut self, wanted: impl Fn(&ServersDns) -> bool) {
+    pub(crate) fn retain(&mut self, wanted: impl Fn(&ServersDns) -> bool) {
         self.asked.retain(|name, _| wanted(name));
     }
 
     /// The last answer.
-    pub(super) fn answer(&self, name: &ServersDns) -> Option<Answer> {
+    pub(crate) fn answer(&self, name: &ServersDns) -> Option<Answer> {
         self.asked.get(name)?.answer.borrow().clone()
     }
 }

@@ -22,8 +22,8 @@ use weir_model::{Desired, Family, Pool, Server};
 use weir_sys::replace_file;
 use weir_sys::untrusted_file::{self, Owner};
 
-use self::dns::{Answer, Names};
-use self::watch::Watch;
+use crate::dns::{Answer, Names};
+use crate::watch::Watch;
 
 /// Reads a resolver's message, for weir-fuzz.
 #[doc(hidden)]

@@ -10,9 +10,9 @@ use std::path::Path;
 
 use weir_config::{MigratedMembers, migrate_members};
 
-use super::{Giver, Key, List};
+use crate::{Giver, Key, List};
 
-pub(super) fn read(memory: &Path) -> BTreeMap<Key, List> {
+pub(crate) fn read(memory: &Path) -> BTreeMap<Key, List> {
     let text = fs::read_to_string(memory).unwrap_or_default();
     let remembered: Vec<(String, Giver, String)> = serde_json::from_str(&text).unwrap_or_default();
     let lists = remembered.into_iter().filter_map(|(pool, giver, text)| {

@@ -26,7 +26,7 @@ const EVENTS: WatchFlags = WatchFlags::CLOSE_WRITE
 
 /// See the module. The thread that waits ends with the process.
 #[derive(Debug)]
-pub(super) struct Watch {
+pub(crate) struct Watch {
     descriptor: Option<Arc<OwnedFd>>,
     changed: Arc<Notify>,
     files: BTreeSet<PathBuf>,
@@ -35,7 +35,7 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             descriptor: None,
             changed: Arc::default(),
@@ -45,12 +45,12 @@ impl Watch {
     }
 
     /// By which somebody else may say that a list changed.
-    pub(super) fn notify(&self) -> Arc<Notify> {
+    pub(crate) fn notify(&self) -> Arc<Notify> {
         Arc::clone(&self.changed)
     }
 
     /// Follows these files, and no others.
-    pub(super) fn follow(&mut self, files: BTreeSet<PathBuf>) {
+    pub(crate) fn follow(&mut self, files: BTreeSet<PathBuf>) {
         self.files = files;
         if self.look() {
             // Whoever read a file before its directory was watched may have read too early.
@@ -60,7 +60,7 @@ impl Watch {
 
     /// Watches the directories where the files are now; whether one of them is another than before, so that something
     /// may have been missed.
-    pub(super) fn look(&mut self) -> bool {
+    pub(crate) fn look(&mut self) -> bool {
         if self.files.is_empty() && self.watched.is_empty() {
             return false;
         }
@@ -87,7 +87,7 @@ impl Watch {
 
     /// Directories that are watched.
     #[cfg(test)]
-    pub(super) fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.watched.len()
     }
 
@@ -114,7 +114,7 @@ impl Watch {
     }
 
     /// Waits until a file may have changed. Dropping the future loses nothing.
-    pub(super) async fn changed(&self) {
+    pub(crate) async fn changed(&self) {
         self.changed.notified().await;
     }
 }
