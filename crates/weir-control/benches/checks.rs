@@ -10,8 +10,7 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use weir_control::check::Checks;
-use weir_control::snapshot::Snapshot;
+use weir_control::check::{Checks, Probing};
 use weir_health::Suspended;
 use weir_model::Desired;
 
@@ -36,9 +35,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         .enable_all()
         .build()?;
     let measured = runtime.block_on(async { measure(&desired, time).await });
-    let (checking, snapshot) = measured;
+    let (checking, probing) = measured;
     servers.stop();
-    let probing = snapshot.probing;
     let rate = f64::from(count) / INTERVAL.as_secs_f64();
     let percentile = |percent| match probing.lateness.quantile(percent) {
         Some(bound) => format!("<= {bound} ms"),
@@ -147,7 +145,7 @@ fn floor(desired: &Desired, port: u16) -> Result<f64, Box<dyn Error>> {
     Ok((used() - before).as_secs_f64() / f64::from(TIMES))
 }
 
-async fn measure(desired: &Desired, time: Duration) -> (f64, Snapshot) {
+async fn measure(desired: &Desired, time: Duration) -> (f64, Probing) {
     let checks = Checks::start();
     checks.configure(desired, &Suspended::new(), &|_, _| None, None);
     // The first round is another matter: every server is new.
@@ -155,9 +153,7 @@ async fn measure(desired: &Desired, time: Duration) -> (f64, Snapshot) {
     let (before, begun) = (used(), Instant::now());
     tokio::time::sleep(time).await;
     let share = (used() - before).as_secs_f64() / begun.elapsed().as_secs_f64();
-    let mut snapshot = Snapshot::default();
-    checks.annotate(&mut snapshot);
-    (share, snapshot)
+    (share, checks.probing())
 }
 
 /// CPU time of this process.

@@ -1,4 +1,6 @@
-//! What is true now, as status, metrics and explanations show it: plain values, read once, no handles.
+//! The state that status, metrics and explanations show: plain values, read once, no handles.
+
+mod checks;
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::SystemTime;

@@ -31,7 +31,6 @@ use weir_model::{Desired, Probe};
 
 pub use self::path::Passages;
 pub use self::turn::{PoolTurn, Serving};
-use crate::snapshot::{CheckStatus, ServerState, Snapshot};
 
 /// What checks say of a server now.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -240,37 +239,20 @@ impl Checks {
         self.shared.monitor().last_pass(pool, server)
     }
 
-    /// Adds the present words of checks to a picture of the engine's.
-    pub fn annotate(&self, snapshot: &mut Snapshot) {
+    /// The state of a server's checks; for one service, `service`, its checks through that service count too. `None` =
+    /// it has no checks.
+    pub fn view(&self, pool: &str, server: &str, service: Option<&str>) -> Option<ServerView> {
+        self.shared.monitor().view(pool, server, service)
+    }
+
+    /// Counters of the probing itself.
+    pub fn probing(&self) -> Probing {
         let monitor = self.shared.monitor();
-        for service in &mut snapshot.services {
-            for server in service.servers.iter_mut().filter(|server| !server.removed) {
-                let own = Some(service.name.as_str());
-                if let Some(view) = monitor.view(&service.pool, &server.name, own) {
-                    if is_by_checks(server.state) {
-                        server.reason.clone_from(&view.reason);
-                    }
-                    (server.slow_start, server.checks) = shown(view);
-                }
-            }
-        }
-        for service in &mut snapshot.proxies {
-            for server in &mut service.servers {
-                // Routes lead to pools of their own.
-                let (pool, name) = (&server.numbers.pool, &server.numbers.name);
-                if let Some(view) = monitor.view(pool, name, None) {
-                    if is_by_checks(server.state) {
-                        server.reason.clone_from(&view.reason);
-                    }
-                    (server.slow_start, server.checks) = shown(view);
-                }
-            }
-        }
-        snapshot.probing = Probing {
+        Probing {
             targets: monitor.targets(),
             probes: monitor.probes(),
             lateness: monitor.lateness(),
-        };
+        }
     }
 }
 
@@ -353,25 +335,6 @@ impl Shared {
             self.told.notify_one();
         }
     }
-}
-
-const fn is_by_checks(state: ServerState) -> bool {
-    matches!(
-        state,
-        ServerState::Up | ServerState::Down | ServerState::Starting
-    )
-}
-
-/// Slow start, and each check.
-fn shown(view: ServerView) -> (Option<u32>, Vec<CheckStatus>) {
-    let checks = view.checks.into_iter().map(|check| CheckStatus {
-        what: check.what,
-        state: word(check.state),
-        reason: check.reason,
-        results: check.results,
-    });
-    let ramp = view.standing.ramp;
-    ((ramp < 1000).then_some(ramp), checks.collect())
 }
 
 /// A probe that panicked left its monitor whole: it is called, and never calls.

@@ -263,7 +263,7 @@ impl<P: Plane> Director<P> {
 
     fn status(&self) -> Result<Report, Refusal> {
         let mut snapshot = self.plane.snapshot().map_err(Refusal::new)?;
-        self.checks.annotate(&mut snapshot);
+        snapshot.add_checks(&self.checks);
         snapshot.drift.real_server = self.own_server.mended();
         let (restarts, last_death) = self.deaths.clone();
         Ok(Report {
