@@ -38,7 +38,7 @@ fn counter(text: &str, protocol: &str, name: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use crate::*;
+    use super::*;
 
     fn snmp(segments: u64, errors: u64) -> String {
         format!(

@@ -55,7 +55,7 @@ pub fn unknown(rules: &Ruleset, client: Packet) -> Option<Diagnosis> {
 
 #[cfg(test)]
 mod tests {
-    use crate::*;
+    use super::*;
 
     #[test]
     fn room_in_the_table() {
