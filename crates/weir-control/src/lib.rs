@@ -6,7 +6,6 @@
 //! Nothing here speaks to the kernel but through weir-dataplane, weir-netlink and weir-sys.
 
 pub mod api;
-pub mod check;
 pub mod client;
 pub mod configuration;
 pub mod daemon;

@@ -9,7 +9,7 @@ use weir_health::Ejection;
 use weir_model::{Forward, ProxyProtocol};
 pub use weir_planner::Totals;
 
-use crate::check::{Probing, Serving};
+use weir_probing::{Probing, Serving};
 
 /// Everything that a listing shows.
 #[derive(Clone, Debug, Default)]

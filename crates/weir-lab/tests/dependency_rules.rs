@@ -85,6 +85,21 @@ const ARROWS: &[(&str, &[&str])] = &[
         &["weir-http", "weir-model", "weir-config", "weir-sys"],
     ),
     (
+        "weir-probing",
+        &[
+            "weir-abi",
+            "weir-http",
+            "weir-model",
+            "weir-config",
+            "weir-wire",
+            "weir-sched",
+            "weir-health",
+            "weir-sys",
+            "weir-dataplane",
+            "weir-proxy",
+        ],
+    ),
+    (
         "weir-control",
         &[
             "weir-abi",
@@ -107,6 +122,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "weir-doctor",
             "weir-real-server",
             "weir-discovery",
+            "weir-probing",
         ],
     ),
     // Drives Weir from outside only.

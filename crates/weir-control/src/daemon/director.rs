@@ -18,7 +18,6 @@ use super::own_server::OwnServer;
 use super::plane::Plane;
 use super::{Error, RuntimeDir, SECRETS};
 use crate::api::{Caller, FileRequest, Order, Refusal, Reloaded};
-use crate::check::Checks;
 use crate::configuration::{self, Loaded, Rejected, Remembered};
 use crate::explain::{Answer, Packet};
 use crate::ipvsadm;
@@ -26,6 +25,7 @@ use crate::keeper::{Kept, Link};
 use crate::plan::{Plan, plan};
 use crate::status::Report;
 use weir_discovery::{Lists, Membership};
+use weir_probing::Checks;
 use weir_runtime_dir::SocketAccess;
 
 use probation::Probation;

@@ -15,13 +15,13 @@ use weir_netlink::Event;
 
 use super::*;
 use crate::api::{OperatorState, Refusal, ServerRequest};
-use crate::check::News;
 use crate::client::{self, Client};
 use crate::engine::Claim;
 use crate::explain::{Answer, Packet};
 use crate::ipvsadm;
 use crate::snapshot::Snapshot;
 use weir_discovery::Lists;
+use weir_probing::News;
 
 const FILE: &str = r#"
 [pool.images]

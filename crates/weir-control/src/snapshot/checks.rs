@@ -3,7 +3,7 @@
 use weir_health::{ServerView, State};
 
 use super::{CheckStatus, ServerState, Snapshot};
-use crate::check::Checks;
+use weir_probing::Checks;
 
 impl Snapshot {
     /// Adds the results of the checks, slow start and the counters of the probing.

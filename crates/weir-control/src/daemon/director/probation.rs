@@ -11,10 +11,10 @@ use weir_model::Desired;
 
 use super::{Director, InForce};
 use crate::api::{Caller, FileRequest, Refusal, Reloaded, Reply};
-use crate::check::News;
 use crate::daemon::guard::{Guard, Level};
 use crate::daemon::plane::Plane;
 use crate::engine::Ejected;
+use weir_probing::News;
 
 /// A reload that may be taken back.
 #[derive(Debug)]

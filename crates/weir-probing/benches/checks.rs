@@ -10,9 +10,9 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use weir_control::check::{Checks, Probing};
 use weir_health::Suspended;
 use weir_model::Desired;
+use weir_probing::{Checks, Probing};
 
 const SERVE: &str = "--serve";
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nUp";

@@ -12,13 +12,13 @@ use weir_health::{Outcome, Target};
 use weir_model::{Protocol, ProxyHeader};
 use weir_proxy::{Peer, sentence_of_io};
 
-use super::Shared;
-use super::path::Passage;
-use super::source::source;
+use crate::Shared;
+use crate::path::Passage;
+use crate::source::source;
 
 /// Why a connection did not come about, or broke.
 #[derive(Debug)]
-pub(super) struct Refused(io::Error);
+pub(crate) struct Refused(io::Error);
 
 impl From<io::Error> for Refused {
     fn from(error: io::Error) -> Self {
@@ -28,7 +28,7 @@ impl From<io::Error> for Refused {
 
 impl Refused {
     /// What it says of the server: nothing, where the director itself ran out of something.
-    pub(super) fn outcome(&self) -> Outcome {
+    pub(crate) fn outcome(&self) -> Outcome {
         const OURS: [Errno; 7] = [
             Errno::MFILE,
             Errno::NFILE,
@@ -60,7 +60,7 @@ impl Refused {
 }
 
 /// Connects to a target, through a passage if there is one; the caller holds the deadline.
-pub(super) async fn connect(
+pub(crate) async fn connect(
     shared: &Shared,
     target: &Target,
     passage: Option<&Passage>,
@@ -89,7 +89,7 @@ pub(super) async fn connect(
 
 /// Gives a socket the source that a check names. Through `nat` without source rewriting it is the VIP: the server then
 /// answers as it would a client; where the director does not have the VIP, its own address must do.
-pub(super) fn bind(shared: &Shared, socket: &Socket, target: &Target) -> io::Result<()> {
+pub(crate) fn bind(shared: &Shared, socket: &Socket, target: &Target) -> io::Result<()> {
     let from = |address: IpAddr| socket.bind(&SocketAddr::new(address, 0).into());
     match (target.source, target.way) {
         (Some(address), _) => from(address),

@@ -11,7 +11,7 @@ const LONGEST: Duration = Duration::from_secs(30);
 
 /// What has changed.
 #[derive(Debug)]
-pub(super) enum What {
+pub(crate) enum What {
     /// The pool as a whole.
     Pool,
     /// One of its servers.
@@ -24,16 +24,16 @@ pub(super) enum What {
 
 /// A change of state.
 #[derive(Debug)]
-pub(super) struct Change {
-    pub(super) pool: String,
-    pub(super) what: What,
-    pub(super) from: &'static str,
-    pub(super) to: &'static str,
-    pub(super) reason: String,
+pub(crate) struct Change {
+    pub(crate) pool: String,
+    pub(crate) what: What,
+    pub(crate) from: &'static str,
+    pub(crate) to: &'static str,
+    pub(crate) reason: String,
 }
 
 /// Calls the program; that it failed is logged and changes nothing.
-pub(super) async fn tell(command: Vec<String>, change: Change) {
+pub(crate) async fn tell(command: Vec<String>, change: Change) {
     let Some((program, arguments)) = command.split_first() else {
         return;
     };

@@ -10,9 +10,9 @@ use tokio::net::UdpSocket;
 use weir_health::{Outcome, Target, datagram};
 use weir_model::Probe;
 
-use super::Shared;
-use super::connect::bind;
-use super::path::Passage;
+use crate::Shared;
+use crate::connect::bind;
+use crate::path::Passage;
 
 /// Tells probes apart that fly at the same time.
 static MARK: AtomicU16 = AtomicU16::new(1);
@@ -21,7 +21,7 @@ static MARK: AtomicU16 = AtomicU16::new(1);
 ///
 /// # Errors
 /// There is no socket, or the network says that nobody is there.
-pub(super) async fn ask(
+pub(crate) async fn ask(
     shared: &Shared,
     target: &Target,
     passage: Option<&Passage>,

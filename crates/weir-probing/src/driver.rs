@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Shared;
+use crate::Shared;
 
 /// While nothing is due at all.
 const IDLE: Duration = Duration::from_secs(3600);
 
-pub(super) async fn drive(shared: Arc<Shared>) {
+pub(crate) async fn drive(shared: Arc<Shared>) {
     loop {
         let next = {
             let mut monitor = shared.monitor();

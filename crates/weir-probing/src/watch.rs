@@ -13,14 +13,14 @@ use std::sync::{Arc, Mutex, Weak};
 
 use rustix::fs::inotify::{CreateFlags, ReadFlags, Reader, WatchFlags, add_watch, init};
 
-use super::{Shared, locked};
+use crate::{Shared, locked};
 
 /// Room for the events of one read.
 const ROOM: usize = 4096;
 
 /// What is watched; nothing until a check needs it.
 #[derive(Debug, Default)]
-pub(super) struct Watch(Mutex<Option<Open>>);
+pub(crate) struct Watch(Mutex<Option<Open>>);
 
 #[derive(Debug)]
 struct Open {
@@ -31,7 +31,7 @@ struct Open {
 
 impl Watch {
     /// Follows a file before it is read, so that no change between is missed.
-    pub(super) fn follow(&self, shared: &Arc<Shared>, file: &Path) {
+    pub(crate) fn follow(&self, shared: &Arc<Shared>, file: &Path) {
         let mut open = locked(&self.0);
         if open.is_none() {
             match Open::new(Arc::downgrade(shared)) {

@@ -22,11 +22,11 @@ type Key = (CheckTls, bool);
 
 /// What checks by TLS need, made when it is first needed.
 #[derive(Debug, Default)]
-pub(super) struct Clients(Mutex<HashMap<Key, Result<Arc<ClientConfig>, String>>>);
+pub(crate) struct Clients(Mutex<HashMap<Key, Result<Arc<ClientConfig>, String>>>);
 
 impl Clients {
     /// Reads files again.
-    pub(super) fn forget(&self) {
+    pub(crate) fn forget(&self) {
         self.0
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -42,7 +42,7 @@ impl Clients {
 }
 
 /// What a handshake came to.
-pub(super) enum Shaken {
+pub(crate) enum Shaken {
     /// The server is who it should be.
     Done(Box<TlsStream<TcpStream>>),
     /// The server is not, or broke off.
@@ -52,7 +52,7 @@ pub(super) enum Shaken {
 }
 
 /// Comes to terms with a server; the caller holds the deadline.
-pub(super) async fn shake(
+pub(crate) async fn shake(
     clients: &Clients,
     tls: &CheckTls,
     target: &Target,

@@ -11,10 +11,10 @@ use tokio::time::timeout_at;
 use weir_health::{Dialogue, Outcome, ProbeId, ProbeRequest, Reply, Target, Verdict, dialogue};
 use weir_model::Probe;
 
-use super::connect::{Refused, connect};
-use super::path::Passage;
-use super::tls::{Shaken, shake};
-use super::{Shared, datagram, local};
+use crate::connect::{Refused, connect};
+use crate::path::Passage;
+use crate::tls::{Shaken, shake};
+use crate::{Shared, datagram, local};
 
 /// Hands a result in, whatever becomes of the task: a probe without one would never be repeated.
 struct Report {
@@ -39,7 +39,7 @@ impl Drop for Report {
     }
 }
 
-pub(super) async fn run(shared: Arc<Shared>, order: ProbeRequest) {
+pub(crate) async fn run(shared: Arc<Shared>, order: ProbeRequest) {
     let deadline = shared.clock.instant(order.deadline);
     let mut report = Report {
         shared,

@@ -11,7 +11,7 @@ use weir_model::{MAX_WEIGHT, Script};
 use weir_sys::untrusted_file::{self, Owner};
 
 /// Runs a program; it is killed when the probe is over. It learns the server from `WEIR_ADDRESS` and `WEIR_PORT`.
-pub(super) async fn run(script: &Script, target: &Target) -> Outcome {
+pub(crate) async fn run(script: &Script, target: &Target) -> Outcome {
     let Some((program, arguments)) = script.command.split_first() else {
         return Outcome::unknown("no program");
     };
@@ -93,7 +93,7 @@ const NUMBER_MAX: u64 = 4096;
 
 /// The number in a file, as the weight. The file is another program's, so that a link out of its directory is not
 /// followed, and nothing of it but a weight is ever shown.
-pub(super) async fn read(path: &str) -> Outcome {
+pub(crate) async fn read(path: &str) -> Outcome {
     let (path, shown) = (PathBuf::from(path), path.to_owned());
     let read = move || untrusted_file::read(&path, Owner::Any, NUMBER_MAX);
     let text = match tokio::task::spawn_blocking(read).await {

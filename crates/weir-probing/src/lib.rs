@@ -29,8 +29,8 @@ use weir_health::{
 };
 use weir_model::{Desired, Probe};
 
-pub use self::path::Passages;
-pub use self::turn::{PoolTurn, Serving};
+pub use path::Passages;
+pub use turn::{PoolTurn, Serving};
 
 /// What checks say of a server now.
 #[derive(Clone, Debug, PartialEq, Eq)]

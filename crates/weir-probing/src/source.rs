@@ -15,7 +15,7 @@ use weir_health::Target;
 ///
 /// # Errors
 /// There is no route, or no address but VIPs.
-pub(super) fn source(target: &Target, vips: &HashSet<IpAddr>) -> io::Result<IpAddr> {
+pub(crate) fn source(target: &Target, vips: &HashSet<IpAddr>) -> io::Result<IpAddr> {
     if let Some(source) = target.source {
         return Ok(source);
     }

@@ -20,8 +20,8 @@ use weir_model::{Forward, ProbePath, Protocol, TunnelChecksum, TunnelKind};
 use weir_sys::FrameSocket;
 use weir_wire::{ArpOperation, ArpPacket, MacAddr, Packet};
 
-use super::Shared;
-use super::source::source;
+use crate::Shared;
+use crate::source::source;
 
 /// Where conversations are entered.
 pub type Passages = Arc<Table<ProbeKey, Probe>>;
@@ -35,7 +35,7 @@ const TUNNEL_SEGMENT: u32 = 1200;
 
 /// One probe's way through a forward; its entry goes with it.
 #[derive(Debug)]
-pub(super) struct Passage {
+pub(crate) struct Passage {
     table: Passages,
     way: ProbePath,
     server: IpAddr,
@@ -49,7 +49,7 @@ impl Passage {
     ///
     /// # Errors
     /// Nothing is there to send it so: what that says of the server.
-    pub(super) fn of(target: &Target, shared: &Shared) -> Result<Option<Self>, Outcome> {
+    pub(crate) fn of(target: &Target, shared: &Shared) -> Result<Option<Self>, Outcome> {
         match (target.way, shared.passages()) {
             (None, _) => Ok(None),
             (Some(way), _) if way.forward == Forward::Nat => Ok(None),
@@ -65,7 +65,7 @@ impl Passage {
     }
 
     /// Binds a socket and enters its conversation.
-    pub(super) fn enter(
+    pub(crate) fn enter(
         &self,
         socket: &Socket,
         target: &Target,
@@ -126,7 +126,7 @@ impl Passage {
     }
 
     /// What an outcome means, by what was seen of the packets.
-    pub(super) async fn judge(&self, outcome: Outcome) -> Outcome {
+    pub(crate) async fn judge(&self, outcome: Outcome) -> Outcome {
         let key = self.entered.get();
         let Some(seen) = key.and_then(|key| self.table.get(key).ok().flatten()) else {
             return outcome;
