@@ -1,8 +1,8 @@
-//! Frames on their way back into the stack.
+//! Prepares held frames for their way back into the stack.
 //!
-//! What this host itself sent, to itself or by a veth, has a checksum that a device was to finish; a frame has no note
-//! of it any more, so that it is finished here. And what the loopback carries must go out again as a packet of this
-//! host, because the stack would refuse a loopback address from anywhere else.
+//! Packets that this host sent to itself or over a veth have a partial checksum, which a device would have completed. A
+//! held frame has lost that mark, so the checksum is completed here. Frames of the loopback device are sent again as
+//! packets of this host, because the stack drops loopback addresses that arrive on any other device.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -11,23 +11,23 @@ use socket2::{Domain, Protocol, Socket, Type};
 use weir_wire::IpProtocol;
 use weir_wire::checksum::pseudo_header;
 
-/// The loopback's number, in every namespace.
+/// The loopback device's index, in every namespace.
 pub(crate) const LOOPBACK: u32 = 1;
 
 const ETHERNET: usize = 14;
 const IPV6: usize = 40;
 const TCP_CHECKSUM: usize = 16;
-/// IPPROTO_RAW: the header is the sender's.
+/// IPPROTO_RAW: the sender writes the IP header.
 const RAW: i32 = 255;
 
-/// Where things are in an Ethernet frame with TCP in it.
+/// Addresses and offsets of an Ethernet frame with TCP in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Place {
+struct Offsets {
     source: IpAddr,
     destination: IpAddr,
-    /// Of the TCP header.
+    /// Start of the TCP header.
     segment: usize,
-    /// Of the IP packet; what is behind is the wire's padding.
+    /// End of the IP packet; padding follows.
     end: usize,
 }
 
@@ -35,19 +35,19 @@ fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..at + N)?.try_into().ok()
 }
 
-fn place(frame: &[u8]) -> Option<Place> {
+fn offsets(frame: &[u8]) -> Option<Offsets> {
     let length = |at| array(frame, at).map(|bytes| usize::from(u16::from_be_bytes(bytes)));
     match array(frame, 12)? {
         [0x08, 0x00] => {
             let header = usize::from(frame.get(ETHERNET)? & 0xf) * 4;
-            Some(Place {
+            Some(Offsets {
                 source: Ipv4Addr::from(array(frame, ETHERNET + 12)?).into(),
                 destination: Ipv4Addr::from(array(frame, ETHERNET + 16)?).into(),
                 segment: ETHERNET + header,
                 end: ETHERNET + length(ETHERNET + 2)?,
             })
         }
-        [0x86, 0xdd] => Some(Place {
+        [0x86, 0xdd] => Some(Offsets {
             source: Ipv6Addr::from(array::<16>(frame, ETHERNET + 8)?).into(),
             destination: Ipv6Addr::from(array::<16>(frame, ETHERNET + 24)?).into(),
             segment: ETHERNET + IPV6,
@@ -57,16 +57,18 @@ fn place(frame: &[u8]) -> Option<Place> {
     }
 }
 
-/// Finishes a checksum that holds the pseudo header alone (CHECKSUM_PARTIAL, include/linux/skbuff.h); any other stays,
-/// right or wrong.
-pub(crate) fn finish_checksum(frame: &mut [u8]) {
-    let Some(place) = place(frame) else { return };
-    let Some(segment) = frame.get_mut(place.segment..place.end) else {
+/// Completes a checksum that covers only the pseudo header (CHECKSUM_PARTIAL, include/linux/skbuff.h). Any other is
+/// left as it is, right or wrong.
+pub(crate) fn complete_checksum(frame: &mut [u8]) {
+    let Some(offsets) = offsets(frame) else {
+        return;
+    };
+    let Some(segment) = frame.get_mut(offsets.segment..offsets.end) else {
         return;
     };
     let pseudo = pseudo_header(
-        place.source,
-        place.destination,
+        offsets.source,
+        offsets.destination,
         IpProtocol::TCP,
         segment.len(),
     );
@@ -83,11 +85,11 @@ pub(crate) fn finish_checksum(frame: &mut [u8]) {
     }
 }
 
-/// The way back for packets of the loopback.
+/// Sockets that send packets of the loopback device again.
 #[derive(Debug)]
 pub(crate) struct Loopback {
     ipv4: Socket,
-    /// A host may have none.
+    /// `None` = the host has no IPv6.
     ipv6: Option<Socket>,
 }
 
@@ -102,19 +104,19 @@ impl Loopback {
         })
     }
 
-    /// Sends the packet in a frame once more.
+    /// Sends the packet of a frame again.
     ///
     /// # Errors
     /// The route is gone, or the frame holds no packet.
     pub(crate) fn send(&self, frame: &[u8]) -> io::Result<()> {
         let invalid = || io::Error::from(io::ErrorKind::InvalidData);
-        let place = place(frame).ok_or_else(invalid)?;
-        let packet = frame.get(ETHERNET..place.end).ok_or_else(invalid)?;
-        let socket = match place.destination {
+        let offsets = offsets(frame).ok_or_else(invalid)?;
+        let packet = frame.get(ETHERNET..offsets.end).ok_or_else(invalid)?;
+        let socket = match offsets.destination {
             IpAddr::V4(_) => &self.ipv4,
             IpAddr::V6(_) => self.ipv6.as_ref().ok_or_else(invalid)?,
         };
-        let to = SocketAddr::new(place.destination, 0);
+        let to = SocketAddr::new(offsets.destination, 0);
         socket.send_to(packet, &to.into()).map(drop)
     }
 }
@@ -135,37 +137,37 @@ mod tests {
         let right = pseudo.bytes(&frame[ETHERNET + 20..]).checksum();
         let value = checksum(&pseudo.folded().to_be_bytes(), right);
         frame[ETHERNET + 36..ETHERNET + 38].copy_from_slice(&value.to_be_bytes());
-        // The wire pads short frames.
+        // Padding of a short frame.
         frame.extend([0xee; 6]);
         frame
     }
 
     #[test]
-    fn only_an_unfinished_checksum_is_finished() {
+    fn only_partial_checksums_are_completed() {
         let right = syn(|_, right| right);
-        let mut unfinished = syn(|pseudo, _| u16::from_be_bytes([pseudo[0], pseudo[1]]));
-        assert_ne!(unfinished, right);
-        finish_checksum(&mut unfinished);
-        assert_eq!(unfinished, right);
-        finish_checksum(&mut unfinished);
-        assert_eq!(unfinished, right);
+        let mut partial = syn(|pseudo, _| u16::from_be_bytes([pseudo[0], pseudo[1]]));
+        assert_ne!(partial, right);
+        complete_checksum(&mut partial);
+        assert_eq!(partial, right);
+        complete_checksum(&mut partial);
+        assert_eq!(partial, right);
         let wrong = syn(|_, right| right ^ 0x0100);
         let mut kept = wrong.clone();
-        finish_checksum(&mut kept);
+        complete_checksum(&mut kept);
         assert_eq!(kept, wrong);
     }
 
     #[test]
-    fn no_frame_is_too_short() {
+    fn truncated_and_malformed_frames_are_left_alone() {
         let frame = syn(|_, right| right);
         for length in 0..frame.len() {
-            finish_checksum(&mut frame[..length].to_vec());
+            complete_checksum(&mut frame[..length].to_vec());
         }
-        let mut lies = frame;
-        lies[ETHERNET + 2] = 0xff;
-        finish_checksum(&mut lies);
-        lies[ETHERNET] = 0x4f;
-        lies[ETHERNET + 2..ETHERNET + 4].fill(0);
-        finish_checksum(&mut lies);
+        let mut malformed = frame;
+        malformed[ETHERNET + 2] = 0xff;
+        complete_checksum(&mut malformed);
+        malformed[ETHERNET] = 0x4f;
+        malformed[ETHERNET + 2..ETHERNET + 4].fill(0);
+        complete_checksum(&mut malformed);
     }
 }

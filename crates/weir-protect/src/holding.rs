@@ -1,4 +1,4 @@
-//! The holding itself: beats that keep it alive, frames as they come, its end.
+//! Holds frames: renews the programs' deadline, collects frames from the ring, reinjects them at the end.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -9,16 +9,16 @@ use weir_netlink::Link;
 use weir_sys::{Clock, now_ns};
 
 use crate::frame::{self, Loopback};
-use crate::migration::Turn;
+use crate::migration::ProtectionGuard;
 use crate::{Error, io_error};
 
-/// How often the ring is emptied, long before it can be full, and the programs are told that somebody is there; for how
-/// long they believe it.
-const BEAT: Duration = Duration::from_millis(20);
-const BELIEF: Duration = Duration::from_millis(500);
+/// How often the ring is emptied, long before it can be full, and the programs' deadline is renewed.
+const RENEWAL: Duration = Duration::from_millis(20);
+/// How long the programs hold frames after a renewal.
+const RENEWED_FOR: Duration = Duration::from_millis(500);
 
-/// More than this are not kept: the server would not take so many at once.
-const MOST: usize = 1 << 17;
+/// Most frames that are held: the server could not accept more at once.
+const MAX_FRAMES: usize = 1 << 17;
 
 /// See the module.
 #[derive(Debug)]
@@ -27,22 +27,22 @@ pub(crate) struct Holding {
     loopback: Loopback,
     frames: Vec<HeldFrame>,
     deadline: Instant,
-    over: bool,
-    /// As long as anything is held.
-    turn: Option<Turn>,
+    ended: bool,
+    /// While connections are held.
+    guard: Option<ProtectionGuard>,
 }
 
 impl Holding {
-    /// Looks at every device that connections may come by; nothing is held yet. The turn ends when nothing is held any
-    /// more.
+    /// Attaches to every device that connections may arrive on; nothing is held yet. `guard` is dropped when holding
+    /// ends.
     ///
     /// # Errors
-    /// The kernel takes no program, or there are no raw sockets.
+    /// The kernel rejects a program, or raw sockets are not permitted.
     pub(crate) fn open(
         to: &[SocketAddr],
         own: &[IpAddr],
         links: &[Link],
-        turn: Turn,
+        guard: ProtectionGuard,
     ) -> Result<Self, Error> {
         let to: Vec<HoldTarget> = to
             .iter()
@@ -52,13 +52,13 @@ impl Holding {
             })
             .collect();
         let mut hold = Hold::open(&to, own)?;
-        // What has no Ethernet header (a tunnel, say) could not be given back as it came.
+        // Packets without an Ethernet header (of a tunnel) could not be reinjected unchanged.
         for link in links
             .iter()
             .filter(|link| link.loopback || link.mac.is_some())
         {
             if let Err(error) = hold.attach(&link.name) {
-                tracing::warn!(%error, interface = link.name, "connections by this interface are not held");
+                tracing::warn!(%error, interface = link.name, "could not attach: connections on this interface are not held");
             }
         }
         Ok(Self {
@@ -66,48 +66,48 @@ impl Holding {
             loopback: Loopback::open().map_err(io_error("raw sockets"))?,
             frames: Vec::new(),
             deadline: Instant::now(),
-            over: true,
-            turn: Some(turn),
+            ended: true,
+            guard: Some(guard),
         })
     }
 
-    /// Holds from now on, for `max` at the longest.
+    /// Starts holding, for at most `max`.
     ///
     /// # Errors
     /// The kernel refuses.
     pub(crate) fn begin(&mut self, max: Duration) -> Result<(), Error> {
         self.deadline = Instant::now() + max;
-        self.over = false;
-        self.beat()
+        self.ended = false;
+        self.renew()
     }
 
-    /// How much longer it can last.
-    pub(crate) fn left(&self) -> Duration {
+    /// The remaining time.
+    pub(crate) fn remaining(&self) -> Duration {
         self.deadline.saturating_duration_since(Instant::now())
     }
 
-    fn beat(&mut self) -> Result<(), Error> {
-        let believed = u64::try_from(self.left().min(BELIEF).as_nanos()).unwrap_or(0);
-        Ok(self.hold.until(now_ns(Clock::Monotonic) + believed)?)
+    fn renew(&mut self) -> Result<(), Error> {
+        let time = u64::try_from(self.remaining().min(RENEWED_FOR).as_nanos()).unwrap_or(0);
+        Ok(self.hold.until(now_ns(Clock::Monotonic) + time)?)
     }
 
-    /// Waits for `work`, and holds meanwhile; lets go when the time is over, and waits on.
+    /// Holds while `work` runs. When the time is over it releases the connections and keeps waiting for `work`.
     pub(crate) async fn during<T>(&mut self, work: impl Future<Output = T>) -> T {
         let mut work = std::pin::pin!(work);
-        let mut beats = interval(BEAT);
+        let mut renewals = interval(RENEWAL);
         loop {
             tokio::select! {
                 done = &mut work => return done,
-                () = sleep_until(self.deadline), if !self.over => self.give_up("their time is over"),
-                _ = beats.tick(), if !self.over => {
+                () = sleep_until(self.deadline), if !self.ended => self.give_up("time limit"),
+                _ = renewals.tick(), if !self.ended => {
                     self.collect();
-                    if let Err(error) = self.beat() {
+                    if let Err(error) = self.renew() {
                         self.give_up(&error.to_string());
                     }
                 }
             }
-            if self.frames.len() >= MOST && !self.over {
-                self.give_up("too many are held");
+            if self.frames.len() >= MAX_FRAMES && !self.ended {
+                self.give_up("too many connections are held");
             }
         }
     }
@@ -119,51 +119,51 @@ impl Holding {
     }
 
     fn give_up(&mut self, why: &str) {
-        tracing::warn!(why, "connections are let go before the command has ended");
-        self.let_go();
+        tracing::warn!(why, "releasing connections before the command has ended");
+        self.release();
         // The command may itself wait for another protection, or never end.
-        self.turn = None;
+        self.guard = None;
     }
 
-    /// Nothing is held from now on; what was comes back.
-    fn let_go(&mut self) {
-        self.over = true;
+    /// Stops holding and reinjects the held frames.
+    fn release(&mut self) {
+        self.ended = true;
         if let Err(error) = self.hold.until(0) {
-            tracing::warn!(%error, "the holding ends with the next beat");
+            tracing::warn!(%error, "holding ends when the programs' deadline passes");
         }
         self.collect();
-        self.give_back();
+        self.reinject();
     }
 
-    fn give_back(&mut self) {
+    fn reinject(&mut self) {
         for mut frame in std::mem::take(&mut self.frames) {
-            frame::finish_checksum(&mut frame.bytes);
-            let given = if frame.ifindex == frame::LOOPBACK {
+            frame::complete_checksum(&mut frame.bytes);
+            let sent_back = if frame.ifindex == frame::LOOPBACK {
                 let sent = self.loopback.send(&frame.bytes);
                 sent.map_err(|error| error.to_string())
             } else {
                 self.hold.release(&frame).map_err(|error| error.to_string())
             };
-            if let Err(error) = given {
-                tracing::warn!(%error, "a connection waits for its client's retry");
+            if let Err(error) = sent_back {
+                tracing::warn!(%error, "could not reinject a frame: its client has to retry");
             }
         }
     }
 
-    /// Ends it, and says how much it was.
+    /// Ends holding and returns the counts.
     ///
     /// # Errors
-    /// The kernel does not say.
+    /// The counts cannot be read.
     pub(crate) async fn end(mut self) -> Result<HoldCounts, Error> {
-        if !self.over {
-            self.let_go();
+        if !self.ended {
+            self.release();
         }
-        // Packets that were in the program when it was told to hold nothing.
+        // Packets that a program was processing when its deadline was cleared.
         if tokio::task::spawn_blocking(wait_for_packets).await.is_err() {
-            tracing::warn!("packets under way may be lost");
+            tracing::warn!("could not wait for packets in flight: some may be lost");
         }
         self.collect();
-        self.give_back();
+        self.reinject();
         Ok(self.hold.counts()?)
     }
 }

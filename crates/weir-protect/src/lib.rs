@@ -1,12 +1,12 @@
-//! `weir protect`: no new connection meets another program's servers while a command, such as their reload, runs.
+//! `weir protect`: holds new connections to another program's servers while a command, such as their reload, runs.
 //!
-//! New connections are held at the very first packet, which goes into a ring instead of up the stack, and comes back
-//! when the command has ended: nobody is refused and no client's retry is waited for. Connections that began before are
-//! waited for until the server has accepted them. The holding ends by itself when its time is over, or with this
-//! process: whoever was held then comes in by its first retry.
+//! New connections are held at their first packet: it goes into a ring instead of up the stack and is reinjected when
+//! the command has ended. No client is refused, and none waits for its own retry. The command starts once the server
+//! has accepted all connections that began before. Holding ends when its time is over or with this process; clients that
+//! were held then connect by their first retry.
 //!
-//! It knows nothing of what the command does. After it, the listening sockets tell when it is time: there must be some
-//! again, and those that were replaced must be gone.
+//! Nothing is known about the command. After it, the listening sockets decide when connections are released: there must
+//! be some again, and the replaced ones must be closed.
 
 mod frame;
 mod holding;
@@ -27,19 +27,19 @@ use weir_netlink::Netlink;
 use weir_sys::LockFile;
 
 use holding::Holding;
-use migration::Turn;
+use migration::ProtectionGuard;
 use quiet::Listeners;
 
 pub use migration::restore;
 
-/// One protection at a time: the second would find the first one's sysctl, and hold what that one releases.
+/// One protection at a time: a second would read the sysctl that the first has set, and hold what the first releases.
 const LOCK: &str = "protect.lock";
-/// How often a lock that another one holds is tried.
+/// How often a lock that another process holds is tried.
 const LOCK_RETRY: Duration = Duration::from_millis(20);
-/// How long is waited for it without a word.
+/// Waiting for the lock is logged after this time.
 const LOCK_SILENCE: Duration = Duration::from_secs(1);
 
-/// What the command line gives.
+/// The command line's options.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
     /// Connections to these are held; none = to everything that listens now.
@@ -55,13 +55,13 @@ pub struct Options {
 /// Why nothing was protected; the command did not run.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The kernel takes no program, mostly for want of rights.
+    /// The kernel rejects the programs, mostly for missing rights.
     #[error(transparent)]
     Dataplane(#[from] weir_dataplane::Error),
     /// Devices, addresses or sockets cannot be read.
     #[error(transparent)]
     Network(#[from] weir_netlink::Error),
-    /// The lock.
+    /// The lock cannot be taken.
     #[error(transparent)]
     System(#[from] weir_sys::Error),
     /// The runtime directory cannot be used.
@@ -70,15 +70,15 @@ pub enum Error {
     /// A socket, a signal or a file of the runtime directory.
     #[error("{what}: {source}")]
     Io {
-        /// Of what.
+        /// The object.
         what: String,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// Somebody ended the protection before its command ran.
+    /// A signal ended the protection before its command ran.
     #[error("ended by signal {} before the command ran", .signal.as_raw())]
     Interrupted {
-        /// By which signal.
+        /// The signal.
         signal: Signal,
     },
     /// The command cannot be started.
@@ -86,7 +86,7 @@ pub enum Error {
     Command {
         /// The program.
         command: String,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
 }
@@ -96,16 +96,16 @@ fn io_error(what: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
     move |source| Error::Io { what, source }
 }
 
-/// Runs the command under protection and answers how it ended. Must be called inside a tokio runtime, in the network
+/// Runs the command under protection and returns its exit status. Must be called inside a tokio runtime, in the network
 /// namespace of the servers.
 ///
 /// # Errors
 /// Nothing can be held here, or the command cannot be started.
 pub async fn protect(options: &Options) -> Result<ExitStatus, Error> {
     let lock = lock(options).await?;
-    // From here on there is something to put back.
+    // From here on there is state to restore.
     let mut signals = Signals::new()?;
-    let turn = Turn::begin(lock, &options.runtime_dir)?;
+    let guard = ProtectionGuard::begin(lock, &options.runtime_dir)?;
     let to = if options.listen.is_empty() {
         quiet::listening()?
     } else {
@@ -120,14 +120,14 @@ pub async fn protect(options: &Options) -> Result<ExitStatus, Error> {
         .map(|address| address.ip)
         .collect();
     let links = netlink.links().await?;
-    let mut holding = Holding::open(&to, &own, &links, turn)?;
+    let mut holding = Holding::open(&to, &own, &links, guard)?;
     let listeners = Listeners::of(&to)?;
     let begun = Instant::now();
     holding.begin(options.max)?;
     let mut times = Times::default();
     let ended = run(options, &mut holding, &listeners, &mut signals, &mut times).await;
     let held = begun.elapsed();
-    // Also where the command did not run: who was held meanwhile comes in now.
+    // Also where the command did not run: connections that were held meanwhile are released now.
     let counts = holding.end().await?;
     tracing::info!(
         connections = counts.held,
@@ -135,7 +135,7 @@ pub async fn protect(options: &Options) -> Result<ExitStatus, Error> {
         accepted_ms = milliseconds(times.accepted),
         ran_ms = milliseconds(times.ran),
         held_ms = milliseconds(held),
-        "let go"
+        "released held connections"
     );
     ended
 }
@@ -144,16 +144,13 @@ async fn lock(options: &Options) -> Result<LockFile, Error> {
     let directory = &options.runtime_dir;
     weir_runtime_dir::prepare(directory)?;
     let begun = Instant::now();
-    let mut told = false;
+    let mut logged = false;
     loop {
         match LockFile::acquire(directory.join(LOCK)) {
             Err(weir_sys::Error::Locked { holder, .. }) => {
-                if !told && begun.elapsed() > LOCK_SILENCE {
-                    told = true;
-                    tracing::warn!(
-                        holder,
-                        "another protection runs; this one waits for its end"
-                    );
+                if !logged && begun.elapsed() > LOCK_SILENCE {
+                    logged = true;
+                    tracing::warn!(holder, "waiting for another weir protect to end");
                 }
                 tokio::time::sleep(LOCK_RETRY).await;
             }
@@ -162,7 +159,7 @@ async fn lock(options: &Options) -> Result<LockFile, Error> {
     }
 }
 
-/// How long what took.
+/// Durations for the log.
 #[derive(Debug, Default)]
 struct Times {
     accepted: Duration,
@@ -174,7 +171,7 @@ fn milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// What happens while new connections are held.
+/// Runs the command while new connections are held.
 async fn run(
     options: &Options,
     holding: &mut Holding,
@@ -191,12 +188,12 @@ async fn run(
     let mut child = start(&options.command)?;
     let ended = holding.during(end_of(&mut child, signals)).await;
     times.ran = begun.elapsed() - times.accepted;
-    let left = holding.left();
-    holding.during(listeners.replaced(left)).await?;
+    let remaining = holding.remaining();
+    holding.during(listeners.replaced(remaining)).await?;
     ended
 }
 
-/// A socket on all IPv6 addresses takes IPv4 too, unless it was told not to.
+/// A socket on all IPv6 addresses accepts IPv4 too, unless it has IPV6_V6ONLY.
 fn with_mapped(mut to: Vec<SocketAddr>) -> Vec<SocketAddr> {
     let any6 = |address: &&SocketAddr| address.is_ipv6() && address.ip().is_unspecified();
     let mapped: Vec<SocketAddr> = to
@@ -222,7 +219,7 @@ fn start(command: &[OsString]) -> Result<Child, Error> {
     })
 }
 
-/// Waits for the command. Who ends this process means the command; a terminal's keys have reached that already.
+/// Waits for the command. A signal that ends this process is passed on to the command; a terminal signals both.
 async fn end_of(child: &mut Child, signals: &mut Signals) -> Result<ExitStatus, Error> {
     let pid = child
         .id()
@@ -241,7 +238,7 @@ async fn end_of(child: &mut Child, signals: &mut Signals) -> Result<ExitStatus, 
     }
 }
 
-/// Signals that end a process, as long as there is something to put back before.
+/// Signals that end a process, caught while there is state to restore.
 #[derive(Debug)]
 struct Signals {
     terminate: signal::Signal,
@@ -276,7 +273,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_of_ipv6_means_all_of_ipv4_too() {
+    fn ipv6_wildcard_includes_ipv4_wildcard() {
         let to = |list: &[&str]| -> Vec<SocketAddr> {
             list.iter().map(|text| text.parse().unwrap()).collect()
         };

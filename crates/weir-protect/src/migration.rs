@@ -1,7 +1,7 @@
-//! `net.ipv4.tcp_migrate_req` while it is needed: connections that a closing socket has not accepted go to another
-//! socket of the same address.
+//! Enables `net.ipv4.tcp_migrate_req` while a protection runs: connections that a closing socket has not accepted are
+//! moved to another socket of the same address.
 //!
-//! The former value is written down before it is changed, so that it is put back also after a death.
+//! The previous value is saved before it is changed, so that it is restored even after a crash.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,16 +20,16 @@ struct Migration {
     file: PathBuf,
 }
 
-/// Being the one protection that there is, with the sysctl on; both until it is dropped.
+/// Holds the lock of the only protection, with the sysctl enabled, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Turn {
+pub(crate) struct ProtectionGuard {
     migration: Migration,
-    /// Behind the other, so that whoever comes next finds the former value.
+    /// Dropped last, so that the next protection reads the restored value.
     _lock: LockFile,
 }
 
-impl Turn {
-    /// Under the lock.
+impl ProtectionGuard {
+    /// `lock` is held until the end.
     pub(crate) fn begin(lock: LockFile, runtime_dir: &Path) -> Result<Self, Error> {
         Ok(Self {
             migration: Migration::begin(runtime_dir)?,
@@ -38,14 +38,14 @@ impl Turn {
     }
 }
 
-impl Drop for Turn {
+impl Drop for ProtectionGuard {
     fn drop(&mut self) {
         self.migration.restore();
     }
 }
 
 impl Migration {
-    /// Turns it on, where the kernel has it (Linux 5.14).
+    /// ProtectionGuards it on, where the kernel has it (Linux 5.14).
     fn begin(runtime_dir: &Path) -> Result<Self, Error> {
         let migration = Self {
             file: runtime_dir.join(FILE),
@@ -58,8 +58,8 @@ impl Migration {
         let file = &migration.file;
         replace_file(file, former.as_bytes()).map_err(io_error(file.display().to_string()))?;
         if let Err(error) = sysctl.set("1") {
-            // A container may not; it only helps.
-            tracing::info!(%error, "connections are not moved between sockets");
+            // Not permitted in a container; protection works without it.
+            tracing::info!(%error, "could not enable tcp_migrate_req: connections are not moved between sockets");
         }
         Ok(migration)
     }
@@ -71,12 +71,12 @@ impl Migration {
         let restored = Sysctl::new(NAME).and_then(|sysctl| sysctl.set(&former));
         match restored {
             Ok(_) => drop(fs::remove_file(&self.file)),
-            Err(error) => tracing::warn!(%error, "{NAME} was not put back"),
+            Err(error) => tracing::warn!(%error, "could not restore {NAME}"),
         }
     }
 }
 
-/// Puts back what a protection that was killed has left; for `weir clean`.
+/// Restores the sysctl after a protection that was killed; for `weir clean`.
 pub fn restore(runtime_dir: &Path) {
     Migration {
         file: runtime_dir.join(FILE),

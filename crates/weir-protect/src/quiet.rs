@@ -1,4 +1,4 @@
-//! When a server may be replaced: nobody stands between its SYN and its accept(2); and when it has been.
+//! Decides when a server may be replaced (no connection is between SYN and accept(2)), and when it has been replaced.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -9,30 +9,29 @@ use weir_netlink::{TcpSocket, TcpState, tcp_sockets};
 
 use crate::Error;
 
-/// How long one looks away: a part of what has been waited already, so that little is added to it.
-const LOOK_PART: u32 = 8;
-const LOOK_LEAST: Duration = Duration::from_micros(500);
-const LOOK_MOST: Duration = Duration::from_millis(10);
+/// The polling interval is a fraction of the time waited so far, so that polling adds little to it.
+const POLL_FRACTION: u32 = 8;
+const POLL_MIN: Duration = Duration::from_micros(500);
+const POLL_MAX: Duration = Duration::from_millis(10);
 
-/// In this time a SYN that passed before SYNs were held has come to its place.
+/// Within this time a SYN that passed before holding began has reached its socket.
 const ARRIVAL: Duration = Duration::from_millis(1);
 
-/// How long a socket that a new one stands beside is expected to go: its owner has been told, and closing is all it
-/// does, once it is given a CPU.
+/// Within this time a replaced socket is expected to close: its owner has been signalled and only has to get a CPU.
 const CLOSING: Duration = Duration::from_secs(2);
 
-/// What listens now, whatever its address.
+/// All listening sockets' addresses.
 pub(crate) fn listening() -> Result<Vec<SocketAddr>, Error> {
     let all = tcp_sockets(&[TcpState::Listen])?;
     Ok(all.iter().map(|socket| canonical(socket.local)).collect())
 }
 
-/// IPv4 by an IPv6 socket is IPv4.
+/// An IPv4-mapped IPv6 address becomes IPv4.
 fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-/// What listens, by address: the kernel's numbers of the sockets (cookies).
+/// Cookies of the listening sockets, by address.
 type ByAddress = BTreeMap<SocketAddr, BTreeSet<u64>>;
 
 /// The sockets that the command may replace.
@@ -43,7 +42,7 @@ pub(crate) struct Listeners {
 }
 
 impl Listeners {
-    /// Those at `to`, as they are before the command.
+    /// Those at `to`, before the command runs.
     pub(crate) fn of(to: &[SocketAddr]) -> Result<Self, Error> {
         let mut listeners = Self {
             to: to.to_vec(),
@@ -76,25 +75,25 @@ impl Listeners {
         Ok(now)
     }
 
-    /// Waits until every connection that has begun is accepted. A client that did not answer within the first second is
-    /// not waited for: it may never.
+    /// Waits until every connection that has begun is accepted. A client that has not answered within the first second
+    /// is ignored: it may never answer.
     pub(crate) async fn accepted(&self, limit: Duration) -> Result<(), Error> {
         sleep(ARRIVAL).await;
-        let quiet = looking(limit, || self.is_quiet());
+        let quiet = poll_until(limit, || self.is_quiet());
         if !quiet.await? {
-            tracing::warn!("connections that nobody accepts are not waited for any longer");
+            tracing::warn!("connections are not accepted; continuing without waiting for them");
         }
         Ok(())
     }
 
-    /// Whether nobody stands between SYN and accept(2). The order matters: a handshake that ends meanwhile moves its
-    /// connection from the second place to the third, which is the first again. Only the second costs time: the kernel
-    /// walks through all connections of the host for it.
+    /// Whether no connection is between SYN and accept(2). The order matters: a handshake that completes meanwhile
+    /// moves its connection from the handshakes to the accept queue, which is therefore read again. Reading handshakes is the
+    /// slow part: the kernel walks all connections of the host.
     fn is_quiet(&self) -> Result<bool, Error> {
         Ok(self.is_accepted()? && self.is_answered()? && self.is_accepted()?)
     }
 
-    /// Whether no handshake is under way.
+    /// Whether no handshake is in progress.
     fn is_answered(&self) -> Result<bool, Error> {
         let begun = self.sockets(&[TcpState::SynReceived])?;
         Ok(begun.iter().all(|socket| socket.retransmits > 0))
@@ -106,17 +105,17 @@ impl Listeners {
         Ok(listening.iter().all(|socket| socket.waiting == 0))
     }
 
-    /// Waits until somebody listens, if somebody did, and until sockets that have a successor are gone; what listens at
-    /// another address may be another program's, which goes on.
+    /// Waits until there are listening sockets, if there were before, and until sockets that have a successor are
+    /// closed. A socket at another address may be another program's, which keeps running.
     pub(crate) async fn replaced(&self, limit: Duration) -> Result<(), Error> {
         if self.before.is_empty() {
             return Ok(());
         }
-        if !looking(limit, || Ok(!self.now()?.is_empty())).await? {
-            tracing::warn!("nobody listens after the command");
+        if !poll_until(limit, || Ok(!self.now()?.is_empty())).await? {
+            tracing::warn!("no listening socket after the command");
             return Ok(());
         }
-        let gone = looking(CLOSING.min(limit), || {
+        let gone = poll_until(CLOSING.min(limit), || {
             let now = self.now()?;
             Ok(self.before.iter().all(|(address, before)| {
                 now.get(address)
@@ -124,14 +123,14 @@ impl Listeners {
             }))
         });
         if !gone.await? {
-            tracing::warn!("sockets of before the command still stand beside new ones");
+            tracing::warn!("sockets from before the command are still open next to new ones");
         }
         Ok(())
     }
 }
 
-/// Looks until `condition` holds; whether it did within `limit`.
-async fn looking(
+/// Polls until `condition` holds; returns whether it did within `limit`.
+async fn poll_until(
     limit: Duration,
     mut condition: impl FnMut() -> Result<bool, Error>,
 ) -> Result<bool, Error> {
@@ -140,7 +139,7 @@ async fn looking(
         if begun.elapsed() >= limit {
             return Ok(false);
         }
-        sleep((begun.elapsed() / LOOK_PART).clamp(LOOK_LEAST, LOOK_MOST)).await;
+        sleep((begun.elapsed() / POLL_FRACTION).clamp(POLL_MIN, POLL_MAX)).await;
     }
     Ok(true)
 }
