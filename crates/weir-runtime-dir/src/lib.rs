@@ -1,9 +1,9 @@
-//! The runtime directory as a directory: who may own it, and the modes of what it holds.
+//! The runtime directory: its owner, and the names and modes of its files.
 //!
-//! Whoever can write there decides what Weir believes (its token, its state) and where root's writes go. So it belongs
-//! to root or to the process's own user and other users cannot enter it; `[node] socket_group` may pass through it to
-//! the socket. Files in it have mode 0600 from the start. A directory that an earlier build left wider is adopted and
-//! narrowed; one of another user is refused. What the files hold is not known here.
+//! A user who can write there controls Weir's state and token, and where root's writes go. So it belongs to root or to
+//! the process's own user, and other users cannot enter it; `[node] socket_group` may pass through it to the socket.
+//! Files in it have mode 0600 from the start. Wider modes of an earlier build are narrowed; a directory of another user
+//! is rejected. The content of the files is not read here.
 
 use std::fs::{self, DirBuilder, DirEntry, Metadata, Permissions};
 use std::io::{self, ErrorKind};
@@ -18,7 +18,7 @@ use weir_sys::names;
 const ALONE: u32 = 0o700;
 const SHARED: u32 = 0o750;
 
-/// Regular files that Weir keeps there; each also as `NAME.new` while it is made.
+/// Regular files of Weir; each also as `NAME.new` while it is written.
 const FILES: &[&str] = &[
     "lock",
     "token",
@@ -42,8 +42,8 @@ const SOCKETS: &[&str] = &["weir.sock", "weir.sock.new", "weir.sock.held"];
 const LINKS: &[&str] = &["configuration", "configuration.new"];
 /// Directories, with files named by processes.
 const DIRECTORIES: &[&str] = &["draining"];
-/// What [`forget`] leaves: locks, since a lock whose file was removed does not exclude the next process, and records of
-/// changes that are not undone yet.
+/// Files that [`forget`] keeps: locks, since a lock whose file was removed does not exclude the next process, and
+/// records of changes that are not undone yet.
 const KEPT: &[&str] = &[
     "lock",
     "real-server.lock",
@@ -56,9 +56,10 @@ const KEPT: &[&str] = &[
 #[derive(Debug, thiserror::Error)]
 pub enum Unusable {
     /// It, or something in it, is another user's.
-    #[error("{path} belongs to user {owner}; the runtime directory and what it holds must belong to root or to the user who runs Weir: remove it, or name another directory with --runtime-dir", path = path.display())]
+    #[error("{path} belongs to user {owner}; the runtime directory and what it holds must belong to root or to the \
+     user who runs Weir: remove it, or name another directory with --runtime-dir", path = path.display())]
     Owner {
-        /// What was found.
+        /// The path.
         path: PathBuf,
         /// Its owner, by name where that is known.
         owner: String,
@@ -66,7 +67,7 @@ pub enum Unusable {
     /// A link, device or directory has the name of one of Weir's files.
     #[error("{path} is {found}, where Weir keeps {expected}: remove it", path = path.display())]
     Kind {
-        /// What was found.
+        /// The path.
         path: PathBuf,
         /// Its kind.
         found: &'static str,
@@ -74,7 +75,8 @@ pub enum Unusable {
         expected: &'static str,
     },
     /// Other users can write to it, and it holds files that are not Weir's.
-    #[error("{path} has mode {mode:04o} and holds {other}, which is not Weir's: name a directory of its own with --runtime-dir", path = path.display())]
+    #[error("{path} has mode {mode:04o} and holds {other}, which is not Weir's: name a directory of its own with \
+     --runtime-dir", path = path.display())]
     NotItsOwn {
         /// The directory.
         path: PathBuf,
@@ -92,14 +94,14 @@ pub enum Unusable {
     /// The kernel refuses.
     #[error("{path}: {source}", path = path.display())]
     File {
-        /// What it was about.
+        /// The path.
         path: PathBuf,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
 }
 
-/// Who may use the control socket besides its owner.
+/// Who may use the control socket in addition to its owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SocketAccess {
     /// The group of the directory and of the socket; `None` = the process's own.
@@ -109,7 +111,7 @@ pub struct SocketAccess {
 }
 
 impl SocketAccess {
-    /// What `[node]` asks for.
+    /// As configured in `[node]`.
     ///
     /// # Errors
     /// [`Unusable::Group`].
@@ -133,7 +135,7 @@ impl SocketAccess {
     /// Gives the directory its group and mode.
     ///
     /// # Errors
-    /// Neither root nor a member of that group runs this.
+    /// The process is neither root nor a member of that group.
     pub fn open_directory(self, path: &Path) -> Result<(), Unusable> {
         let known = fs::metadata(path).map_err(failed(path))?;
         let mode = if self.group.is_some() { SHARED } else { ALONE };
@@ -152,7 +154,7 @@ impl SocketAccess {
     /// Gives a socket its group and mode.
     ///
     /// # Errors
-    /// Neither root nor a member of that group runs this.
+    /// The process is neither root nor a member of that group.
     pub fn open_socket(self, path: &Path) -> Result<(), Unusable> {
         let known = fs::metadata(path).map_err(failed(path))?;
         if let Some(group) = self.group
@@ -167,8 +169,8 @@ impl SocketAccess {
     }
 }
 
-/// Makes the directory if need be, or adopts the one that is there: refuses other users' and narrows the modes of what
-/// is Weir's. A group that may pass stays.
+/// Creates the directory, or adopts an existing one: rejects other users' and narrows the modes of Weir's files. A
+/// group that may pass is kept.
 ///
 /// # Errors
 /// See [`Unusable`].
@@ -181,9 +183,9 @@ pub fn prepare(path: &Path) -> Result<(), Unusable> {
         made => return made.map_err(failed(path)),
     }
     let link = fs::symlink_metadata(path).map_err(failed(path))?;
-    owned(path, &link)?;
+    check_owner(path, &link)?;
     let known = fs::metadata(path).map_err(failed(path))?;
-    owned(path, &known)?;
+    check_owner(path, &known)?;
     if !known.is_dir() {
         return Err(Unusable::Kind {
             path: path.to_owned(),
@@ -214,13 +216,13 @@ pub fn prepare(path: &Path) -> Result<(), Unusable> {
     }
     // After the directory itself, so that no other user puts something else in between.
     for entry in entries(path)? {
-        judge(&entry, path)?;
+        check_entry(&entry, path)?;
     }
     Ok(())
 }
 
-/// Removes what Weir remembers in the directory: configuration, overrides, counts, check results, keys, the token,
-/// sockets. Locks and records of changes that are not undone yet stay, and so does what is not Weir's. Returns how many
+/// Removes Weir's state from the directory: configuration, overrides, counts, check results, keys, the token,
+/// sockets. Locks, records of changes that are not undone yet, and other files are kept. Returns how many
 /// entries were removed. The caller holds the daemon's lock.
 ///
 /// # Errors
@@ -243,18 +245,18 @@ pub fn forget(path: &Path) -> Result<usize, Unusable> {
     Ok(removed)
 }
 
-/// Looks at one entry; what is not Weir's is left alone.
-fn judge(entry: &DirEntry, directory: &Path) -> Result<(), Unusable> {
+/// Checks one entry; files that are not Weir's are left alone.
+fn check_entry(entry: &DirEntry, directory: &Path) -> Result<(), Unusable> {
     let (name, path) = (entry.file_name(), entry.path());
     let Some(expected) = name.to_str().and_then(expected) else {
         return Ok(());
     };
     let known = match fs::symlink_metadata(&path) {
-        // A file that is being replaced, by a daemon that runs.
+        // A running daemon is replacing the file.
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         known => known.map_err(failed(&path))?,
     };
-    owned(&path, &known)?;
+    check_owner(&path, &known)?;
     let found = kind_of(&known);
     if found != expected {
         return Err(Unusable::Kind {
@@ -271,7 +273,7 @@ fn judge(entry: &DirEntry, directory: &Path) -> Result<(), Unusable> {
                 if let Ok(known) = fs::symlink_metadata(&path)
                     && known.is_file()
                 {
-                    owned(&path, &known)?;
+                    check_owner(&path, &known)?;
                     narrow(&path, &known)?;
                 }
             }
@@ -282,7 +284,7 @@ fn judge(entry: &DirEntry, directory: &Path) -> Result<(), Unusable> {
     narrow(&path, &known)
 }
 
-/// Takes forbidden bits away; files keep nothing but their owner's, save the socket.
+/// Removes forbidden mode bits; only the socket keeps bits of its group.
 fn narrow(path: &Path, known: &Metadata) -> Result<(), Unusable> {
     let mode = mode_of(known);
     let allowed = if known.is_dir() {
@@ -301,8 +303,8 @@ fn narrow(path: &Path, known: &Metadata) -> Result<(), Unusable> {
     }
 }
 
-/// Refuses what is neither root's nor this process's.
-fn owned(path: &Path, known: &Metadata) -> Result<(), Unusable> {
+/// Rejects files that belong neither to root nor to this process's user.
+fn check_owner(path: &Path, known: &Metadata) -> Result<(), Unusable> {
     let owner = known.uid();
     if owner == 0 || owner == geteuid().as_raw() {
         return Ok(());
@@ -332,7 +334,7 @@ const SOCKET: &str = "a socket";
 const LINK: &str = "a symbolic link";
 const DIRECTORY: &str = "a directory";
 
-/// The kind of what has this name; `None` = it is not Weir's.
+/// The kind of the file of this name; `None` = it is not Weir's.
 fn expected(name: &str) -> Option<&'static str> {
     let whole = name.strip_suffix(".new").unwrap_or(name);
     let kinds = [
@@ -373,12 +375,12 @@ fn failed(path: &Path) -> impl FnOnce(io::Error) -> Unusable {
 mod tests {
     use super::*;
 
-    struct Place(PathBuf);
+    struct Directory(PathBuf);
 
-    impl Place {
+    impl Directory {
         fn new(name: &str) -> Self {
             let path =
-                std::env::temp_dir().join(format!("weir-place-{}-{name}", std::process::id()));
+                std::env::temp_dir().join(format!("weir-runtime-{}-{name}", std::process::id()));
             let _ = fs::remove_dir_all(&path);
             Self(path)
         }
@@ -394,70 +396,78 @@ mod tests {
         }
     }
 
-    impl Drop for Place {
+    impl Drop for Directory {
         fn drop(&mut self) {
             let _ = fs::remove_dir_all(&self.0);
         }
     }
 
     #[test]
-    fn a_new_directory_is_private_and_an_older_builds_is_narrowed() {
-        let place = Place::new("modes");
-        prepare(&place.0).unwrap();
-        assert_eq!(place.mode(""), 0o700);
-        fs::set_permissions(&place.0, Permissions::from_mode(0o755)).unwrap();
+    fn new_directory_is_private_and_wider_modes_are_narrowed() {
+        let directory = Directory::new("modes");
+        prepare(&directory.0).unwrap();
+        assert_eq!(directory.mode(""), 0o700);
+        fs::set_permissions(&directory.0, Permissions::from_mode(0o755)).unwrap();
         for name in ["lock", "state.json", "in-force.toml", "proxy-left.json.new"] {
-            place.file(name, 0o644);
+            directory.file(name, 0o644);
         }
-        fs::create_dir(place.0.join("draining")).unwrap();
-        place.file("draining/17", 0o644);
-        std::os::unix::fs::symlink("/etc/weir/weir.toml", place.0.join("configuration")).unwrap();
-        prepare(&place.0).unwrap();
-        assert_eq!(place.mode(""), 0o750);
+        fs::create_dir(directory.0.join("draining")).unwrap();
+        directory.file("draining/17", 0o644);
+        std::os::unix::fs::symlink("/etc/weir/weir.toml", directory.0.join("configuration"))
+            .unwrap();
+        prepare(&directory.0).unwrap();
+        assert_eq!(directory.mode(""), 0o750);
         for name in ["lock", "state.json", "in-force.toml", "draining/17"] {
-            assert_eq!(place.mode(name), 0o600, "{name}");
+            assert_eq!(directory.mode(name), 0o600, "{name}");
         }
-        assert_eq!(place.mode("draining"), 0o750);
-        SocketAccess::default().open_directory(&place.0).unwrap();
-        assert_eq!(place.mode(""), 0o700);
+        assert_eq!(directory.mode("draining"), 0o750);
+        SocketAccess::default()
+            .open_directory(&directory.0)
+            .unwrap();
+        assert_eq!(directory.mode(""), 0o700);
     }
 
     #[test]
-    fn other_programs_files_keep_their_modes_and_forbid_a_directory_that_all_can_write() {
-        let place = Place::new("foreign");
-        fs::create_dir(&place.0).unwrap();
-        fs::set_permissions(&place.0, Permissions::from_mode(0o755)).unwrap();
-        place.file("other", 0o644);
-        place.file("token", 0o644);
-        prepare(&place.0).unwrap();
-        SocketAccess::default().open_directory(&place.0).unwrap();
-        assert_eq!([place.mode(""), place.mode("other")], [0o755, 0o644]);
-        assert_eq!(place.mode("token"), 0o600);
-        fs::set_permissions(&place.0, Permissions::from_mode(0o1777)).unwrap();
-        let refused = prepare(&place.0).unwrap_err().to_string();
+    fn foreign_files_keep_their_modes_and_a_world_writable_directory_is_rejected() {
+        let directory = Directory::new("foreign");
+        fs::create_dir(&directory.0).unwrap();
+        fs::set_permissions(&directory.0, Permissions::from_mode(0o755)).unwrap();
+        directory.file("other", 0o644);
+        directory.file("token", 0o644);
+        prepare(&directory.0).unwrap();
+        SocketAccess::default()
+            .open_directory(&directory.0)
+            .unwrap();
+        assert_eq!(
+            [directory.mode(""), directory.mode("other")],
+            [0o755, 0o644]
+        );
+        assert_eq!(directory.mode("token"), 0o600);
+        fs::set_permissions(&directory.0, Permissions::from_mode(0o1777)).unwrap();
+        let refused = prepare(&directory.0).unwrap_err().to_string();
         assert!(
             refused.contains("has mode 1777 and holds other"),
             "{refused}"
         );
-        assert_eq!(place.mode(""), 0o1777);
+        assert_eq!(directory.mode(""), 0o1777);
     }
 
     #[test]
-    fn all_but_locks_records_and_other_programs_files_is_forgotten() {
-        let place = Place::new("forget");
-        prepare(&place.0).unwrap();
+    fn forget_keeps_locks_records_and_foreign_files() {
+        let directory = Directory::new("forget");
+        prepare(&directory.0).unwrap();
         for name in FILES.iter().chain(&["proxy.json.new", "other"]) {
-            place.file(name, 0o600);
+            directory.file(name, 0o600);
         }
-        fs::create_dir(place.0.join("draining")).unwrap();
-        place.file("draining/17", 0o600);
-        std::os::unix::fs::symlink("/etc/hostname", place.0.join("configuration")).unwrap();
-        assert_eq!(forget(&place.0).unwrap(), FILES.len() - KEPT.len() + 3);
-        let names = fs::read_dir(&place.0).unwrap();
-        let mut left: Vec<_> = names.map(|it| it.unwrap().file_name()).collect();
-        left.sort();
+        fs::create_dir(directory.0.join("draining")).unwrap();
+        directory.file("draining/17", 0o600);
+        std::os::unix::fs::symlink("/etc/hostname", directory.0.join("configuration")).unwrap();
+        assert_eq!(forget(&directory.0).unwrap(), FILES.len() - KEPT.len() + 3);
+        let names = fs::read_dir(&directory.0).unwrap();
+        let mut kept: Vec<_> = names.map(|it| it.unwrap().file_name()).collect();
+        kept.sort();
         assert_eq!(
-            left,
+            kept,
             [
                 "lock",
                 "other",
@@ -467,15 +477,15 @@ mod tests {
                 "real-server.lock"
             ]
         );
-        assert_eq!(forget(&place.0).unwrap(), 0);
+        assert_eq!(forget(&directory.0).unwrap(), 0);
     }
 
     #[test]
-    fn a_link_in_place_of_a_file_is_named() {
-        let place = Place::new("links");
-        prepare(&place.0).unwrap();
-        std::os::unix::fs::symlink("/tmp/victim", place.0.join("lock")).unwrap();
-        let refused = prepare(&place.0).unwrap_err().to_string();
+    fn a_link_with_the_name_of_a_file_is_rejected() {
+        let directory = Directory::new("links");
+        prepare(&directory.0).unwrap();
+        std::os::unix::fs::symlink("/tmp/victim", directory.0.join("lock")).unwrap();
+        let refused = prepare(&directory.0).unwrap_err().to_string();
         assert!(
             refused.contains("/lock is a symbolic link, where Weir keeps a regular file"),
             "{refused}"

@@ -1,9 +1,9 @@
-//! Opening a file that another program writes.
+//! Reads a file that another program writes.
 //!
-//! The daemon may be root and the writer may not, so that the path decides nothing: what is read is judged by its
-//! descriptor. The configured directory is opened as it is named, links included, because the operator chose it. From
-//! there the file must be reached without leaving the directory, by links of the writer too (`..data -> ..2026_01` of a
-//! Kubernetes volume), and must be a regular file of an expected owner. The error of a file never holds a part of it.
+//! The daemon may be root and the writer may not, so the path is not trusted: the open descriptor is checked. The
+//! configured directory is opened by its name, links included, because the operator chose it. From there the file must
+//! be reached without leaving the directory, also through links (`..data -> ..2026_01` of a Kubernetes volume), and
+//! must be a regular file of an expected owner. Error messages never contain a part of the file.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -31,45 +31,45 @@ const OUTSIDE: &str = "it is a link that leads out of its directory";
 pub enum Owner {
     /// Root, the user of this process, or the owner of the directory.
     Expected,
-    /// Any: what the file holds is worth nothing to others.
+    /// Any: the content of the file is no secret.
     Any,
 }
 
 /// The text of the regular file at `path`, which is absolute.
 ///
 /// # Errors
-/// It is not such a file, or larger than `most` bytes, in one line and without the path.
-pub fn read(path: &Path, owner: Owner, most: u64) -> Result<String, String> {
+/// It is not such a file, or larger than `max_bytes` bytes, in one line and without the path.
+pub fn read(path: &Path, owner: Owner, max_bytes: u64) -> Result<String, String> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-        return Err("it is not a file".to_owned());
+        return Err("not a regular file".to_owned());
     };
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let directory = openat(CWD, parent, flags, Mode::empty()).map_err(words)?;
+    let directory = openat(CWD, parent, flags, Mode::empty()).map_err(message)?;
     let file = beneath(&directory, parent, name)?;
-    let found = fstat(&file).map_err(words)?;
+    let found = fstat(&file).map_err(message)?;
     if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
-        return Err("it is not a file".to_owned());
+        return Err("not a regular file".to_owned());
     }
     if owner == Owner::Expected {
-        expected(&found, &fstat(&directory).map_err(words)?)?;
+        expected(&found, &fstat(&directory).map_err(message)?)?;
     }
     let mut bytes = Vec::new();
-    let read = File::from(file).take(most + 1).read_to_end(&mut bytes);
+    let read = File::from(file).take(max_bytes + 1).read_to_end(&mut bytes);
     read.map_err(|error| error.to_string())?;
     // A server cut off in the middle would be another server.
-    if bytes.len() as u64 > most {
-        return Err(format!("it has more than {most} bytes"));
+    if bytes.len() as u64 > max_bytes {
+        return Err(format!("it has more than {max_bytes} bytes"));
     }
     String::from_utf8(bytes).map_err(|_| "it is not UTF-8".to_owned())
 }
 
-fn words(error: Errno) -> String {
+fn message(error: Errno) -> String {
     match error {
         // openat2(2): a component left the directory.
         Errno::XDEV => OUTSIDE.to_owned(),
         Errno::LOOP => "it is a link that cannot be followed".to_owned(),
         // A socket.
-        Errno::NXIO => "it is not a file".to_owned(),
+        Errno::NXIO => "not a regular file".to_owned(),
         other => io::Error::from(other).to_string(),
     }
 }
@@ -80,14 +80,14 @@ fn beneath(directory: &OwnedFd, parent: &Path, name: &OsStr) -> Result<OwnedFd, 
     match open_beneath(directory, Path::new(name)) {
         Err(Errno::XDEV) => {
             let inside = absolute_inside(directory, parent, name).ok_or(OUTSIDE)?;
-            open_beneath(directory, &inside).map_err(words)
+            open_beneath(directory, &inside).map_err(message)
         }
         // A kernel before 5.6, or a filter of system calls that does not know this one: then no link at all.
         Err(Errno::NOSYS | Errno::PERM) => {
             let flags = FLAGS | OFlags::NOFOLLOW;
-            openat(directory, name, flags, Mode::empty()).map_err(words)
+            openat(directory, name, flags, Mode::empty()).map_err(message)
         }
-        other => other.map_err(words),
+        other => other.map_err(message),
     }
 }
 
@@ -114,7 +114,8 @@ fn expected(file: &Stat, directory: &Stat) -> Result<(), String> {
     let owner = file.st_uid;
     if ![0, own, directory.st_uid].contains(&owner) {
         return Err(format!(
-            "it belongs to user {owner}; a list must belong to root, to the user that runs Weir ({own}), or to the owner of its \
+            "it belongs to user {owner}; a list must belong to root, to the user that runs Weir ({own}), or to the \
+             owner of its \
              directory ({})",
             directory.st_uid
         ));
@@ -138,9 +139,9 @@ mod tests {
 
     const MOST: u64 = 1 << 16;
 
-    struct Place(PathBuf);
+    struct Directory(PathBuf);
 
-    impl Place {
+    impl Directory {
         fn new(name: &str) -> Self {
             let path = std::env::temp_dir().join(format!("weir-{name}-{}", std::process::id()));
             let _ = fs::remove_dir_all(&path);
@@ -161,59 +162,63 @@ mod tests {
         }
     }
 
-    impl Drop for Place {
+    impl Drop for Directory {
         fn drop(&mut self) {
             let _ = fs::remove_dir_all(&self.0);
         }
     }
 
     #[test]
-    fn links_inside_the_directory_are_followed_and_others_are_not() {
-        let place = Place::new("links");
-        let inside = place.0.join("in");
+    fn only_links_inside_the_directory_are_followed() {
+        let directory = Directory::new("links");
+        let inside = directory.0.join("in");
         fs::create_dir(inside.join("..2026")).unwrap();
         fs::write(inside.join("..2026/list"), "10.0.0.1").unwrap();
         symlink("..2026", inside.join("..data")).unwrap();
         for target in ["..data/list", "./..2026/list"] {
-            assert_eq!(place.linked(target).as_deref(), Ok("10.0.0.1"), "{target}");
+            assert_eq!(
+                directory.linked(target).as_deref(),
+                Ok("10.0.0.1"),
+                "{target}"
+            );
         }
         let absolute = inside.join("..data/list");
-        assert_eq!(place.linked(absolute).as_deref(), Ok("10.0.0.1"));
+        assert_eq!(directory.linked(absolute).as_deref(), Ok("10.0.0.1"));
         for target in [
             Path::new("/etc/shadow"),
             Path::new("../outside"),
             Path::new("..data/../../outside"),
-            &place.0.join("outside"),
+            &directory.0.join("outside"),
             &inside.join("../outside"),
             &inside.join("..data/../../outside"),
             Path::new("/proc/self/root/etc/shadow"),
             Path::new("list"),
         ] {
-            let why = place.linked(target).unwrap_err();
+            let why = directory.linked(target).unwrap_err();
             assert!(
                 why.starts_with("it is a link"),
                 "{}: {why}",
                 target.display()
             );
         }
-        symlink(&place.0, inside.join("..up")).unwrap();
-        assert_eq!(place.linked("..up/outside").unwrap_err(), OUTSIDE);
+        symlink(&directory.0, inside.join("..up")).unwrap();
+        assert_eq!(directory.linked("..up/outside").unwrap_err(), OUTSIDE);
     }
 
     #[test]
     fn the_directory_itself_may_be_a_link() {
-        let place = Place::new("linked-directory");
-        fs::write(place.file(), "10.0.0.1").unwrap();
-        let other = place.0.join("other");
-        symlink(place.0.join("in"), &other).unwrap();
+        let directory = Directory::new("linked-directory");
+        fs::write(directory.file(), "10.0.0.1").unwrap();
+        let other = directory.0.join("other");
+        symlink(directory.0.join("in"), &other).unwrap();
         let text = read(&other.join("list"), Owner::Expected, MOST);
         assert_eq!(text.as_deref(), Ok("10.0.0.1"));
     }
 
     #[test]
     fn only_regular_files_of_a_bounded_size_are_read() {
-        let place = Place::new("kinds");
-        let inside = place.0.join("in");
+        let directory = Directory::new("kinds");
+        let inside = directory.0.join("in");
         let pipe = inside.join("pipe");
         let made = std::process::Command::new("mkfifo").arg(&pipe).status();
         assert!(made.unwrap().success());
@@ -227,12 +232,12 @@ mod tests {
             Path::new("/dev/null"),
             Path::new("/"),
         ] {
-            assert_eq!(refused(path), "it is not a file", "{}", path.display());
+            assert_eq!(refused(path), "not a regular file", "{}", path.display());
         }
-        fs::write(place.file(), "#".repeat(65_537)).unwrap();
-        assert_eq!(refused(&place.file()), "it has more than 65536 bytes");
-        fs::write(place.file(), [0xff]).unwrap();
-        assert_eq!(refused(&place.file()), "it is not UTF-8");
+        fs::write(directory.file(), "#".repeat(65_537)).unwrap();
+        assert_eq!(refused(&directory.file()), "it has more than 65536 bytes");
+        fs::write(directory.file(), [0xff]).unwrap();
+        assert_eq!(refused(&directory.file()), "it is not UTF-8");
         assert!(refused(&inside.join("gone")).starts_with("No such file"));
     }
 
@@ -242,8 +247,8 @@ mod tests {
             eprintln!("skipped: needs root to give files away");
             return;
         }
-        let place = Place::new("owners");
-        let (inside, file) = (place.0.join("in"), place.file());
+        let directory = Directory::new("owners");
+        let (inside, file) = (directory.0.join("in"), directory.file());
         fs::write(&file, "10.0.0.1").unwrap();
         let readable = |of_directory, of_file| {
             chown(&inside, Some(of_directory), None).unwrap();
