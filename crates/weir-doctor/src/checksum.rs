@@ -1,12 +1,12 @@
-//! Segments that came with a wrong checksum: what a director or a bridge makes of packets whose checksum the sender had
-//! left to its device.
+//! Received segments with a wrong checksum: a director or bridge sent packets on whose checksum the sender had left to
+//! its device.
 
 use crate::Diagnosis;
 
-/// A line of noise in so many segments is a cable's business.
+/// One wrong checksum in so many segments can be a bad cable.
 const TOLERATED_SHARE: u64 = 100_000;
 
-/// More wrong checksums came than a link makes.
+/// Reports more wrong checksums than a link causes.
 pub fn wrong() -> Option<Diagnosis> {
     found(&std::fs::read_to_string("/proc/thread-self/net/snmp").ok()?)
 }
@@ -21,11 +21,11 @@ fn found(text: &str) -> Option<Diagnosis> {
     }
     Some(Diagnosis::new(
         format!(
-            "{errors} of {segments} TCP segments came here with a wrong checksum (InCsumErrors)"
+            "{errors} of {segments} TCP segments were received with a wrong checksum (InCsumErrors)"
         ),
-        "the sender left the checksum to a device that is no hardware (veth, bridge, tun, virtio), and something on the way changed or \
-         sent the packet on as if it were finished: transfers stall. A Weir of version 0.1 does so, and other XDP programs; `weir status` on \
-         the director shows its mode. The counter is of the time since boot",
+        "the sender left the checksum to a virtual device (veth, bridge, tun, virtio), and something on the path \
+         changed or forwarded the packet as if the checksum were complete: transfers stall. Weir 0.1 and other XDP \
+         programs do this; `weir status` on the director shows its mode. The counter covers the time since boot",
     ))
 }
 
@@ -42,16 +42,17 @@ mod tests {
 
     fn snmp(segments: u64, errors: u64) -> String {
         format!(
-            "Ip: Forwarding\nIp: 1\nTcp: ActiveOpens InSegs InCsumErrors\nTcp: 7 {segments} {errors}\nUdp: InCsumErrors\nUdp: 3\n"
+            "Ip: Forwarding\nIp: 1\nTcp: ActiveOpens InSegs InCsumErrors\nTcp: 7 {segments} {errors}\nUdp: \
+             InCsumErrors\nUdp: 3\n"
         )
     }
 
     #[test]
-    fn more_wrong_checksums_than_a_link_makes() {
+    fn more_wrong_checksums_than_a_link_causes_are_reported() {
         assert_eq!(found(&snmp(1_000, 0)), None);
         assert_eq!(found(&snmp(1_000_000, 9)), None);
-        let said = found(&snmp(1_000, 40)).expect("these are many").to_string();
-        assert!(said.contains("40 of 1000 TCP segments"), "{said}");
+        let text = found(&snmp(1_000, 40)).expect("these are many").to_string();
+        assert!(text.contains("40 of 1000 TCP segments"), "{text}");
         assert_eq!(found("Tcp: InSegs\nTcp: 5\n"), None);
     }
 }

@@ -1,4 +1,4 @@
-//! Who else answers for a VIP on the segments of the director: asked by ARP and by neighbour solicitation.
+//! Finds other machines on the director's segments that answer for a VIP, by ARP requests and neighbour solicitations.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};
@@ -11,13 +11,13 @@ use weir_wire::{ArpOperation, ArpPacket, MacAddr, NeighbourMessage, Packet};
 
 use crate::Diagnosis;
 
-/// How long answers are waited for.
-const LISTENING: Duration = Duration::from_millis(300);
+/// Time limit of answers.
+const TIMEOUT: Duration = Duration::from_millis(300);
 
 const ETHERTYPE_ARP: u16 = 0x0806;
 const ETHERTYPE_IPV6: u16 = 0x86dd;
 
-/// Ethernet and IPv6 header: where the ICMPv6 message of an answer begins, and where its next header stands.
+/// Offsets after the Ethernet header: the ICMPv6 message of an answer, and the next header field.
 const MESSAGE: usize = 14 + 40;
 const NEXT_HEADER: usize = 14 + 6;
 const ICMPV6: u8 = 58;
@@ -46,8 +46,7 @@ pub(crate) fn claimants(
                 .copied()
                 .filter(|vip| vip.is_ipv4() == is_ipv4)
                 .collect();
-            // A segment that has none of these addresses' networks is asked too: that is what AnyIP and misplaced VIPs
-            // look like.
+            // Segments without the networks of these addresses are asked too: AnyIP and misplaced VIPs answer there.
             let sender = state.addresses.iter().find_map(|address| {
                 let own = address.ifindex == link.index && address.ip.is_ipv4() == is_ipv4;
                 (own && !vips.contains(&address.ip) && !address.tentative).then_some(address.ip)
@@ -61,7 +60,7 @@ pub(crate) fn claimants(
                 ETHERTYPE_IPV6
             };
             let question = |vip| question(mac, sender, vip);
-            // A director without the right to ask finds nothing.
+            // Without the right to send frames nothing is found.
             let claims = ask(link.index, ethertype, &asked, &question, &|frame| {
                 answer(frame, mac).filter(|(vip, _)| asked.contains(vip))
             });
@@ -93,7 +92,7 @@ fn servers(desired: &Desired, state: &NetState) -> BTreeMap<String, IpAddr> {
     found
 }
 
-/// How a server must be prepared for a VIP; `None` = not at all, since its packets come with its own address.
+/// The forward that a server must be prepared for; `None` = none, since its packets carry its own address.
 fn preparation(desired: &Desired, vip: IpAddr, server: IpAddr) -> Option<Forward> {
     desired.services.iter().find_map(|service| {
         let listens = service.listen.iter().any(|it| it.address == vip);
@@ -103,15 +102,15 @@ fn preparation(desired: &Desired, vip: IpAddr, server: IpAddr) -> Option<Forward
     })
 }
 
-/// Two directors have a VIP that only the active one should have.
+/// Reports two directors with a VIP that only the active one should have.
 fn both_active(device: &str, vip: IpAddr, other: &str) -> Diagnosis {
     Diagnosis::new(
         format!("{other} on {device} has the VIP {vip} too: two directors are active"),
-        "clients and routers send their packets to whichever answered last",
+        "clients and routers send their packets to the one that answered last",
     )
     .fix(
-        "let the directors' messages pass between them (VRRP: IP protocol 112 to 224.0.0.18 or the unicast peers; Pacemaker: \
-         Corosync's ports)",
+        "let the directors' messages pass between them (VRRP: IP protocol 112 to 224.0.0.18 or the unicast peers; \
+         Pacemaker: Corosync's ports)",
     )
 }
 
@@ -126,21 +125,21 @@ fn diagnosis(
     } else {
         "neighbour solicitations"
     };
-    let (who, place) = match server {
+    let (who, host) = match server {
         Some(server) => (
             format!("server {server} ({other})"),
             format!("server {server}"),
         ),
         None => (other.to_owned(), "that machine".to_owned()),
     };
-    // An address of the interface that a question comes in by is answered whatever arp_ignore is: it has to go from
-    // there first.
+    // The kernel answers for an address of the receiving interface whatever arp_ignore is: remove it from there first.
     let mut fix = format!(
-        "on {place}: ip addr del {vip} dev eth0, or whichever of its interfaces but lo has it"
+        "on {host}: ip addr del {vip} dev eth0, or whichever of its interfaces but lo has it"
     );
     if let Some(forward) = server.and_then(|server| preparation(desired, vip, server)) {
         fix += &format!(
-            "; then weir real-server up --forward {forward} --vip {vip}, which puts it on lo, where the server does not answer for it"
+            "; then weir real-server up --forward {forward} --vip {vip}, which puts it on lo, where the server does \
+             not answer for it"
         );
     }
     Diagnosis::new(
@@ -177,7 +176,7 @@ fn question(mac: MacAddr, sender: IpAddr, vip: IpAddr) -> Option<Vec<u8>> {
     }
 }
 
-/// The address that a frame claims for somebody else, and who that is.
+/// The address that another machine claims in a frame, and its link address.
 fn answer(frame: &[u8], own: MacAddr) -> Option<Claim> {
     if let Ok(packet) = ArpPacket::parse(frame.get(14..)?)
         && packet.operation == ArpOperation::Reply
@@ -208,14 +207,14 @@ fn ask(
     for frame in vips.iter().filter_map(|vip| question(*vip)) {
         socket.send(ifindex, &frame)?;
     }
-    let (until, mut frame) = (Instant::now() + LISTENING, [0; 128]);
+    let (until, mut frame) = (Instant::now() + TIMEOUT, [0; 128]);
     let mut claims = BTreeSet::new();
     loop {
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
+        let remaining = until.saturating_duration_since(Instant::now());
+        if remaining.is_zero() {
             return Ok(claims);
         }
-        let Some(length) = socket.receive_within(&mut frame, left)? else {
+        let Some(length) = socket.receive_within(&mut frame, remaining)? else {
             return Ok(claims);
         };
         claims.extend(frame.get(..length).and_then(claim));

@@ -1,12 +1,11 @@
-//! Conntrack, where the firewall's rules have set it to work: packets that find no room in its table, or that it takes
-//! for strays.
+//! Conntrack, where firewall rules use it: packets for which its table has no room, or which it calls invalid.
 
 use weir_netlink::Sysctl;
 
 use crate::Diagnosis;
 use crate::firewall::{self, Packet, Ruleset, Tracking};
 
-/// A table that is so full, in percent, has no room for the next burst.
+/// Fill level of the table that is reported, in percent.
 const NEARLY_FULL: u64 = 90;
 
 fn number(name: &str) -> Option<u64> {
@@ -14,7 +13,7 @@ fn number(name: &str) -> Option<u64> {
     sysctl.find().ok()??.parse().ok()
 }
 
-/// Conntrack's table has hardly any room.
+/// Reports a conntrack table that is nearly full.
 pub fn full() -> Option<Diagnosis> {
     room(number("nf_conntrack_count")?, number("nf_conntrack_max")?)
 }
@@ -33,8 +32,7 @@ fn room(count: u64, most: u64) -> Option<Diagnosis> {
     )
 }
 
-/// Connections that conntrack does not know, because it began to look after they did, are cut where it may not learn
-/// them.
+/// Reports that connections older than conntrack's own entries are cut: conntrack may not pick them up.
 pub fn unknown(rules: &Ruleset, client: Packet) -> Option<Diagnosis> {
     if number("nf_conntrack_tcp_loose") != Some(0) {
         return None;
@@ -43,11 +41,12 @@ pub fn unknown(rules: &Ruleset, client: Packet) -> Option<Diagnosis> {
     Some(
         Diagnosis::new(
             format!(
-                "net/netfilter/nf_conntrack_tcp_loose is 0, and the chain `{} {}` of {} drops what conntrack calls invalid",
+                "net/netfilter/nf_conntrack_tcp_loose is 0, and the chain `{} {}` of {} drops what conntrack calls \
+                 invalid",
                 drop.table, drop.chain, drop.tool
             ),
-            "connections that conntrack has not seen from their beginning (rules loaded anew, an entry that timed out while \
-             they were silent) are cut: their clients hang",
+            "connections whose beginning conntrack has not seen (rules that were reloaded, an entry that timed out \
+             while they were silent) are cut: their clients hang",
         )
         .fix("sysctl -w net.netfilter.nf_conntrack_tcp_loose=1"),
     )

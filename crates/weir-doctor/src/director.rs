@@ -1,7 +1,7 @@
-//! `weir doctor`: what on and around the director would break balancing.
+//! The findings of a director.
 //!
-//! Reads the configuration, the kernel's settings, the daemon's status and the neighbours on the wire. It changes
-//! nothing: what Weir itself has set its daemon keeps as it is, and the rest is the operator's.
+//! Reads the configuration, the kernel's settings, the daemon's status and the neighbours on the wire. Changes nothing:
+//! the daemon repairs its own settings, and the others belong to the operator.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -13,12 +13,11 @@ use weir_netlink::{Link, NetState, Netlink, Sysctl, resolve};
 use crate::manager::{self, Held};
 use crate::{Diagnosis, ServerReport, ServiceReport, claimant, duplicate, reach, stack};
 
-/// How long servers whose link address is not known may take to answer. The kernel asks once a second, and one question
-/// or answer may be lost.
+/// Time limit for resolving link addresses. The kernel asks once a second, and one request or answer may be lost.
 const RESOLVING: Duration = Duration::from_millis(2_500);
-const RESOLVING_LOOK: Duration = Duration::from_millis(50);
+const RESOLVING_POLL: Duration = Duration::from_millis(50);
 
-/// Nothing listens there (RFC 863); what is sent is empty.
+/// The discard port (RFC 863); the datagrams are empty.
 const DISCARD: u16 = 9;
 
 /// The daemon, as far as this process can see it.
@@ -26,9 +25,9 @@ const DISCARD: u16 = 9;
 pub enum Daemon {
     /// It runs and reports these services.
     Answers(Vec<ServiceReport>),
-    /// There is none.
+    /// No daemon runs.
     Absent,
-    /// It runs and does not answer as it should: how.
+    /// It runs and its answer is an error.
     Fails(String),
     /// This process may not use its socket.
     Closed,
@@ -61,13 +60,13 @@ pub async fn director(
         Daemon::Absent => found.push(
             Diagnosis::new(
                 "no daemon runs",
-                "packets go on as they did, but no check takes a dead server out and nothing is repaired",
+                "packets are still forwarded, but checks do not run and nothing is repaired",
             )
             .fix("weir run"),
         ),
         Daemon::Fails(how) => found.push(Diagnosis::new(
             how,
-            "packets go on as they did; what the daemon knows of services and servers is not among these findings",
+            "packets are still forwarded; findings from the daemon's status are missing",
         )),
         Daemon::Answers(_) | Daemon::Closed => {}
     }
@@ -78,13 +77,13 @@ pub async fn director(
         &state.addresses,
         |index| state.links.get(&index).map(|link| link.name.clone()),
     ));
-    found.extend(manager::takers(&held(desired, &state)));
-    found.extend(ways(&servers, &state));
+    found.extend(manager::removed_vips(&held(desired, &state)));
+    found.extend(unresolved(&servers, &state));
     found.extend(nat(desired, &netlink, &state));
     found.extend(sizes(desired, &state));
     found.extend(claimant::claimants(desired, &state, moving));
     found.extend(stack::obstacles(desired));
-    found.extend(reach::deaf(desired, &state, &down(reported)));
+    found.extend(reach::unreachable_vips(desired, &state, &down(reported)));
     found.extend(by_status(reported, desired, &state));
     Ok(found)
 }
@@ -101,7 +100,7 @@ async fn resolved(
     }
     let deadline = Instant::now() + RESOLVING;
     while servers.iter().any(|it| is_unresolved(*it, &state)) && Instant::now() < deadline {
-        tokio::time::sleep(RESOLVING_LOOK).await;
+        tokio::time::sleep(RESOLVING_POLL).await;
         let neighbours = netlink.neighbours().await?.into_iter();
         state.neighbours = neighbours.map(|it| ((it.ifindex, it.ip), it)).collect();
     }
@@ -114,8 +113,8 @@ fn is_unresolved(server: IpAddr, state: &NetState) -> bool {
     !ways.is_empty() && ways.iter().all(|way| !way.local && way.mac.is_none())
 }
 
-/// Has the kernel ask for a server's link address, or its router's, by sending an empty datagram there. Where it may
-/// not be sent the address stays unknown.
+/// Makes the kernel resolve a server's link address, or its router's, by sending an empty datagram there. If it cannot
+/// be sent the address remains unknown.
 fn prompt(server: IpAddr) {
     let any: IpAddr = match server {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -139,7 +138,7 @@ fn addresses(desired: &Desired) -> BTreeSet<IpAddr> {
     all
 }
 
-/// VIPs on devices that nobody puts back: Weir does with those that it adds.
+/// VIPs on devices that Weir did not add and does not restore.
 fn held(desired: &Desired, state: &NetState) -> Vec<Held> {
     if desired.node.vip_interface.is_some() {
         return Vec::new();
@@ -158,7 +157,7 @@ fn held(desired: &Desired, state: &NetState) -> Vec<Held> {
     held.collect()
 }
 
-/// Servers that their checks call down.
+/// Servers that are down by their checks.
 fn down(reported: &[ServiceReport]) -> Vec<String> {
     let servers = reported.iter().flat_map(|service| &service.servers);
     let down = servers.filter(|server| server.state == "down");
@@ -185,7 +184,7 @@ fn vips(
     let why = |vip: &IpAddr| match (added_to, layer_4.contains(vip)) {
         (Some(_), _) => "the daemon could not add it to `vip_interface`; its log has the reason",
         (None, true) => {
-            "nobody answers ARP for it: unless a router sends its packets here, no client reaches it"
+            "no machine answers ARP for it: unless a router sends its packets here, no client reaches it"
         }
         (None, false) => "without it, no connection reaches the proxy service",
     };
@@ -200,8 +199,8 @@ fn vips(
         .collect()
 }
 
-/// Servers that no route or no neighbour leads to.
-fn ways(servers: &BTreeSet<IpAddr>, state: &NetState) -> Vec<Diagnosis> {
+/// Servers without a route or without a resolved neighbour.
+fn unresolved(servers: &BTreeSet<IpAddr>, state: &NetState) -> Vec<Diagnosis> {
     let mut found = Vec::new();
     for server in servers {
         if resolve(*server, state).is_empty() {
@@ -217,14 +216,14 @@ fn ways(servers: &BTreeSet<IpAddr>, state: &NetState) -> Vec<Diagnosis> {
             };
             found.push(Diagnosis::new(
                 format!("server {server}, or the router to it, does not answer {asked}"),
-                "it is off, or its address, VLAN or cable is another",
+                "it is off, or its address, VLAN or cabling is wrong",
             ));
         }
     }
     found
 }
 
-/// Under nat without source rewriting replies must come through here, and be let through.
+/// Under nat without source rewriting replies must pass this machine, and must not be redirected past it.
 fn nat(desired: &Desired, netlink: &Netlink, state: &NetState) -> Vec<Diagnosis> {
     let translated = desired.services.iter().filter(|service| {
         let pool = desired.pool(&service.pool);
@@ -250,7 +249,7 @@ fn nat(desired: &Desired, netlink: &Netlink, state: &NetState) -> Vec<Diagnosis>
             found.push(
                 Diagnosis::new(
                     format!("{} sends ICMP redirects", device.name),
-                    "servers on the clients' segment are told to answer clients directly, past the director",
+                    "redirects make servers on the clients' segment answer clients directly, bypassing the director",
                 )
                 .fix(format!(
                     "sysctl -w net.ipv4.conf.all.send_redirects=0 net.ipv4.conf.{}.send_redirects=0",
@@ -262,7 +261,7 @@ fn nat(desired: &Desired, netlink: &Netlink, state: &NetState) -> Vec<Diagnosis>
     found
 }
 
-/// Tunnels whose outer packets do not fit.
+/// Tunnels whose outer packets exceed the MTU.
 fn sizes(desired: &Desired, state: &NetState) -> Vec<Diagnosis> {
     const ETHERNET: u32 = 1500;
     let mut devices = BTreeSet::new();
@@ -281,19 +280,19 @@ fn sizes(desired: &Desired, state: &NetState) -> Vec<Diagnosis> {
         .map(|link| {
             Diagnosis::new(
                 format!("tunnels leave by {}, whose MTU is {}", link.name, link.mtu),
-                "full packets of clients do not fit with another header: each client is told so by ICMP once, and one whose \
-                 network drops that hangs",
+                "full-sized packets of clients do not fit with another header: each client gets an ICMP error once, \
+                 and a client whose network drops ICMP hangs",
             )
             .fix(format!(
-                "ip link set {} mtu 1600, where the network carries it; or an MSS clamp on the servers: ip route change \
-                 default … advmss 1400",
+                "ip link set {} mtu 1600, where the network carries it; or an MSS clamp on the servers: ip route \
+                 change default … advmss 1400",
                 link.name
             ))
         })
         .collect()
 }
 
-/// What the daemon sees of services and servers.
+/// Findings from the daemon's status.
 fn by_status(reported: &[ServiceReport], desired: &Desired, state: &NetState) -> Vec<Diagnosis> {
     let mut found = Vec::new();
     for service in reported {
@@ -301,7 +300,7 @@ fn by_status(reported: &[ServiceReport], desired: &Desired, state: &NetState) ->
         let usable = service.servers.iter().any(|it| it.effective_weight > 0);
         if !usable && !service.servers.is_empty() {
             found.push(Diagnosis::new(
-                format!("service {name} has no server that takes clients"),
+                format!("service {name} has no usable server"),
                 "every client is refused",
             ));
         }
@@ -330,7 +329,7 @@ fn by_status(reported: &[ServiceReport], desired: &Desired, state: &NetState) ->
     found
 }
 
-/// Its clients' handshakes do not finish. Under nat without a check that may be the way of its replies.
+/// Clients' handshakes with it do not finish. Under nat without a check the path of its replies may be the reason.
 fn ejected(
     service: &str,
     server: &ServerReport,
@@ -341,13 +340,13 @@ fn ejected(
         "server {} of {service} is ejected: {}",
         server.address, ejected
     );
-    let why = "its clients' handshakes do not finish: it drops or resets SYNs, or something on the way does";
+    let why = "clients' handshakes with it do not finish: it drops or resets SYNs, or a device on the path does";
     if !returns_here(service, server, context.0) {
         return Some(Diagnosis::new(seen, why));
     }
     let why = format!(
-        "{why}; or its replies do not come back through this machine, which must be its default gateway. A check tells which of \
-         these, and keeps it in use if it is the latter"
+        "{why}; or its replies do not come back through this machine, which must be its default gateway. A check \
+         shows which of these it is, and keeps it in use in the latter case"
     );
     let way_back = way_back(service, server, context);
     Some(Diagnosis::new(seen, why).fix(format!("a check in the pool; then {way_back}")))
@@ -359,7 +358,7 @@ fn returns_here(service: &str, server: &ServerReport, desired: &Desired) -> bool
     server.forward == "nat" && service.is_none_or(|service| service.snat.is_none())
 }
 
-/// Under nat replies must come through here; this server's do not.
+/// Under nat replies must pass this machine; this server's do not.
 fn silent(
     service: &str,
     server: &ServerReport,
@@ -368,12 +367,12 @@ fn silent(
     let warning = server.warning.as_ref()?;
     let diagnosis = Diagnosis::new(
         format!("server {} of {service}: {}", server.address, warning),
-        "its clients time out: a reply that reaches them from the server's own address, or not at all, belongs to no connection of theirs",
+        "its clients time out: replies do not arrive, or arrive from the server's own address and match no connection",
     );
     Some(diagnosis.fix(way_back(service, server, context)))
 }
 
-/// What leads a server's replies back to this machine.
+/// The fix that routes a server's replies through this machine.
 fn way_back(
     service: &str,
     server: &ServerReport,
@@ -388,8 +387,8 @@ fn way_back(
         _ => "",
     };
     format!(
-        "on the server: ip {family}route replace default via {own}; for clients on its own segment a route to them via {own}; or \
-         `snat = true` in {}",
+        "on the server: ip {family}route replace default via {own}; for clients on its own segment a route to them \
+         via {own}; or `snat = true` in {}",
         weir_config::header(&["service", service])
     )
 }
@@ -418,10 +417,10 @@ fn is_in(address: IpAddr, of: IpAddr, prefix: u8) -> bool {
     differs.leading_zeros() >= u32::from(prefix.min(width))
 }
 
-/// SYNs of clients that never finish, after which that is a finding.
-const ENOUGH: u64 = 10;
+/// Number of SYNs without an established connection that is reported.
+const MIN_SYNS: u64 = 10;
 
-/// Clients of a server never finish, although those of others do.
+/// No handshake with this server finishes, although those with others do.
 fn fruitless(
     service: &str,
     server: &ServerReport,
@@ -433,7 +432,7 @@ fn fruitless(
         .filter(|it| it.finished == 0)?
         .syns;
     let is_named = server.warning.is_some() || server.ejected.is_some() || server.state == "down";
-    if syns < ENOUGH || is_named {
+    if syns < MIN_SYNS || is_named {
         return None;
     }
     let seen = format!(
@@ -441,22 +440,24 @@ fn fruitless(
         server.address
     );
     Some(if returns_here(service, server, context.0) {
-        let why = "it does not answer, or its replies do not come back through this machine, which must be its default gateway";
+        let why = "it does not answer, or its replies do not come back through this machine, which must be its \
+         default gateway";
         Diagnosis::new(seen, why).fix(way_back(service, server, context))
     } else {
-        let why = "clients of other servers do finish: it does not have the VIP, its firewall drops them, or its answers are lost";
+        let why = "handshakes with other servers do finish: it does not have the VIP, its firewall drops them, or \
+         its answers are lost";
         Diagnosis::new(seen, why).fix("on that server: weir real-server doctor")
     })
 }
 
-/// Servers get SYNs and no client finished, whichever server it met: what comes from the VIP is lost on its way.
+/// No handshake with any server finishes: packets from the VIP are lost on their path.
 fn unfinished(service: &ServiceReport) -> Option<Diagnosis> {
     let servers = service.servers.iter().filter(|server| !server.removed);
     let syns: u64 = servers
         .filter_map(|it| it.handshakes.map(|it| it.syns))
         .sum();
     let is_named = service.servers.iter().any(|it| it.warning.is_some());
-    if syns < ENOUGH || is_named {
+    if syns < MIN_SYNS || is_named {
         return None;
     }
     if service.forward == "nat" {
@@ -465,8 +466,8 @@ fn unfinished(service: &ServiceReport) -> Option<Diagnosis> {
                 "{syns} SYNs went to the servers of {}, and no client ever finished",
                 service.name
             ),
-            "the servers do not answer, or, without `snat`, their replies do not come back through this machine: its address in \
-             their network must be their default gateway. A check tells which of the two",
+            "the servers do not answer, or, without `snat`, their replies do not come back through this machine: its \
+             address in their network must be their default gateway. A check shows which of the two it is",
         ));
     }
     Some(
@@ -475,11 +476,11 @@ fn unfinished(service: &ServiceReport) -> Option<Diagnosis> {
                 "{syns} SYNs reached the servers of {}, and no client ever finished",
                 service.name
             ),
-            "the servers' answers come from the VIP: a router, switch or firewall upstream drops packets whose source does not \
-             belong there (reverse path filter, port security, source guard), a stateful firewall on the way sees one direction only and \
-             drops what conntrack calls invalid, or no server has the VIP",
+            "the servers' answers come from the VIP: a router, switch or firewall upstream drops packets whose source \
+             does not belong there (reverse path filter, port security, source guard), a stateful firewall on the path \
+             sees one direction only and drops packets as invalid, or no server has the VIP",
         )
-        .fix("a check with via = \"both\" tells which; then let packets from the VIP pass upstream"),
+        .fix("a check with via = \"both\" shows which; then let packets from the VIP pass upstream"),
     )
 }
 
@@ -521,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_in_its_network() {
+    fn network_membership() {
         let is_in = |address: &str, of: &str, prefix| {
             is_in(address.parse().unwrap(), of.parse().unwrap(), prefix)
         };

@@ -1,4 +1,7 @@
-//! `weir doctor`: finds what would break balancing here and says how to fix it.
+//! `weir doctor`: finds what breaks balancing on and around this machine, and reports how to fix it.
+//!
+//! The findings are functions over the kernel's state and files; [`director`] combines those of a director, and
+//! weir-real-server combines those of a server. Nothing is changed here.
 
 pub mod checksum;
 mod claimant;

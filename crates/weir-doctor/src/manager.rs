@@ -1,10 +1,10 @@
-//! Managers of the network that take off addresses which they do not know of: systemd-networkd and NetworkManager, when
-//! they apply a device's configuration again (`networkctl reconfigure`, `netplan apply`, `nmcli device reapply`, a
-//! connection that goes up).
+//! Network managers that remove addresses which they did not add: systemd-networkd and NetworkManager, when they apply
+//! a device's configuration again (`networkctl reconfigure`, `netplan apply`, `nmcli device reapply`, a connection that
+//! comes up).
 //!
-//! Seen with networkd 252 and NetworkManager 1.42: addresses on `lo` stay, unless `lo` has a profile of
-//! NetworkManager's that somebody wrote; sysctls of ARP and `rp_filter` stay on every device. Only what manages this
-//! network namespace counts.
+//! Observed with networkd 252 and NetworkManager 1.42: addresses on `lo` stay, unless `lo` has a NetworkManager profile
+//! that an operator wrote; sysctls of ARP and `rp_filter` stay on every device. Only processes in this network
+//! namespace count.
 
 use std::fs;
 use std::net::IpAddr;
@@ -12,11 +12,11 @@ use std::path::{Path, PathBuf};
 
 use crate::Diagnosis;
 
-/// Their processes, as the kernel cuts the names off (`TASK_COMM_LEN`).
+/// Names of their processes, truncated by the kernel (`TASK_COMM_LEN`).
 const NETWORKD: &str = "systemd-network";
 const NETWORK_MANAGER: &str = "NetworkManager";
 
-/// Where networkd's files are; a file's additions are in a directory of its name beside any of them.
+/// Directories of networkd's files; drop-ins of a file are in a directory of its name in any of them.
 const NETWORKS: [&str; 4] = [
     "etc/systemd/network",
     "run/systemd/network",
@@ -30,7 +30,8 @@ const PROFILES: [&str; 3] = [
     "usr/lib/NetworkManager/system-connections",
 ];
 
-const WHY: &str = "it knows nothing of that address, and takes it off when it applies the configuration of that device again";
+const WHY: &str = "it does not know that address, and removes it when it applies the configuration of that device \
+ again";
 
 /// A VIP on a device.
 #[derive(Clone, Debug)]
@@ -45,8 +46,8 @@ pub struct Held {
     pub device: String,
 }
 
-/// VIPs that will not last.
-pub fn takers(held: &[Held]) -> Vec<Diagnosis> {
+/// VIPs that a network manager will remove.
+pub fn removed_vips(held: &[Held]) -> Vec<Diagnosis> {
     let root = Path::new("/");
     let (by_networkd, by_manager) = (runs_here(NETWORKD), runs_here(NETWORK_MANAGER));
     let mut found = Vec::new();
@@ -84,7 +85,7 @@ fn values<'a>(text: &'a str, key: &'a str) -> impl Iterator<Item = &'a str> {
     })
 }
 
-/// Whether an address stands in a list of addresses with their prefixes.
+/// Whether a list of addresses with prefix lengths has an address.
 fn names(list: &str, vip: IpAddr) -> bool {
     list.split([',', ';', ' ']).any(|word| {
         let address = word.split('/').next().unwrap_or_default();
@@ -125,7 +126,8 @@ fn networkd(held: &Held, root: &Path) -> Option<Diagnosis> {
             WHY,
         )
         .fix(format!(
-            "mkdir -p {directory} && printf '[Network]\\nKeepConfiguration=static\\n' > {directory}/60-weir.conf && networkctl reload"
+            "mkdir -p {directory} && printf '[Network]\\nKeepConfiguration=static\\n' > {directory}/60-weir.conf && \
+             networkctl reload"
         )),
     )
 }
@@ -174,8 +176,8 @@ fn network_manager(held: &Held, root: &Path) -> Option<Diagnosis> {
         Diagnosis::new(
             format!("NetworkManager manages {device}, on which the VIP {vip} is, by the connection {uuid}"),
             format!(
-                "{WHY}; where keepalived or Pacemaker moves the VIP it must not be in the connection, and the device is better not \
-                 managed (nmcli device set {device} managed no)"
+                "{WHY}; where keepalived or Pacemaker moves the VIP it must not be in the connection, and the device \
+                 is better not managed (nmcli device set {device} managed no)"
             ),
         )
         .fix(format!(
@@ -234,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_networkd_keeps() {
+    fn vips_that_networkd_removes_are_reported() {
         let root = Root::new("networkd");
         let root = root.0.as_path();
         assert!(networkd(&held("eth0"), root).is_none());
@@ -267,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_network_manager_keeps() {
+    fn vips_that_network_manager_removes_are_reported() {
         let root = Root::new("manager");
         let root = root.0.as_path();
         let state = "run/NetworkManager/devices/3";

@@ -1,4 +1,4 @@
-//! Whether settings made at run time are there after the next boot: what the files of sysctl.d(5) say of them.
+//! Whether settings made at run time survive a boot: reads the files of sysctl.d(5).
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::Diagnosis;
 
-/// Directories of fragments: a file hides those of its name in later ones.
+/// Directories of fragments: a file hides files of the same name in later directories.
 const DIRECTORIES: [&str; 5] = [
     "etc/sysctl.d",
     "run/sysctl.d",
@@ -19,7 +19,7 @@ const DIRECTORIES: [&str; 5] = [
 /// Read by procps after all fragments; systemd has a link to it among them.
 const LAST: &str = "etc/sysctl.conf";
 
-/// Where units of the service manager and boot scripts are.
+/// Units of the service manager and boot scripts.
 const BOOT: [&str; 7] = [
     "etc/systemd/system",
     "usr/local/lib/systemd/system",
@@ -30,7 +30,7 @@ const BOOT: [&str; 7] = [
     "etc/rc.local",
 ];
 
-/// What holds after a boot, by sysctl's path below `/proc/sys`, globs included.
+/// Values after a boot, by the sysctl's path below `/proc/sys`, globs included.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct AtBoot {
     values: BTreeMap<String, (String, PathBuf)>,
@@ -92,7 +92,7 @@ impl AtBoot {
     }
 }
 
-/// Both spellings lead to one: whichever separator comes first separates, the other is part of a name (sysctl.d(5)).
+/// The path form of a name: the separator that comes first separates, the other is part of a component (sysctl.d(5)).
 fn slashed(name: &str) -> String {
     match name.find(['.', '/']) {
         Some(at) if name[at..].starts_with('.') => name
@@ -117,7 +117,7 @@ fn dotted(name: &str) -> String {
     name.chars().map(swap).collect()
 }
 
-/// A star stands for any part of one component.
+/// `*` matches any part of one component.
 fn fits(glob: &str, name: &str) -> bool {
     let (mut globs, mut names) = (glob.split('/'), name.split('/'));
     loop {
@@ -139,13 +139,13 @@ fn component_fits(glob: &str, name: &str) -> bool {
     }
 }
 
-/// Settings in force, by path below `/proc/sys`, that the next boot does not bring back: one finding for those that no
-/// file has, one for each that a file sets otherwise. `why` is what comes of it.
-pub fn lost(in_force: &BTreeMap<String, String>, root: &Path, why: &str) -> Vec<Diagnosis> {
+/// Settings, by path below `/proc/sys`, that are lost at the next boot: one finding for those that no file has, one for
+/// each that a file sets to another value. `why` is the consequence.
+pub fn lost(active: &BTreeMap<String, String>, root: &Path, why: &str) -> Vec<Diagnosis> {
     let at_boot = AtBoot::read(root);
     let mut found = Vec::new();
     let mut absent = Vec::new();
-    for (name, value) in in_force {
+    for (name, value) in active {
         match at_boot.of(name) {
             None => absent.push((name, value)),
             Some((kept, _)) if kept == value => {}
@@ -177,7 +177,7 @@ pub fn lost(in_force: &BTreeMap<String, String>, root: &Path, why: &str) -> Vec<
         found.push(
             Diagnosis::new(
                 format!(
-                    "until the next boot only: {}; no file of sysctl.d says so",
+                    "until the next boot only: {}; no file of sysctl.d sets them",
                     list.join(", ")
                 ),
                 why,
@@ -191,8 +191,8 @@ pub fn lost(in_force: &BTreeMap<String, String>, root: &Path, why: &str) -> Vec<
     found
 }
 
-/// Whether something that runs at boot calls `weir real-server up`. A template runs only where an instance of it is
-/// enabled.
+/// Whether a unit or script that runs at boot calls `weir real-server up`. A template counts only if an instance of it
+/// is enabled.
 pub fn prepared_at_boot(root: &Path) -> bool {
     let calls = |path: &Path| {
         let text = fs::read_to_string(path).unwrap_or_default();
@@ -203,10 +203,10 @@ pub fn prepared_at_boot(root: &Path) -> bool {
         let name = path.file_name().and_then(|name| name.to_str());
         name.is_some_and(|name| name.contains("@."))
     };
-    let places = BOOT.iter().map(|place| root.join(place));
-    let mut files = places.flat_map(|place| match place.is_file() {
-        true => vec![place],
-        false => entries(&place),
+    let paths = BOOT.iter().map(|path| root.join(path));
+    let mut files = paths.flat_map(|path| match path.is_file() {
+        true => vec![path],
+        false => entries(&path),
     });
     files.any(|file| !is_template(&file) && calls(&file))
         || enabled(root).any(|link| calls(&target(root, &link)))
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_file_decides_and_a_name_outweighs_a_glob() {
+    fn last_file_wins_and_a_name_overrides_a_glob() {
         let at_boot = taken(&[
             "# net.ipv4.conf.all.arp_ignore = 7\nnet.ipv4.conf.all.arp_ignore=0",
             "-net/ipv4/conf/all/arp_ignore = 1\nnet.ipv4.conf.*.arp_ignore = 2\nnonsense",
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_with_dots_in_their_names() {
+    fn device_names_may_contain_dots() {
         let at_boot = taken(&["net.ipv4.conf.eth0/100.rp_filter = 2"]);
         let name = "net/ipv4/conf/eth0.100/rp_filter";
         assert_eq!(at_boot.of(name).map(|(value, _)| value), Some("2"));
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_template_prepares_nothing_until_an_instance_is_enabled() {
+    fn templates_count_only_when_an_instance_is_enabled() {
         let root = std::env::temp_dir().join(format!("weir-boot-{}", std::process::id()));
         let units = root.join("usr/lib/systemd/system");
         fs::create_dir_all(&units).unwrap();

@@ -1,6 +1,6 @@
-//! Whether a server of a `direct` service answers for its VIP: a SYN for the VIP is sent to the server's own link
-//! address, as a client's would be, and its answer looked for on the wire. The stack is not asked, which has the VIP
-//! itself. Connections that come about by it are reset at once.
+//! Tests whether servers of `direct` services answer for their VIP: sends a SYN for the VIP to the server's link
+//! address, as the director does with a client's, and reads the answer from a packet socket, because the local stack
+//! has the VIP itself. Connections that are opened this way are reset at once.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -13,13 +13,13 @@ use weir_wire::{MacAddr, Packet, TcpFlags};
 
 use crate::Diagnosis;
 
-/// How long answers are waited for; a SYN that is lost is repeated once, at half of it.
-const LISTENING: Duration = Duration::from_millis(600);
+/// Time limit of answers; a lost SYN is repeated once, after half of it.
+const TIMEOUT: Duration = Duration::from_millis(600);
 
-/// More questions than these are not asked: it is a doctor, not a load.
-const MOST: usize = 256;
+/// Most SYNs that are sent, to limit the load.
+const MAX_PROBES: usize = 256;
 
-/// Ports of questions, one each; outside of what the kernel gives out (`ip_local_port_range`).
+/// Source ports, one for each SYN; outside the kernel's range (`ip_local_port_range`).
 const FIRST_PORT: u16 = 61_000;
 
 const IPV4: u16 = 0x0800;
@@ -27,7 +27,7 @@ const IPV6: u16 = 0x86dd;
 
 /// A SYN to a server.
 #[derive(Clone, Debug)]
-struct Question {
+struct SynProbe {
     service: String,
     server: IpAddr,
     /// The VIP and its port.
@@ -39,14 +39,14 @@ struct Question {
     device: u32,
 }
 
-/// What came back.
+/// The server's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Answer {
     Accepted { seq: u32 },
     Refused,
 }
 
-impl Question {
+impl SynProbe {
     fn frame(&self, flags: TcpFlags, seq: u32) -> Vec<u8> {
         Packet::ethernet(self.from, self.to)
             .ip(self.source.ip(), self.vip.ip())
@@ -79,55 +79,59 @@ impl Question {
     }
 }
 
-/// Servers that take no packets for the VIP. Those in `down` are known to be gone.
-pub(crate) fn deaf(desired: &Desired, state: &NetState, down: &[String]) -> Vec<Diagnosis> {
-    let questions = questions(desired, state, down);
-    let mut by_device: BTreeMap<(u32, bool), Vec<&Question>> = BTreeMap::new();
-    for question in &questions {
-        let key = (question.device, question.vip.is_ipv4());
-        by_device.entry(key).or_default().push(question);
+/// Servers that do not accept packets for the VIP. Those in `down` are skipped.
+pub(crate) fn unreachable_vips(
+    desired: &Desired,
+    state: &NetState,
+    down: &[String],
+) -> Vec<Diagnosis> {
+    let probes = probes(desired, state, down);
+    let mut by_device: BTreeMap<(u32, bool), Vec<&SynProbe>> = BTreeMap::new();
+    for probe in &probes {
+        let key = (probe.device, probe.vip.is_ipv4());
+        by_device.entry(key).or_default().push(probe);
     }
     let mut found = Vec::new();
-    for ((device, is_ipv4), questions) in by_device {
-        // A director without the right to ask finds nothing.
+    for ((device, is_ipv4), probes) in by_device {
+        // Without the right to send frames nothing is found.
         let ethertype = if is_ipv4 { IPV4 } else { IPV6 };
-        let Ok(answers) = ask(device, ethertype, &questions) else {
+        let Ok(answers) = ask(device, ethertype, &probes) else {
             continue;
         };
-        let answers = questions.iter().zip(answers);
-        found.extend(answers.filter_map(|(question, answer)| diagnosis(question, answer)));
+        let answers = probes.iter().zip(answers);
+        found.extend(answers.filter_map(|(probe, answer)| diagnosis(probe, answer)));
     }
     found
 }
 
-fn diagnosis(question: &Question, answer: Option<Answer>) -> Option<Diagnosis> {
-    let Question {
+fn diagnosis(probe: &SynProbe, answer: Option<Answer>) -> Option<Diagnosis> {
+    let SynProbe {
         service,
         server,
         vip,
         source,
         ..
-    } = question;
+    } = probe;
     let (seen, why) = match answer {
         Some(Answer::Accepted { .. }) => return None,
         Some(Answer::Refused) => (
             format!("server {server} of {service} refuses connections to {vip}"),
-            "nobody listens there for the VIP: clients that are sent to it are refused",
+            "no socket listens there on the VIP: clients that are sent to it are refused",
         ),
         None => (
             format!(
                 "server {server} of {service} does not answer a SYN for {vip} from {}",
                 source.ip()
             ),
-            "it does not have the VIP, a firewall or rp_filter of its own drops the packet, or its answer is lost: clients that are \
-             sent to it wait in vain",
+            "it does not have the VIP, its firewall or rp_filter drops the packet, or its answer is lost: clients \
+             that are sent to it time out",
         ),
     };
     Some(Diagnosis::new(seen, why).fix("on that server: weir real-server doctor"))
 }
 
-fn questions(desired: &Desired, state: &NetState, down: &[String]) -> Vec<Question> {
-    let mut questions = Vec::new();
+fn probes(desired: &Desired, state: &NetState, down: &[String]) -> Vec<SynProbe> {
+    let mut probes = Vec::new();
     for service in &desired.services {
         let pool = desired.pool(&service.pool);
         for server in pool.into_iter().flat_map(|pool| &pool.servers) {
@@ -141,24 +145,24 @@ fn questions(desired: &Desired, state: &NetState, down: &[String]) -> Vec<Questi
                     continue;
                 };
                 let vip = SocketAddr::new(listener.address, port);
-                let number = u16::try_from(questions.len()).unwrap_or(u16::MAX);
-                let Some(way) = ways.first().filter(|_| questions.len() < MOST) else {
+                let number = u16::try_from(probes.len()).unwrap_or(u16::MAX);
+                let Some(way) = ways.first().filter(|_| probes.len() < MAX_PROBES) else {
                     continue;
                 };
-                let question = question(way, state, vip, FIRST_PORT + number.min(4000));
-                questions.extend(question.map(|question| Question {
+                let probe = probe(way, state, vip, FIRST_PORT + number.min(4000));
+                probes.extend(probe.map(|probe| SynProbe {
                     service: service.name.clone(),
                     server: server.address,
-                    ..question
+                    ..probe
                 }));
             }
         }
     }
-    questions
+    probes
 }
 
-/// A question by one way; none by tagged ones, whose answers another device gets.
-fn question(way: &Resolved, state: &NetState, vip: SocketAddr, port: u16) -> Option<Question> {
+/// A probe over one path; none over tagged ones, whose answers arrive on another device.
+fn probe(way: &Resolved, state: &NetState, vip: SocketAddr, port: u16) -> Option<SynProbe> {
     if way.local || way.vlan.is_some() || way.ifindex != way.device {
         return None;
     }
@@ -169,7 +173,7 @@ fn question(way: &Resolved, state: &NetState, vip: SocketAddr, port: u16) -> Opt
         here && address.ip != vip.ip() && !address.tentative && !link_local
     })?;
     let mac = |mac: weir_netlink::MacAddr| MacAddr::new(mac.octets());
-    Some(Question {
+    Some(SynProbe {
         service: String::new(),
         server: vip.ip(),
         vip,
@@ -183,45 +187,45 @@ fn question(way: &Resolved, state: &NetState, vip: SocketAddr, port: u16) -> Opt
 fn ask(
     device: u32,
     ethertype: u16,
-    questions: &[&Question],
+    probes: &[&SynProbe],
 ) -> Result<Vec<Option<Answer>>, weir_sys::Error> {
     let socket = FrameSocket::listening(device, ethertype)?;
-    let mut answers = vec![None; questions.len()];
+    let mut answers = vec![None; probes.len()];
     let mut frame = [0; 256];
     for _ in 0..2 {
-        for question in open(questions, &answers) {
-            socket.send(device, &question.frame(TcpFlags::SYN, 1))?;
+        for probe in open(probes, &answers) {
+            socket.send(device, &probe.frame(TcpFlags::SYN, 1))?;
         }
-        let until = Instant::now() + LISTENING / 2;
-        while open(questions, &answers).next().is_some() {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+        let until = Instant::now() + TIMEOUT / 2;
+        while open(probes, &answers).next().is_some() {
+            let remaining = until.saturating_duration_since(Instant::now());
+            if remaining.is_zero() {
                 break;
             }
-            let Some(length) = socket.receive_within(&mut frame, left)? else {
+            let Some(length) = socket.receive_within(&mut frame, remaining)? else {
                 break;
             };
             let frame = frame.get(..length).unwrap_or_default();
-            for (question, answer) in questions.iter().zip(&mut answers) {
-                let Some(heard) = question.answer(frame) else {
+            for (probe, answer) in probes.iter().zip(&mut answers) {
+                let Some(received) = probe.answer(frame) else {
                     continue;
                 };
-                if let Answer::Accepted { seq } = heard {
-                    socket.send(device, &question.frame(TcpFlags::RST, seq))?;
+                if let Answer::Accepted { seq } = received {
+                    socket.send(device, &probe.frame(TcpFlags::RST, seq))?;
                 }
-                *answer = Some(heard);
+                *answer = Some(received);
             }
         }
     }
     Ok(answers)
 }
 
-/// Those without an answer yet.
+/// Probes without an answer yet.
 fn open<'a>(
-    questions: &'a [&Question],
+    probes: &'a [&SynProbe],
     answers: &'a [Option<Answer>],
-) -> impl Iterator<Item = &'a Question> {
-    let both = questions.iter().zip(answers);
+) -> impl Iterator<Item = &'a SynProbe> {
+    let both = probes.iter().zip(answers);
     both.filter(|(_, answer)| answer.is_none())
-        .map(|(question, _)| *question)
+        .map(|(probe, _)| *probe)
 }

@@ -1,6 +1,6 @@
-//! What the director's own network stack must let through. XDP takes the packets of layer 4 services before any
-//! firewall sees them; through the stack go the clients of proxy services, packets that a firewall mark brings, and all
-//! that the director sends to servers itself: probes and the proxy's connections.
+//! Firewall rules and conntrack of the director that drop traffic which passes through its network stack. XDP handles
+//! packets of layer 4 services before any firewall; the stack handles clients of proxy services, packets selected by a
+//! firewall mark, and what the director itself sends to servers: probes and the proxy's connections.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -12,9 +12,9 @@ use crate::firewall::{
 };
 use crate::{Diagnosis, conntrack};
 
-/// What firewall and conntrack do to those packets.
+/// Reports rules and conntrack states that drop those packets.
 pub(crate) fn obstacles(desired: &Desired) -> Vec<Diagnosis> {
-    let servers = asked_servers(desired);
+    let servers = contacted_servers(desired);
     let marks = desired.services.iter().any(|it| !it.marks.is_empty());
     let mut found = Vec::new();
     if marks || !servers.is_empty() || !desired.proxies.is_empty() {
@@ -28,7 +28,7 @@ pub(crate) fn obstacles(desired: &Desired) -> Vec<Diagnosis> {
     found
 }
 
-/// Clients of proxy services.
+/// Packets of clients of proxy services.
 fn clients(desired: &Desired, rules: &Ruleset) -> Vec<Diagnosis> {
     let mut found = Vec::new();
     for proxy in &desired.proxies {
@@ -48,8 +48,8 @@ fn clients(desired: &Desired, rules: &Ruleset) -> Vec<Diagnosis> {
                     &drop,
                     &format!("clients' packets for {listener}"),
                     &format!(
-                        "clients of the proxy service {name} get no answer; unlike those of layer 4 services their packets \
-                         go through the stack"
+                        "clients of the proxy service {name} get no answer; unlike those of layer 4 services their \
+                         packets go through the stack"
                     ),
                     &which(End::Destination),
                 ));
@@ -67,7 +67,7 @@ fn clients(desired: &Desired, rules: &Ruleset) -> Vec<Diagnosis> {
     found
 }
 
-/// What a firewall mark brings passes the chains of forwarded packets, and conntrack sees one direction of it.
+/// Packets selected by a firewall mark pass the forward chains, and conntrack sees one direction only.
 fn marked(desired: &Desired, rules: &Ruleset) -> Vec<Diagnosis> {
     let mut found = Vec::new();
     for service in &desired.services {
@@ -82,16 +82,17 @@ fn marked(desired: &Desired, rules: &Ruleset) -> Vec<Diagnosis> {
                 found.push(firewall::diagnosis(
                     &drop,
                     &format!("packets of {mark}"),
-                    &format!("clients of the service {name} are not answered: what has a mark is led through the chains of forwarded packets"),
+                    &format!("clients of the service {name} get no answer: packets with a mark pass the forward \
+                     chains"),
                     &which,
                 ));
             } else if let Some(drop) = rules.drops(first.later(Tracking::Invalid), PASSING) {
                 found.push(firewall::diagnosis(
                     &drop,
-                    &format!("packets of {mark} behind a connection's first"),
+                    &format!("packets of {mark} after a connection's first"),
                     &format!(
-                        "the servers' answers do not pass conntrack here, so that it calls all but the first packet of a client \
-                         of {name} invalid: connections are never established"
+                        "conntrack does not see the servers' answers here and calls all but the first packet of a \
+                         client of {name} invalid: connections are never established"
                     ),
                     &which,
                 ));
@@ -101,10 +102,10 @@ fn marked(desired: &Desired, rules: &Ruleset) -> Vec<Diagnosis> {
     found
 }
 
-/// Servers that the director itself connects to, and at which port.
-fn asked_servers(desired: &Desired) -> BTreeSet<(IpAddr, Option<u16>)> {
+/// Servers that the director itself connects to, and their ports.
+fn contacted_servers(desired: &Desired) -> BTreeSet<(IpAddr, Option<u16>)> {
     let ports = desired.check_ports();
-    let mut asked = BTreeSet::new();
+    let mut contacted = BTreeSet::new();
     let proxied = |pool: &Pool| {
         let mut proxies = desired.proxies.iter();
         proxies.any(|it| it.pools().contains(&pool.name.as_str()))
@@ -113,23 +114,23 @@ fn asked_servers(desired: &Desired) -> BTreeSet<(IpAddr, Option<u16>)> {
         let proxied = proxied(pool);
         for server in pool.servers.iter().chain(&pool.sorry) {
             if proxied {
-                asked.insert((server.address, server.port));
+                contacted.insert((server.address, server.port));
             }
             let by_tcp = |check: &&Check| check.probe.protocol() == Some(Protocol::Tcp);
             for check in pool.checks_of(server).iter().filter(by_tcp) {
                 let address = check.target.address.unwrap_or(server.address);
                 let port = check.port(server, ports.get(pool.name.as_str()).copied());
-                asked.insert((address, port));
+                contacted.insert((address, port));
             }
         }
     }
-    asked
+    contacted
 }
 
-/// One finding for all servers that one rule cuts off.
+/// One finding for all servers that one rule blocks.
 fn to_servers(servers: &BTreeSet<(IpAddr, Option<u16>)>, rules: &Ruleset) -> Vec<Diagnosis> {
-    let mut there: BTreeMap<String, (Drop, BTreeSet<IpAddr>)> = BTreeMap::new();
-    let mut back = there.clone();
+    let mut outbound: BTreeMap<String, (Drop, BTreeSet<IpAddr>)> = BTreeMap::new();
+    let mut inbound = outbound.clone();
     let note = |to: &mut BTreeMap<_, (Drop, BTreeSet<IpAddr>)>, drop: Option<Drop>, server| {
         let Some(drop) = drop else { return };
         let key = format!("{drop:?} {}", IpAddr::is_ipv4(&server));
@@ -140,19 +141,18 @@ fn to_servers(servers: &BTreeSet<(IpAddr, Option<u16>)>, rules: &Ruleset) -> Vec
     };
     for (server, port) in servers {
         note(
-            &mut there,
+            &mut outbound,
             rules.drops(Packet::syn(*server, *port), OUTBOUND),
             *server,
         );
         note(
-            &mut back,
+            &mut inbound,
             rules.drops(Packet::answer(*server, *port), INBOUND),
             *server,
         );
     }
-    let why =
-        "probes of this machine, and the proxy's connections, fail: it calls these servers down";
-    let told = |(drop, servers): &(Drop, BTreeSet<IpAddr>), what: &str, end| {
+    let why = "probes of this machine and the proxy's connections fail, so these servers are down";
+    let finding = |(drop, servers): &(Drop, BTreeSet<IpAddr>), what: &str, end| {
         let some = match servers.iter().collect::<Vec<_>>().as_slice() {
             [one] => one.to_string(),
             [first, rest @ ..] => format!("{first} and {} more servers", rest.len()),
@@ -162,10 +162,10 @@ fn to_servers(servers: &BTreeSet<(IpAddr, Option<u16>)>, rules: &Ruleset) -> Vec
         let which = Which::all(is_ipv4, end, None).of(servers.iter().copied());
         firewall::diagnosis(drop, &format!("{what} {some}"), why, &which)
     };
-    let there = there.values();
-    let there = there.map(|it| told(it, "what is sent to", End::Destination));
-    let back = back.values();
-    there
-        .chain(back.map(|it| told(it, "answers of", End::Source)))
+    let outbound = outbound.values();
+    let outbound = outbound.map(|it| finding(it, "packets to", End::Destination));
+    let inbound = inbound.values();
+    outbound
+        .chain(inbound.map(|it| finding(it, "answers of", End::Source)))
         .collect()
 }

@@ -1,4 +1,4 @@
-//! The edge: what the host is, and one step of change to it.
+//! Reads the host's state and applies one step of a plan to it.
 
 use std::collections::BTreeMap;
 
@@ -77,7 +77,7 @@ impl Host {
         })
     }
 
-    /// Makes one step. What must be undone later is remembered before it is done, what was undone is forgotten after.
+    /// Applies one step. A change is recorded before it is made, and its record is removed after it is undone.
     pub(crate) async fn apply(&self, step: &Step, state: &mut State) -> Result<()> {
         let memory = &mut state.memory;
         match step {

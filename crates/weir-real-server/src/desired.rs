@@ -1,4 +1,4 @@
-//! What a server is to be: its VIPs and how packets for them arrive. Grows by `up`, shrinks by `down`.
+//! The desired state of a server: its VIPs and how packets for them arrive. `up` adds to it, `down` removes from it.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -14,7 +14,7 @@ use crate::request::{PrefixArgument, TunnelArgument, UpRequest, VipArgument};
 const DEFAULT_DSCP: u8 = 1;
 const EVERY_PORT: Ports = (0, u16::MAX);
 
-/// How packets for a VIP arrive, and what the server does about it.
+/// How packets for a VIP arrive, and what the server does with them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(tag = "forward", rename_all = "lowercase")]
 pub enum Role {
@@ -22,7 +22,7 @@ pub enum Role {
     Direct,
     /// Inside a tunnel.
     Tunnel {
-        /// Which.
+        /// The encapsulation.
         tunnel: TunnelKind,
         /// GUE's UDP port, 0 for the others.
         port: u16,
@@ -84,7 +84,7 @@ impl fmt::Display for Entry {
     }
 }
 
-/// Everything that was asked for and not taken back.
+/// All VIPs that were requested and not removed.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Desired {
     /// The VIPs.
@@ -96,7 +96,7 @@ pub struct Desired {
 }
 
 impl Desired {
-    /// This, and what `request` asks for.
+    /// This, with the VIPs of `request`.
     ///
     /// # Errors
     /// Everything that is wrong with the request.
@@ -137,7 +137,7 @@ impl Desired {
         }
     }
 
-    /// This, without `vips`: all ports of a VIP where none are named. None named = nothing is left.
+    /// This, without `vips`: all ports of a VIP where none are named. Empty = all of them.
     #[must_use]
     pub fn without(&self, vips: &[VipArgument]) -> Self {
         if vips.is_empty() {

@@ -1,8 +1,8 @@
-//! `weir real-server doctor`: what on this machine keeps it from serving its VIPs.
+//! `weir real-server doctor`: findings that keep this machine from serving its VIPs.
 //!
-//! Looks at what `up` set and others changed, and at what `up` does not touch: who listens, what answers ARP, which
-//! firewall drops, what the next boot forgets. Nothing is changed without `fix`, and then only what `up` itself would
-//! do.
+//! Checks the settings of `up` that others have changed, and what `up` does not touch: listening sockets, ARP,
+//! firewalls, settings that are lost at the next boot. Nothing is changed without `fix`, and then only what `up` itself
+//! would change.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -20,12 +20,12 @@ use weir_doctor::firewall::{self, End, INBOUND, OUTBOUND, Packet, Ruleset, Which
 use weir_doctor::manager::{self, Held};
 use weir_doctor::{Diagnosis, checksum, conntrack, duplicate, persistence, source};
 
-/// What is wrong here; empty = nothing that can be seen from this machine.
+/// The problems found; empty = none is visible from this machine.
 ///
 /// # Errors
 /// The host cannot be read, or with `fix` a step is refused.
 pub async fn doctor(options: &Options, fix: bool) -> Result<Vec<Diagnosis>> {
-    let (desired, mut memory) = state::look(options)?;
+    let (desired, mut memory) = state::read_unlocked(options)?;
     let host = Host::open(options).await?;
     let actual = host.actual()?;
     let steps = plan::plan(&desired, &actual, &memory, object_id());
@@ -41,7 +41,7 @@ pub async fn doctor(options: &Options, fix: bool) -> Result<Vec<Diagnosis>> {
     }
     found.extend(checksum::wrong());
     found.extend(misplaced(&desired, &actual));
-    found.extend(unheard(&desired));
+    found.extend(not_listening(&desired));
     found.extend(exposed(&desired, &actual));
     found.extend(addressed(&desired, &actual).await?);
     if !desired.entries.is_empty() {
@@ -55,7 +55,7 @@ pub async fn doctor(options: &Options, fix: bool) -> Result<Vec<Diagnosis>> {
         found.push(
             Diagnosis::new(
                 "this machine is prepared for no VIP",
-                "under direct, tunnel and l3dsr a server must take packets for the VIP and be silent about it",
+                "under direct, tunnel and l3dsr a server must accept packets for the VIP without announcing it",
             )
             .fix("weir real-server up --forward direct --vip VIP"),
         );
@@ -63,7 +63,7 @@ pub async fn doctor(options: &Options, fix: bool) -> Result<Vec<Diagnosis>> {
     Ok(found)
 }
 
-/// VIPs that are not usable here, or are used for what is not a client's.
+/// VIPs that are not usable here, or are used for other traffic than clients'.
 async fn addressed(desired: &Desired, actual: &Actual) -> Result<Vec<Diagnosis>> {
     let netlink = Netlink::open()?;
     let addresses = netlink.addresses().await?;
@@ -84,38 +84,42 @@ async fn addressed(desired: &Desired, actual: &Actual) -> Result<Vec<Diagnosis>>
             })
         })
         .collect();
-    found.extend(manager::takers(&held));
-    found.extend(source::chosen(&vips, &addresses, loopback, &netlink).await?);
+    found.extend(manager::removed_vips(&held));
+    found.extend(source::vip_sources(&vips, &addresses, loopback, &netlink).await?);
     Ok(found)
 }
 
-/// A step that `up` would take is something that others undid.
+/// A step that `up` would take is a setting that others have changed.
 fn diagnosis(step: &Step) -> Diagnosis {
     let why = match step {
         Step::SetSysctl { name, .. } if name.ends_with("arp_ignore") => {
-            "this machine answers ARP for the VIP: clients and routers come here past the director"
+            "this machine answers ARP for the VIP: clients and routers bypass the director"
         }
         Step::SetSysctl { name, .. } if name.ends_with("arp_announce") => {
             "ARP requests of this machine carry the VIP as sender: neighbours learn the VIP here"
         }
         Step::SetSysctl { .. } => {
-            "packets of clients come in where their way back does not lead, and strict rp_filter drops them"
+            "packets of clients arrive on an interface that the route back does not use, and strict rp_filter drops \
+             them"
         }
         Step::Programs { .. } => {
-            "marked or encapsulated packets are not turned into the VIP's, or replies not into its"
+            "marked or encapsulated packets are not rewritten to the VIP, or replies not from it"
         }
         Step::AddAddress { .. } => "packets for the VIP are not this machine's own: it drops them",
         Step::RemovePrograms
         | Step::RemoveAddress { .. }
         | Step::RestoreSysctl { .. }
         | Step::ForgetSysctl { .. }
-        | Step::ForgetAddress { .. } => "it was left over from what `down` has taken back",
+        | Step::ForgetAddress { .. } => "it is left over from settings that `down` has undone",
     };
-    Diagnosis::new(format!("not as it was set up: Weir would {step}"), why)
-        .fix("weir real-server doctor --fix")
+    Diagnosis::new(
+        format!("changed since it was set up: Weir would {step}"),
+        why,
+    )
+    .fix("weir real-server doctor --fix")
 }
 
-/// VIPs where they do harm: on an interface of the segment, or with the segment's prefix length.
+/// VIPs on the wrong interface, or with the segment's prefix length.
 fn misplaced(desired: &Desired, actual: &Actual) -> Vec<Diagnosis> {
     let mut found = Vec::new();
     for vip in desired.held_vips() {
@@ -128,7 +132,7 @@ fn misplaced(desired: &Desired, actual: &Actual) -> Vec<Diagnosis> {
                 found.push(
                     Diagnosis::new(
                         format!("the VIP {vip} is on {name}"),
-                        "an address of the interface that the question comes in by is answered whatever arp_ignore says, \
+                        "the kernel answers ARP for an address of the receiving interface whatever arp_ignore is, \
                          1 included",
                     )
                     .fix(format!("ip addr del {vip}/{length} dev {name}")),
@@ -137,7 +141,7 @@ fn misplaced(desired: &Desired, actual: &Actual) -> Vec<Diagnosis> {
                 found.push(
                     Diagnosis::new(
                         format!("the VIP {vip} has a prefix of {length} bits on {name}"),
-                        "the machine takes, and answers ARP for, every address of that prefix",
+                        "the machine accepts, and answers ARP for, every address of that prefix",
                     )
                     .fix(format!(
                         "ip addr del {vip}/{length} dev {name} && ip addr add {vip}/{full} dev {name}"
@@ -149,8 +153,8 @@ fn misplaced(desired: &Desired, actual: &Actual) -> Vec<Diagnosis> {
     found
 }
 
-/// TCP ports of VIPs at which nobody listens. Where the kernel does not tell, nothing is said.
-fn unheard(desired: &Desired) -> Vec<Diagnosis> {
+/// TCP ports of VIPs without a listening socket. Nothing is reported if sockets cannot be read.
+fn not_listening(desired: &Desired) -> Vec<Diagnosis> {
     let Ok(sockets) = tcp_sockets(&[TcpState::Listen]) else {
         return Vec::new();
     };
@@ -162,12 +166,12 @@ fn unheard(desired: &Desired) -> Vec<Diagnosis> {
     });
     for (vip, port) in ports.collect::<BTreeSet<_>>() {
         let at_port = || listeners.iter().filter(|local| local.port() == port);
-        if at_port().any(|local| hears(*local, vip)) {
+        if at_port().any(|local| accepts(*local, vip)) {
             continue;
         }
         let seen = match at_port().next() {
             Some(other) => format!("only {other} listens on port {port}, not the VIP {vip}"),
-            None => format!("nobody listens on port {port}"),
+            None => format!("no socket listens on port {port}"),
         };
         found.push(
             Diagnosis::new(seen, "clients' connections to the VIP are refused").fix(format!(
@@ -179,7 +183,7 @@ fn unheard(desired: &Desired) -> Vec<Diagnosis> {
     found
 }
 
-/// Settings that `up` has made and the next boot has not, where nothing calls it then.
+/// Settings of `up` that are lost at the next boot, unless something calls it then.
 fn forgotten(memory: &Memory, root: &Path) -> Vec<Diagnosis> {
     let set = memory.sysctls.iter();
     let set: BTreeMap<String, String> = set
@@ -191,17 +195,17 @@ fn forgotten(memory: &Memory, root: &Path) -> Vec<Diagnosis> {
     persistence::lost(
         &set,
         root,
-        "a boot after which the VIP is there and these are not takes clients past the director, or drops them; systemctl enable \
-         weir-real-server@VIP, or another unit that runs weir real-server up, would do as well",
+        "after a boot with the VIP and without these settings, clients bypass the director or are dropped; systemctl \
+         enable weir-real-server@VIP, or another unit that runs weir real-server up, also fixes it",
     )
 }
 
-/// What the firewall does to clients and to the answers that they get.
+/// Firewall rules that drop clients' packets or the answers to them.
 fn dropped(desired: &Desired, rules: &Ruleset) -> Vec<Diagnosis> {
     let mut found = Vec::new();
     for entry in &desired.entries {
         let held = entry.role.holds_vip();
-        // Without a mark packets come for this machine's own address.
+        // Without a mark packets are addressed to this machine.
         let port = entry
             .ports
             .and_then(|(first, last)| (first == last).then_some(first));
@@ -236,13 +240,12 @@ fn dropped(desired: &Desired, rules: &Ruleset) -> Vec<Diagnosis> {
     found
 }
 
-fn hears(local: SocketAddr, vip: IpAddr) -> bool {
+fn accepts(local: SocketAddr, vip: IpAddr) -> bool {
     let any = local.ip().is_unspecified();
     local.ip() == vip || any && (local.is_ipv6() || vip.is_ipv4())
 }
 
-/// What others may have set besides: forwarding on a server sends packets for a VIP that is missing back to the
-/// director.
+/// Forwarding on a server without the VIP: it sends packets for the VIP back to the director.
 fn exposed(desired: &Desired, actual: &Actual) -> Vec<Diagnosis> {
     let direct = desired.entries.iter().any(|it| it.role == Role::Direct);
     let vips = desired.held_vips();
@@ -263,10 +266,10 @@ fn exposed(desired: &Desired, actual: &Actual) -> Vec<Diagnosis> {
     vec![
         Diagnosis::new(
             format!(
-                "this machine forwards, and does not have {}",
+                "IP forwarding is on, and this machine does not have {}",
                 gone.join(", ")
             ),
-            "it sends clients' packets on, back to the director, until their TTL is used up",
+            "it forwards clients' packets back to the director until their TTL expires",
         )
         .fix("weir real-server doctor --fix"),
     ]

@@ -20,34 +20,35 @@ pub enum Error {
     /// The runtime directory cannot be used.
     #[error(transparent)]
     RuntimeDir(#[from] weir_runtime_dir::Unusable),
-    /// A file of the runtime directory.
+    /// A file of the runtime directory cannot be read or written.
     #[error("{path}: {source}", path = path.display())]
     File {
         /// The file.
         path: PathBuf,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// The state file is not one.
-    #[error("{path}: {source}: remove it, and what it remembers by hand", path = path.display())]
+    /// The state file is invalid.
+    #[error("{path}: {source}: remove it, and undo its changes by hand", path = path.display())]
     State {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The reason.
         source: serde_json::Error,
     },
-    /// The state file is a newer build's.
+    /// A newer build wrote the state file.
     #[error("{path}: version {version}, this build reads {known}", path = path.display())]
     StateVersion {
         /// The file.
         path: PathBuf,
         /// Its version.
         version: u32,
-        /// This build's.
+        /// The version that this build reads.
         known: u32,
     },
     /// The state file belongs to another network namespace of this machine.
-    #[error("{path}: belongs to another network namespace; give this one its own --runtime-dir and --pin-dir", path = path.display())]
+    #[error("{path}: belongs to another network namespace; give this one its own --runtime-dir and \
+     --pin-dir", path = path.display())]
     OtherNamespace {
         /// The file.
         path: PathBuf,

@@ -1,9 +1,9 @@
 //! `weir real-server`: prepares a server for `direct`, `tunnel` and `l3dsr`, undoes it and shows it.
 //!
-//! `up` adds to what the runtime directory remembers, `down` takes from it, and both then bring the host there by the
-//! same [`plan`](plan::plan): sysctls, programs, addresses. Whatever goes wrong on the way is taken back. Nothing is
-//! undone that Weir did not do, or that others changed since. What a server of the pool listens on is its own business;
-//! so are routes and firewalls.
+//! `up` adds to the state in the runtime directory, `down` removes from it, and both then change the host by the same
+//! [`plan`](plan::plan): sysctls, programs, addresses. After an error all changes are rolled back. Changes that Weir
+//! did not make, or that others have changed since, are not undone. Listening sockets, routes and firewalls are not
+//! touched.
 //!
 //! Everything here works in the calling thread's network namespace, inside a tokio runtime.
 
@@ -30,11 +30,11 @@ use apply::Host;
 use state::State;
 use weir_dataplane::real_server::object_id;
 
-/// Prepares this host for the VIPs of `request` besides those it is prepared for already. Answers the steps it took;
-/// none = everything was in place.
+/// Prepares this host for the VIPs of `request` in addition to those that it is prepared for already. Returns the steps
+/// taken; none = everything was in place.
 ///
 /// # Errors
-/// [`Error::Refused`] before anything is changed; any other after everything that this call changed was taken back.
+/// [`Error::Refused`] before anything is changed; any other after all changes of this call were rolled back.
 pub async fn up(options: &Options, request: &UpRequest) -> Result<Vec<Step>> {
     let mut state = State::open(options)?;
     let desired = state
@@ -53,9 +53,9 @@ pub async fn up(options: &Options, request: &UpRequest) -> Result<Vec<Step>> {
         Ok(steps) => Ok(steps),
         Err(error) => {
             state.desired = before;
-            // The first error tells the cause; what could not be taken back stays remembered for `down`.
+            // The first error is the cause; changes that cannot be rolled back stay recorded for `down`.
             if let Ok(host) = Host::open(options).await {
-                let _taken_back = reconcile(&host, &mut state).await;
+                let _rolled_back = reconcile(&host, &mut state).await;
             }
             state.save()?;
             Err(error)
@@ -63,10 +63,10 @@ pub async fn up(options: &Options, request: &UpRequest) -> Result<Vec<Step>> {
     }
 }
 
-/// Takes back the VIPs of `request`, or everything. Answers the steps it took; none = there was nothing to undo.
+/// Undoes the VIPs of `request`, or everything. Returns the steps taken; none = there was nothing to undo.
 ///
 /// # Errors
-/// The kernel refuses a step; those before it are done, the others still remembered.
+/// The kernel refuses a step; those before it are done, the others stay recorded.
 pub async fn down(options: &Options, request: &DownRequest) -> Result<Vec<Step>> {
     let mut state = State::open(options)?;
     state.desired = state.desired.without(&request.vips);
@@ -76,13 +76,12 @@ pub async fn down(options: &Options, request: &DownRequest) -> Result<Vec<Step>>
     Ok(steps)
 }
 
-/// Puts back what others undid of what [`up`] has set up; answers the steps that took. Where nothing was set up,
-/// nothing is looked at.
+/// Repairs settings of [`up`] that others changed; returns the steps taken. Reads nothing where nothing was set up.
 ///
 /// # Errors
-/// The host cannot be read, a step is refused, or `up` or `down` is at work; a later call tries again.
+/// The host cannot be read, a step is refused, or `up` or `down` is running; a later call tries again.
 pub async fn keep(options: &Options) -> Result<Vec<Step>> {
-    let (desired, memory) = state::look(options)?;
+    let (desired, memory) = state::read_unlocked(options)?;
     if desired.entries.is_empty() {
         return Ok(Vec::new());
     }
@@ -96,12 +95,12 @@ pub async fn keep(options: &Options) -> Result<Vec<Step>> {
     Ok(steps)
 }
 
-/// What is set up, and whether it still is.
+/// The settings, and whether they are still in place.
 ///
 /// # Errors
 /// The state or the host cannot be read.
 pub async fn show(options: &Options) -> Result<Report> {
-    let (desired, memory) = state::look(options)?;
+    let (desired, memory) = state::read_unlocked(options)?;
     let actual = Host::open(options).await?.actual()?;
     let drift = plan::plan(&desired, &actual, &memory, object_id());
     Ok(Report::new(&desired, &memory, &actual, &drift))

@@ -1,13 +1,12 @@
-//! From what a server is to be and what it is to the steps between: pure.
+//! Plans the steps from the actual to the desired state of a server. Pure.
 //!
-//! One function serves `up`, `down` and the repair of drift. What was not made by Weir ([`Memory`]) is never undone.
+//! One function serves `up`, `down` and the repair of drift. Only Weir's own changes ([`Memory`]) are undone.
 //!
-//! ARP is silenced on `all`: its `arp_ignore` and `arp_announce` count for every interface, one that appears later
-//! included, and a VIP announced by a forgotten interface takes its service down. With `--interface` they are set on
-//! these alone, for hosts that need ARP's default elsewhere. A value that is stricter already stays. IPv6 needs
-//! nothing: NDP does not answer on one interface for an address of another. Strict `rp_filter` drops a client's packet
-//! where the route back leaves by another interface; loose (2) on the receiving interface outweighs `all`, so `all`
-//! stays.
+//! ARP is suppressed on `all`: its `arp_ignore` and `arp_announce` apply to every interface, including later ones; one
+//! interface that announces the VIP takes its service down. With `--interface` they are set on these interfaces only,
+//! for hosts that need the default elsewhere. A stricter value is kept. IPv6 needs nothing: NDP does not answer on one
+//! interface for an address of another. Strict `rp_filter` drops a client's packet if the route back uses another
+//! interface; loose (2) on the receiving interface overrides `all`, so `all` is not changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -19,12 +18,12 @@ use weir_dataplane::real_server::{Direction, Hook, Observed, Rules};
 use crate::desired::Desired;
 use crate::problem::Problem;
 
-/// What is there now.
+/// The state of the host.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Actual {
     /// The interfaces, `lo` among them.
     pub interfaces: Vec<Interface>,
-    /// Those sysctls of `net/ipv4/conf` that matter here, by name.
+    /// The relevant sysctls of `net/ipv4/conf`, by name.
     pub sysctls: BTreeMap<String, String>,
     /// The programs.
     pub programs: Observed,
@@ -33,7 +32,7 @@ pub struct Actual {
 /// An interface and its addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Interface {
-    /// Its number.
+    /// Its index.
     pub index: u32,
     /// Its name.
     pub name: String,
@@ -45,7 +44,7 @@ pub struct Interface {
     pub addresses: Vec<(IpAddr, u8)>,
 }
 
-/// What Weir changed, and what was there before.
+/// Weir's changes, with the previous values.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Memory {
     /// Sysctls by name.
@@ -61,7 +60,7 @@ pub struct Memory {
 pub struct Changed {
     /// Before Weir.
     pub was: String,
-    /// Weir's.
+    /// As set by Weir.
     pub set: String,
 }
 
@@ -84,14 +83,14 @@ pub enum Step {
         /// The new one.
         to: String,
     },
-    /// Puts the programs in place, in one go.
+    /// Attaches the programs, in one step.
     Programs {
         /// What they do.
         rules: Rules,
         /// Where.
         hooks: Vec<Hook>,
     },
-    /// Takes the programs away.
+    /// Detaches the programs.
     RemovePrograms,
     /// Adds a VIP to `lo`.
     AddAddress {
@@ -110,14 +109,14 @@ pub enum Step {
         /// The value before Weir.
         to: String,
     },
-    /// Someone else changed or removed it meanwhile: it is theirs now.
+    /// Another program changed or removed it: Weir no longer restores it.
     ForgetSysctl {
         /// Its name.
         name: String,
         /// What it is now; `None` = gone.
         now: Option<String>,
     },
-    /// Someone else removed it meanwhile.
+    /// Another program removed it.
     ForgetAddress {
         /// The VIP.
         vip: IpAddr,
@@ -148,7 +147,7 @@ impl fmt::Display for Step {
     }
 }
 
-/// What stands in the way of `desired`: all of it.
+/// All reasons why `desired` cannot be applied.
 pub fn problems(desired: &Desired, actual: &Actual, memory: &Memory) -> Vec<Problem> {
     let mut problems = Vec::new();
     for name in &desired.interfaces {
@@ -187,7 +186,7 @@ pub fn problems(desired: &Desired, actual: &Actual, memory: &Memory) -> Vec<Prob
     problems
 }
 
-/// The steps from `actual` to `desired`, in an order in which no packet for a VIP is announced or let up too early.
+/// The steps from `actual` to `desired`, in an order in which no VIP is announced and no packet is accepted too early.
 pub fn plan(desired: &Desired, actual: &Actual, memory: &Memory, object: u64) -> Vec<Step> {
     let wanted = sysctls(desired, actual);
     let vips = desired.held_vips();
@@ -271,7 +270,7 @@ fn hooks(desired: &Desired, actual: &Actual, rules: &Rules) -> Vec<Hook> {
     hooks
 }
 
-/// The interfaces at which packets for the VIPs arrive.
+/// The interfaces on which packets for the VIPs arrive.
 fn serving<'a>(desired: &Desired, actual: &'a Actual) -> Vec<&'a Interface> {
     let chosen = |interface: &&Interface| {
         if desired.interfaces.is_empty() {
@@ -332,7 +331,7 @@ pub(crate) fn sysctl_name(device: &str, key: &str) -> String {
     format!("net/ipv4/conf/{device}/{key}")
 }
 
-/// Settings of `net/ipv4/conf` that matter here.
+/// The relevant settings of `net/ipv4/conf`.
 pub(crate) const SYSCTL_KEYS: [&str; 3] = ["arp_ignore", "arp_announce", "rp_filter"];
 
 fn sysctls(desired: &Desired, actual: &Actual) -> BTreeMap<String, String> {
@@ -359,7 +358,7 @@ fn sysctls(desired: &Desired, actual: &Actual) -> BTreeMap<String, String> {
     wanted
 }
 
-/// Whether the value in force, the greater of the device's and `all`'s, will do.
+/// Whether the effective value, the greater of the device's and `all`'s, is sufficient.
 fn sysctl_holds(name: &str, wanted: &str, actual: &Actual) -> bool {
     let number = |name: &str| {
         actual
@@ -369,11 +368,11 @@ fn sysctl_holds(name: &str, wanted: &str, actual: &Actual) -> bool {
             .unwrap_or(0)
     };
     let key = name.rsplit('/').next().unwrap_or(name);
-    let in_force = number(name).max(number(&sysctl_name("all", key)));
+    let effective = number(name).max(number(&sysctl_name("all", key)));
     if key == "rp_filter" {
-        return in_force != 1;
+        return effective != 1;
     }
-    in_force >= wanted.parse().unwrap_or(i64::MAX)
+    effective >= wanted.parse().unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

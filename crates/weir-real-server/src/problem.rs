@@ -1,4 +1,4 @@
-//! What stands in the way of a request, each with what to do about it.
+//! Reasons to reject a request, each with the fix.
 
 use std::net::IpAddr;
 
@@ -10,13 +10,13 @@ use crate::plan::host_prefix;
 /// The largest DSCP, six bits.
 pub(crate) const MAX_DSCP: u8 = 63;
 
-/// What cannot be done as asked.
+/// A reason to reject a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
     /// No `--vip`.
     #[error("no VIP: name one by --vip ADDRESS[:PORT[-PORT]]")]
     NoVip,
-    /// The director's business alone.
+    /// This forward is handled by the director alone.
     #[error("a server needs no preparation for forward {forward}")]
     Forward {
         /// The method.
@@ -27,7 +27,7 @@ pub enum Problem {
     Option {
         /// The option.
         option: &'static str,
-        /// Whose it is.
+        /// The forward that it belongs to.
         belongs_to: &'static str,
     },
     /// Not a DSCP.
@@ -36,7 +36,7 @@ pub enum Problem {
         /// The value.
         dscp: u8,
     },
-    /// Two VIPs cannot share a mark and a port: a packet would not tell which it is for.
+    /// Two VIPs cannot share a mark and a port: a packet could not be assigned to one of them.
     #[error("{first} and {second} have a port in common: give one of them another --dscp")]
     SharedMark {
         /// One.
@@ -66,8 +66,9 @@ pub enum Problem {
         /// Its prefix's length there.
         len: u8,
     },
-    /// Everything in the prefix would be taken as this host's.
-    #[error("{vip}/{len} is on lo, which takes in the whole network: a server holds it as /{}", if .vip.is_ipv4() { 32 } else { 128 })]
+    /// The host would accept every address of the prefix as its own.
+    #[error("{vip}/{len} is on lo, which covers the whole network: a server has it as \
+     /{}", if .vip.is_ipv4() { 32 } else { 128 })]
     VipPrefix {
         /// The VIP.
         vip: IpAddr,
@@ -76,12 +77,12 @@ pub enum Problem {
     },
 }
 
-/// A VIP has a prefix of full length as a rule. With another one it may be the address that this machine is reached by.
+/// The fix. A VIP usually has a prefix of full length; with a shorter one it may be this machine's own address.
 fn off_interface(vip: IpAddr, interface: &str, len: u8) -> String {
     if len < host_prefix(vip) {
         return format!(
-            "if /{len} is this server's own network, name the VIP of the director's service instead; else remove it there, a server has VIPs \
-             on lo"
+            "if /{len} is this server's own network, name the VIP of the director's service instead; else remove it \
+             there, a server has VIPs on lo"
         );
     }
     format!("remove it there (ip addr del {vip}/{len} dev {interface}), a server has VIPs on lo")

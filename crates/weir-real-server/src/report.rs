@@ -9,7 +9,7 @@ use weir_dataplane::real_server::COUNTS;
 use crate::desired::{Desired, Entry};
 use crate::plan::{Actual, Memory, Step};
 
-/// One listing, as text by `Display` and as JSON by `Serialize`.
+/// The listing, as text by `Display` and as JSON by `Serialize`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Report {
     /// The VIPs and their roles.
@@ -22,7 +22,7 @@ pub struct Report {
     pub added: Vec<String>,
     /// Where the programs run: interface and direction.
     pub programs: Vec<String>,
-    /// Packets by what became of them, since the programs were first put in place.
+    /// Packets by outcome, since the programs were first attached.
     pub counts: BTreeMap<&'static str, u64>,
     /// Steps that `up` would take to repair what others changed; empty = all is as it was set.
     pub drift: Vec<String>,
@@ -35,7 +35,7 @@ pub struct SysctlReport {
     pub name: String,
     /// Before Weir.
     pub was: String,
-    /// Weir's.
+    /// As set by Weir.
     pub set: String,
     /// Now; absent = its interface is gone.
     pub now: Option<String>,
@@ -104,9 +104,9 @@ impl fmt::Display for Report {
             writeln!(f, "packets   {label} {count}")?;
         }
         if self.drift.is_empty() {
-            return f.write_str("all of it is in force");
+            return f.write_str("all settings are in place");
         }
-        f.write_str("not in force, `up` would:")?;
+        f.write_str("not in place, `up` would:")?;
         self.drift
             .iter()
             .try_for_each(|step| write!(f, "\n  {step}"))

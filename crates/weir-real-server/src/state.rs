@@ -1,7 +1,7 @@
-//! `RUNTIME_DIR/real-server.json`: what was asked for, what was changed, what was there before.
+//! `RUNTIME_DIR/real-server.json`: the requested VIPs, the changes, and the previous values.
 //!
-//! It is written before each change, whole and by rename, so that a killed process never forgets one. The kernel
-//! forgets all changes at boot; the boot's number tells a file that outlived one.
+//! The file is written before each change, by rename, so that a killed process loses no record. Changes do not survive
+//! a boot; the boot ID detects a file from before it.
 
 use std::fs;
 use std::io::{ErrorKind, Write};
@@ -28,7 +28,7 @@ struct Content {
     memory: Memory,
 }
 
-/// The file, locked as long as this lives.
+/// The file's content; locked until it is dropped.
 #[derive(Debug)]
 pub(crate) struct State {
     path: PathBuf,
@@ -40,7 +40,7 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// Reads it, empty where there is none.
+    /// Reads the file; empty if there is none.
     pub(crate) fn open(options: &Options) -> Result<Self> {
         weir_runtime_dir::prepare(&options.runtime_dir)?;
         let lock = LockFile::acquire(options.runtime_dir.join(LOCK))?;
@@ -80,7 +80,7 @@ impl State {
         Ok(())
     }
 
-    /// Writes it, or removes it when there is nothing to remember.
+    /// Writes the file, or removes it when there is nothing to record.
     pub(crate) fn save(&self) -> Result<()> {
         if self.desired == Desired::default() && self.memory.is_empty() {
             return match fs::remove_file(&self.path) {
@@ -108,8 +108,8 @@ impl State {
     }
 }
 
-/// What a runtime directory remembers, without taking its lock: for looking only.
-pub(crate) fn look(options: &Options) -> Result<(Desired, Memory)> {
+/// The recorded state, read without the lock.
+pub(crate) fn read_unlocked(options: &Options) -> Result<(Desired, Memory)> {
     let path = options.runtime_dir.join(FILE);
     Ok(match read(&path)? {
         Some(content) if content.version != VERSION => {

@@ -66,7 +66,7 @@ fn direct_serves_the_vip_and_keeps_it_quiet() {
 
     topology.up(&request(Forward::Direct, &VIP));
     serve_all(&topology);
-    // Nobody may learn the VIP's place by asking for it.
+    // No machine may resolve the VIP to this server.
     run_ip(
         &topology.director,
         "route replace 192.0.2.10 dev d1\n-6 route replace 2001:db8::10 dev d1",
@@ -304,7 +304,7 @@ fn icmp_errors_reach_the_socket_that_they_are_about() {
             socket.connect((CLIENT[family], 9)).unwrap();
             assert_refused(&socket, "the server's socket");
             drop(socket);
-            // Nobody listens now, which the client must hear from the VIP.
+            // No socket listens now: the client must get the error from the VIP.
             assert_refused(
                 &connect_udp(&topology.client, vip, PORT),
                 "the client's socket",
@@ -316,7 +316,7 @@ fn icmp_errors_reach_the_socket_that_they_are_about() {
 /// The peer's port is closed, and the error about it arrives.
 fn assert_refused(socket: &UdpSocket, whose: &str) {
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
-    socket.send(b"anybody there?").unwrap();
+    socket.send(b"hello").unwrap();
     let error = socket.recv(&mut [0; 64]).unwrap_err();
     assert_eq!(
         error.kind(),

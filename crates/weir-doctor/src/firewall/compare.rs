@@ -1,4 +1,4 @@
-//! Whether a packet has what an expression of a rule asks for: yes, no, or nobody can tell.
+//! Compares a packet with an expression of a rule: yes, no, or unknown.
 
 use std::net::IpAddr;
 
@@ -7,11 +7,11 @@ use serde_json::Value;
 use super::packet::{Packet, Port};
 use super::ruleset::{Chain, Ruleset};
 
-/// What an expression's left side is, of a packet.
+/// The value of an expression's left side for a packet.
 enum Field<'a> {
     Address(IpAddr),
     Number(u64),
-    /// A port of which no more is known.
+    /// An ephemeral port that is not known.
     Ephemeral,
     Word(&'a str),
     /// Several words at once: TCP's flags.
@@ -20,7 +20,7 @@ enum Field<'a> {
     Absent,
 }
 
-/// The statement `match`: `None` = nobody can tell.
+/// The statement `match`: `None` = unknown.
 pub(super) fn matches(rules: &Ruleset, chain: &Chain, packet: &Packet, it: &Value) -> Option<bool> {
     let (left, right) = (&it["left"], &it["right"]);
     let operator = it["op"].as_str()?;
@@ -145,7 +145,7 @@ fn words(value: &Value) -> Option<Vec<&str>> {
     }
 }
 
-/// Whether a field is one of what stands on the right side; `None` = nobody can tell.
+/// Whether a field equals one of the values on the right side; `None` = unknown.
 fn equals(rules: &Ruleset, chain: &Chain, field: &Field<'_>, right: &Value) -> Option<bool> {
     let any_of = |list: &[Value]| {
         let mut unknown = false;

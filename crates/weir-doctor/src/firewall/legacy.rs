@@ -1,13 +1,13 @@
-//! What `iptables-legacy-save` prints, in the words of nftables: one walk serves both. What has no such word is a match
-//! that may hold or not, or an end that nobody knows.
+//! Translates what `iptables-legacy-save` prints to nftables' form, so that one evaluation serves both. Anything that
+//! has no such form becomes a match or a verdict that is unknown.
 
 use serde_json::{Value, json};
 
 use super::ruleset::{Base, Chain, Ruleset};
 use super::tool::Tool;
 
-/// Matches of which all options that a rule may use are understood here.
-const UNDERSTOOD: [&str; 7] = [
+/// Matches whose options are all supported here.
+const SUPPORTED: [&str; 7] = [
     "tcp",
     "udp",
     "multiport",
@@ -17,7 +17,7 @@ const UNDERSTOOD: [&str; 7] = [
     "comment",
 ];
 
-/// Targets that a packet survives as it was, as far as rules go.
+/// Targets that do not drop a packet and change nothing that rules match.
 const HARMLESS: [&str; 19] = [
     "CT",
     "LOG",
@@ -133,7 +133,7 @@ fn expressions(tool: Tool, options: &[String], is_chain: &dyn Fn(&str) -> bool) 
             arguments.push(argument);
         }
         match (word, arguments.as_slice()) {
-            ("-m", [name]) if UNDERSTOOD.contains(name) => {}
+            ("-m", [name]) if SUPPORTED.contains(name) => {}
             ("-j" | "-g", [target]) => end = Some(verdict(word, target, is_chain)),
             // An option of the target CT, which without it sets conntrack's zone or helper.
             ("--notrack", []) => end = Some(json!({ "notrack": null })),
@@ -247,7 +247,7 @@ fn verdict(option: &str, target: &str, is_chain: &dyn Fn(&str) -> bool) -> Value
             json!({ name: { "target": chain } })
         }
         known if HARMLESS.contains(&known) => json!({ "log": null }),
-        // It sends the packet elsewhere, or nobody knows what it does.
+        // The packet goes elsewhere, or the effect is unknown.
         _ => json!({ "queue": null }),
     }
 }
@@ -290,7 +290,8 @@ mod tests {
         );
         let drops = [
             "INPUT -d 192.0.2.0/24 -p tcp -m multiport --dports 22,80 -j DROP",
-            "INPUT -p tcp -m tcp --dport 1:100 -m comment --comment \"- a \\\"b\\\"\" -j REJECT --reject-with tcp-reset",
+            "INPUT -p tcp -m tcp --dport 1:100 -m comment --comment \"- a \\\"b\\\"\" -j REJECT --reject-with \
+             tcp-reset",
             "INPUT -m conntrack --ctstate NEW -j DROP",
             "INPUT ! -i lo -p tcp -m tcp --tcp-flags FIN,SYN,RST,ACK SYN -j DROP",
             "INPUT ! -p udp -j DROP",
@@ -365,7 +366,8 @@ mod tests {
         let mut zoned = saved("DROP", &["INPUT -m conntrack --ctstate NEW -j ACCEPT"]);
         zoned.add_saved(
             Tool::Iptables,
-            "*raw\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -p tcp -j CT --zone 5\n-A PREROUTING -p tcp -j CT --helper ftp\nCOMMIT\n",
+            "*raw\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -p tcp -j CT --zone 5\n-A PREROUTING -p tcp -j CT \
+             --helper ftp\nCOMMIT\n",
         );
         assert_eq!(zoned.drops(syn(), INBOUND), None, "conntrack looks at it");
         ruleset.add_saved(
@@ -405,7 +407,8 @@ mod tests {
     #[test]
     fn nonsense_is_no_rule() {
         let mut ruleset = Ruleset::default();
-        let text = "-A INPUT -j DROP\n*\n:\n:INPUT\n-A \n-A X\n*filter\n:INPUT DROP\n-A INPUT ! ! -d\n-A INPUT -d x/y \"\n";
+        let text = "-A INPUT -j DROP\n*\n:\n:INPUT\n-A \n-A X\n*filter\n:INPUT DROP\n-A INPUT ! ! -d\n-A INPUT -d \
+         x/y \"\n";
         ruleset.add_saved(Tool::Iptables, text);
         assert!(ruleset.drops(syn(), INBOUND).is_some(), "by its policy");
     }

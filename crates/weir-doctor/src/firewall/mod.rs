@@ -1,8 +1,8 @@
-//! What the rules of the firewalls do to the packets that balancing lives by.
+//! Finds firewall rules that drop the packets of load balancing.
 //!
-//! The rules are read, not tried: a packet of which only some things are known is led through them, and only where each
-//! of that kind is dropped there is a finding. The kernel has two sets of tables, nftables' and those of
-//! `iptables-legacy`; a packet meets the chains of both.
+//! The rules are evaluated on paper: a packet with some known fields is followed through them, and it is reported only
+//! if every packet with these fields is dropped. The kernel has two sets of tables, those of nftables and those of
+//! `iptables-legacy`; a packet passes the chains of both.
 
 mod compare;
 mod legacy;
@@ -23,17 +23,16 @@ pub use walk::Drop;
 
 use crate::Diagnosis;
 
-/// Hooks of a packet that this machine takes for itself.
+/// Hooks of a packet that is delivered to this machine.
 pub const INBOUND: &[&str] = &["ingress", "prerouting", "input"];
 
 /// Hooks of a packet that it sends.
 pub const OUTBOUND: &[&str] = &["output", "postrouting"];
 
-/// Hooks of a packet that it passes on.
+/// Hooks of a packet that it forwards.
 pub const PASSING: &[&str] = &["ingress", "prerouting", "forward", "postrouting"];
 
-/// Programs that print tables of x_tables, by what lists those that are in use, and the one that where both are is the
-/// right one.
+/// Programs that print tables of x_tables, with the file that lists the tables in use; the first program is preferred.
 const LEGACY: [(Tool, &str, [&str; 2]); 2] = [
     (
         Tool::Iptables,
@@ -47,16 +46,16 @@ const LEGACY: [(Tool, &str, [&str; 2]); 2] = [
     ),
 ];
 
-/// What can be seen of the firewalls of the calling thread's network namespace.
+/// The firewalls of the calling thread's network namespace.
 #[derive(Debug, Default)]
 pub struct Firewall {
     /// The rules of all tables that can be read.
     pub rules: Ruleset,
-    /// Tables that are in use, and that no program here shows.
+    /// Tables that are in use and that no installed program can print.
     pub unseen: Vec<Diagnosis>,
 }
 
-/// Reads the rules. Where there is no nft, or it may not be asked, those of nftables are not among them.
+/// Reads the rules. Without nft, or without the right to run it, those of nftables are missing.
 pub fn read() -> Firewall {
     let nft = printed("nft", &["-j", "list", "ruleset"]);
     let mut firewall = Firewall {
@@ -66,7 +65,7 @@ pub fn read() -> Firewall {
         unseen: Vec::new(),
     };
     for (tool, list, programs) in LEGACY {
-        // Tables are made by their first use: without any nothing is asked, since asking might be that.
+        // Printing would create the tables, so nothing is run where none are in use.
         let names = fs::read_to_string(format!("/proc/thread-self/net/{list}"));
         let names = names.unwrap_or_default();
         let tables: Vec<&str> = names.split_whitespace().collect();
@@ -79,10 +78,10 @@ pub fn read() -> Firewall {
             None => firewall.unseen.push(
                 Diagnosis::new(
                     format!(
-                        "tables of {tool} are in use ({}), and no program here shows their rules",
+                        "tables of {tool} are in use ({}), and no installed program shows their rules",
                         tables.join(", ")
                     ),
-                    "a packet meets them beside nftables' chains; what they drop is not among these findings",
+                    "a packet passes them in addition to nftables' chains; packets that they drop are not reported",
                 )
                 .fix("apt-get install -y iptables"),
             ),
@@ -91,7 +90,7 @@ pub fn read() -> Firewall {
     firewall
 }
 
-/// A program's output, where it is there and succeeds.
+/// A program's output; `None` = it is not installed or fails.
 fn printed(program: &str, arguments: &[&str]) -> Option<String> {
     let output = Command::new(program)
         .args(arguments)
@@ -102,7 +101,7 @@ fn printed(program: &str, arguments: &[&str]) -> Option<String> {
     succeeded.then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Printed by the iptables that writes nftables, which has nothing to say of the other tables.
+/// Whether this was printed by the iptables that uses nftables, which does not show the other tables.
 fn is_nft(saved: &str) -> bool {
     let first = saved.lines().next().unwrap_or_default();
     first.is_empty() || first.contains("nft") || first.contains("nf_tables")

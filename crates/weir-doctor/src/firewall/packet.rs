@@ -1,22 +1,22 @@
-//! The packet that rules are tried with: what is known of it, and what is not.
+//! The packet that rules are evaluated with: its known fields.
 
 use std::net::IpAddr;
 
-/// What conntrack thinks of a packet.
+/// A packet's state in conntrack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tracking {
     /// The first of a connection.
     New,
     /// Of a connection of which both directions were seen.
     Established,
-    /// Fits nothing that conntrack knows.
+    /// Matches no connection that conntrack knows.
     Invalid,
-    /// Not looked at.
+    /// Not tracked.
     Untracked,
 }
 
 impl Tracking {
-    /// The word that rules use.
+    /// As written in rules.
     pub(super) const fn word(self) -> &'static str {
         match self {
             Self::New => "new",
@@ -32,14 +32,14 @@ impl Tracking {
 pub enum Port {
     /// This one.
     Known(u16),
-    /// Of whoever began the connection: none that takes privileges.
+    /// The port of the side that opened the connection: not a privileged one.
     Ephemeral,
     /// Not known.
     Any,
 }
 
 impl Port {
-    /// The first that a kernel may choose for whoever names none (`ip_local_port_range`).
+    /// The lowest port that a kernel may choose (`ip_local_port_range`).
     pub(super) const FIRST_EPHEMERAL: u64 = 1024;
 
     const fn of(port: Option<u16>) -> Self {
@@ -50,7 +50,7 @@ impl Port {
     }
 }
 
-/// A TCP packet. `None` = it may be anything, and no rule that asks for it can be decided.
+/// A TCP packet. `None` = any value; rules that match on it cannot be decided.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet {
     /// IPv4 or IPv6.
@@ -67,7 +67,7 @@ pub struct Packet {
     pub flags: &'static [&'static str],
     /// Its state in conntrack.
     pub tracking: Tracking,
-    /// The firewall mark that it has got from somewhere.
+    /// Its firewall mark.
     pub mark: Option<u32>,
 }
 
@@ -90,7 +90,7 @@ impl Packet {
         }
     }
 
-    /// Somebody's first packet to `destination`.
+    /// A client's first packet to `destination`.
     pub const fn syn(destination: IpAddr, port: Option<u16>) -> Self {
         Self {
             destination: Some(destination),
@@ -112,7 +112,7 @@ impl Packet {
         }
     }
 
-    /// The same connection's later packet, as conntrack finds it.
+    /// A later packet of the same connection, in the given conntrack state.
     pub const fn later(self, tracking: Tracking) -> Self {
         Self {
             flags: ACK,

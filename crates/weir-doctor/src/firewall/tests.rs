@@ -61,7 +61,7 @@ fn rule(parts: &[&str]) -> String {
 }
 
 #[test]
-fn policies_and_what_stands_before_them() {
+fn rules_come_before_policies() {
     assert_eq!(dropped("accept", &[], syn()), None);
     assert_eq!(dropped("drop", &[], syn()).as_deref(), Some(""));
     for (right, passes) in [
@@ -84,16 +84,22 @@ fn policies_and_what_stands_before_them() {
 
 #[test]
 fn what_is_not_known_is_no_finding() {
-    let somebody = address("saddr", r#"{"prefix": {"addr": "10.0.0.0", "len": 8}}"#);
-    assert_eq!(dropped("accept", &[rule(&[&somebody, DROP])], syn()), None);
-    assert_eq!(dropped("drop", &[rule(&[&somebody, ACCEPT])], syn()), None);
+    let some_client = address("saddr", r#"{"prefix": {"addr": "10.0.0.0", "len": 8}}"#);
+    assert_eq!(
+        dropped("accept", &[rule(&[&some_client, DROP])], syn()),
+        None
+    );
+    assert_eq!(
+        dropped("drop", &[rule(&[&some_client, ACCEPT])], syn()),
+        None
+    );
     let strange = r#"{"xt": {"type": "match", "name": "recent"}}"#;
     assert_eq!(dropped("accept", &[rule(&[strange, DROP])], syn()), None);
     assert_eq!(dropped("drop", &[rule(&[strange, ACCEPT])], syn()), None);
     let limited = r#"{"limit": {"rate": 10, "burst": 5, "per": "second"}}"#;
     assert_eq!(dropped("drop", &[rule(&[limited, ACCEPT])], syn()), None);
     // What it may have dropped is no reason to overlook what drops the rest.
-    let all = [rule(&[&somebody, DROP]), rule(&[&port("80"), DROP])];
+    let all = [rule(&[&some_client, DROP]), rule(&[&port("80"), DROP])];
     assert_eq!(
         dropped("accept", &all, syn()).as_deref(),
         Some("tcp dport 80 drop")

@@ -1,12 +1,12 @@
-//! The two firewalls of the kernel, which know nothing of each other, and how each is told to let packets pass.
+//! The kernel's two independent firewalls, and the command for each that accepts packets.
 
 use std::fmt;
 use std::net::IpAddr;
 
-/// Whose rules, and who is told to change them.
+/// The tool that owns the rules and changes them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Tool {
-    /// nftables, and iptables where that writes nftables.
+    /// nftables, and iptables where it uses nftables.
     #[default]
     Nft,
     /// x_tables for IPv4.
@@ -34,7 +34,7 @@ pub enum End {
     Destination,
 }
 
-/// The packets that a rule is to let pass.
+/// The packets that a rule is to accept.
 #[derive(Clone, Debug)]
 pub struct Which {
     is_ipv4: bool,
@@ -56,7 +56,7 @@ impl Which {
         }
     }
 
-    /// The same, of these addresses alone.
+    /// Limited to these addresses.
     #[must_use]
     pub fn of(self, addresses: impl IntoIterator<Item = IpAddr>) -> Self {
         Self {
@@ -115,7 +115,7 @@ impl Which {
 }
 
 impl Tool {
-    /// The command that lets packets pass in front of all rules of a chain.
+    /// The command that accepts packets before all rules of a chain.
     pub(super) fn accept(self, table: &str, chain: &str, which: &Which) -> String {
         match self {
             Self::Nft => format!("nft insert rule {table} {chain} {} accept", which.in_nft()),

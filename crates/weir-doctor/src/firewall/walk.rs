@@ -1,8 +1,7 @@
-//! A packet's way through the chains of its hooks, as far as it can be told: three answers, and only a certain drop is
-//! one.
+//! Evaluates the chains of a packet's hooks as far as the packet is known. Only certain drops are reported.
 //!
-//! A rule that asks for something that is not known of the packet may match or not. What it would drop then is not held
-//! against it, what it would accept is believed to be accepted, and what happens to the packet after it is unsure.
+//! A rule that matches on an unknown field may match or not. If it would drop the packet, it is ignored; if it would
+//! accept the packet, the packet counts as accepted; otherwise the verdict is unknown.
 
 use serde_json::Value;
 
@@ -11,22 +10,22 @@ use super::packet::{Packet, Tracking};
 use super::ruleset::{Chain, Ruleset};
 use super::tool::Tool;
 
-/// Chains that jump to each other without end are none that the kernel takes.
+/// Deepest nesting of jumps; the kernel rejects loops.
 const DEEPEST: u8 = 16;
 
-/// Conntrack looks at packets behind chains of a lower priority (NF_IP_PRI_CONNTRACK).
+/// Conntrack sees packets after chains of a lower priority (NF_IP_PRI_CONNTRACK).
 const CONNTRACK: i64 = -200;
 
-/// A certain end of a packet.
+/// A certain drop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Drop {
     /// Whose rule it is.
     pub tool: Tool,
-    /// As the tool is told of it: `inet filter`, `filter`.
+    /// In the tool's notation: `inet filter`, `filter`.
     pub table: String,
     /// The base chain.
     pub chain: String,
-    /// The words of the rule that does it; `None` = the chain's policy.
+    /// The text of the rule that drops it; `None` = the chain's policy.
     pub rule: Option<String>,
 }
 
@@ -36,14 +35,14 @@ enum End {
     Through,
     Accepted,
     Dropped(Option<String>),
-    /// It depends on what is not known.
+    /// It depends on an unknown field.
     Unsure,
-    /// From here on the packet is another one.
+    /// The packet is rewritten here.
     Changed,
 }
 
 impl Ruleset {
-    /// Where a packet that enters these hooks, one after the other, is certainly dropped.
+    /// The rule or policy that certainly drops a packet that passes these hooks in order.
     pub fn drops(&self, packet: Packet, hooks: &[&str]) -> Option<Drop> {
         let mut packet = packet;
         for hook in hooks {

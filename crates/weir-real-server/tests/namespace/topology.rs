@@ -221,7 +221,8 @@ impl Topology {
             &self.server,
             "-o addr\nroute show table all\n-6 route show table all",
         );
-        let others = "grep -r . /proc/sys/net/ipv[46]/conf; tc filter show dev s0 ingress; tc filter show dev s0 egress";
+        let others = "grep -r . /proc/sys/net/ipv[46]/conf; tc filter show dev s0 ingress; tc filter show dev s0 \
+         egress";
         let others = self
             .server
             .run(|| Command::new("sh").args(["-c", others]).output().unwrap())
