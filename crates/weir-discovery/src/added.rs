@@ -1,17 +1,17 @@
-//! Servers that users of the API add to a pool and take out again.
+//! Servers that users of the API add to a pool and remove again.
 //!
-//! They are kept as a list in the JSON form of `servers_file`, and what a user may set of a server is what a list may:
-//! an address, a weight, limits, and the name of a check.
+//! They are stored as a list in the JSON form of `servers_file`, with the same keys: an address, a weight, limits, and
+//! the name of a check.
 
 use serde_json::{Map, Value};
 use weir_config::{MEMBER_KEYS, Member};
 use weir_model::{Desired, Pool, Server};
 
-use crate::{Giver, List, Lists, Membership, misfit};
+use crate::{List, ListSource, Lists, Membership, misfit};
 
 impl Membership {
-    /// The lists with a server added to a pool, or changed: `keys` is what an entry of a list may hold beside the
-    /// address.
+    /// The lists with a server added to a pool, or changed: `keys` are the keys of an entry of a list, except
+    /// the address.
     ///
     /// # Errors
     /// The keys or the address are wrong, or the server is not the API's; in one line.
@@ -22,7 +22,7 @@ impl Membership {
         address: &str,
         mut keys: Map<String, Value>,
     ) -> Result<Lists, String> {
-        // The body is the caller's own, so that an unknown key can be named.
+        // The body is the caller's own, so an unknown key may be named.
         if let Some(key) = keys.keys().find(|key| !MEMBER_KEYS.contains(&key.as_str())) {
             let allowed = MEMBER_KEYS[1..].join("`, `");
             return Err(format!(
@@ -32,7 +32,7 @@ impl Membership {
         keys.insert("address".to_owned(), address.into());
         let one = one(address, keys.clone().into())?;
         let server = &one.server;
-        self.refuse_others(pool, server)?;
+        self.reject_others(pool, server)?;
         let mut entries = self.entries(&pool.name);
         match entries.iter_mut().find(|entry| names(entry, server)) {
             Some(entry) => *entry = keys.into(),
@@ -56,7 +56,7 @@ impl Membership {
         let before = entries.len();
         entries.retain(|entry| !names(entry, &one.server));
         if entries.len() == before {
-            self.refuse_others(pool, &one.server)?;
+            self.reject_others(pool, &one.server)?;
         }
         if entries.len() == before {
             return Err(format!("pool {} has no server {address}", pool.name));
@@ -64,19 +64,19 @@ impl Membership {
         self.with_entries(configured, pool, entries)
     }
 
-    /// A server that somebody else lists is somebody else's.
-    fn refuse_others(&self, pool: &Pool, server: &Server) -> Result<(), String> {
+    /// Rejects servers that the configuration or another source lists.
+    fn reject_others(&self, pool: &Pool, server: &Server) -> Result<(), String> {
         let same = |other: &Server| (other.address, other.port) == (server.address, server.port);
         let name = &server.name;
         if pool.servers.iter().any(same) {
             return Err(format!(
-                "the configuration lists {name} in pool {}; `weir server` says what becomes of it meanwhile",
+                "the configuration lists {name} in pool {}; `weir server` changes its state and weight",
                 pool.name
             ));
         }
-        for (giver, list) in self.lists.of(&pool.name) {
+        for (source, list) in self.lists.of(&pool.name) {
             let mut servers = list.members.iter().map(|member| &member.server);
-            if giver != Giver::Api && servers.any(same) {
+            if source != ListSource::Api && servers.any(same) {
                 return Err(format!("another list of pool {} has {name}", pool.name));
             }
         }
@@ -84,7 +84,10 @@ impl Membership {
     }
 
     fn entries(&self, pool: &str) -> Vec<Value> {
-        let list = self.lists.of(pool).find(|(giver, _)| *giver == Giver::Api);
+        let list = self
+            .lists
+            .of(pool)
+            .find(|(source, _)| *source == ListSource::Api);
         let entries = list.map(|(_, list)| serde_json::from_str(&list.text));
         entries.and_then(Result::ok).unwrap_or_default()
     }
@@ -110,7 +113,7 @@ impl Membership {
         let mut lists = self.lists.clone();
         lists
             .by_source
-            .insert((pool.name.clone(), Giver::Api), list);
+            .insert((pool.name.clone(), ListSource::Api), list);
         Ok(lists)
     }
 }
@@ -140,7 +143,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn servers_are_added_changed_and_taken_out() {
+    async fn servers_are_added_changed_and_removed() {
         let directory = std::env::temp_dir().join(format!("weir-added-{}", std::process::id()));
         std::fs::create_dir_all(&directory).expect("a directory");
         let text = "[check.site]\nkind = \"http\"\n[pool.p]\nservers = [\"10.0.0.1\"]\n[service.s]\nlisten = \
@@ -152,7 +155,7 @@ mod tests {
         let mut membership = Membership::new(&directory);
         let put = |membership: &mut Membership, address: &str, text: &str| {
             let lists = membership.with(&configured, &pool, address, table(text))?;
-            membership.keep(&configured, lists);
+            membership.commit(&configured, lists);
             Ok::<_, String>(
                 membership.lists().added_to(&configured).pools[0]
                     .servers
@@ -189,24 +192,24 @@ mod tests {
                 r#"{"check": [{"kind": "script", "command": "/bin/id", "user": "root"}]}"#,
                 "can only name a [check.NAME]",
             ),
-            ("2001:db8::1", "{}", "cannot take its clients"),
+            ("2001:db8::1", "{}", "cannot forward to"),
         ] {
             let why = put(&mut membership, address, text).expect_err(address);
             assert!(why.contains(word), "{why}");
         }
 
-        // Over a restart, and a reload that reads every list anew.
+        // After a restart, and a reload that reads every list again.
         let mut again = Membership::new(&directory);
         let lists = again.lists_of(&configured);
         assert_eq!(lists.added_to(&configured).pools[0].servers.len(), 2);
-        again.keep(&configured, lists);
-        assert_eq!(again.sources(&configured)[0].kind, Giver::Api);
+        again.commit(&configured, lists);
+        assert_eq!(again.sources(&configured)[0].kind, ListSource::Api);
         assert!(again.without(&configured, &pool, "10.0.0.1").is_err());
         assert!(again.without(&configured, &pool, "10.0.0.9").is_err());
         let lists = again
             .without(&configured, &pool, "10.0.0.2:80")
-            .expect("taken out");
-        again.keep(&configured, lists);
+            .expect("removed");
+        again.commit(&configured, lists);
         let servers = again.lists_of(&configured).added_to(&configured);
         assert_eq!(servers.pools[0].servers.len(), 1);
         std::fs::remove_dir_all(&directory).expect("removed");

@@ -1,5 +1,4 @@
-//! Messages of the domain name system: a question as bytes, and what an answer's bytes say (RFC 1035, RFC 3596, RFC
-//! 2782).
+//! DNS messages: builds a query and parses an answer (RFC 1035, RFC 3596, RFC 2782).
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,14 +8,14 @@ use std::time::Duration;
 use simple_dns::rdata::RData;
 use simple_dns::{CLASS, Name, Packet, PacketFlag, QCLASS, QTYPE, Question, RCODE, TYPE};
 
-/// What one question got.
+/// The records of one answer.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Found {
     pub(crate) addresses: Vec<IpAddr>,
     pub(crate) services: Vec<Target>,
-    /// Addresses of targets that came along.
-    pub(crate) along: BTreeMap<String, Vec<IpAddr>>,
-    /// The shortest of all.
+    /// Addresses of targets from the additional section.
+    pub(crate) additional: BTreeMap<String, Vec<IpAddr>>,
+    /// The shortest time to live of all records.
     pub(crate) ttl: Option<Duration>,
 }
 
@@ -29,27 +28,28 @@ pub(crate) struct Target {
     pub(crate) name: String,
 }
 
-/// Why a question got no answer.
+/// Why a query failed.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Trouble {
-    /// Another resolver would say the same.
+pub(crate) enum QueryError {
+    /// Another resolver would return the same.
     Final(String),
-    Other(String),
+    /// Another resolver may answer.
+    Retryable(String),
 }
 
-impl From<io::Error> for Trouble {
+impl From<io::Error> for QueryError {
     fn from(error: io::Error) -> Self {
-        Self::Other(error.to_string())
+        Self::Retryable(error.to_string())
     }
 }
 
-/// The question as bytes; `mark` is its number.
+/// Builds a query; `id` is its identifier.
 ///
 /// # Errors
-/// The name is none that the domain name system could hold.
-pub(crate) fn question(name: &str, kind: TYPE, mark: u16) -> Result<Vec<u8>, Trouble> {
-    let asked = || -> simple_dns::Result<Vec<u8>> {
-        let mut packet = Packet::new_query(mark);
+/// The name is not a valid DNS name.
+pub(crate) fn query(name: &str, kind: TYPE, id: u16) -> Result<Vec<u8>, QueryError> {
+    let build = || -> simple_dns::Result<Vec<u8>> {
+        let mut packet = Packet::new_query(id);
         packet.set_flags(PacketFlag::RECURSION_DESIRED);
         let (kind, class) = (QTYPE::TYPE(kind), QCLASS::CLASS(CLASS::IN));
         packet
@@ -57,25 +57,25 @@ pub(crate) fn question(name: &str, kind: TYPE, mark: u16) -> Result<Vec<u8>, Tro
             .push(Question::new(Name::new(name)?, kind, class, false));
         packet.build_bytes_vec()
     };
-    asked().map_err(|error| Trouble::Final(format!("{name}: {error}")))
+    build().map_err(|error| QueryError::Final(format!("{name}: {error}")))
 }
 
-/// What a message says; `None` = it does not answer this question, `Some(Ok(None))` = the answer did not fit.
+/// Parses a message; `None` = it does not answer this query, `Some(Ok(None))` = the answer is truncated.
 pub(crate) fn read(
     message: &[u8],
     name: &str,
     kind: TYPE,
-    mark: u16,
-) -> Option<Result<Option<Found>, Trouble>> {
+    id: u16,
+) -> Option<Result<Option<Found>, QueryError>> {
     let Ok(packet) = Packet::parse(message) else {
-        return is_cut(message, mark).then_some(Ok(None));
+        return is_truncated(message, id).then_some(Ok(None));
     };
-    let asked = packet.questions.first()?;
-    let same = asked.qname.to_string().eq_ignore_ascii_case(name);
-    if packet.id() != mark
+    let question = packet.questions.first()?;
+    let same = question.qname.to_string().eq_ignore_ascii_case(name);
+    if packet.id() != id
         || !packet.has_flags(PacketFlag::RESPONSE)
         || !same
-        || asked.qtype != QTYPE::TYPE(kind)
+        || question.qtype != QTYPE::TYPE(kind)
     {
         return None;
     }
@@ -83,9 +83,9 @@ pub(crate) fn read(
         RCODE::NoError => {}
         RCODE::NameError => {
             let problem = format!("{name} does not exist (NXDOMAIN)");
-            return Some(Err(Trouble::Final(problem)));
+            return Some(Err(QueryError::Final(problem)));
         }
-        other => return Some(Err(Trouble::Other(refusal(other)))),
+        other => return Some(Err(QueryError::Retryable(refusal(other)))),
     }
     if packet.has_flags(PacketFlag::TRUNCATION) {
         return Some(Ok(None));
@@ -93,7 +93,7 @@ pub(crate) fn read(
     Some(Ok(Some(found(&packet))))
 }
 
-/// A code of RFC 1035 section 4.1.1 in words.
+/// The meaning of a response code (RFC 1035 section 4.1.1).
 fn refusal(code: RCODE) -> String {
     let words = match code {
         RCODE::FormatError => "the name server does not understand the question (FORMERR)",
@@ -105,13 +105,13 @@ fn refusal(code: RCODE) -> String {
     words.to_owned()
 }
 
-/// Whether a message that makes no sense says itself that it is not whole (RFC 1035 section 4.1.1, QR and TC): some
-/// servers cut in the middle of a record.
-fn is_cut(message: &[u8], mark: u16) -> bool {
-    const ANSWER_CUT: u16 = 0x8200;
-    let [id @ .., high, low] = message.first_chunk::<4>().unwrap_or(&[0; 4]);
+/// Whether a malformed message has the truncation flag (RFC 1035 section 4.1.1, QR and TC): some servers truncate in
+/// the middle of a record.
+fn is_truncated(message: &[u8], id: u16) -> bool {
+    const RESPONSE_TRUNCATED: u16 = 0x8200;
+    let [first @ .., high, low] = message.first_chunk::<4>().unwrap_or(&[0; 4]);
     let flags = u16::from_be_bytes([*high, *low]);
-    *id == mark.to_be_bytes() && flags & ANSWER_CUT == ANSWER_CUT
+    *first == id.to_be_bytes() && flags & RESPONSE_TRUNCATED == RESPONSE_TRUNCATED
 }
 
 fn found(packet: &Packet<'_>) -> Found {
@@ -133,7 +133,7 @@ fn found(packet: &Packet<'_>) -> Found {
         if let Some(address) = address(&record.rdata) {
             let ttl = Duration::from_secs(record.ttl.into());
             found.ttl = found.ttl.into_iter().chain([ttl]).min();
-            let of = found.along.entry(record.name.to_string()).or_default();
+            let of = found.additional.entry(record.name.to_string()).or_default();
             of.push(address);
         }
     }
@@ -150,9 +150,9 @@ fn address(data: &RData<'_>) -> Option<IpAddr> {
 
 /// Reads a message as an answer to some question, for weir-fuzz.
 pub(crate) fn replay(message: &[u8]) {
-    let mark = u16::from_be_bytes(*message.first_chunk().unwrap_or(&[0; 2]));
+    let id = u16::from_be_bytes(*message.first_chunk().unwrap_or(&[0; 2]));
     for kind in [TYPE::A, TYPE::AAAA, TYPE::SRV] {
-        let _ = read(message, "a.example", kind, mark);
+        let _ = read(message, "a.example", kind, id);
     }
 }
 
@@ -207,7 +207,7 @@ mod tests {
             (8080, 5)
         );
         assert_eq!(
-            found.along[&found.services[0].name],
+            found.additional[&found.services[0].name],
             [IpAddr::from([10, 0, 0, 5])]
         );
     }
@@ -215,7 +215,7 @@ mod tests {
     #[test]
     fn what_answers_another_question_is_no_answer() {
         let message = reply(|_| {});
-        let ours = |name, kind, mark| read(&message, name, kind, mark).is_some();
+        let ours = |name, kind, id| read(&message, name, kind, id).is_some();
         assert!(ours(NAME, TYPE::SRV, 7));
         assert!(!ours("www.example", TYPE::SRV, 7));
         assert!(!ours(NAME, TYPE::A, 7));
@@ -226,16 +226,16 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_told_from_answers_that_do_not_fit() {
+    fn errors_and_truncated_answers_are_distinguished() {
         let code = |code| reply(|packet| *packet.rcode_mut() = code);
         let of = |message: &[u8]| read(message, NAME, TYPE::SRV, 7).expect("ours");
         assert!(matches!(
             of(&code(RCODE::NameError)),
-            Err(Trouble::Final(_))
+            Err(QueryError::Final(_))
         ));
         assert!(matches!(
             of(&code(RCODE::ServerFailure)),
-            Err(Trouble::Other(_))
+            Err(QueryError::Retryable(_))
         ));
         let cut = reply(|packet| packet.set_flags(PacketFlag::TRUNCATION));
         assert_eq!(of(&cut), Ok(None));

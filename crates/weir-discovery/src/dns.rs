@@ -1,7 +1,7 @@
-//! Names that stand for servers: asked again when what is known has had its time, by a task for each.
+//! Resolves names of servers, each in a task of its own that asks again when the time to live ends.
 //!
-//! A task knows one name and gives its servers as a list in the form of `servers_file`, in a fixed order, because the
-//! answers' own order changes from one to the next. It judges nothing: whether a list is believed is the membership's.
+//! A task returns the servers of its name as a list in the form of `servers_file`, sorted, because the order of answers
+//! changes. Lists are validated by the caller.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,23 +13,23 @@ use weir_model::ServersDns;
 
 use crate::resolve::resolve;
 
-/// What a name stands for, as a list, or why that is not known.
+/// The servers of a name as a list, or why they are not known.
 pub(crate) type Answer = Result<String, String>;
 
-/// A configuration waits so long for what it asks for the first time.
+/// How long a configuration waits for the first answers.
 const FIRST_MAX: Duration = Duration::from_secs(3);
-/// Bounds of a time to live: one of none would ask without end, and nobody waits a day for a server that is gone.
+/// Bounds of a time to live: 0 would cause a busy loop, and a day would be too long after a server was removed.
 const TTL: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(3600));
-/// After an answer that did not come, or none that helps.
+/// Pause after a failed query.
 const RETRY: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
-struct Asked {
+struct Resolution {
     answer: watch::Receiver<Option<Answer>>,
     task: JoinHandle<()>,
 }
 
-impl Drop for Asked {
+impl Drop for Resolution {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -38,51 +38,51 @@ impl Drop for Asked {
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Names {
-    asked: BTreeMap<ServersDns, Asked>,
+    resolutions: BTreeMap<ServersDns, Resolution>,
     changed: Arc<Notify>,
 }
 
 impl Names {
-    /// Says by `changed` that an answer differs from the one before.
+    /// `changed` is notified when an answer differs from the previous one.
     pub(crate) fn new(changed: Arc<Notify>) -> Self {
         Self {
-            asked: BTreeMap::new(),
+            resolutions: BTreeMap::new(),
             changed,
         }
     }
 
-    /// Asks for those that are not asked for yet, and waits for their first answers. Must be called inside a tokio
-    /// runtime.
-    pub(crate) async fn ask(&mut self, wanted: impl Iterator<Item = &ServersDns>) {
+    /// Starts to resolve new names, and waits for their first answers. Must be called inside a tokio runtime.
+    pub(crate) async fn resolve_new(&mut self, wanted: impl Iterator<Item = &ServersDns>) {
         let mut first = Vec::new();
         for name in wanted {
-            if self.asked.contains_key(name) {
+            if self.resolutions.contains_key(name) {
                 continue;
             }
             let (tell, answer) = watch::channel(None);
             let task = tokio::spawn(follow(name.clone(), tell, Arc::clone(&self.changed)));
             first.push(answer.clone());
-            self.asked.insert(name.clone(), Asked { answer, task });
+            self.resolutions
+                .insert(name.clone(), Resolution { answer, task });
         }
         let all = async {
             for mut answer in first {
-                // The task lives as long as it is asked for.
+                // The task lives as long as its name is wanted.
                 let _ = answer.wait_for(Option::is_some).await;
             }
         };
         if tokio::time::timeout(FIRST_MAX, all).await.is_err() {
-            tracing::warn!("a name's servers are not known yet");
+            tracing::warn!("DNS has not answered yet: starting without the servers of a name");
         }
     }
 
-    /// Forgets the others.
+    /// Stops resolving the other names.
     pub(crate) fn retain(&mut self, wanted: impl Fn(&ServersDns) -> bool) {
-        self.asked.retain(|name, _| wanted(name));
+        self.resolutions.retain(|name, _| wanted(name));
     }
 
-    /// The last answer.
+    /// The last answer for a name.
     pub(crate) fn answer(&self, name: &ServersDns) -> Option<Answer> {
-        self.asked.get(name)?.answer.borrow().clone()
+        self.resolutions.get(name)?.answer.borrow().clone()
     }
 }
 

@@ -1,13 +1,13 @@
-//! Pools whose servers others say: `servers_file`, `servers_dns`, and the API.
+//! Servers of pools from other sources than the configuration: `servers_file`, `servers_dns`, and the API.
 //!
-//! What is in force is the configuration with these servers added. A list that cannot be read, is gone, or has lost
-//! more than half of its servers at once is not believed: the last good one stays, over restarts too, and the status
-//! says so. Whoever reloads the configuration vouches for a list that has become short.
+//! The active configuration is the file's with these servers added. A list that cannot be read, was removed, or has
+//! lost more than half of its servers at once is rejected: the last good one is kept, over restarts too, and the status
+//! reports it. A reload of the configuration accepts a list that has become short.
 
 mod added;
 mod answer;
 mod dns;
-mod remembered;
+mod persisted;
 mod resolve;
 #[cfg(test)]
 mod tests;
@@ -31,22 +31,22 @@ pub fn read_answer(message: &[u8]) {
     answer::replay(message);
 }
 
-/// The last good lists, in the runtime directory, as they were written.
-const MEMORY: &str = "members.json";
+/// File of the last good lists in the runtime directory.
+const FILE: &str = "members.json";
 
-/// Who gives a list.
+/// The source of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Giver {
-    /// Another program, by a file.
+pub enum ListSource {
+    /// A file that another program writes.
     File,
     /// The domain name system.
     Dns,
-    /// Whoever uses the API.
+    /// The API.
     Api,
 }
 
-impl Giver {
+impl ListSource {
     /// For logs.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
@@ -62,13 +62,13 @@ impl Giver {
 pub struct Source {
     /// The pool.
     pub pool: String,
-    /// Who gives it.
-    pub kind: Giver,
+    /// Its kind.
+    pub kind: ListSource,
     /// The file, the name with its records, or the API.
     pub from: String,
-    /// Servers that it gives.
+    /// Number of servers in it.
     pub servers: usize,
-    /// Why it is not believed as it is now.
+    /// Why its present content is rejected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
 }
@@ -80,68 +80,68 @@ struct List {
     problem: Option<String>,
 }
 
-/// The lists of a configuration.
+/// The lists of a configuration's pools.
 #[derive(Clone, Debug, Default)]
 pub struct Lists {
     by_source: BTreeMap<Key, List>,
 }
 
-/// A pool and who gives it servers: the file before the name, the API last.
-type Key = (String, Giver);
+/// A pool and a source; sources are ordered: file, DNS, API.
+type Key = (String, ListSource);
 
 /// See the module.
 #[derive(Debug)]
 pub struct Membership {
     lists: Lists,
-    memory: PathBuf,
+    file: PathBuf,
     watch: Watch,
     names: Names,
 }
 
 impl Lists {
-    /// Reads the lists of a configuration's pools. `vouched`: somebody asked for them as they are.
-    fn read(&self, configured: &Desired, names: &Names, vouched: bool) -> Self {
+    /// Reads the lists of a configuration's pools. `force`: lists that have become short are accepted.
+    fn read(&self, configured: &Desired, names: &Names, force: bool) -> Self {
         let mut read = BTreeMap::new();
         for pool in &configured.pools {
-            let mut take = |giver, given: Option<Answer>| {
-                let key = (pool.name.clone(), giver);
+            let mut update = |source, new: Option<Answer>| {
+                let key = (pool.name.clone(), source);
                 let former = self.by_source.get(&key).cloned().unwrap_or_default();
-                let list = match given {
-                    Some(given) => judge(configured, pool, given, former, vouched),
+                let list = match new {
+                    Some(new) => validate_update(configured, pool, new, former, force),
                     None => former,
                 };
                 read.insert(key, list);
             };
             if let Some(file) = &pool.servers_file {
                 let text = untrusted_file::read(Path::new(file), Owner::Expected, MAX_FILE_BYTES);
-                take(Giver::File, Some(text));
+                update(ListSource::File, Some(text));
             }
             if let Some(name) = &pool.servers_dns {
-                take(Giver::Dns, names.answer(name));
+                update(ListSource::Dns, names.answer(name));
             }
-            let added = self.by_source.get(&(pool.name.clone(), Giver::Api));
+            let added = self.by_source.get(&(pool.name.clone(), ListSource::Api));
             if let Some(added) = added.filter(|list| !list.members.is_empty()) {
-                take(Giver::Api, Some(Ok(added.text.clone())));
+                update(ListSource::Api, Some(Ok(added.text.clone())));
             }
         }
         Self { by_source: read }
     }
 
-    fn of<'a>(&'a self, pool: &'a str) -> impl Iterator<Item = (Giver, &'a List)> {
-        let givers = [Giver::File, Giver::Dns, Giver::Api].into_iter();
-        givers.filter_map(|giver| Some((giver, self.by_source.get(&(pool.to_owned(), giver))?)))
+    fn of<'a>(&'a self, pool: &'a str) -> impl Iterator<Item = (ListSource, &'a List)> {
+        let sources = [ListSource::File, ListSource::Dns, ListSource::Api].into_iter();
+        sources.filter_map(|source| Some((source, self.by_source.get(&(pool.to_owned(), source))?)))
     }
 
-    /// The configuration with the lists' servers. One that the configuration lists itself is as it says there, and one
-    /// of several lists as the first has it.
+    /// The configuration with the lists' servers. A server of the configuration itself is kept as it is there; a server
+    /// of several lists is as in the first.
     pub fn added_to(&self, configured: &Desired) -> Desired {
         let mut desired = configured.clone();
         for pool in &mut desired.pools {
-            let place = |server: &Server| (server.address, server.port);
-            let mut places: BTreeSet<_> = pool.servers.iter().map(place).collect();
+            let key = |server: &Server| (server.address, server.port);
+            let mut known: BTreeSet<_> = pool.servers.iter().map(key).collect();
             for (_, list) in self.of(&pool.name) {
                 let news = list.members.iter();
-                let news = news.filter(|member| places.insert(place(&member.server)));
+                let news = news.filter(|member| known.insert(key(&member.server)));
                 let news = news.map(|member| checked(configured, member));
                 pool.servers.extend(news);
             }
@@ -149,18 +149,18 @@ impl Lists {
         desired
     }
 
-    /// These of `configured`, for its coming back after `between`, in which `now` was said: what others said of a list
-    /// that both have is the latest.
-    pub fn renewed(&self, configured: &Desired, now: &Self, between: &Desired) -> Self {
-        let same = |(name, giver): &Key| {
+    /// These lists, for a rollback to `configured` from `between`, whose lists are `now`: of a source that both have,
+    /// the latest list is kept.
+    pub fn rolled_back(&self, configured: &Desired, now: &Self, between: &Desired) -> Self {
+        let same = |(name, source): &Key| {
             let pools = (configured.pool(name), between.pool(name));
             let (Some(pool), Some(other)) = pools else {
                 return false;
             };
-            match giver {
-                Giver::File => pool.servers_file == other.servers_file,
-                Giver::Dns => pool.servers_dns == other.servers_dns,
-                Giver::Api => true,
+            match source {
+                ListSource::File => pool.servers_file == other.servers_file,
+                ListSource::Dns => pool.servers_dns == other.servers_dns,
+                ListSource::Api => true,
             }
         };
         let former = self.by_source.iter().filter(|(key, _)| !same(key));
@@ -173,23 +173,23 @@ impl Lists {
         }
     }
 
-    /// What a change of takes effect, for each list.
-    fn servers(&self) -> BTreeMap<&Key, Vec<Essence<'_>>> {
+    /// The effective content of each list.
+    fn servers(&self) -> BTreeMap<&Key, Vec<Content<'_>>> {
         let lists = self.by_source.iter();
-        let servers = lists.map(|(key, list)| (key, list.members.iter().map(essence).collect()));
+        let servers = lists.map(|(key, list)| (key, list.members.iter().map(content).collect()));
         servers.collect()
     }
 }
 
-/// A member without its place in the list, which changes nothing about it.
-type Essence<'a> = (&'a Server, Option<&'a [String]>);
+/// A member without its position in the list, which has no effect.
+type Content<'a> = (&'a Server, Option<&'a [String]>);
 
-fn essence(member: &Member) -> Essence<'_> {
+fn content(member: &Member) -> Content<'_> {
     (&member.server, member.checks.as_deref())
 }
 
-/// A server with the checks that its list names. Where the configuration has lost one of them, the server has the
-/// pool's: none would be a server that nothing watches.
+/// A server with the checks that its list names. If the configuration no longer has one of them, the server gets the
+/// pool's checks, so that it is never unchecked.
 fn checked(configured: &Desired, member: &Member) -> Server {
     let named = member.checks.as_ref().and_then(|names| {
         let checks = names.iter().map(|name| configured.check(name).cloned());
@@ -201,16 +201,22 @@ fn checked(configured: &Desired, member: &Member) -> Server {
     }
 }
 
-/// The list that somebody gives, or the former one with what is wrong about this one.
-fn judge(configured: &Desired, pool: &Pool, given: Answer, former: List, vouched: bool) -> List {
-    let judged = given.and_then(|text| {
+/// The new list, or the previous one annotated with the reason why the new one was rejected.
+fn validate_update(
+    configured: &Desired,
+    pool: &Pool,
+    new: Answer,
+    former: List,
+    force: bool,
+) -> List {
+    let list = new.and_then(|text| {
         let members = weir_config::members(&text).map_err(|error| error.to_string())?;
         fits(configured, pool, &members)?;
         let before = former.members.len();
-        if !vouched && members.len() * 2 < before {
+        if !force && members.len() * 2 < before {
             let now = members.len();
             return Err(format!(
-                "it shrank from {before} servers to {now} at once; `weir reload` takes it as it is"
+                "it shrank from {before} servers to {now} at once; `weir reload` accepts it"
             ));
         }
         Ok(List {
@@ -219,14 +225,14 @@ fn judge(configured: &Desired, pool: &Pool, given: Answer, former: List, vouched
             problem: None,
         })
     });
-    judged.unwrap_or_else(|problem| List {
+    list.unwrap_or_else(|problem| List {
         problem: Some(problem),
         ..former
     })
 }
 
-/// Whether services of layer 4 can send their clients to these servers, and their checks are there. The reason names a
-/// place in the list, and nothing that is written there.
+/// Checks that layer 4 services can use these servers, and that their checks exist. The error names a position in the
+/// list, but none of its content.
 fn fits(configured: &Desired, pool: &Pool, members: &[Member]) -> Result<(), String> {
     for member in members {
         misfit(configured, pool, member).map_or(Ok(()), |reason| {
@@ -237,7 +243,7 @@ fn fits(configured: &Desired, pool: &Pool, members: &[Member]) -> Result<(), Str
     Ok(())
 }
 
-/// Why a server cannot be in a pool.
+/// The reason why a server cannot be in a pool.
 fn misfit(configured: &Desired, pool: &Pool, member: &Member) -> Option<String> {
     let server = &member.server;
     let names = member.checks.iter().flatten();
@@ -255,75 +261,77 @@ fn misfit(configured: &Desired, pool: &Pool, member: &Member) -> Option<String> 
         let fits = !forward.needs_same_family() || !service.listen.iter().any(other);
         (!fits).then(|| {
             let name = &service.name;
-            format!("`{forward}` of service {name} cannot take its clients to a server of this address family")
+            format!(
+                "`{forward}` of service {name} cannot forward to a server of this address family"
+            )
         })
     })
 }
 
 impl Membership {
-    /// With what was remembered in a runtime directory.
+    /// With the lists persisted in a runtime directory.
     pub fn new(runtime_dir: &Path) -> Self {
-        let memory = runtime_dir.join(MEMORY);
-        let by_source = remembered::read(&memory);
+        let file = runtime_dir.join(FILE);
+        let by_source = persisted::read(&file);
         let watch = Watch::new();
         let names = Names::new(watch.notify());
         Self {
             lists: Lists { by_source },
-            memory,
+            file,
             watch,
             names,
         }
     }
 
-    /// Asks for what a configuration names and nobody asked for yet, and waits for the answers, a few seconds at most.
-    pub async fn ask(&mut self, configured: &Desired) {
+    /// Starts to resolve names of a configuration that are new, and waits a few seconds at most for the first answers.
+    pub async fn resolve_new(&mut self, configured: &Desired) {
         let names = configured.pools.iter();
         let names = names.filter_map(|pool| pool.servers_dns.as_ref());
-        self.names.ask(names).await;
+        self.names.resolve_new(names).await;
     }
 
-    /// The lists that a configuration would have; whoever asks vouches for them.
+    /// The lists that a configuration would have after a reload; lists that have become short are accepted.
     pub fn lists_of(&self, configured: &Desired) -> Lists {
         self.lists.read(configured, &self.names, true)
     }
 
-    /// The lists that a configuration begins with: nobody vouches for what has changed while nobody was there.
+    /// The lists at the start of the daemon; lists that have become short are rejected.
     pub fn first_lists(&self, configured: &Desired) -> Lists {
         self.lists.read(configured, &self.names, false)
     }
 
-    /// The lists in force.
+    /// The active lists.
     pub fn lists(&self) -> Lists {
         self.lists.clone()
     }
 
-    /// The lists as files have them now, if that makes a difference to `configured`.
+    /// The present lists, if they change `configured`.
     pub fn news(&mut self, configured: &Desired) -> Option<Lists> {
         let now = self.lists.read(configured, &self.names, false);
         for (key, list) in &now.by_source {
             let former = self.lists.by_source.get(key);
-            let (pool, giver) = key;
+            let (pool, source) = key;
             let known = former.and_then(|former| former.problem.as_ref());
             if let Some(problem) = list.problem.as_ref().filter(|it| Some(*it) != known) {
                 tracing::warn!(
                     pool,
-                    source = giver.as_str(),
+                    source = source.as_str(),
                     problem,
-                    "the list of servers is not believed; the last good one stays"
+                    "rejected a list of servers; the last good one is kept"
                 );
             }
         }
         let changed = now.servers() != self.lists.servers();
         if !changed {
-            // Problems come and go without effect.
+            // Only problems have changed.
             self.lists = now;
             return None;
         }
         Some(now)
     }
 
-    /// These are in force from now on.
-    pub fn keep(&mut self, configured: &Desired, lists: Lists) {
+    /// Makes these lists active and persists them.
+    pub fn commit(&mut self, configured: &Desired, lists: Lists) {
         self.lists = lists;
         let files = configured.pools.iter();
         let files = files.filter_map(|pool| pool.servers_file.as_ref().map(PathBuf::from));
@@ -333,28 +341,28 @@ impl Membership {
             pools.any(|pool| pool.servers_dns.as_ref() == Some(name))
         });
         let lists = self.lists.by_source.iter();
-        let texts: Vec<(&String, Giver, &String)> = lists
-            .map(|((pool, giver), list)| (pool, *giver, &list.text))
+        let texts: Vec<(&String, ListSource, &String)> = lists
+            .map(|((pool, source), list)| (pool, *source, &list.text))
             .collect();
-        if texts.is_empty() && !self.memory.exists() {
+        if texts.is_empty() && !self.file.exists() {
             return;
         }
         let written = serde_json::to_vec(&texts).map_err(std::io::Error::from);
-        let written = written.and_then(|text| replace_file(&self.memory, &text));
+        let written = written.and_then(|text| replace_file(&self.file, &text));
         if let Err(error) = written {
-            tracing::warn!(%error, "the lists of servers are not remembered over a restart");
+            tracing::warn!(%error, "could not persist the lists of servers");
         }
     }
 
-    /// Why these could not be put into force; the ones before stay.
-    pub fn refuse(&mut self, lists: &Lists, problem: &str) {
+    /// Records why these lists could not be applied; the previous ones are kept.
+    pub fn reject(&mut self, lists: &Lists, problem: &str) {
         for (key, list) in &mut self.lists.by_source {
             let other = lists.by_source.get(key);
             let same = |new: &List| {
                 new.members
                     .iter()
-                    .map(essence)
-                    .eq(list.members.iter().map(essence))
+                    .map(content)
+                    .eq(list.members.iter().map(content))
             };
             if !other.is_some_and(same) {
                 list.problem = Some(problem.to_owned());
@@ -367,20 +375,20 @@ impl Membership {
         self.watch.changed().await;
     }
 
-    /// Once a second: whether the files may be in other directories than before.
-    pub fn look(&mut self) -> bool {
-        self.watch.look()
+    /// To be called once a second: returns whether files may be in other directories than before.
+    pub fn check_directories(&mut self) -> bool {
+        self.watch.check_directories()
     }
 
-    /// For the status.
+    /// The lists, for the status.
     pub fn sources(&self, configured: &Desired) -> Vec<Source> {
         let of_pool = |pool: &'_ Pool| {
-            let source = |(giver, list): (Giver, &List)| Source {
+            let source = |(source, list): (ListSource, &List)| Source {
                 pool: pool.name.clone(),
-                kind: giver,
-                from: match (giver, &pool.servers_file, &pool.servers_dns) {
-                    (Giver::File, Some(file), _) => file.clone(),
-                    (Giver::Dns, _, Some(dns)) => {
+                kind: source,
+                from: match (source, &pool.servers_file, &pool.servers_dns) {
+                    (ListSource::File, Some(file), _) => file.clone(),
+                    (ListSource::Dns, _, Some(dns)) => {
                         format!("{} {}", dns.name, dns.record.as_str())
                     }
                     _ => "the API".to_owned(),

@@ -1,8 +1,7 @@
-//! A question to the domain name system, and its answer as a list of servers (RFC 1035, RFC 3596, RFC 2782).
+//! Resolves a name to a list of servers (RFC 1035, RFC 3596, RFC 2782).
 //!
-//! Over UDP from a port of its own, with a number that cannot be guessed; what does not fit is asked again over TCP. Of
-//! several resolvers the first that answers counts. Names are complete: there is no search, and no cache but the
-//! caller's.
+//! Queries use UDP from a port of their own with a random identifier; truncated answers are requested again over TCP.
+//! Resolvers are tried in order until one answers. Names are fully qualified: there is no search list and no cache.
 
 use std::hash::{BuildHasher, Hasher};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -13,39 +12,39 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
 use weir_model::{MAX_WEIGHT, ServersDns, ServersRecord};
 
-use crate::answer::{Found, Trouble, question, read};
+use crate::answer::{Found, QueryError, query, read};
 
-/// Resolvers of this machine.
+/// The file with this machine's resolvers.
 const RESOLV_CONF: &str = "/etc/resolv.conf";
 const PORT: u16 = 53;
-/// One resolver's time to answer, and how often all are tried.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// Time limit of one resolver, and how often all are tried.
+const TIMEOUT: Duration = Duration::from_secs(1);
 const ROUNDS: usize = 2;
-/// An answer over TCP has a length of 16 bits.
-const ROOM: usize = 65_535;
-/// More servers than this of one name are a mistake.
-const MOST: usize = 4096;
+/// Largest answer: TCP has a length field of 16 bits.
+const MAX_MESSAGE_BYTES: usize = 65_535;
+/// Most servers of one name.
+const MAX_SERVERS: usize = 4096;
 
-/// A name's servers as a list, a line each, and how long that may be believed.
+/// A name's servers as a list, one per line, and their time to live.
 ///
 /// # Errors
 /// Why they are not known, in one line.
 pub(crate) async fn resolve(wanted: &ServersDns) -> Result<(String, Duration), String> {
     let resolvers = match wanted.resolvers.as_slice() {
-        [] => of_this_machine()?,
+        [] => system_resolvers()?,
         own => own.to_vec(),
     };
-    let mut asker = Asker {
+    let mut resolver = Resolver {
         resolvers,
         ttl: None,
     };
     let mut lines: Vec<(IpAddr, Option<u16>, u32)> = Vec::new();
     if wanted.record == ServersRecord::Srv {
-        for (address, port, weight) in asker.services(&wanted.name).await? {
+        for (address, port, weight) in resolver.services(&wanted.name).await? {
             lines.push((address, Some(port), weight));
         }
     } else {
-        let addresses = asker.addresses(&wanted.name, wanted.record).await?;
+        let addresses = resolver.addresses(&wanted.name, wanted.record).await?;
         lines.extend(
             addresses
                 .into_iter()
@@ -55,28 +54,35 @@ pub(crate) async fn resolve(wanted: &ServersDns) -> Result<(String, Duration), S
     lines.sort_unstable();
     lines.dedup_by_key(|line| (line.0, line.1));
     if lines.is_empty() {
-        return Err(format!("{} has no such records", wanted.name));
+        return Err(format!(
+            "no {} records for {}",
+            wanted.record.as_str(),
+            wanted.name
+        ));
     }
-    if lines.len() > MOST {
-        return Err(format!("{} has more than {MOST} servers", wanted.name));
+    if lines.len() > MAX_SERVERS {
+        return Err(format!(
+            "{} has more than {MAX_SERVERS} servers",
+            wanted.name
+        ));
     }
     let text = lines.into_iter().map(line).collect();
-    Ok((text, asker.ttl.unwrap_or_default()))
+    Ok((text, resolver.ttl.unwrap_or_default()))
 }
 
 /// As `servers_file` has them.
 fn line((address, port, weight): (IpAddr, Option<u16>, u32)) -> String {
-    let place = match port {
+    let address = match port {
         Some(port) => SocketAddr::new(address, port).to_string(),
         None => address.to_string(),
     };
     match weight {
-        1 => format!("{place}\n"),
-        _ => format!("{place} weight={weight}\n"),
+        1 => format!("{address}\n"),
+        _ => format!("{address} weight={weight}\n"),
     }
 }
 
-fn of_this_machine() -> Result<Vec<SocketAddr>, String> {
+fn system_resolvers() -> Result<Vec<SocketAddr>, String> {
     let text = std::fs::read_to_string(RESOLV_CONF).map_err(|e| format!("{RESOLV_CONF}: {e}"))?;
     let address = |line: &str| {
         let mut words = line.split_whitespace();
@@ -93,13 +99,13 @@ fn of_this_machine() -> Result<Vec<SocketAddr>, String> {
     Ok(found)
 }
 
-struct Asker {
+struct Resolver {
     resolvers: Vec<SocketAddr>,
     /// The shortest time to live of all answers.
     ttl: Option<Duration>,
 }
 
-impl Asker {
+impl Resolver {
     async fn addresses(
         &mut self,
         name: &str,
@@ -107,25 +113,25 @@ impl Asker {
     ) -> Result<Vec<IpAddr>, String> {
         let mut addresses = Vec::new();
         if record != ServersRecord::Aaaa {
-            addresses.extend(self.ask(name, TYPE::A).await?.addresses);
+            addresses.extend(self.query(name, TYPE::A).await?.addresses);
         }
         if record != ServersRecord::A {
-            addresses.extend(self.ask(name, TYPE::AAAA).await?.addresses);
+            addresses.extend(self.query(name, TYPE::AAAA).await?.addresses);
         }
         Ok(addresses)
     }
 
     /// Address, port and weight of each.
     async fn services(&mut self, name: &str) -> Result<Vec<(IpAddr, u16, u32)>, String> {
-        let found = self.ask(name, TYPE::SRV).await?;
+        let found = self.query(name, TYPE::SRV).await?;
         let best = found.services.iter().map(|target| target.priority).min();
         let mut all = Vec::new();
         for target in &found.services {
-            // "." stands for no service at all.
+            // "." means that there is no service (RFC 2782).
             if Some(target.priority) != best || target.name.is_empty() {
                 continue;
             }
-            let addresses = match found.along.get(&target.name) {
+            let addresses = match found.additional.get(&target.name) {
                 Some(addresses) => addresses.clone(),
                 None => self.addresses(&target.name, ServersRecord::Address).await?,
             };
@@ -135,26 +141,28 @@ impl Asker {
                     .into_iter()
                     .map(|address| (address, target.port, weight)),
             );
-            if all.len() > MOST {
+            if all.len() > MAX_SERVERS {
                 break;
             }
         }
         Ok(all)
     }
 
-    /// The first resolver's answer; one that does not answer, or cannot, is passed over.
-    async fn ask(&mut self, name: &str, kind: TYPE) -> Result<Found, String> {
+    /// The answer of the first resolver that answers.
+    async fn query(&mut self, name: &str, kind: TYPE) -> Result<Found, String> {
         let mut why = String::new();
         for _ in 0..ROUNDS {
             for resolver in &self.resolvers {
-                let asked = exchange(*resolver, name, kind);
-                match tokio::time::timeout(PATIENCE, asked).await {
+                let answer = exchange(*resolver, name, kind);
+                match tokio::time::timeout(TIMEOUT, answer).await {
                     Ok(Ok(found)) => {
                         self.ttl = self.ttl.into_iter().chain(found.ttl).min();
                         return Ok(found);
                     }
-                    Ok(Err(Trouble::Final(problem))) => return Err(problem),
-                    Ok(Err(Trouble::Other(problem))) => why = format!("{resolver}: {problem}"),
+                    Ok(Err(QueryError::Final(problem))) => return Err(problem),
+                    Ok(Err(QueryError::Retryable(problem))) => {
+                        why = format!("{resolver}: {problem}")
+                    }
                     Err(_) => why = format!("{resolver} does not answer"),
                 }
             }
@@ -163,27 +171,27 @@ impl Asker {
     }
 }
 
-/// A number that nobody else knows.
-fn mark() -> u16 {
+/// A random identifier.
+fn random_id() -> u16 {
     let random = std::hash::RandomState::new().build_hasher().finish();
     (random & u64::from(u16::MAX)) as u16
 }
 
-async fn exchange(resolver: SocketAddr, name: &str, kind: TYPE) -> Result<Found, Trouble> {
-    let mark = mark();
-    let question = question(name, kind, mark)?;
+async fn exchange(resolver: SocketAddr, name: &str, kind: TYPE) -> Result<Found, QueryError> {
+    let id = random_id();
+    let query = query(name, kind, id)?;
     let any: SocketAddr = match resolver {
         SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
         SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
     };
     let socket = UdpSocket::bind(any).await?;
     socket.connect(resolver).await?;
-    socket.send(&question).await?;
-    let mut room = vec![0; ROOM];
+    socket.send(&query).await?;
+    let mut buffer = vec![0; MAX_MESSAGE_BYTES];
     loop {
-        let length = socket.recv(&mut room).await?;
-        match read(&room[..length], name, kind, mark) {
-            // Somebody else's, or no message at all: the answer may still come.
+        let length = socket.recv(&mut buffer).await?;
+        match read(&buffer[..length], name, kind, id) {
+            // Not the answer to this query: it may still arrive.
             None => {}
             Some(Ok(None)) => break,
             Some(Ok(Some(found))) => return Ok(found),
@@ -191,16 +199,16 @@ async fn exchange(resolver: SocketAddr, name: &str, kind: TYPE) -> Result<Found,
         }
     }
     let mut stream = TcpStream::connect(resolver).await?;
-    let length = u16::try_from(question.len()).unwrap_or(u16::MAX);
+    let length = u16::try_from(query.len()).unwrap_or(u16::MAX);
     stream
-        .write_all(&[&length.to_be_bytes(), question.as_slice()].concat())
+        .write_all(&[&length.to_be_bytes(), query.as_slice()].concat())
         .await?;
     let length = usize::from(stream.read_u16().await?);
-    stream.read_exact(&mut room[..length]).await?;
-    match read(&room[..length], name, kind, mark) {
+    stream.read_exact(&mut buffer[..length]).await?;
+    match read(&buffer[..length], name, kind, id) {
         Some(Ok(Some(found))) => Ok(found),
         Some(Err(trouble)) => Err(trouble),
-        _ => Err(Trouble::Other("an answer that is none".to_owned())),
+        _ => Err(QueryError::Retryable("invalid answer".to_owned())),
     }
 }
 

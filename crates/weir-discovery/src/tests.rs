@@ -4,8 +4,8 @@ use super::*;
 
 fn desired(file: &Path) -> Desired {
     let text = format!(
-        "[pool.p]\nservers = [\"10.0.0.1\"]\nservers_file = \"{}\"\n[service.s]\nlisten = [\"192.0.2.1:80\"]\nforward = \
-         \"direct\"\npool = \"p\"\n",
+        "[pool.p]\nservers = [\"10.0.0.1\"]\nservers_file = \"{}\"\n[service.s]\nlisten = [\"192.0.2.1:80\"]\nforward \
+         = \"direct\"\npool = \"p\"\n",
         file.display()
     );
     weir_config::parse(&text, &weir_config::Host::default())
@@ -27,7 +27,7 @@ async fn the_last_good_list_stays() {
     let mut membership = Membership::new(&directory);
     let none = membership.lists_of(&configured);
     assert_eq!(names(&none.added_to(&configured)), ["10.0.0.1"]);
-    membership.keep(&configured, none);
+    membership.commit(&configured, none);
     assert!(membership.sources(&configured)[0].problem.is_some());
 
     fs::write(&file, "10.0.0.2\n10.0.0.3\n10.0.0.4\n10.0.0.1 weight=7\n").unwrap();
@@ -36,7 +36,7 @@ async fn the_last_good_list_stays() {
     let all = ["10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"];
     assert_eq!(names(&four.added_to(&configured)), all);
     assert_eq!(four.added_to(&configured).pools[0].servers[0].weight, 1);
-    membership.keep(&configured, four);
+    membership.commit(&configured, four);
 
     for bad in [
         "10.0.0.2",
@@ -56,7 +56,7 @@ async fn the_last_good_list_stays() {
     let mut again = Membership::new(&directory);
     let remembered = again.lists_of(&configured);
     assert_eq!(names(&remembered.added_to(&configured)), all);
-    again.keep(&configured, remembered);
+    again.commit(&configured, remembered);
 
     fs::write(&file, "10.0.0.9").unwrap();
     assert!(again.news(&configured).is_none());
@@ -81,12 +81,12 @@ async fn follow(
         if tokio::time::timeout(second, membership.changed())
             .await
             .is_err()
-            && !membership.look()
+            && !membership.check_directories()
         {
             continue;
         }
         if let Some(lists) = membership.news(configured) {
-            membership.keep(configured, lists);
+            membership.commit(configured, lists);
         }
     }
 }
@@ -121,7 +121,7 @@ async fn files_are_followed_wherever_they_are() {
     let configured = desired(&file);
     let mut membership = Membership::new(&root);
     let lists = membership.first_lists(&configured);
-    membership.keep(&configured, lists);
+    membership.commit(&configured, lists);
     assert!(servers(1)(&membership));
 
     // A link's target changes, in a directory of its own; then the directory is another one.
@@ -177,11 +177,11 @@ async fn a_restart_vouches_for_nothing() {
     fs::write(&file, "10.0.0.2\n10.0.0.3\n10.0.0.4").unwrap();
     let mut membership = Membership::new(&root);
     let lists = membership.first_lists(&configured);
-    membership.keep(&configured, lists);
+    membership.commit(&configured, lists);
     fs::write(&file, "10.0.0.2").unwrap();
     let mut again = Membership::new(&root);
     let lists = again.first_lists(&configured);
-    again.keep(&configured, lists);
+    again.commit(&configured, lists);
     assert!(servers(3)(&again) && in_doubt("it shrank")(&again));
     fs::remove_dir_all(&root).unwrap();
 }
@@ -199,7 +199,7 @@ async fn a_check_that_an_earlier_build_remembered_is_never_run() {
         ["p", "file", list("10.0.0.2")],
         ["p", "api", list("10.0.0.3:80")],
     ]);
-    fs::write(root.join(MEMORY), written.to_string()).unwrap();
+    fs::write(root.join(FILE), written.to_string()).unwrap();
     let file = root.join("list");
     fs::write(&file, list("10.0.0.2")).unwrap();
     let configured = desired(&file);
@@ -214,11 +214,11 @@ async fn a_check_that_an_earlier_build_remembered_is_never_run() {
             .all(|it| it.checks.is_none())
     );
     assert_eq!(desired.pools[0].servers[2].weight, 3);
-    membership.keep(&configured, lists);
+    membership.commit(&configured, lists);
     assert!(in_doubt("`check` can only name a [check.NAME]")(
         &membership
     ));
-    let kept = fs::read_to_string(root.join(MEMORY)).unwrap();
+    let kept = fs::read_to_string(root.join(FILE)).unwrap();
     assert!(!kept.contains("script"), "{kept}");
     fs::remove_dir_all(&root).unwrap();
 }
@@ -238,7 +238,7 @@ async fn a_list_names_a_check_of_the_configuration() {
     let servers = &lists.added_to(&configured).pools[0].servers;
     assert_eq!(servers[1].checks.as_deref(), Some(&[site][..]));
     assert_eq!(servers[2].checks, None);
-    membership.keep(&configured, lists);
+    membership.commit(&configured, lists);
     // The configuration loses the check: the last good list stays, with the pool's.
     configured.checks.clear();
     let lists = membership.lists_of(&configured);
@@ -247,7 +247,7 @@ async fn a_list_names_a_check_of_the_configuration() {
             .checks
             .is_none()
     );
-    membership.keep(&configured, lists);
+    membership.commit(&configured, lists);
     assert!(in_doubt("line 1, column 1: `check` names no [check.NAME]")(
         &membership
     ));

@@ -1,7 +1,7 @@
-//! Waits for files to change, by inotify(7) on their directories: a file that is replaced is another file.
+//! Waits for changes of files, by inotify(7) on their directories, because a replaced file is a new inode.
 //!
-//! A directory may be replaced as well, and a file may be a link to another directory below, so that once a second it
-//! is looked whether the directories watched are still those where the files are.
+//! A directory may be replaced as well, and a file may be a link into another directory below, so the watched
+//! directories are compared with the files' directories once a second.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -13,10 +13,10 @@ use std::sync::Arc;
 use rustix::fs::inotify::{CreateFlags, Reader, WatchFlags, add_watch, init, remove_watch};
 use tokio::sync::Notify;
 
-/// Room for the events of one read.
-const ROOM: usize = 4096;
+/// Buffer size for the events of one read.
+const BUFFER_BYTES: usize = 4096;
 
-/// A file is there, is another one, is gone, or may be read no more.
+/// A file was created, replaced or removed, or its mode was changed.
 const EVENTS: WatchFlags = WatchFlags::CLOSE_WRITE
     .union(WatchFlags::MOVED_TO)
     .union(WatchFlags::MOVED_FROM)
@@ -24,13 +24,13 @@ const EVENTS: WatchFlags = WatchFlags::CLOSE_WRITE
     .union(WatchFlags::ATTRIB)
     .union(WatchFlags::ONLYDIR);
 
-/// See the module. The thread that waits ends with the process.
+/// See the module. The waiting thread ends with the process.
 #[derive(Debug)]
 pub(crate) struct Watch {
     descriptor: Option<Arc<OwnedFd>>,
     changed: Arc<Notify>,
     files: BTreeSet<PathBuf>,
-    /// The kernel's number of each directory; two paths of one directory have the same.
+    /// The watch descriptor of each directory; two paths of one directory have the same one.
     watched: BTreeMap<PathBuf, i32>,
 }
 
@@ -44,48 +44,49 @@ impl Watch {
         }
     }
 
-    /// By which somebody else may say that a list changed.
+    /// Notified when a list may have changed; shared with the other sources.
     pub(crate) fn notify(&self) -> Arc<Notify> {
         Arc::clone(&self.changed)
     }
 
-    /// Follows these files, and no others.
+    /// Watches these files and no others.
     pub(crate) fn follow(&mut self, files: BTreeSet<PathBuf>) {
         self.files = files;
-        if self.look() {
-            // Whoever read a file before its directory was watched may have read too early.
+        if self.check_directories() {
+            // A file may have changed between its first read and the start of the watch.
             self.changed.notify_one();
         }
     }
 
-    /// Watches the directories where the files are now; whether one of them is another than before, so that something
-    /// may have been missed.
-    pub(crate) fn look(&mut self) -> bool {
+    /// Watches the present directories of the files. Returns whether one of them has changed, so that an event may have
+    /// been missed.
+    pub(crate) fn check_directories(&mut self) -> bool {
         if self.files.is_empty() && self.watched.is_empty() {
             return false;
         }
         let Some(descriptor) = self.descriptor() else {
             return false;
         };
-        let directories: BTreeSet<PathBuf> = self.files.iter().flat_map(|f| places(f)).collect();
+        let directories: BTreeSet<PathBuf> =
+            self.files.iter().flat_map(|f| directories_of(f)).collect();
         let mut watched = BTreeMap::new();
         for directory in directories {
-            // One that is not there may be the next time. One that is watched keeps its number.
+            // A missing directory is tried again next time. A watched one keeps its descriptor.
             if let Ok(number) = add_watch(&*descriptor, &directory, EVENTS) {
                 watched.insert(directory, number);
             }
         }
         let wanted: BTreeSet<i32> = watched.values().copied().collect();
         for number in self.watched.values().filter(|it| !wanted.contains(it)) {
-            // The kernel has forgotten those that were deleted.
+            // The kernel has removed those of deleted directories already.
             let _ = remove_watch(&*descriptor, *number);
         }
-        let moved = self.watched != watched;
+        let changed = self.watched != watched;
         self.watched = watched;
-        moved
+        changed
     }
 
-    /// Directories that are watched.
+    /// Number of watched directories.
     #[cfg(test)]
     pub(crate) fn count(&self) -> usize {
         self.watched.len()
@@ -96,14 +97,14 @@ impl Watch {
             let descriptor = match init(CreateFlags::CLOEXEC) {
                 Ok(descriptor) => Arc::new(descriptor),
                 Err(error) => {
-                    tracing::warn!(%error, "files with servers are not watched");
+                    tracing::warn!(%error, "could not watch files with servers");
                     return None;
                 }
             };
             let (waits, changed) = (Arc::clone(&descriptor), Arc::clone(&self.changed));
             std::thread::spawn(move || {
-                let mut room = [MaybeUninit::uninit(); ROOM];
-                let mut reader = Reader::new(&*waits, &mut room);
+                let mut buffer = [MaybeUninit::uninit(); BUFFER_BYTES];
+                let mut reader = Reader::new(&*waits, &mut buffer);
                 while reader.next().is_ok() {
                     changed.notify_one();
                 }
@@ -119,8 +120,9 @@ impl Watch {
     }
 }
 
-/// The directory of a file, and where it is a link, that of what it leads to, if that is below: another is never read.
-fn places(file: &Path) -> impl Iterator<Item = PathBuf> {
+/// The directory of a file and, if the file is a link, the target's directory if it is below: other targets are never
+/// read.
+fn directories_of(file: &Path) -> impl Iterator<Item = PathBuf> {
     let is_link = fs::symlink_metadata(file).is_ok_and(|it| it.is_symlink());
     let directory = |path: &Path| path.parent().map(Path::to_owned);
     let target = || {

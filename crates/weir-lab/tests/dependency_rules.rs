@@ -93,6 +93,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "weir-config",
             "weir-wire",
             "weir-sched",
+            "weir-flow",
             "weir-health",
             "weir-sys",
             "weir-dataplane",

@@ -1,6 +1,6 @@
 //! `make bench`: ten thousand servers checked every two seconds by http from one daemon.
 //!
-//! Prints the share of a CPU that checking takes, beside that of a plain connection and exchange each as a floor, and
+//! Prints the share of a CPU that checking takes, next to a plain connection and exchange each as a floor, and
 //! how late probes go out. The servers are one process of its own on 127.0.0.0/8, whose time is not counted.
 //! `WEIR_BENCH_CHECKS` (10000) and `WEIR_BENCH_SECONDS` (20) say how much.
 

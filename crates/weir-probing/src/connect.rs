@@ -13,23 +13,23 @@ use weir_model::{Protocol, ProxyHeader};
 use weir_proxy::{Peer, sentence_of_io};
 
 use crate::Shared;
-use crate::path::Passage;
+use crate::path::PathProbe;
 use crate::source::source;
 
-/// Why a connection did not come about, or broke.
+/// Why a connection could not be opened, or broke.
 #[derive(Debug)]
-pub(crate) struct Refused(io::Error);
+pub(crate) struct ConnectError(io::Error);
 
-impl From<io::Error> for Refused {
+impl From<io::Error> for ConnectError {
     fn from(error: io::Error) -> Self {
         Self(error)
     }
 }
 
-impl Refused {
-    /// What it says of the server: nothing, where the director itself ran out of something.
+impl ConnectError {
+    /// The outcome for the server: unknown where the director itself has run out of a resource.
     pub(crate) fn outcome(&self) -> Outcome {
-        const OURS: [Errno; 7] = [
+        const LOCAL_ERRORS: [Errno; 7] = [
             Errno::MFILE,
             Errno::NFILE,
             Errno::NOBUFS,
@@ -39,15 +39,15 @@ impl Refused {
             Errno::PERM,
         ];
         let errno = Errno::from_io_error(&self.0);
-        let text = self.words(errno);
-        if errno.is_some_and(|errno| OURS.contains(&errno)) {
+        let text = self.text(errno);
+        if errno.is_some_and(|errno| LOCAL_ERRORS.contains(&errno)) {
             Outcome::unknown(format!("the director cannot probe: {text}"))
         } else {
             Outcome::failed(text)
         }
     }
 
-    fn words(&self, errno: Option<Errno>) -> String {
+    fn text(&self, errno: Option<Errno>) -> String {
         match errno {
             Some(Errno::CONNREFUSED) => "connection refused".to_owned(),
             Some(Errno::CONNRESET) => "connection reset".to_owned(),
@@ -59,12 +59,12 @@ impl Refused {
     }
 }
 
-/// Connects to a target, through a passage if there is one; the caller holds the deadline.
+/// Connects to a target, through `path` if there is one; the caller enforces the deadline.
 pub(crate) async fn connect(
     shared: &Shared,
     target: &Target,
-    passage: Option<&Passage>,
-) -> Result<TcpStream, Refused> {
+    path: Option<&PathProbe>,
+) -> Result<TcpStream, ConnectError> {
     let to = SocketAddr::new(target.address, target.port.unwrap_or(0));
     let socket = if to.is_ipv4() {
         TcpSocket::new_v4()?
@@ -74,8 +74,8 @@ pub(crate) async fn connect(
     if let Some(interface) = &target.interface {
         SockRef::from(&socket).bind_device(Some(interface.as_bytes()))?;
     }
-    match passage {
-        Some(passage) => passage.enter(&SockRef::from(&socket), target, Protocol::Tcp)?,
+    match path {
+        Some(path) => path.register(&SockRef::from(&socket), target, Protocol::Tcp)?,
         None => bind(shared, &SockRef::from(&socket), target)?,
     }
     let mut stream = socket.connect(to).await?;
@@ -87,8 +87,8 @@ pub(crate) async fn connect(
     Ok(stream)
 }
 
-/// Gives a socket the source that a check names. Through `nat` without source rewriting it is the VIP: the server then
-/// answers as it would a client; where the director does not have the VIP, its own address must do.
+/// Binds a socket to the source that a check names. Through `nat` without source rewriting that is the VIP: the server
+/// then answers as it would a client. Where the director does not have the VIP, its own address is used.
 pub(crate) fn bind(shared: &Shared, socket: &Socket, target: &Target) -> io::Result<()> {
     let from = |address: IpAddr| socket.bind(&SocketAddr::new(address, 0).into());
     match (target.source, target.way) {
@@ -97,7 +97,7 @@ pub(crate) fn bind(shared: &Shared, socket: &Socket, target: &Target) -> io::Res
             Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => Ok(()),
             bound => bound,
         },
-        // Where nothing better is found, the kernel's choice must do.
+        // Without a better one, the kernel's choice is used.
         (None, _) if target.address.is_ipv6() => match source(target, &shared.vips()) {
             Ok(address) => from(address),
             Err(_) => Ok(()),
@@ -151,8 +151,8 @@ mod tests {
     }
 
     #[test]
-    fn what_the_director_lacks_says_nothing_of_the_server() {
-        let verdict = |errno: Errno| Refused(errno.into()).outcome().verdict;
+    fn local_resource_errors_give_no_verdict() {
+        let verdict = |errno: Errno| ConnectError(errno.into()).outcome().verdict;
         assert_eq!(verdict(Errno::MFILE), weir_health::Verdict::Unknown);
         assert_eq!(verdict(Errno::CONNREFUSED), weir_health::Verdict::Failed);
     }

@@ -1,4 +1,4 @@
-//! Probes of one datagram: DNS, UDP with a payload of one's own, ICMP echo.
+//! Probes of one datagram: DNS, UDP with a configured payload, ICMP echo.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -12,39 +12,39 @@ use weir_model::Probe;
 
 use crate::Shared;
 use crate::connect::bind;
-use crate::path::Passage;
+use crate::path::PathProbe;
 
-/// Tells probes apart that fly at the same time.
-static MARK: AtomicU16 = AtomicU16::new(1);
+/// The identifier of the next probe, which tells concurrent probes apart.
+static NEXT_ID: AtomicU16 = AtomicU16::new(1);
 
-/// Asks and waits for the answer; the caller holds the deadline.
+/// Sends the request and waits for the answer; the caller enforces the deadline.
 ///
 /// # Errors
-/// There is no socket, or the network says that nobody is there.
+/// The socket cannot be opened, or the network reports the target as unreachable.
 pub(crate) async fn ask(
     shared: &Shared,
     target: &Target,
-    passage: Option<&Passage>,
+    path: Option<&PathProbe>,
 ) -> io::Result<Outcome> {
-    let mark = MARK.fetch_add(1, Ordering::Relaxed);
+    let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
     let is_ping = target.probe == Probe::Ping;
-    let socket = socket(shared, target, passage, is_ping)?;
+    let socket = socket(shared, target, path, is_ping)?;
     let mut buffer = [0; 4096];
     if is_ping {
-        let echo = echo(target.address, mark);
+        let echo = echo(target.address, id);
         socket.send(&echo).await?;
         loop {
             let length = socket.recv(&mut buffer).await?;
-            if answers(target.address, mark, &buffer[..length]) {
+            if answers(target.address, id, &buffer[..length]) {
                 return Ok(Outcome::passed("ping"));
             }
         }
     }
-    let question = datagram::request(&target.probe, mark).unwrap_or_default();
-    socket.send(&question).await?;
+    let request = datagram::request(&target.probe, id).unwrap_or_default();
+    socket.send(&request).await?;
     loop {
         let length = socket.recv(&mut buffer).await?;
-        if let Some(outcome) = datagram::evaluate(&target.probe, mark, &buffer[..length]) {
+        if let Some(outcome) = datagram::evaluate(&target.probe, id, &buffer[..length]) {
             return Ok(outcome);
         }
     }
@@ -54,7 +54,7 @@ pub(crate) async fn ask(
 fn socket(
     shared: &Shared,
     target: &Target,
-    passage: Option<&Passage>,
+    path: Option<&PathProbe>,
     is_ping: bool,
 ) -> io::Result<UdpSocket> {
     let to = SocketAddr::new(target.address, target.port.unwrap_or(0));
@@ -67,8 +67,8 @@ fn socket(
     if let Some(interface) = &target.interface {
         socket.bind_device(Some(interface.as_bytes()))?;
     }
-    match passage {
-        Some(passage) => passage.enter(&socket, target, weir_model::Protocol::Udp)?,
+    match path {
+        Some(path) => path.register(&socket, target, weir_model::Protocol::Udp)?,
         None => bind(shared, &socket, target)?,
     }
     socket.connect(&to.into())?;
@@ -76,10 +76,10 @@ fn socket(
     UdpSocket::from_std(OwnedFd::from(socket).into())
 }
 
-/// An echo request (RFC 792, RFC 4443) with the mark as its identifier; the kernel sums ICMPv6 up itself.
-fn echo(to: IpAddr, mark: u16) -> Vec<u8> {
+/// An echo request (RFC 792, RFC 4443); the kernel computes the checksum of ICMPv6.
+fn echo(to: IpAddr, id: u16) -> Vec<u8> {
     let kind = if to.is_ipv4() { 8 } else { 128 };
-    let [high, low] = mark.to_be_bytes();
+    let [high, low] = id.to_be_bytes();
     let mut message = vec![kind, 0, 0, 0, high, low, 0, 1];
     message.extend(*b"weir health check");
     message.push(0);
@@ -96,8 +96,8 @@ fn echo(to: IpAddr, mark: u16) -> Vec<u8> {
     message
 }
 
-/// Whether a message answers that echo; a raw IPv4 socket hands the IP header over too.
-fn answers(from: IpAddr, mark: u16, message: &[u8]) -> bool {
+/// Whether a message is the reply to that echo request; a raw IPv4 socket returns the IP header too.
+fn answers(from: IpAddr, id: u16, message: &[u8]) -> bool {
     let (kind, icmp) = if from.is_ipv4() {
         let header = message
             .first()
@@ -106,7 +106,7 @@ fn answers(from: IpAddr, mark: u16, message: &[u8]) -> bool {
     } else {
         (129, message)
     };
-    icmp.first() == Some(&kind) && icmp.get(4..6) == Some(&mark.to_be_bytes())
+    icmp.first() == Some(&kind) && icmp.get(4..6) == Some(&id.to_be_bytes())
 }
 
 #[cfg(test)]

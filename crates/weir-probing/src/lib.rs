@@ -1,8 +1,8 @@
-//! Health checks at work: the driver of [`weir_health::Monitor`], and the probes themselves.
+//! Runs health checks: the driver of [`weir_health::Monitor`], and the probes.
 //!
-//! One task waits for what is due next and starts each probe as a task of its own; a probe hands its result in and is
-//! gone. What follows for servers is gathered as [`News`] until the task that owns the engine takes them. Nothing here
-//! knows the engine, weights or the kernel's tables.
+//! One task waits for the next deadline and starts each probe as a task of its own; a probe reports its result and
+//! ends. Changes of servers are collected as [`News`] until the caller takes them. The engine, weights and the kernel's
+//! tables are not known here.
 
 mod connect;
 mod datagram;
@@ -10,10 +10,10 @@ mod driver;
 mod local;
 mod notify;
 mod path;
+mod pool;
 mod probe;
 mod source;
 mod tls;
-mod turn;
 mod watch;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -29,32 +29,32 @@ use weir_health::{
 };
 use weir_model::{Desired, Probe};
 
-pub use path::Passages;
-pub use turn::{PoolTurn, Serving};
+pub use path::ProbeTable;
+pub use pool::{PoolTurn, Serving};
 
-/// What checks say of a server now.
+/// The state of a server by its checks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct News {
     /// Its pool.
     pub pool: String,
     /// Its address as in the file.
     pub server: String,
-    /// `None` = no check is left.
+    /// `None` = the server has no check any more.
     pub standing: Option<Standing>,
 }
 
-/// How the probing itself does.
+/// Counters of the probing itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Probing {
     /// Targets that are probed.
     pub targets: usize,
-    /// Probes that went out since the daemon began.
+    /// Probes that were started since the daemon began.
     pub probes: u64,
-    /// How late they went out.
+    /// How late they were started.
     pub lateness: Lateness,
 }
 
-/// The checks in force. Ends, with all probes, when it is dropped.
+/// The active checks. Dropping it ends them and all probes.
 #[derive(Debug)]
 pub struct Checks {
     shared: Arc<Shared>,
@@ -66,23 +66,23 @@ struct Shared {
     clock: Clock,
     monitor: Mutex<Monitor>,
     news: Mutex<BTreeMap<(String, String), Option<Standing>>>,
-    /// Who is told of changes, by pool.
-    notified: Mutex<HashMap<String, Vec<String>>>,
-    /// Where probes through the path are entered.
-    passages: Mutex<Option<Passages>>,
-    /// Addresses of services, which no probe may come from.
+    /// Programs to notify of changes, by pool.
+    notify_commands: Mutex<HashMap<String, Vec<String>>>,
+    /// The data plane's table of probes through a service's forward.
+    probe_table: Mutex<Option<ProbeTable>>,
+    /// Addresses of services: never the source of a probe by accident.
     vips: Mutex<Arc<HashSet<IpAddr>>>,
-    /// What probes by TLS need.
-    clients: tls::Clients,
-    /// Files of checks.
+    /// TLS configurations of probes.
+    tls_clients: tls::Clients,
+    /// Watched files of `file` checks.
     files: watch::Watch,
-    /// Something may be due earlier than the driver waits for.
-    earlier: Notify,
+    /// A deadline may be earlier than the one that the driver waits for.
+    deadline_moved: Notify,
     /// There are news.
-    told: Notify,
+    has_news: Notify,
 }
 
-/// Unix time that never runs backwards.
+/// Unix time that never goes backwards.
 #[derive(Debug)]
 struct Clock {
     started: Instant,
@@ -102,7 +102,7 @@ impl Clock {
         self.base + self.started.elapsed()
     }
 
-    /// The instant of a time on this clock.
+    /// The instant of a time of this clock.
     fn instant(&self, time: Duration) -> Instant {
         self.started + time.saturating_sub(self.base)
     }
@@ -117,59 +117,59 @@ impl Checks {
             clock,
             monitor: Mutex::new(Monitor::new(seed)),
             news: Mutex::default(),
-            notified: Mutex::default(),
-            passages: Mutex::default(),
+            notify_commands: Mutex::default(),
+            probe_table: Mutex::default(),
             vips: Mutex::default(),
-            clients: tls::Clients::default(),
+            tls_clients: tls::Clients::default(),
             files: watch::Watch::default(),
-            earlier: Notify::new(),
-            told: Notify::new(),
+            deadline_moved: Notify::new(),
+            has_news: Notify::new(),
         });
         let driver = tokio::spawn(driver::drive(Arc::clone(&shared)));
         Self { shared, driver }
     }
 
-    /// Puts the checks of a configuration into force; `known` is asked about servers that are new to them.
+    /// Applies the checks of a configuration; `known` returns the saved state of a server that is new.
     pub fn configure(
         &self,
         desired: &Desired,
         suspended: &Suspended,
         known: &dyn Fn(&str, &str) -> Option<SavedState>,
-        passages: Option<Passages>,
+        probe_table: Option<ProbeTable>,
     ) {
-        self.surround(desired, passages);
+        self.set_probe_context(desired, probe_table);
         self.change(|monitor, now| monitor.configure(desired, suspended, known, now));
     }
 
-    /// What is known of servers now.
+    /// The present states of servers, for [`Self::restore`].
     pub fn checkpoint(&self) -> Checkpoint {
         self.shared.monitor().checkpoint()
     }
 
-    /// The same as [`Self::configure`] for a configuration that comes back, with the states of the checkpoint.
+    /// Like [`Self::configure`], for a configuration that is rolled back to, with the states of the checkpoint.
     pub fn restore(
         &self,
         checkpoint: Checkpoint,
         desired: &Desired,
         suspended: &Suspended,
         known: &dyn Fn(&str, &str) -> Option<SavedState>,
-        passages: Option<Passages>,
+        probe_table: Option<ProbeTable>,
     ) {
-        self.surround(desired, passages);
+        self.set_probe_context(desired, probe_table);
         self.change(|monitor, now| monitor.restore(checkpoint, desired, suspended, known, now));
     }
 
-    /// What probes need of a configuration besides the checks.
-    fn surround(&self, desired: &Desired, passages: Option<Passages>) {
-        *locked(&self.shared.passages) = passages;
-        self.shared.clients.forget();
+    /// Stores what probes need from a configuration in addition to the checks.
+    fn set_probe_context(&self, desired: &Desired, probe_table: Option<ProbeTable>) {
+        *locked(&self.shared.probe_table) = probe_table;
+        self.shared.tls_clients.clear();
         let listeners = desired.services.iter().flat_map(|service| &service.listen);
         *locked(&self.shared.vips) = Arc::new(listeners.map(|it| it.address).collect());
-        let told = desired
+        let notifying = desired
             .pools
             .iter()
             .filter(|pool| !pool.health.notify.is_empty());
-        *locked(&self.shared.notified) = told
+        *locked(&self.shared.notify_commands) = notifying
             .map(|pool| (pool.name.clone(), pool.health.notify.clone()))
             .collect();
     }
@@ -178,20 +178,20 @@ impl Checks {
         {
             let mut monitor = self.shared.monitor();
             change(&mut monitor, self.shared.clock.now());
-            self.shared.gather(&mut monitor);
+            self.shared.drain_outputs(&mut monitor);
         }
-        self.shared.earlier.notify_one();
+        self.shared.deadline_moved.notify_one();
     }
 
     /// Waits until there may be news. Dropping the future loses nothing.
     pub async fn changed(&self) {
-        self.shared.told.notified().await;
+        self.shared.has_news.notified().await;
     }
 
-    /// Takes what was gathered since the last time.
+    /// Takes what was collected since the last call.
     pub fn take_news(&self) -> Vec<News> {
-        let gathered = std::mem::take(&mut *locked(&self.shared.news));
-        let news = gathered.into_iter();
+        let collected = std::mem::take(&mut *locked(&self.shared.news));
+        let news = collected.into_iter();
         news.map(|((pool, server), standing)| News {
             pool,
             server,
@@ -200,9 +200,8 @@ impl Checks {
         .collect()
     }
 
-    /// Logs a pool's change, and has programs told of it and of the services whose clients get an answer no more, or
-    /// again.
-    pub fn tell_turn(&self, turn: &PoolTurn, desired: &Desired) {
+    /// Logs a pool's change. Notifies programs of it and of the services that stop or resume serving clients.
+    pub fn notify_pool_change(&self, turn: &PoolTurn, desired: &Desired) {
         let change = |what, from, to| notify::Change {
             pool: turn.pool.clone(),
             what,
@@ -218,23 +217,23 @@ impl Checks {
             } else {
                 tracing::warn!(pool, from, to, cause, "a pool changed");
             }
-            self.shared.tell(change(notify::What::Pool, from, to));
+            self.shared.notify(change(notify::What::Pool, from, to));
         }
         let (before, now) = turn.serves;
         if before == now {
             return;
         }
-        let word = |serves| if serves { "up" } else { "down" };
+        let state = |serves| if serves { "up" } else { "down" };
         let layer_4 = desired.services.iter().filter(|it| it.pool == turn.pool);
         let proxied = desired.proxies.iter().filter(|it| it.pool == turn.pool);
         let names = layer_4.map(|it| &it.name).chain(proxied.map(|it| &it.name));
         for name in names {
             let what = notify::What::Service(name.clone());
-            self.shared.tell(change(what, word(before), word(now)));
+            self.shared.notify(change(what, state(before), state(now)));
         }
     }
 
-    /// When a probe that went straight to a server passed last, since the Unix epoch.
+    /// When a direct probe of a server passed last, since the Unix epoch.
     pub fn passed(&self, pool: &str, server: &str) -> Option<Duration> {
         self.shared.monitor().last_pass(pool, server)
     }
@@ -267,22 +266,22 @@ impl Shared {
         locked(&self.monitor)
     }
 
-    fn passages(&self) -> Option<Passages> {
-        locked(&self.passages).clone()
+    fn probe_table(&self) -> Option<ProbeTable> {
+        locked(&self.probe_table).clone()
     }
 
-    /// Has a file that changed read now.
-    fn hurry(&self, file: &Path) {
+    /// Runs the checks that read a changed file now.
+    fn probe_file_now(&self, file: &Path) {
         let reads =
             |probe: &Probe| matches!(probe, Probe::File { path } if Path::new(path) == file);
         self.monitor().probe_now(reads, self.clock.now());
-        self.earlier.notify_one();
+        self.deadline_moved.notify_one();
     }
 
-    /// Calls the program of a pool that wants to be told.
-    fn tell(&self, change: notify::Change) {
-        if let Some(command) = locked(&self.notified).get(&change.pool) {
-            drop(tokio::spawn(notify::tell(command.clone(), change)));
+    /// Runs the pool's notify program, where it has one.
+    fn notify(&self, change: notify::Change) {
+        if let Some(command) = locked(&self.notify_commands).get(&change.pool) {
+            drop(tokio::spawn(notify::run(command.clone(), change)));
         }
     }
 
@@ -290,12 +289,12 @@ impl Shared {
         Arc::clone(&locked(&self.vips))
     }
 
-    /// Sorts the monitor's outputs: probes are started, the rest becomes news.
-    fn gather(self: &Arc<Self>, monitor: &mut Monitor) {
-        let mut told = false;
+    /// Handles the monitor's outputs: starts probes and collects news.
+    fn drain_outputs(self: &Arc<Self>, monitor: &mut Monitor) {
+        let mut has_news = false;
         while let Some(output) = monitor.poll_output() {
             match output {
-                Output::Probe(order) => drop(tokio::spawn(probe::run(Arc::clone(self), order))),
+                Output::Probe(request) => drop(tokio::spawn(probe::run(Arc::clone(self), request))),
                 Output::Server {
                     pool,
                     server,
@@ -305,11 +304,11 @@ impl Shared {
                 } => {
                     if let Some((from, standing)) = from.zip(standing.as_ref()) {
                         log(&pool, &server, from, standing);
-                        self.tell(notify::Change {
+                        self.notify(notify::Change {
                             pool: pool.clone(),
                             what: notify::What::Server(server.clone()),
-                            from: word(from),
-                            to: word(standing.state),
+                            from: state_name(from),
+                            to: state_name(standing.state),
                             reason: standing.reason.clone(),
                         });
                     }
@@ -318,32 +317,32 @@ impl Shared {
                             continue;
                         };
                         log_path((&pool, &server, &service), from, path);
-                        self.tell(notify::Change {
+                        self.notify(notify::Change {
                             pool: pool.clone(),
                             what: notify::What::Path(server.clone(), service),
-                            from: word(from),
-                            to: word(path.state),
+                            from: state_name(from),
+                            to: state_name(path.state),
                             reason: path.reason.clone(),
                         });
                     }
                     locked(&self.news).insert((pool, server), standing);
-                    told = true;
+                    has_news = true;
                 }
             }
         }
-        if told {
-            self.told.notify_one();
+        if has_news {
+            self.has_news.notify_one();
         }
     }
 }
 
-/// A probe that panicked left its monitor whole: it is called, and never calls.
+/// A poisoned lock is still valid: the monitor calls no code of ours while it is locked.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn log(pool: &str, server: &str, from: State, standing: &Standing) {
-    let (from, to) = (word(from), word(standing.state));
+    let (from, to) = (state_name(from), state_name(standing.state));
     let cause = standing.reason.as_str();
     if standing.state == State::Down {
         tracing::warn!(pool, server, from, to, cause, "a server went down");
@@ -352,9 +351,13 @@ fn log(pool: &str, server: &str, from: State, standing: &Standing) {
     }
 }
 
-/// A change in one service alone.
+/// A change in one service only.
 fn log_path((pool, server, service): (&str, &str, &str), from: State, path: &Standing) {
-    let (from, to, cause) = (word(from), word(path.state), path.reason.as_str());
+    let (from, to, cause) = (
+        state_name(from),
+        state_name(path.state),
+        path.reason.as_str(),
+    );
     if path.state == State::Down {
         tracing::warn!(
             pool,
@@ -378,7 +381,7 @@ fn log_path((pool, server, service): (&str, &str, &str), from: State, path: &Sta
     }
 }
 
-const fn word(state: State) -> &'static str {
+const fn state_name(state: State) -> &'static str {
     match state {
         State::Starting => "starting",
         State::Up => "up",

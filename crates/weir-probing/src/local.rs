@@ -1,4 +1,4 @@
-//! Checks that ask the director itself: a program's exit code, a file's number.
+//! Checks that run on the director itself: a program's exit code, a number in a file.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -7,10 +7,9 @@ use rustix::process::Signal;
 use tokio::process::Command;
 use weir_health::{Outcome, ReportedWeight, Target};
 use weir_model::{MAX_WEIGHT, Script};
-
 use weir_sys::untrusted_file::{self, Owner};
 
-/// Runs a program; it is killed when the probe is over. It learns the server from `WEIR_ADDRESS` and `WEIR_PORT`.
+/// Runs a program; it is killed when the probe ends. `WEIR_ADDRESS` and `WEIR_PORT` name the server.
 pub(crate) async fn run(script: &Script, target: &Target) -> Outcome {
     let Some((program, arguments)) = script.command.split_first() else {
         return Outcome::unknown("no program");
@@ -51,14 +50,14 @@ pub(crate) async fn run(script: &Script, target: &Target) -> Outcome {
     }
 }
 
-/// A program and what it started; ends with the probe.
+/// The process group of a program; killed with the probe.
 struct Group(Option<u32>);
 
 impl Drop for Group {
     fn drop(&mut self) {
         let pid = self.0.and_then(|pid| i32::try_from(pid).ok());
         if let Some(pid) = pid.and_then(rustix::process::Pid::from_raw) {
-            // There may be nobody left.
+            // It may have ended already.
             let _ = rustix::process::kill_process_group(pid, Signal::KILL);
         }
     }
@@ -88,14 +87,14 @@ fn account(name: &str) -> Option<(u32, u32)> {
     Some((fields.next()?.ok()?, fields.next()?.ok()?))
 }
 
-/// The largest file that is read for a number.
-const NUMBER_MAX: u64 = 4096;
+/// The largest file that is read for a number, in bytes.
+const FILE_MAX_BYTES: u64 = 4096;
 
-/// The number in a file, as the weight. The file is another program's, so that a link out of its directory is not
-/// followed, and nothing of it but a weight is ever shown.
+/// Reads the weight from a file. Another program writes it, so a link out of its directory is not followed, and nothing
+/// but a weight is ever shown of it.
 pub(crate) async fn read(path: &str) -> Outcome {
     let (path, shown) = (PathBuf::from(path), path.to_owned());
-    let read = move || untrusted_file::read(&path, Owner::Any, NUMBER_MAX);
+    let read = move || untrusted_file::read(&path, Owner::Any, FILE_MAX_BYTES);
     let text = match tokio::task::spawn_blocking(read).await {
         Ok(Ok(text)) => text,
         Ok(Err(problem)) => return Outcome::failed(format!("{shown}: {problem}")),
@@ -104,7 +103,7 @@ pub(crate) async fn read(path: &str) -> Outcome {
     match text.trim().parse::<u32>() {
         Ok(weight) if weight <= MAX_WEIGHT => Outcome::passed(format!("file says {weight}"))
             .with_weight(ReportedWeight::Weight(weight)),
-        _ => Outcome::failed(format!("{shown} holds no weight")),
+        _ => Outcome::failed(format!("{shown} does not contain a weight")),
     }
 }
 
@@ -115,18 +114,18 @@ mod tests {
 
     #[test]
     fn exit_codes() {
-        let said = |code, dynamic| {
+        let result = |code, dynamic| {
             let outcome = judge(code, dynamic);
             (outcome.verdict, outcome.weight)
         };
-        assert_eq!(said(Some(0), true), (Verdict::Passed, None));
-        assert_eq!(said(Some(1), true), (Verdict::Failed, None));
+        assert_eq!(result(Some(0), true), (Verdict::Passed, None));
+        assert_eq!(result(Some(1), true), (Verdict::Failed, None));
         assert_eq!(
-            said(Some(12), true),
+            result(Some(12), true),
             (Verdict::Passed, Some(ReportedWeight::Weight(10)))
         );
-        assert_eq!(said(Some(2), false), (Verdict::Failed, None));
-        assert_eq!(said(None, true), (Verdict::Failed, None));
+        assert_eq!(result(Some(2), false), (Verdict::Failed, None));
+        assert_eq!(result(None, true), (Verdict::Failed, None));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Programs that are told of changes.
+//! Runs the programs that pools notify of changes.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -6,17 +6,17 @@ use std::time::Duration;
 use tokio::process::Command;
 use tokio::time::timeout;
 
-/// What it gets; then it is killed.
-const LONGEST: Duration = Duration::from_secs(30);
+/// A program that takes longer is killed.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What has changed.
+/// The object that has changed.
 #[derive(Debug)]
 pub(crate) enum What {
     /// The pool as a whole.
     Pool,
     /// One of its servers.
     Server(String),
-    /// One of its servers, in one service alone.
+    /// One of its servers, in one service only.
     Path(String, String),
     /// A service that uses it.
     Service(String),
@@ -32,8 +32,8 @@ pub(crate) struct Change {
     pub(crate) reason: String,
 }
 
-/// Calls the program; that it failed is logged and changes nothing.
-pub(crate) async fn tell(command: Vec<String>, change: Change) {
+/// Runs the program. A failure is only logged.
+pub(crate) async fn run(command: Vec<String>, change: Change) {
     let Some((program, arguments)) = command.split_first() else {
         return;
     };
@@ -57,10 +57,10 @@ pub(crate) async fn tell(command: Vec<String>, change: Change) {
         .stdout(Stdio::null())
         .kill_on_drop(true)
         .status();
-    match timeout(LONGEST, child).await {
+    match timeout(TIMEOUT, child).await {
         Ok(Ok(status)) if status.success() => {}
-        Ok(Ok(status)) => tracing::warn!(program, %status, "the program that is told of changes"),
-        Ok(Err(error)) => tracing::warn!(program, %error, "the program that is told of changes"),
-        Err(_) => tracing::warn!(program, "the program that is told of changes took too long"),
+        Ok(Ok(status)) => tracing::warn!(program, %status, "notify program failed"),
+        Ok(Err(error)) => tracing::warn!(program, %error, "could not run the notify program"),
+        Err(_) => tracing::warn!(program, "notify program timed out"),
     }
 }

@@ -1,9 +1,9 @@
-//! Probes through a service's forward: what the tc programs are told of a conversation, and what they saw of it.
+//! Probes through a service's forward: registers a probe's packets with the tc programs and reads what they observed.
 //!
-//! Under `direct`, `tunnel` and `l3dsr` the socket talks to the server's address; on the way out the packets become a
-//! client's, with the VIP as destination, and the VIP's answers come back as the server's. Under `nat` a client's
-//! packets are the server's already: there the socket is bound to the VIP, so that the server needs its way back
-//! through the director.
+//! Under `direct`, `tunnel` and `l3dsr` the socket uses the server's address. On the way out the tc programs rewrite
+//! the packets to a client's, with the VIP as destination; answers from the VIP are rewritten to the server's address.
+//! Under `nat` packets are addressed to the server already: the socket is bound to the VIP, so that the server's
+//! replies must return through the director.
 
 use std::collections::HashSet;
 use std::io;
@@ -15,42 +15,43 @@ use socket2::Socket;
 use tokio::task::spawn_blocking;
 use weir_abi::{Probe, ProbeKey, TUNNEL_CSUM};
 use weir_dataplane::Table;
+use weir_flow::{abi_forward, abi_tunnel};
 use weir_health::{Outcome, Target, Verdict};
-use weir_model::{Forward, ProbePath, Protocol, TunnelChecksum, TunnelKind};
+use weir_model::{Forward, ProbePath, Protocol, TunnelChecksum};
 use weir_sys::FrameSocket;
 use weir_wire::{ArpOperation, ArpPacket, MacAddr, Packet};
 
 use crate::Shared;
 use crate::source::source;
 
-/// Where conversations are entered.
-pub type Passages = Arc<Table<ProbeKey, Probe>>;
+/// The data plane's table of probes through a forward.
+pub type ProbeTable = Arc<Table<ProbeKey, Probe>>;
 
-/// How long an answer to ARP may take on a server's own segment. The question follows packets that were answered there.
-const ARP_ANSWER: Duration = Duration::from_millis(30);
+/// Time limit of an ARP answer on a server's own segment. The request follows packets that were answered there.
+const ARP_TIMEOUT: Duration = Duration::from_millis(30);
 const ETHERTYPE_ARP: u16 = 0x0806;
 
-/// What fits any tunnel's inside over an Ethernet of 1500.
-const TUNNEL_SEGMENT: u32 = 1200;
+/// A maximum segment size that fits inside any tunnel over an MTU of 1500.
+const TUNNEL_MSS: u32 = 1200;
 
-/// One probe's way through a forward; its entry goes with it.
+/// A probe through a forward. Dropping it removes its entry.
 #[derive(Debug)]
-pub(crate) struct Passage {
-    table: Passages,
+pub(crate) struct PathProbe {
+    table: ProbeTable,
     way: ProbePath,
     server: IpAddr,
-    /// What it must not come from.
+    /// Addresses that must not be its source.
     vips: Arc<HashSet<IpAddr>>,
-    entered: OnceLock<ProbeKey>,
+    key: OnceLock<ProbeKey>,
 }
 
-impl Passage {
-    /// For a target that goes through a forward which rewrites nothing by itself.
+impl PathProbe {
+    /// For a target behind a forward other than `nat`.
     ///
     /// # Errors
-    /// Nothing is there to send it so: what that says of the server.
+    /// There is no data plane: the outcome of the probe.
     pub(crate) fn of(target: &Target, shared: &Shared) -> Result<Option<Self>, Outcome> {
-        match (target.way, shared.passages()) {
+        match (target.way, shared.probe_table()) {
             (None, _) => Ok(None),
             (Some(way), _) if way.forward == Forward::Nat => Ok(None),
             (Some(_), None) => Err(Outcome::unknown("no data plane to probe through")),
@@ -59,13 +60,13 @@ impl Passage {
                 way,
                 server: target.address,
                 vips: shared.vips(),
-                entered: OnceLock::new(),
+                key: OnceLock::new(),
             })),
         }
     }
 
-    /// Binds a socket and enters its conversation.
-    pub(crate) fn enter(
+    /// Binds a socket and registers its packets.
+    pub(crate) fn register(
         &self,
         socket: &Socket,
         target: &Target,
@@ -74,7 +75,7 @@ impl Passage {
         let source = source(target, &self.vips)?;
         socket.bind(&SocketAddr::new(source, 0).into())?;
         if self.way.forward == Forward::Tunnel && protocol == Protocol::Tcp {
-            socket.set_tcp_mss(TUNNEL_SEGMENT)?;
+            socket.set_tcp_mss(TUNNEL_MSS)?;
         }
         let local = socket.local_addr()?.as_socket();
         let port = local.map_or(0, |local| local.port());
@@ -87,7 +88,7 @@ impl Passage {
         self.table
             .set(&key, &self.entry())
             .map_err(io::Error::other)?;
-        let _ = self.entered.set(key);
+        let _ = self.key.set(key);
         Ok(())
     }
 
@@ -102,18 +103,9 @@ impl Passage {
         Probe {
             server: self.server.into(),
             vip: vip.into(),
-            forward: match forward {
-                Forward::Nat => weir_abi::Forward::Nat,
-                Forward::Direct => weir_abi::Forward::Direct,
-                Forward::Tunnel => weir_abi::Forward::Tunnel,
-                Forward::L3dsr => weir_abi::Forward::L3dsr,
-            } as u8,
-            tunnel: match tunnel.kind {
-                TunnelKind::Ipip => weir_abi::Tunnel::Ipip,
-                TunnelKind::Gue => weir_abi::Tunnel::Gue,
-                TunnelKind::Gre => weir_abi::Tunnel::Gre,
-            } as u8,
-            // Of remote checksums a probe has nothing: the plain one is understood everywhere.
+            forward: abi_forward(forward) as u8,
+            tunnel: abi_tunnel(tunnel.kind) as u8,
+            // Probes do not use remote checksums: every tunnel end accepts the plain one.
             tunnel_flags: if tunnel.checksum == TunnelChecksum::None {
                 0
             } else {
@@ -125,15 +117,15 @@ impl Passage {
         }
     }
 
-    /// What an outcome means, by what was seen of the packets.
+    /// Refines an outcome by what was observed of the packets.
     pub(crate) async fn judge(&self, outcome: Outcome) -> Outcome {
-        let key = self.entered.get();
+        let key = self.key.get();
         let Some(seen) = key.and_then(|key| self.table.get(key).ok().flatten()) else {
             return outcome;
         };
         match outcome.verdict {
             Verdict::Unknown => outcome,
-            // It cannot have been the VIP that answered.
+            // The answer cannot have come from the VIP.
             Verdict::Passed if seen.sent == 0 || seen.answered == 0 => {
                 Outcome::unknown("the probe left by an interface that Weir is not attached to")
             }
@@ -142,29 +134,29 @@ impl Passage {
                 self.way.vip
             )),
             Verdict::Passed => outcome,
-            // Not even a neighbour was found to send it to.
+            // No neighbour was found to send it to.
             Verdict::Failed if seen.sent == 0 => outcome,
-            Verdict::Failed => Outcome::failed(self.words(&seen, &outcome.note)),
+            Verdict::Failed => Outcome::failed(self.failure(&seen, &outcome.note)),
         }
     }
 
-    /// Whether the server says that the VIP is its own, so that clients would come to it past the director.
+    /// Whether the server answers ARP for the VIP, so that clients would bypass the director.
     async fn is_claimed(&self, seen: &Probe) -> bool {
         let (IpAddr::V4(vip), Forward::Direct) = (self.way.vip, self.way.forward) else {
             return false;
         };
-        let Some(key) = self.entered.get() else {
+        let Some(key) = self.key.get() else {
             return false;
         };
         let (IpAddr::V4(local), seen) = (key.local.to_ip(), *seen) else {
             return false;
         };
-        let asked = spawn_blocking(move || claims_when_asked(&seen, local, vip)).await;
-        // Who cannot ask finds nothing.
-        matches!(asked, Ok(Ok(true)))
+        let claimed = spawn_blocking(move || probe_arp(&seen, local, vip)).await;
+        // Without the right to send ARP nothing is found.
+        matches!(claimed, Ok(Ok(true)))
     }
 
-    fn words(&self, seen: &Probe, note: &str) -> String {
+    fn failure(&self, seen: &Probe, note: &str) -> String {
         let ProbePath { vip, port, .. } = self.way;
         if seen.answered > 0 {
             return format!("{note} at {}", SocketAddr::new(vip, port));
@@ -190,32 +182,28 @@ impl Passage {
     }
 }
 
-impl Drop for Passage {
+impl Drop for PathProbe {
     fn drop(&mut self) {
-        if let Some(key) = self.entered.get() {
-            // Its place is given away to another probe in time all the same.
+        if let Some(key) = self.key.get() {
+            // The table evicts old entries by itself.
             let _ = self.table.remove(key);
         }
     }
 }
 
-/// Asks the server alone for the VIP's owner, and waits a moment for its answer. Blocks.
-fn claims_when_asked(
-    seen: &Probe,
-    local: Ipv4Addr,
-    vip: Ipv4Addr,
-) -> Result<bool, weir_sys::Error> {
+/// Sends an ARP request for the VIP to the server only, and waits for its answer. Blocks.
+fn probe_arp(seen: &Probe, local: Ipv4Addr, vip: Ipv4Addr) -> Result<bool, weir_sys::Error> {
     let socket = FrameSocket::listening(seen.ifindex, ETHERTYPE_ARP)?;
     let (from, to) = (MacAddr::new(seen.from_mac), MacAddr::new(seen.to_mac));
-    let question = Packet::ethernet(from, to).arp(&ArpPacket {
+    let request = Packet::ethernet(from, to).arp(&ArpPacket {
         operation: ArpOperation::Request,
         sender_mac: from,
         sender: local,
         target_mac: MacAddr::ZERO,
         target: vip,
     });
-    socket.send(seen.ifindex, &question)?;
-    let (until, mut frame) = (Instant::now() + ARP_ANSWER, [0; 128]);
+    socket.send(seen.ifindex, &request)?;
+    let (until, mut frame) = (Instant::now() + ARP_TIMEOUT, [0; 128]);
     loop {
         let left = until.saturating_duration_since(Instant::now());
         match socket.receive_within(&mut frame, left)? {
@@ -226,7 +214,7 @@ fn claims_when_asked(
     }
 }
 
-/// Whether a frame is the server's claim on the VIP.
+/// Whether a frame is the server's ARP reply for the VIP.
 fn claims(frame: &[u8], seen: &Probe, vip: Ipv4Addr) -> bool {
     let packet = frame
         .get(14..)
@@ -261,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_servers_own_claim_counts() {
+    fn only_arp_replies_of_the_server_count() {
         assert!(answer(ArpOperation::Reply, "192.0.2.10", SERVER));
         assert!(!answer(ArpOperation::Reply, "192.0.2.11", SERVER));
         assert!(!answer(ArpOperation::Reply, "192.0.2.10", DIRECTOR));

@@ -1,4 +1,4 @@
-//! One run of one probe, from connecting to its result.
+//! One run of a probe, from connecting to its result.
 
 use std::io;
 use std::path::Path;
@@ -11,12 +11,12 @@ use tokio::time::timeout_at;
 use weir_health::{Dialogue, Outcome, ProbeId, ProbeRequest, Reply, Target, Verdict, dialogue};
 use weir_model::Probe;
 
-use crate::connect::{Refused, connect};
-use crate::path::Passage;
-use crate::tls::{Shaken, shake};
+use crate::connect::{ConnectError, connect};
+use crate::path::PathProbe;
+use crate::tls::{Handshake, handshake};
 use crate::{Shared, datagram, local};
 
-/// Hands a result in, whatever becomes of the task: a probe without one would never be repeated.
+/// Reports a result even if the task panics: a probe without a result would never be repeated.
 struct Report {
     shared: Arc<Shared>,
     id: ProbeId,
@@ -26,52 +26,52 @@ struct Report {
 impl Drop for Report {
     fn drop(&mut self) {
         let outcome = self.outcome.take();
-        let outcome = outcome.unwrap_or_else(|| Outcome::unknown("the probe was given up"));
+        let outcome = outcome.unwrap_or_else(|| Outcome::unknown("the probe was aborted"));
         let mut monitor = self.shared.monitor();
         let before = monitor.next_deadline();
         monitor.handle_result(self.id, outcome, self.shared.clock.now());
-        self.shared.gather(&mut monitor);
-        let earlier = monitor.next_deadline() < before || before.is_none();
+        self.shared.drain_outputs(&mut monitor);
+        let moved = monitor.next_deadline() < before || before.is_none();
         drop(monitor);
-        if earlier {
-            self.shared.earlier.notify_one();
+        if moved {
+            self.shared.deadline_moved.notify_one();
         }
     }
 }
 
-pub(crate) async fn run(shared: Arc<Shared>, order: ProbeRequest) {
-    let deadline = shared.clock.instant(order.deadline);
+pub(crate) async fn run(shared: Arc<Shared>, request: ProbeRequest) {
+    let deadline = shared.clock.instant(request.deadline);
     let mut report = Report {
         shared,
-        id: order.id,
+        id: request.id,
         outcome: None,
     };
     let started = Instant::now();
-    let target = &order.target;
-    let passage = match Passage::of(target, &report.shared) {
-        Ok(passage) => passage,
+    let target = &request.target;
+    let path = match PathProbe::of(target, &report.shared) {
+        Ok(path) => path,
         Err(outcome) => {
             report.outcome = Some(outcome);
             return;
         }
     };
-    let asked = ask(&report.shared, target, passage.as_ref());
-    let outcome = match timeout_at(deadline.into(), asked).await {
+    let run = run_probe(&report.shared, target, path.as_ref());
+    let outcome = match timeout_at(deadline.into(), run).await {
         Ok(outcome) => outcome,
         Err(_) => {
             let limit = weir_config::show_duration(target.timing.timeout);
             Outcome::failed(format!("no answer within {limit}"))
         }
     };
-    let outcome = timed(outcome, started.elapsed());
-    report.outcome = Some(match passage {
-        Some(passage) => passage.judge(outcome).await,
+    let outcome = with_duration(outcome, started.elapsed());
+    report.outcome = Some(match path {
+        Some(path) => path.judge(outcome).await,
         None => target.with_address(outcome),
     });
 }
 
-/// How long an answer took belongs to what is seen of a server.
-fn timed(outcome: Outcome, took: Duration) -> Outcome {
+/// Adds the duration to the note of a passed probe.
+fn with_duration(outcome: Outcome, took: Duration) -> Outcome {
     if outcome.verdict != Verdict::Passed {
         return outcome;
     }
@@ -82,7 +82,7 @@ fn timed(outcome: Outcome, took: Duration) -> Outcome {
     }
 }
 
-async fn ask(shared: &Arc<Shared>, target: &Target, passage: Option<&Passage>) -> Outcome {
+async fn run_probe(shared: &Arc<Shared>, target: &Target, path: Option<&PathProbe>) -> Outcome {
     match &target.probe {
         Probe::Script(script) => local::run(script, target).await,
         Probe::File { path } => {
@@ -90,39 +90,46 @@ async fn ask(shared: &Arc<Shared>, target: &Target, passage: Option<&Passage>) -
             local::read(path).await
         }
         Probe::Ping | Probe::Dns { .. } | Probe::Udp { .. } => {
-            match datagram::ask(shared, target, passage).await {
+            match datagram::ask(shared, target, path).await {
                 Ok(outcome) => outcome,
-                Err(error) => Refused::from(error).outcome(),
+                Err(error) => ConnectError::from(error).outcome(),
             }
         }
-        _ => talk(shared, target, passage).await,
+        Probe::Tcp
+        | Probe::Http(_)
+        | Probe::Grpc { .. }
+        | Probe::Smtp { .. }
+        | Probe::Redis
+        | Probe::Mysql { .. }
+        | Probe::Postgres { .. }
+        | Probe::Agent { .. } => probe_stream(shared, target, path).await,
     }
 }
 
 /// A probe over a connection.
-async fn talk(shared: &Shared, target: &Target, passage: Option<&Passage>) -> Outcome {
-    let mut stream = match connect(shared, target, passage).await {
+async fn probe_stream(shared: &Shared, target: &Target, path: Option<&PathProbe>) -> Outcome {
+    let mut stream = match connect(shared, target, path).await {
         Ok(stream) => stream,
-        Err(refused) => return refused.outcome(),
+        Err(error) => return error.outcome(),
     };
     let Some(tls) = &target.tls else {
-        let outcome = ask_over(&mut stream, target, "tcp connected").await;
-        hang_up(&stream);
+        let outcome = run_over(&mut stream, target, "tcp connected").await;
+        reset_on_close(&stream);
         return outcome;
     };
-    match shake(&shared.clients, tls, target, stream).await {
-        Shaken::Done(mut stream) => {
-            let outcome = ask_over(stream.as_mut(), target, "tls agreed").await;
-            hang_up(stream.get_ref().0);
+    match handshake(&shared.tls_clients, tls, target, stream).await {
+        Handshake::Done(mut stream) => {
+            let outcome = run_over(stream.as_mut(), target, "tls agreed").await;
+            reset_on_close(stream.get_ref().0);
             outcome
         }
-        Shaken::Failed(error) => Refused::from(error).outcome(),
-        Shaken::Unable(why) => Outcome::unknown(format!("the director cannot probe: {why}")),
+        Handshake::Failed(error) => ConnectError::from(error).outcome(),
+        Handshake::Unable(why) => Outcome::unknown(format!("the director cannot probe: {why}")),
     }
 }
 
-/// The target's dialogue over a stream; where there is none, that it came about is all that was asked.
-async fn ask_over(
+/// Runs the target's dialogue over a stream; without a dialogue, the connection is all that was checked.
+async fn run_over(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     target: &Target,
     without: &str,
@@ -131,24 +138,24 @@ async fn ask_over(
         return Outcome::passed(without);
     };
     let outcome = converse(stream, dialogue.as_mut()).await;
-    // Whether it is still heard changes nothing.
+    // The outcome is known; an error changes nothing.
     let _ = stream.write_all(dialogue.quit_message()).await;
     outcome
 }
 
 /// Without this every probe would leave a port in TIME_WAIT for a minute.
-fn hang_up(stream: &TcpStream) {
+fn reset_on_close(stream: &TcpStream) {
     let _ = stream.set_zero_linger();
 }
 
-/// Leads a dialogue over a stream until it ends.
+/// Runs a dialogue over a stream until it ends.
 async fn converse(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     dialogue: &mut dyn Dialogue,
 ) -> Outcome {
     match exchange(stream, dialogue).await {
         Ok(outcome) => outcome,
-        Err(error) => Refused::from(error).outcome(),
+        Err(error) => ConnectError::from(error).outcome(),
     }
 }
 

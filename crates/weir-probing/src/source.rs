@@ -1,4 +1,4 @@
-//! Source addresses of probes: never a VIP by accident.
+//! Chooses source addresses of probes: never a VIP by accident.
 //!
 //! A server that has the VIP on its loopback cannot answer a probe from it. The kernel chooses an IPv4 source by the
 //! route, but an IPv6 one among all addresses of the interface (RFC 6724), where the VIP may well come first.
@@ -10,8 +10,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use socket2::SockRef;
 use weir_health::Target;
 
-/// Which of the director's addresses a probe leaves from: what its check names, what the route says, or where that is a
-/// VIP another one that suits.
+/// The source address of a probe: the one that its check names, else the route's, or another one of the interface where
+/// that is a VIP.
 ///
 /// # Errors
 /// There is no route, or no address but VIPs.
@@ -81,7 +81,7 @@ not a line
 ";
 
     #[test]
-    fn a_probe_leaves_from_the_nearest_address_that_is_no_vip() {
+    fn source_is_the_nearest_address_that_is_not_a_vip() {
         let vips: HashSet<IpAddr> = ["fd71::a".parse().unwrap()].into();
         let of = |server: &str| nearest(TABLE, server.parse().unwrap(), &vips);
         assert_eq!(of("fd71::14"), "fd71::3".parse().ok());

@@ -1,7 +1,7 @@
-//! TLS of probes: whom a check takes for the server, and the handshake.
+//! TLS of probes: verification of the server, and the handshake.
 //!
-//! What a check asks for is made ready once for all of its probes, and anew with each configuration, since files may be
-//! others then.
+//! The configuration of a check is built once for all its probes, and again with each Weir configuration, since the
+//! files may have changed.
 
 use std::collections::HashMap;
 use std::io;
@@ -17,23 +17,23 @@ use weir_health::Target;
 use weir_model::{CheckTls, Probe};
 use weir_proxy::{Anybody, server_verifier};
 
-/// By what a check asks for and whether it is for HTTP/2.
+/// TLS settings of a check, and whether they are for HTTP/2.
 type Key = (CheckTls, bool);
 
-/// What checks by TLS need, made when it is first needed.
+/// Client configurations, built on first use.
 #[derive(Debug, Default)]
 pub(crate) struct Clients(Mutex<HashMap<Key, Result<Arc<ClientConfig>, String>>>);
 
 impl Clients {
-    /// Reads files again.
-    pub(crate) fn forget(&self) {
+    /// Drops all of them, so that files are read again.
+    pub(crate) fn clear(&self) {
         self.0
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clear();
     }
 
-    /// What a target needs; `Err` = the director cannot ask so.
+    /// The configuration of a target; `Err` = it cannot be built.
     fn of(&self, tls: &CheckTls, http2: bool) -> Result<Arc<ClientConfig>, String> {
         let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let new = || client(tls, http2).map(Arc::new);
@@ -41,23 +41,23 @@ impl Clients {
     }
 }
 
-/// What a handshake came to.
-pub(crate) enum Shaken {
-    /// The server is who it should be.
+/// The outcome of a handshake.
+pub(crate) enum Handshake {
+    /// The server was verified.
     Done(Box<TlsStream<TcpStream>>),
-    /// The server is not, or broke off.
+    /// The server was rejected, or closed the connection.
     Failed(io::Error),
-    /// The director cannot ask so.
+    /// The director cannot probe with these settings.
     Unable(String),
 }
 
-/// Comes to terms with a server; the caller holds the deadline.
-pub(crate) async fn shake(
+/// Performs a handshake; the caller enforces the deadline.
+pub(crate) async fn handshake(
     clients: &Clients,
     tls: &CheckTls,
     target: &Target,
     stream: TcpStream,
-) -> Shaken {
+) -> Handshake {
     let http2 = matches!(target.probe, Probe::Grpc { .. });
     let name = match &tls.server_name {
         Some(name) => ServerName::try_from(name.clone()),
@@ -65,11 +65,11 @@ pub(crate) async fn shake(
     };
     match (clients.of(tls, http2), name) {
         (Ok(client), Ok(name)) => match TlsConnector::from(client).connect(name, stream).await {
-            Ok(stream) => Shaken::Done(Box::new(stream)),
-            Err(error) => Shaken::Failed(error),
+            Ok(stream) => Handshake::Done(Box::new(stream)),
+            Err(error) => Handshake::Failed(error),
         },
-        (Err(why), _) => Shaken::Unable(why),
-        (_, Err(error)) => Shaken::Unable(error.to_string()),
+        (Err(why), _) => Handshake::Unable(why),
+        (_, Err(error)) => Handshake::Unable(error.to_string()),
     }
 }
 

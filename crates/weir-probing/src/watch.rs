@@ -1,5 +1,5 @@
-//! Files of `file` checks, by inotify(7) on their directories: a file that changes is read at once, and not only when
-//! its interval has passed. What cannot be watched is still read then. The thread that waits lives as long as the
+//! Watches the files of `file` checks, by inotify(7) on their directories: a changed file is read at once instead of at
+//! the end of its interval. A file that cannot be watched is still read at its interval. The thread ends with the
 //! checks.
 
 use std::collections::HashMap;
@@ -15,17 +15,17 @@ use rustix::fs::inotify::{CreateFlags, ReadFlags, Reader, WatchFlags, add_watch,
 
 use crate::{Shared, locked};
 
-/// Room for the events of one read.
-const ROOM: usize = 4096;
+/// Buffer size for the events of one read.
+const BUFFER_BYTES: usize = 4096;
 
-/// What is watched; nothing until a check needs it.
+/// The watched directories; inotify is opened when a check first needs it.
 #[derive(Debug, Default)]
 pub(crate) struct Watch(Mutex<Option<Open>>);
 
 #[derive(Debug)]
 struct Open {
     descriptor: Arc<OwnedFd>,
-    /// Directories by their numbers.
+    /// Directories by watch descriptor.
     directories: Arc<Mutex<HashMap<i32, PathBuf>>>,
 }
 
@@ -36,8 +36,8 @@ impl Watch {
         if open.is_none() {
             match Open::new(Arc::downgrade(shared)) {
                 Ok(new) => *open = Some(new),
-                // It is read at its interval all the same.
-                Err(error) => tracing::debug!(%error, "files of checks are not watched"),
+                // The file is still read at its interval.
+                Err(error) => tracing::debug!(%error, "could not watch the files of checks"),
             }
         }
         if let (Some(open), Some(directory)) = (open.as_ref(), file.parent()) {
@@ -76,24 +76,24 @@ impl Open {
     }
 }
 
-/// Waits for events until there are no checks any more.
+/// Handles events until the checks are dropped.
 fn wait(descriptor: &OwnedFd, directories: &Mutex<HashMap<i32, PathBuf>>, shared: &Weak<Shared>) {
-    let mut room = [MaybeUninit::uninit(); ROOM];
-    let mut reader = Reader::new(descriptor, &mut room);
+    let mut buffer = [MaybeUninit::uninit(); BUFFER_BYTES];
+    let mut reader = Reader::new(descriptor, &mut buffer);
     while let Ok(event) = reader.next() {
         let Some(shared) = shared.upgrade() else {
             return;
         };
         let mut directories = locked(directories);
         if event.events().contains(ReadFlags::IGNORED) {
-            // The directory is gone; should it come back, the next probe follows it again.
+            // The directory was removed; the next probe watches it again if it is back.
             directories.remove(&event.wd());
         }
         let name = event.file_name().map(|name| name.to_bytes().to_vec());
         let directory = directories.get(&event.wd()).cloned();
         drop(directories);
         if let (Some(directory), Some(name)) = (directory, name) {
-            shared.hurry(&directory.join(OsString::from_vec(name)));
+            shared.probe_file_now(&directory.join(OsString::from_vec(name)));
         }
     }
 }

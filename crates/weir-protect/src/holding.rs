@@ -58,7 +58,8 @@ impl Holding {
             .filter(|link| link.loopback || link.mac.is_some())
         {
             if let Err(error) = hold.attach(&link.name) {
-                tracing::warn!(%error, interface = link.name, "could not attach: connections on this interface are not held");
+                tracing::warn!(%error, interface = link.name, "could not attach: connections on this interface are \
+                 not held");
             }
         }
         Ok(Self {

@@ -2,8 +2,8 @@
 //!
 //! New connections are held at their first packet: it goes into a ring instead of up the stack and is reinjected when
 //! the command has ended. No client is refused, and none waits for its own retry. The command starts once the server
-//! has accepted all connections that began before. Holding ends when its time is over or with this process; clients that
-//! were held then connect by their first retry.
+//! has accepted all connections that began before. Holding ends when its time is over or with this process; clients
+//! that were held then connect by their first retry.
 //!
 //! Nothing is known about the command. After it, the listening sockets decide when connections are released: there must
 //! be some again, and the replaced ones must be closed.

@@ -87,8 +87,8 @@ impl Listeners {
     }
 
     /// Whether no connection is between SYN and accept(2). The order matters: a handshake that completes meanwhile
-    /// moves its connection from the handshakes to the accept queue, which is therefore read again. Reading handshakes is the
-    /// slow part: the kernel walks all connections of the host.
+    /// moves its connection from the handshakes to the accept queue, which is therefore read again. Reading handshakes
+    /// is the slow part: the kernel walks all connections of the host.
     fn is_quiet(&self) -> Result<bool, Error> {
         Ok(self.is_accepted()? && self.is_answered()? && self.is_accepted()?)
     }

@@ -12,7 +12,7 @@ use crate::engine::{Claim, Engine, Error, OverrideChange, Passed};
 use crate::explain::{Answer, Packet};
 use crate::ipvsadm;
 use crate::snapshot::Snapshot;
-use weir_probing::{News, Passages, PoolTurn};
+use weir_probing::{News, PoolTurn, ProbeTable as Passages};
 
 impl Plane for Engine {
     type Error = Error;

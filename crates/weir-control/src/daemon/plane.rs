@@ -20,7 +20,7 @@ use crate::engine::{Claim, Ejected, Passed};
 use crate::explain::{Answer, Packet};
 use crate::ipvsadm;
 use crate::snapshot::Snapshot;
-use weir_probing::{News, Passages, PoolTurn};
+use weir_probing::{News, PoolTurn, ProbeTable as Passages};
 
 /// Everything that the daemon orders and asks.
 pub trait Plane {

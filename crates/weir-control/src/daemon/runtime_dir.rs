@@ -1,4 +1,4 @@
-//! The runtime directory: its lock, its socket, and a link to the configuration in force.
+//! The runtime directory of a daemon: its lock, its socket, and a link to the active configuration.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -38,18 +38,18 @@ const HELD: &str = "weir.sock.held";
 /// What a client of the API over TCP shows before it may change anything.
 const TOKEN: &str = "token";
 
-/// Points to the configuration in force, for commands that find no daemon to ask.
+/// A link to the active configuration, for commands while no daemon runs.
 const CONFIGURATION: &str = "configuration";
 
-/// The text in force, which the file may have left behind; named by the language that it is in.
+/// The active text, from which the file may differ; named by its language.
 const TEXTS: [&str; 2] = ["in-force.toml", "in-force.json"];
 
-/// The configuration that the last daemon of a runtime directory had in force.
+/// The active configuration of the last daemon of a runtime directory.
 pub fn last_configuration(runtime_dir: &Path) -> Option<PathBuf> {
     fs::read_link(runtime_dir.join(CONFIGURATION)).ok()
 }
 
-/// The text that the last daemon of a runtime directory had in force, as a file of its own.
+/// A file with the active text of the last daemon of a runtime directory.
 pub fn last_text(runtime_dir: &Path) -> Option<PathBuf> {
     let texts = TEXTS.map(|name| runtime_dir.join(name));
     texts.into_iter().find(|path| path.exists())
@@ -141,7 +141,7 @@ impl RuntimeDir {
         Ok(listener)
     }
 
-    /// Takes that socket back: nobody will answer.
+    /// Removes that socket: no daemon will answer.
     pub fn withdraw(&self) {
         let _ = fs::remove_file(self.path.join(NEW_SOCKET));
     }
@@ -214,7 +214,7 @@ impl RuntimeDir {
         Token::new(held.trim()).ok_or_else(unfit)
     }
 
-    /// Remembers which file is in force, and what it held.
+    /// Records the active file and its text.
     ///
     /// # Errors
     /// The directory cannot be written.

@@ -22,7 +22,7 @@ use crate::explain::{Answer, Packet};
 use crate::ipvsadm;
 use crate::keeper;
 use crate::snapshot::{OpenFiles, Snapshot};
-use weir_probing::{News, Passages, PoolTurn};
+use weir_probing::{News, PoolTurn, ProbeTable as Passages};
 
 impl Plane for Traffic {
     type Error = Error;

@@ -1,4 +1,4 @@
-//! The way of connections from a daemon to its successor: one message each, with the sockets.
+//! Hands over connections from a daemon to its successor: one message each, with the sockets.
 
 use std::fs::File;
 use std::io;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use weir_proxy::{Handed, Inlet, Tunnel};
 use weir_sys::{Channel, Message};
 
-/// What stands before the octets that a connection takes along. Fields may be added; one that is missing is as it was
+/// The header before the bytes that a connection takes along. Fields may be added; one that is missing is as it was
 /// before.
 #[derive(Debug, Serialize, Deserialize)]
 struct Head {
@@ -31,7 +31,7 @@ struct TunnelHead {
     port: u16,
     to_server: usize,
     to_client: usize,
-    /// Client ended, server told, server ended, client told.
+    /// Client ended, server notified, server ended, client notified.
     ends: [bool; 4],
 }
 
@@ -60,8 +60,8 @@ pub(crate) fn send(
         }
     }
     tracing::info!(count, "connections handed over");
-    let told = counts().map(|file| channel.send(COUNTS, &[file.as_fd()]));
-    if !matches!(told, Ok(Ok(()))) {
+    let sent = counts().map(|file| channel.send(COUNTS, &[file.as_fd()]));
+    if !matches!(sent, Ok(Ok(()))) {
         tracing::warn!("the last counts were lost on their way");
     }
 }

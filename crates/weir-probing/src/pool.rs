@@ -1,20 +1,20 @@
-//! Whom a pool serves by, and what programs are told when that changes.
+//! How a pool serves clients, and a change of that.
 
-/// Whom a pool serves by.
+/// How a pool serves clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Serving {
-    /// Servers of its own, by their states.
+    /// With its servers, by their states.
     Up,
-    /// All of them, whatever their states: too many are down.
+    /// With all its servers, whatever their states: too many are down.
     Panic,
-    /// The sorry server, where there is one: too little weight is up.
+    /// With the sorry server, where it has one: too little weight is up.
     BelowQuorum,
-    /// None of its own.
+    /// Without servers of its own.
     Down,
 }
 
 impl Serving {
-    /// The word for programs that are told.
+    /// As passed to notify programs.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Up => "up",
@@ -24,7 +24,7 @@ impl Serving {
         }
     }
 
-    /// What that is because of.
+    /// The reason, in words.
     pub const fn cause(self) -> &'static str {
         match self {
             Self::Up => "enough servers are up",
@@ -40,15 +40,15 @@ impl Serving {
     }
 }
 
-/// A pool's change.
+/// A change of a pool's state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolTurn {
     /// Its name.
     pub pool: String,
-    /// Before.
+    /// Its previous state.
     pub from: Serving,
-    /// Now.
+    /// Its present state.
     pub to: Serving,
-    /// Whether clients of its services got an answer before, and get one now.
+    /// Whether clients of its services were served before, and are now.
     pub serves: (bool, bool),
 }

@@ -10,14 +10,14 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
 /// See the module.
-pub(super) struct Patient<S> {
+pub(super) struct WriteTimeout<S> {
     stream: S,
     limit: Duration,
     /// Runs while a write waits.
     timer: Option<Pin<Box<Sleep>>>,
 }
 
-impl<S> Patient<S> {
+impl<S> WriteTimeout<S> {
     /// `limit` is from one byte that the client takes to the next.
     pub(super) fn new(stream: S, limit: Duration) -> Self {
         Self {
@@ -43,7 +43,7 @@ impl<S> Patient<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for WriteTimeout<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -53,7 +53,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -83,7 +83,7 @@ mod tests {
     #[tokio::test]
     async fn a_reader_that_stops_ends_the_connection_and_a_slow_one_does_not() {
         let (mut client, server) = tokio::io::duplex(4);
-        let mut server = Patient::new(server, Duration::from_millis(200));
+        let mut server = WriteTimeout::new(server, Duration::from_millis(200));
         let reads = tokio::spawn(async move {
             let mut bytes = [0; 4];
             for _ in 0..3 {

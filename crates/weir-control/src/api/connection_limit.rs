@@ -141,12 +141,12 @@ impl Table {
 
 /// The connections of a listener.
 #[derive(Clone, Debug)]
-pub(super) struct Places {
+pub(super) struct ConnectionLimit {
     limits: Limits,
     table: Arc<Mutex<Table>>,
 }
 
-impl Places {
+impl ConnectionLimit {
     pub(super) fn new(limits: Limits) -> Self {
         Self {
             limits,
@@ -158,8 +158,8 @@ impl Places {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for a connection of `caller`, until it is dropped; `None` = every other one is at work.
-    pub(super) fn take(&self, caller: &Caller) -> Option<Place> {
+    /// A slot for a connection of `caller`, until it is dropped; `None` = every other one is at work.
+    pub(super) fn take(&self, caller: &Caller) -> Option<Slot> {
         let client = Client::of(caller);
         let mut table = self.table();
         if !table.make_room(client, self.limits) {
@@ -176,25 +176,25 @@ impl Places {
             client,
             progress: Arc::clone(&progress),
         });
-        Some(Place {
+        Some(Slot {
             number,
             progress,
-            places: self.clone(),
+            limit: self.clone(),
         })
     }
 }
 
-/// See [`Places::take`].
+/// See [`ConnectionLimit::take`].
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct Slot {
     number: u64,
     pub(super) progress: Arc<Progress>,
-    places: Places,
+    limit: ConnectionLimit,
 }
 
-impl Drop for Place {
+impl Drop for Slot {
     fn drop(&mut self) {
-        let mut table = self.places.table();
+        let mut table = self.limit.table();
         table.held.retain(|held| held.number != self.number);
     }
 }
@@ -215,20 +215,20 @@ mod tests {
         }
     }
 
-    fn is_closed(place: &Place) -> bool {
-        let table = place.places.table();
-        !table.held.iter().any(|held| held.number == place.number)
+    fn is_closed(slot: &Slot) -> bool {
+        let table = slot.limit.table();
+        !table.held.iter().any(|held| held.number == slot.number)
     }
 
     #[test]
     fn the_oldest_silent_connection_of_the_same_client_makes_room() {
-        let places = Places::new(LIMITS);
-        let held: Vec<Place> = (0..3)
-            .map(|_| places.take(&tcp("10.0.0.1")).unwrap())
+        let limit = ConnectionLimit::new(LIMITS);
+        let held: Vec<Slot> = (0..3)
+            .map(|_| limit.take(&tcp("10.0.0.1")).unwrap())
             .collect();
         held[0].progress.works();
-        let other = places.take(&tcp("10.0.0.2")).unwrap();
-        let _new = places.take(&tcp("10.0.0.1")).unwrap();
+        let other = limit.take(&tcp("10.0.0.2")).unwrap();
+        let _new = limit.take(&tcp("10.0.0.1")).unwrap();
         let closed: Vec<bool> = held.iter().map(is_closed).collect();
         assert_eq!(closed, [false, true, false]);
         assert!(!is_closed(&other));
@@ -236,20 +236,20 @@ mod tests {
 
     #[test]
     fn the_client_with_the_most_makes_room_and_work_is_never_cut_off() {
-        let places = Places::new(LIMITS);
-        let lonely = places.take(&tcp("10.0.0.9")).unwrap();
-        let many: Vec<Place> = (0..5)
-            .map(|n| places.take(&tcp(&format!("10.0.0.{}", 1 + n % 2))).unwrap())
+        let limit = ConnectionLimit::new(LIMITS);
+        let lonely = limit.take(&tcp("10.0.0.9")).unwrap();
+        let many: Vec<Slot> = (0..5)
+            .map(|n| limit.take(&tcp(&format!("10.0.0.{}", 1 + n % 2))).unwrap())
             .collect();
-        let new = places.take(&tcp("10.0.0.3")).unwrap();
+        let new = limit.take(&tcp("10.0.0.3")).unwrap();
         assert!(is_closed(&many[0]), "10.0.0.1 has three");
         assert!(!is_closed(&lonely));
-        for place in many.iter().chain([&lonely, &new]) {
-            place.progress.works();
+        for slot in many.iter().chain([&lonely, &new]) {
+            slot.progress.works();
         }
-        assert!(places.take(&tcp("10.0.0.4")).is_none());
+        assert!(limit.take(&tcp("10.0.0.4")).is_none());
         drop(lonely);
-        assert!(places.take(&tcp("10.0.0.4")).is_some());
+        assert!(limit.take(&tcp("10.0.0.4")).is_some());
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! A daemon as its keeper sees it: a process and a channel.
+//! A daemon process, from the keeper's side: a process and a channel.
 
 use std::ffi::OsString;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -17,31 +17,31 @@ use super::kept::KEEPER;
 use super::message::{Order, Word};
 use crate::daemon;
 
-/// How long is waited for what a daemon that is gone had said, should another process hold its end of the channel.
-const LAST_WORDS: Duration = Duration::from_millis(50);
+/// Time limit for the last messages of a daemon that has ended, in case another process holds its end of the channel.
+const LAST_MESSAGES: Duration = Duration::from_millis(50);
 
-/// What becomes known of a daemon.
+/// An event of a daemon.
 #[derive(Debug)]
 pub(super) enum News {
-    /// It said something.
+    /// It sent a message.
     Said(Order, Vec<OwnedFd>),
-    /// It is gone.
+    /// It has ended.
     Ended(ExitStatus),
-    /// It has had its time to be ready.
+    /// It was not ready in time.
     Late,
-    /// A pause is over: another one may be started in its place.
+    /// The pause is over: another one may be started.
     Again,
 }
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Kid {
+pub(super) struct Child {
     pid: Option<Pid>,
     channel: Arc<Channel>,
 }
 
-impl Kid {
-    /// Starts `program` with this process's arguments; what becomes known of it goes to `news`, under `number`. Must be
+impl Child {
+    /// Starts `program` with this process's arguments; its events go to `news`, with `number`. Must be
     /// called inside a tokio runtime, by a thread that lives as long as the process: its end is the daemon's.
     ///
     /// # Errors
@@ -74,7 +74,7 @@ impl Kid {
         let channel = Arc::new(mine);
         let (reads, said) = (Arc::clone(&channel), news.clone());
         let (talks, silence) = oneshot::channel::<()>();
-        // Ends with the daemon, whose end of the channel nobody else has.
+        // Ends with the daemon, the only process with the other end of the channel.
         std::thread::spawn(move || {
             let _talks = talks;
             while let Ok(Some(message)) = reads.receive() {
@@ -82,14 +82,14 @@ impl Kid {
                     Ok(order) => {
                         let _ = said.send((number, News::Said(order, message.files)));
                     }
-                    Err(error) => tracing::warn!(%error, "the daemon is not understood"),
+                    Err(error) => tracing::warn!(%error, "invalid message from the daemon"),
                 }
             }
         });
         tokio::spawn(async move {
             if let Ok(status) = child.wait().await {
-                // Its last words come before its end.
-                let _ = timeout(LAST_WORDS, silence).await;
+                // Its last messages come before its end.
+                let _ = timeout(LAST_MESSAGES, silence).await;
                 let _ = news.send((number, News::Ended(status)));
             }
         });
@@ -102,15 +102,15 @@ impl Kid {
             .map_or(0, |pid| pid.as_raw_nonzero().get().unsigned_abs())
     }
 
-    /// Says something. One that is gone hears nothing, and its end becomes known.
-    pub(super) fn tell(&self, word: &Word, files: &[BorrowedFd<'_>]) {
-        let told = serde_json::to_vec(word).map(|bytes| self.channel.send(&bytes, files));
-        if let Ok(Err(error)) = told {
-            tracing::debug!(%error, "the daemon does not hear");
+    /// Sends a message. An error is ignored: the end of the process is reported on its own.
+    pub(super) fn send(&self, word: &Word, files: &[BorrowedFd<'_>]) {
+        let sent = serde_json::to_vec(word).map(|bytes| self.channel.send(&bytes, files));
+        if let Ok(Err(error)) = sent {
+            tracing::debug!(%error, "could not send a message to the daemon");
         }
     }
 
-    /// Whether it hears anything any more. Its end becomes known later, when the last of its threads is gone (proc(5):
+    /// Whether the process is alive. Its end is reported later, when the last of its threads is gone (proc(5):
     /// `stat`).
     pub(super) fn is_alive(&self) -> bool {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid()));
