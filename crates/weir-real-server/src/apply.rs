@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use weir_dataplane::real_server::{RealServer, object_id};
 use weir_netlink::{Netlink, Sysctl};
 
-use crate::plan::{Actual, Changed, Interface, SYSCTL_KEYS, Step, host_prefix, sysctl_name};
+use crate::entry::host_prefix;
+use crate::error::{Error, Result};
+use crate::plan::{self, Actual, Changed, Interface, SYSCTL_KEYS, Step, sysctl_name};
+use crate::request::Options;
 use crate::state::State;
-use crate::{Error, Options, Result};
 
 /// The calling thread's network namespace.
 pub(crate) struct Host {
@@ -127,4 +129,13 @@ impl Host {
         }
         state.save()
     }
+}
+
+/// Applies the steps from the actual to the desired state; returns them.
+pub(crate) async fn reconcile(host: &Host, state: &mut State) -> Result<Vec<Step>> {
+    let steps = plan::plan(&state.desired, &host.actual()?, &state.memory, object_id());
+    for step in &steps {
+        host.apply(step, state).await?;
+    }
+    Ok(steps)
 }

@@ -10,11 +10,13 @@ use std::path::Path;
 
 use weir_netlink::{Netlink, TcpState, tcp_sockets};
 
-use crate::apply::Host;
-use crate::desired::{Desired, Role};
+use crate::apply::{Host, reconcile};
+use crate::desired::Desired;
+use crate::entry::{Role, host_prefix};
+use crate::error::Result;
 use crate::plan::{self, Actual, Memory, Step};
+use crate::request::Options;
 use crate::state::{self, State};
-use crate::{Options, Result, reconcile};
 use weir_dataplane::real_server::object_id;
 use weir_doctor::firewall::{self, End, INBOUND, OUTBOUND, Packet, Ruleset, Which};
 use weir_doctor::manager::{self, Held};
@@ -127,7 +129,7 @@ fn misplaced(desired: &Desired, actual: &Actual) -> Vec<Diagnosis> {
             let here = interface.addresses.iter().find(|(ip, _)| *ip == vip);
             let Some((_, length)) = here else { continue };
             let name = &interface.name;
-            let full = plan::host_prefix(vip);
+            let full = host_prefix(vip);
             if !interface.loopback {
                 found.push(
                     Diagnosis::new(

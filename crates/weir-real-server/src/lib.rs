@@ -10,6 +10,7 @@
 mod apply;
 pub mod desired;
 mod doctor;
+pub mod entry;
 mod error;
 pub mod plan;
 mod problem;
@@ -26,7 +27,7 @@ pub use request::{
     ArgumentError, DownRequest, Options, PrefixArgument, TunnelArgument, UpRequest, VipArgument,
 };
 
-use apply::Host;
+use apply::{Host, reconcile};
 use state::State;
 use weir_dataplane::real_server::object_id;
 
@@ -104,12 +105,4 @@ pub async fn show(options: &Options) -> Result<Report> {
     let actual = Host::open(options).await?.actual()?;
     let drift = plan::plan(&desired, &actual, &memory, object_id());
     Ok(Report::new(&desired, &memory, &actual, &drift))
-}
-
-async fn reconcile(host: &Host, state: &mut State) -> Result<Vec<Step>> {
-    let steps = plan::plan(&state.desired, &host.actual()?, &state.memory, object_id());
-    for step in &steps {
-        host.apply(step, state).await?;
-    }
-    Ok(steps)
 }

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use weir_dataplane::real_server::{Direction, Hook, Observed, Rules};
 
 use crate::desired::Desired;
+use crate::entry::host_prefix;
 use crate::problem::Problem;
 
 /// The state of the host.
@@ -319,11 +320,6 @@ fn is_link_local(address: IpAddr) -> bool {
         IpAddr::V4(v4) => v4.is_link_local(),
         IpAddr::V6(v6) => v6.is_unicast_link_local(),
     }
-}
-
-/// The length of a prefix of one address.
-pub(crate) const fn host_prefix(address: IpAddr) -> u8 {
-    if address.is_ipv4() { 32 } else { 128 }
 }
 
 /// The name of a sysctl of a device, or of `all`.

@@ -4,8 +4,7 @@ use std::net::IpAddr;
 
 use weir_model::Forward;
 
-use crate::desired::Entry;
-use crate::plan::host_prefix;
+use crate::entry::{Entry, host_prefix};
 
 /// The largest DSCP, six bits.
 pub(crate) const MAX_DSCP: u8 = 63;

@@ -6,7 +6,8 @@ use std::fmt;
 use serde::Serialize;
 use weir_dataplane::real_server::COUNTS;
 
-use crate::desired::{Desired, Entry};
+use crate::desired::Desired;
+use crate::entry::Entry;
 use crate::plan::{Actual, Memory, Step};
 
 /// The listing, as text by `Display` and as JSON by `Serialize`.

@@ -11,8 +11,9 @@ use serde::{Deserialize, Serialize};
 use weir_sys::{LockFile, NetNs, boot_id, create_private};
 
 use crate::desired::Desired;
+use crate::error::{Error, Result};
 use crate::plan::Memory;
-use crate::{Error, Options, Result};
+use crate::request::Options;
 
 const VERSION: u32 = 1;
 const FILE: &str = "real-server.json";

@@ -1,7 +1,7 @@
 //! Plans as text, for hosts that are only values.
 
 use super::*;
-use crate::UpRequest;
+use crate::request::UpRequest;
 use weir_model::Forward;
 
 const OBJECT: u64 = 7;
