@@ -32,7 +32,7 @@ pub(crate) fn claimants(
     state: &NetState,
     moving: &BTreeSet<IpAddr>,
 ) -> Vec<Diagnosis> {
-    let vips = &crate::director::listeners(desired);
+    let vips = &listeners(desired);
     let servers = servers(desired, state);
     let mut found = Vec::new();
     let usable = |link: &&Link| link.up && link.carrier && !link.loopback;
@@ -78,6 +78,12 @@ pub(crate) fn claimants(
         }
     }
     found
+}
+
+/// The VIPs of layer 4 services.
+pub(crate) fn listeners(desired: &Desired) -> BTreeSet<IpAddr> {
+    let listeners = desired.services.iter().flat_map(|service| &service.listen);
+    listeners.map(|listener| listener.address).collect()
 }
 
 /// Servers on this machine's segments, by link address.

@@ -125,15 +125,9 @@ fn prompt(server: IpAddr) {
     }
 }
 
-/// The VIPs of layer 4 services.
-pub(crate) fn listeners(desired: &Desired) -> BTreeSet<IpAddr> {
-    let listeners = desired.services.iter().flat_map(|service| &service.listen);
-    listeners.map(|listener| listener.address).collect()
-}
-
 /// The VIPs of all services.
 fn addresses(desired: &Desired) -> BTreeSet<IpAddr> {
-    let mut all = listeners(desired);
+    let mut all = claimant::listeners(desired);
     all.extend(desired.proxied_addresses());
     all
 }
@@ -180,7 +174,7 @@ fn vips(
     let device = state.links.values().find(|link| !link.loopback && link.up);
     let device = device.map_or("INTERFACE", |link| link.name.as_str());
     let device = added_to.unwrap_or(device);
-    let layer_4 = listeners(desired);
+    let layer_4 = claimant::listeners(desired);
     let why = |vip: &IpAddr| match (added_to, layer_4.contains(vip)) {
         (Some(_), _) => "the daemon could not add it to `vip_interface`; its log has the reason",
         (None, true) => {
@@ -401,7 +395,7 @@ fn host_of(written: &str) -> Option<IpAddr> {
 
 /// This machine's address in a server's network.
 fn address_towards(server: IpAddr, desired: &Desired, state: &NetState) -> Option<IpAddr> {
-    let vips = listeners(desired);
+    let vips = claimant::listeners(desired);
     let mut own = state.addresses.iter();
     let found = own.find(|it| !vips.contains(&it.ip) && is_in(server, it.ip, it.prefix));
     found.map(|address| address.ip)

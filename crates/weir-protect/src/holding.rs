@@ -8,9 +8,9 @@ use weir_dataplane::{HeldFrame, Hold, HoldCounts, HoldTarget, wait_for_packets};
 use weir_netlink::Link;
 use weir_sys::{Clock, now_ns};
 
+use crate::error::{Error, io_error};
 use crate::frame::{self, Loopback};
 use crate::migration::ProtectionGuard;
-use crate::{Error, io_error};
 
 /// How often the ring is emptied, long before it can be full, and the programs' deadline is renewed.
 const RENEWAL: Duration = Duration::from_millis(20);

@@ -8,13 +8,13 @@
 //! Nothing is known about the command. After it, the listening sockets decide when connections are released: there must
 //! be some again, and the replaced ones must be closed.
 
+mod error;
 mod frame;
 mod holding;
 mod migration;
 mod quiet;
 
 use std::ffi::OsString;
-use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitStatus;
@@ -26,10 +26,12 @@ use tokio::signal::unix::{self as signal, SignalKind};
 use weir_netlink::Netlink;
 use weir_sys::LockFile;
 
+use error::io_error;
 use holding::Holding;
 use migration::ProtectionGuard;
 use quiet::Listeners;
 
+pub use error::Error;
 pub use migration::restore;
 
 /// One protection at a time: a second would read the sysctl that the first has set, and hold what the first releases.
@@ -50,50 +52,6 @@ pub struct Options {
     pub runtime_dir: PathBuf,
     /// The program and its arguments.
     pub command: Vec<OsString>,
-}
-
-/// Why nothing was protected; the command did not run.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The kernel rejects the programs, mostly for missing rights.
-    #[error(transparent)]
-    Dataplane(#[from] weir_dataplane::Error),
-    /// Devices, addresses or sockets cannot be read.
-    #[error(transparent)]
-    Network(#[from] weir_netlink::Error),
-    /// The lock cannot be taken.
-    #[error(transparent)]
-    System(#[from] weir_sys::Error),
-    /// The runtime directory cannot be used.
-    #[error(transparent)]
-    RuntimeDir(#[from] weir_runtime_dir::Unusable),
-    /// A socket, a signal or a file of the runtime directory.
-    #[error("{what}: {source}")]
-    Io {
-        /// The object.
-        what: String,
-        /// The kernel's error.
-        source: io::Error,
-    },
-    /// A signal ended the protection before its command ran.
-    #[error("ended by signal {} before the command ran", .signal.as_raw())]
-    Interrupted {
-        /// The signal.
-        signal: Signal,
-    },
-    /// The command cannot be started.
-    #[error("{command}: {source}")]
-    Command {
-        /// The program.
-        command: String,
-        /// The kernel's error.
-        source: io::Error,
-    },
-}
-
-fn io_error(what: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
-    let what = what.into();
-    move |source| Error::Io { what, source }
 }
 
 /// Runs the command under protection and returns its exit status. Must be called inside a tokio runtime, in the network

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use weir_netlink::Sysctl;
 use weir_sys::{LockFile, replace_file};
 
-use crate::{Error, io_error};
+use crate::error::{Error, io_error};
 
 const NAME: &str = "net/ipv4/tcp_migrate_req";
 const FILE: &str = "protect.sysctl";

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use weir_netlink::{TcpSocket, TcpState, tcp_sockets};
 
-use crate::Error;
+use crate::error::Error;
 
 /// The polling interval is a fraction of the time waited so far, so that polling adds little to it.
 const POLL_FRACTION: u32 = 8;
