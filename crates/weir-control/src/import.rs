@@ -292,7 +292,7 @@ fn fits(pattern: &[char], name: &[char]) -> bool {
     }
 }
 
-/// How much of the pattern stands for this character.
+/// How much of the pattern matches this character.
 fn one(pattern: &[char], c: char) -> Option<usize> {
     match pattern.first()? {
         '?' => Some(1),

@@ -6,22 +6,16 @@
 //! Nothing here speaks to the kernel but through weir-dataplane, weir-netlink and weir-sys.
 
 pub mod api;
-pub mod check;
 pub mod client;
 pub mod configuration;
 pub mod daemon;
-pub mod doctor;
 pub mod engine;
 pub mod explain;
 pub mod import;
 pub mod ipvsadm;
 pub mod keeper;
-pub mod membership;
 pub mod metrics;
 pub mod plan;
-pub mod protect;
-pub mod real_server;
-pub mod runtime_dir;
 pub mod snapshot;
 pub mod status;
 pub mod traffic;

@@ -1,4 +1,6 @@
-//! What is true now, as status, metrics and explanations show it: plain values, read once, no handles.
+//! The state that status, metrics and explanations show: plain values, read once, no handles.
+
+mod checks;
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::SystemTime;
@@ -7,7 +9,7 @@ use weir_health::Ejection;
 use weir_model::{Forward, ProxyProtocol};
 pub use weir_planner::Totals;
 
-use crate::check::{Probing, Serving};
+use weir_probing::{Probing, Serving};
 
 /// Everything that a listing shows.
 #[derive(Clone, Debug, Default)]
@@ -26,7 +28,7 @@ pub struct Snapshot {
     pub flows: FlowTableStatus,
     /// Of the checks.
     pub probing: Probing,
-    /// What was found other than Weir had left it, and mended.
+    /// Drifted kernel objects that were repaired.
     pub drift: Drift,
     /// Of the proxy; `None` without proxy services.
     pub open_files: Option<OpenFiles>,
@@ -41,7 +43,7 @@ pub struct OpenFiles {
     pub exceeding: Vec<String>,
 }
 
-/// What was found other than Weir had left it, and mended, since the daemon began.
+/// Drifted kernel objects that were repaired, since the daemon began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Drift {
     /// Programs that were not on their interface, or others in their place.
@@ -74,7 +76,7 @@ pub struct InterfaceStatus {
 /// Fill and health of the flow table.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FlowTableStatus {
-    /// Places in all.
+    /// Slots.
     pub places: u64,
     /// Entries that hold a flow, one for each direction under nat.
     pub entries: u64,
@@ -122,16 +124,16 @@ pub struct ServiceStatus {
     pub servers: Vec<ServerStatus>,
 }
 
-/// State of a server, product.md section 6.
+/// State of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerState {
-    /// A check says so.
+    /// By its checks.
     Up,
-    /// A check says so.
+    /// By its checks.
     Down,
     /// Before the first result of a check.
     Starting,
-    /// No new flows, by an operator's word.
+    /// No new flows, by an operator's override.
     Drain,
     /// The same, and no checks.
     Maint,
@@ -187,7 +189,7 @@ pub struct ProxyServerStatus {
     pub since: SystemTime,
     /// Away for what clients' requests say of it.
     pub ejected: Option<Ejection>,
-    /// An operator's word in force.
+    /// The active override.
     pub overridden: Option<String>,
     /// The weight that its checks bring in place of the configured one, or of the operator's.
     pub check_weight: Option<u32>,
@@ -208,7 +210,7 @@ pub struct ServerStatus {
     pub address: IpAddr,
     /// The port given in the file.
     pub port: Option<u16>,
-    /// The method in force for it.
+    /// Its forwarding method.
     pub forward: Forward,
     /// Configured.
     pub weight: u32,
@@ -220,7 +222,7 @@ pub struct ServerStatus {
     pub reason: String,
     /// Since when.
     pub since: SystemTime,
-    /// An operator's word in force, as `weir server` was given it ("drain", "maint", "weight 3").
+    /// The active override, as `weir server` was given it ("drain", "maint", "weight 3").
     pub overridden: Option<String>,
     /// Flows in an active state now.
     pub active_connections: u64,

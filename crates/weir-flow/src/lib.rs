@@ -9,8 +9,9 @@
 //!
 //! The crate reads no clock (every packet comes with its tick), draws no random numbers, does not choose servers (the
 //! caller passes a [`Scheduler`], because this crate does not depend on weir-sched), and does not model races between
-//! CPUs. It depends on weir-abi and weir-wire.
+//! CPUs. It depends on weir-abi, weir-model and weir-wire.
 
+mod convert;
 mod edit;
 mod encap;
 pub mod key;
@@ -20,6 +21,7 @@ pub mod slot;
 pub mod state;
 pub mod timeout;
 
+pub use convert::{abi_forward, abi_tunnel, model_forward};
 pub use key::{FlowKey, Tuple, steer_hash};
 pub use model::{Arrival, Config, Flow, Load, Model, Outcome, PacketMeta, Scheduler, Verdict};
 pub use parse::{Cold, Family, Layout, parse};

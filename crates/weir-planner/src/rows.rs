@@ -11,9 +11,10 @@ use weir_abi::{
     DEST_USABLE, Dest, Range, SERVICE_DROP_NO_SERVER, SERVICE_ONE_PACKET, SERVICE_SNAT,
     SERVICE_STRICT, Settings, TUNNEL_CSUM, TUNNEL_REMCSUM, VIP_ECHO, VIP_SNAT, Vip, ticks_from,
 };
+use weir_flow::{abi_forward, abi_tunnel};
 use weir_model::{
     Family, Forward, Indexed, NoServer, Ports, Protocol, Server, Service, Sharing, Snat,
-    TunnelChecksum, TunnelKind,
+    TunnelChecksum,
 };
 
 use crate::Result;
@@ -370,13 +371,9 @@ fn dest_row(
         service: service_row,
         live: dest.shared.map_or(dest.id, |row| dest_rows + row),
         port: Be16::new(dest.port.filter(|_| forward.rewrites_port()).unwrap_or(0)),
-        forward: forward_number(forward) as u8,
+        forward: abi_forward(forward) as u8,
         flags,
-        tunnel: match tunnel.kind {
-            TunnelKind::Ipip => weir_abi::Tunnel::Ipip,
-            TunnelKind::Gue => weir_abi::Tunnel::Gue,
-            TunnelKind::Gre => weir_abi::Tunnel::Gre,
-        } as u8,
+        tunnel: abi_tunnel(tunnel.kind) as u8,
         tunnel_flags: match tunnel.checksum {
             TunnelChecksum::None => 0,
             TunnelChecksum::Full => TUNNEL_CSUM,
@@ -391,15 +388,6 @@ fn dest_row(
         family: if dest.address.is_ipv4() { 4 } else { 6 },
         generation: dest.generation,
         ..Dest::ZERO
-    }
-}
-
-const fn forward_number(forward: Forward) -> weir_abi::Forward {
-    match forward {
-        Forward::Nat => weir_abi::Forward::Nat,
-        Forward::Direct => weir_abi::Forward::Direct,
-        Forward::Tunnel => weir_abi::Forward::Tunnel,
-        Forward::L3dsr => weir_abi::Forward::L3dsr,
     }
 }
 

@@ -23,6 +23,7 @@ pub mod names;
 mod netns;
 mod notify;
 mod packet;
+pub mod untrusted_file;
 
 pub use activation::inherited_files;
 pub use capability::{Capabilities, Capability};

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use weir_control::api::Role;
-use weir_control::real_server::{PrefixArgument, TunnelArgument, VipArgument};
 use weir_lab::LabCommand;
+use weir_real_server::{PrefixArgument, TunnelArgument, VipArgument};
 
 use crate::failure::Failure;
 

@@ -161,7 +161,7 @@ fn servers() {
     wait_for("no listener", PATIENCE, || {
         asked(&world, "server0", &doctor)
             .1
-            .contains("nobody listens on port 80")
+            .contains("no socket listens on port 80")
     });
     let (_, json) = asked(&world, "server0", &["real-server", "doctor", "--json"]);
     let found: serde_json::Value = serde_json::from_str(&json).expect("JSON");
@@ -267,6 +267,6 @@ fn wrong_checksums_at_server_are_reported() {
         &world,
         "server0",
         &doctor,
-        &["50 of ", "wrong checksum (InCsumErrors)", "no hardware"],
+        &["50 of ", "wrong checksum (InCsumErrors)", "virtual device"],
     );
 }

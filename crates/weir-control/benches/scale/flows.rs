@@ -9,7 +9,7 @@ use crate::report::{Begun, Table};
 
 const PLACES: u32 = 10_000_000;
 
-/// What the kernel has given to nobody, in bytes.
+/// Free memory, in bytes.
 fn available() -> Outcome<u64> {
     let text = std::fs::read_to_string("/proc/meminfo")?;
     let line = text.lines().find(|line| line.starts_with("MemAvailable:"));

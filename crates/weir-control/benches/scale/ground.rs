@@ -64,7 +64,7 @@ impl Ground {
         }
     }
 
-    /// A file beside the directories.
+    /// A file next to the directories.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.directory.join(name)
     }

@@ -1,4 +1,4 @@
-//! What travels over the API besides the documents that have modules of their own.
+//! Requests and responses of the API, except documents that have modules of their own.
 
 use std::path::PathBuf;
 
@@ -15,8 +15,8 @@ pub struct FileRequest {
     pub text: Option<String>,
     /// Whether findings are shown with colours.
     pub color: bool,
-    /// Milliseconds for which a reload is on probation: it is answered after them, and taken back when it made things
-    /// worse.
+    /// Milliseconds for which a reload is on probation: the response comes after them, and the reload is rolled back when
+    /// it made things worse.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub guard_ms: Option<u64>,
 }
@@ -29,17 +29,17 @@ pub struct UpgradeRequest {
     pub program: PathBuf,
 }
 
-/// An upgrade that came about.
+/// A completed upgrade.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Upgraded {
-    /// The process that is in charge now.
+    /// The process that is active now.
     pub pid: u32,
 }
 
 /// A reload that took effect.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reloaded {
-    /// The revision in force now.
+    /// The active revision.
     pub revision: u64,
     /// What changed, a line each.
     pub changes: Vec<String>,

@@ -1,20 +1,21 @@
 //! The HTTP API: `/v1/ipvsadm`, `/v1/status`, `/metrics`, `/v1/reload`, `/v1/plan`, `/v1/explain`,
 //! `/v1/servers/POOL/ADDRESS`.
 //!
-//! Requests become [`Order`]s and answers become JSON. Bodies are bounded in size and time. On the unix socket the
-//! kernel says who asks; over TCP [`Policy`] decides by `Host` and token what a request may do. Files and programs are
-//! named by the owner of the daemon alone, see [`Caller::is_owner`].
+//! Requests become [`Order`]s and responses are JSON. Bodies are limited in size and time. On the unix socket the kernel
+//! identifies the caller; over TCP [`Policy`] checks `Host` and token. Only the owner of the daemon may name files and
+//! programs, see [`Caller::is_owner`].
 
 mod caller;
+mod connection_limit;
 mod host;
 mod message;
 mod order;
-mod patient;
-mod place;
+
 mod policy;
-mod refused;
+mod refusal;
 mod serve;
 mod token;
+mod write_timeout;
 
 use std::sync::Arc;
 
@@ -39,7 +40,7 @@ pub use message::{
 };
 pub use order::{Order, Orders, Reply, orders};
 pub use policy::{Policy, SharedPolicy};
-pub use refused::Refused;
+pub use refusal::Refused;
 pub use serve::{Listener, serve};
 pub use token::{NamedToken, Token, TokenFileError, Tokens, add_token, named_tokens};
 
@@ -49,16 +50,16 @@ pub const MAX_BODY_BYTES: usize = 64 * 1024;
 /// Largest body that may hold a configuration, bytes; a file that is named by its path may be larger.
 pub const MAX_TEXT_BODY_BYTES: usize = 4 << 20;
 
-/// What the other end may do.
+/// Access rights of a listener's clients.
 #[derive(Clone, Debug)]
 pub enum Access {
-    /// The unix socket, whose mode says who may connect.
+    /// The unix socket: its mode decides who may connect.
     Unix,
-    /// TCP: what the policy says.
+    /// TCP: the policy decides.
     Tcp(SharedPolicy),
 }
 
-/// What every handler works with.
+/// The state of every handler.
 #[derive(Clone)]
 struct Api {
     orders: Orders,
@@ -93,7 +94,7 @@ pub fn router(orders: Orders, access: &Access, refused: &Arc<Refused>) -> Router
         .route("/v1/ipvsadm", post(ipvsadm))
         .route(
             "/v1/servers/{pool}/{address}",
-            get(server_now).post(server).put(add).delete(take_out),
+            get(server_now).post(server).put(add).delete(remove),
         )
         .route("/v1/upgrade", post(upgrade))
         .fallback(unknown)
@@ -124,7 +125,7 @@ impl Failure {
     }
 }
 
-/// What the daemon refuses is the fault of what was asked: a file, a name, a packet.
+/// A rejection by the daemon is a client error: of a file, a name or a packet.
 impl From<Refusal> for Failure {
     fn from(refusal: Refusal) -> Self {
         let status = if refusal.leaving {
@@ -142,7 +143,7 @@ impl IntoResponse for Failure {
     }
 }
 
-/// JSON with a line break at its end, kind to a terminal.
+/// JSON with a line break at its end.
 fn json(value: &impl Serialize) -> Response {
     match serde_json::to_string(value) {
         Ok(text) => ([(header::CONTENT_TYPE, "application/json")], text + "\n").into_response(),
@@ -210,7 +211,7 @@ async fn explain(State(orders): State<Orders>, body: Body) -> Answered {
                 .ask(|reply| Order::ExplainRequest(request, reply))
                 .await?
         }
-        _ => return Err(Refusal::new("a packet or a request, one of them").into()),
+        _ => return Err(Refusal::new("specify exactly one of packet and request").into()),
     };
     Ok(json(&answer))
 }
@@ -257,7 +258,7 @@ async fn add(
     member(&orders, pool, address, Some(keys)).await
 }
 
-async fn take_out(
+async fn remove(
     State(orders): State<Orders>,
     Path((pool, address)): Path<(String, String)>,
 ) -> Answered {
@@ -294,11 +295,11 @@ async fn dashboard() -> Failure {
 }
 
 async fn unknown() -> Failure {
-    Failure::new(StatusCode::NOT_FOUND, "no such thing")
+    Failure::new(StatusCode::NOT_FOUND, "not found")
 }
 
 async fn wrong_method() -> Failure {
-    Failure::new(StatusCode::METHOD_NOT_ALLOWED, "not by this method")
+    Failure::new(StatusCode::METHOD_NOT_ALLOWED, "method not allowed")
 }
 
 /// An empty body asks for the active file. The daemon reads with its own rights, which are not those of every caller.
@@ -337,7 +338,7 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Failure> {
 }
 
 async fn collect(body: Body, most: usize) -> Result<axum::body::Bytes, Failure> {
-    // A client that left does not read this answer, so that size remains.
+    // A client that has disconnected does not read this response, so the error is about the size.
     to_bytes(body, most).await.map_err(|_| {
         let error = format!("a body has at most {most} bytes");
         Failure::new(StatusCode::PAYLOAD_TOO_LARGE, error)

@@ -11,7 +11,7 @@ use axum::response::{IntoResponse, Response};
 use rustls::ServerConfig;
 
 use super::host::{self, WrongHost};
-use super::refused::{Reason, Refused};
+use super::refusal::{Reason, Refused};
 use super::token::{Tokens, bearer};
 use super::{Caller, Failure, Role};
 
@@ -22,7 +22,7 @@ pub struct Policy {
     pub tokens: Tokens,
     /// Whether reading takes a token.
     pub read_requires_token: bool,
-    /// What `Host` may be besides the address, in lower case.
+    /// Accepted values of `Host` in addition to the address, in lower case.
     pub hosts: Vec<String>,
     /// `None` = plain HTTP.
     pub tls: Option<Arc<ServerConfig>>,

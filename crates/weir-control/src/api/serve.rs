@@ -1,7 +1,7 @@
 //! Connections of the API, bounded in number, in time and in what each may cost.
 //!
 //! A connection that sends no complete header in time is closed; so is an idle one, and one that does not read its
-//! answer. Which of them make room for others is for [`place`](super::place) to say.
+//! answer. Which of them make room for others is for [`slot`](super::connection_limit) to say.
 
 use std::io;
 use std::net::SocketAddr;
@@ -22,10 +22,10 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
-use super::patient::Patient;
-use super::place::{Limits, Place, Places, Progress};
+use super::connection_limit::{ConnectionLimit, Limits, Progress, Slot};
 use super::policy::{SharedPolicy, Via, required};
-use super::refused::{Reason, Refused};
+use super::refusal::{Reason, Refused};
+use super::write_timeout::WriteTimeout;
 use super::{Caller, Failure, MAX_BODY_BYTES, MAX_TEXT_BODY_BYTES, Role, collect};
 
 /// From the first byte waited for to the end of the header; also for a TLS handshake.
@@ -127,7 +127,7 @@ impl Listener {
 
 /// Answers connections until it is dropped.
 pub async fn serve(listener: Listener, router: Router) {
-    let places = Places::new(listener.limits());
+    let limit = ConnectionLimit::new(listener.limits());
     let listener = Arc::new(listener);
     loop {
         let (accepted, caller) = match listener.next().await {
@@ -138,16 +138,16 @@ pub async fn serve(listener: Listener, router: Router) {
                 continue;
             }
         };
-        let Some(place) = places.take(&caller) else {
+        let Some(slot) = limit.take(&caller) else {
             listener.refuse(Reason::Connections, &caller);
             continue;
         };
         let (listener, router) = (Arc::clone(&listener), router.clone());
         tokio::spawn(async move {
-            let progress = Arc::clone(&place.progress);
+            let progress = Arc::clone(&slot.progress);
             tokio::select! {
                 () = progress.closed() => listener.refuse(Reason::Connections, &caller),
-                () = connection(&listener, accepted, caller, router, &place) => {}
+                () = connection(&listener, accepted, caller, router, &slot) => {}
             }
         });
     }
@@ -158,7 +158,7 @@ async fn connection(
     accepted: Accepted,
     caller: Caller,
     router: Router,
-    place: &Place,
+    slot: &Slot,
 ) {
     let (stream, via) = match listener.open(accepted).await {
         Ok(opened) => opened,
@@ -171,13 +171,13 @@ async fn connection(
     let router = router
         .layer(Extension(caller))
         .layer(Extension(via))
-        .layer(Extension(Arc::clone(&place.progress)));
+        .layer(Extension(Arc::clone(&slot.progress)));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_DEADLINE)
         .half_close(true)
         .serve_connection(
-            TokioIo::new(Patient::new(stream, WRITE_DEADLINE)),
+            TokioIo::new(WriteTimeout::new(stream, WRITE_DEADLINE)),
             TowerToHyperService::new(router),
         );
     // A client that breaks off is its own affair.

@@ -30,7 +30,7 @@ const MAX_ANSWER_BYTES: usize = 256 << 20;
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Nobody listens on the socket.
+    /// No daemon listens on the socket.
     #[error("no daemon answers at {path}", path = path.display())]
     NoDaemon {
         /// The socket.
@@ -195,10 +195,10 @@ impl Client {
         self.ask(Method::POST, "/v1/ipvsadm", request).await
     }
 
-    /// What a daemon did not carry out because another one took over meanwhile is the other one's to do.
+    /// Repeats a request that a daemon did not execute because another one has taken over.
     ///
-    /// A daemon that was just killed may take a connection with it that it never read: whoever finds nobody there any
-    /// more is told so, as one who came a moment later.
+    /// A killed daemon may drop a connection that it has not read: if no daemon is there any more, the error is the same
+    /// as for a later request.
     async fn ask<T: DeserializeOwned>(
         &self,
         method: Method,

@@ -7,9 +7,9 @@ use weir_proxy::Problem;
 
 use super::{AbsentVip, Failover};
 
-/// A place in a configuration file.
+/// A position in a configuration file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Place {
+pub struct Location {
     /// The file, as it was named.
     pub file: String,
     /// From 1; absent where the finding is about the whole file.
@@ -22,7 +22,7 @@ pub struct Place {
     pub label: String,
 }
 
-impl Place {
+impl Location {
     fn at(file: &str, at: Source, label: &str) -> Self {
         Self {
             file: file.to_owned(),
@@ -45,9 +45,9 @@ pub struct Finding {
     pub message: String,
     /// Where.
     #[serde(flatten)]
-    pub place: Place,
+    pub place: Location,
     /// Other places of the same finding.
-    pub related: Vec<Place>,
+    pub related: Vec<Location>,
     /// Why it is so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cause: Option<String>,
@@ -133,7 +133,7 @@ impl Finding {
 
     /// As findings about the file look, without its lines.
     pub fn render(&self) -> String {
-        let Place {
+        let Location {
             file, line, column, ..
         } = &self.place;
         let number = |it: &Option<u32>| it.unwrap_or_default();
@@ -179,9 +179,9 @@ impl Finding {
             code: Some(diagnostic.code.as_str()),
             severity: diagnostic.severity().as_str(),
             message: diagnostic.message.clone(),
-            place: Place::at(file, diagnostic.at, &diagnostic.label),
+            place: Location::at(file, diagnostic.at, &diagnostic.label),
             related: related
-                .map(|other| Place::at(file, other.at, &other.label))
+                .map(|other| Location::at(file, other.at, &other.label))
                 .collect(),
             cause: diagnostic.cause.clone(),
             fix: diagnostic.fix.clone(),
@@ -196,7 +196,7 @@ impl Finding {
             code: Some(error.code().as_str()),
             severity: Severity::Error.as_str(),
             message: error.to_string(),
-            place: Place {
+            place: Location {
                 file: file.to_owned(),
                 line: None,
                 column: None,
@@ -221,7 +221,7 @@ impl Finding {
             code: None,
             severity: severity.as_str(),
             message: doubt.message.clone(),
-            place: Place::at(file, doubt.source, ""),
+            place: Location::at(file, doubt.source, ""),
             related: Vec::new(),
             cause: Some(doubt.cause.clone()),
             fix: Some(doubt.fix.clone()),
@@ -236,7 +236,7 @@ impl Finding {
             code: Some(Code::FailoverEndsFlows.as_str()),
             severity: Severity::Note.as_str(),
             message: failover.message(),
-            place: Place::at(file, failover.source, ""),
+            place: Location::at(file, failover.source, ""),
             related: Vec::new(),
             cause: Some(failover.why.to_string()),
             fix: Some(Failover::fix().to_owned()),
@@ -251,7 +251,7 @@ impl Finding {
             code: None,
             severity: Severity::Warning.as_str(),
             message: vip.message(),
-            place: Place::at(file, vip.source, ""),
+            place: Location::at(file, vip.source, ""),
             related: Vec::new(),
             cause: Some(vip.cause().to_owned()),
             fix: Some(vip.fix()),

@@ -27,7 +27,7 @@ pub use certificate::{
     doubtful_certificates, occupied_listeners, with_free_listeners, with_usable_files,
 };
 pub use failover::{Failover, failovers, moving_vips};
-pub use finding::{At, Finding, Place};
+pub use finding::{At, Finding, Location};
 pub use secret::Remembered;
 pub use vip::{AbsentVip, absent_vips};
 pub use weir_proxy::Problem;

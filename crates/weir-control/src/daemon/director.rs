@@ -1,6 +1,6 @@
 //! The one task that owns the engine: takes orders in turn and answers them.
 //!
-//! It holds what is in force (configuration and its file) and knows neither sockets nor signals.
+//! It holds the active configuration and its file, and knows neither sockets nor signals.
 
 mod members;
 mod probation;
@@ -18,15 +18,15 @@ use super::own_server::OwnServer;
 use super::plane::Plane;
 use super::{Error, RuntimeDir, SECRETS};
 use crate::api::{Caller, FileRequest, Order, Refusal, Reloaded};
-use crate::check::Checks;
 use crate::configuration::{self, Loaded, Rejected, Remembered};
 use crate::explain::{Answer, Packet};
 use crate::ipvsadm;
 use crate::keeper::{Kept, Link};
-use crate::membership::{Lists, Membership};
 use crate::plan::{Plan, plan};
-use crate::runtime_dir::SocketAccess;
 use crate::status::Report;
+use weir_discovery::{Lists, Membership};
+use weir_probing::Checks;
+use weir_runtime_dir::SocketAccess;
 
 use probation::Probation;
 pub(super) use succession::Leaving;
@@ -35,7 +35,7 @@ pub(super) use succession::Leaving;
 #[derive(Debug)]
 pub struct Director<P> {
     plane: P,
-    /// What is in force: what the file says, with the servers of others' lists.
+    /// The active configuration: the file's, with the servers of other lists.
     desired: Desired,
     /// What the file says.
     configured: Desired,
@@ -67,7 +67,7 @@ struct InForce {
 }
 
 impl<P: Plane> Director<P> {
-    /// Over an engine that has `loaded`, which `file` held, in force. Must be called inside a tokio runtime.
+    /// Over an engine with the active configuration `loaded` of `file`. Must be called inside a tokio runtime.
     pub fn new(
         plane: P,
         loaded: Loaded,
@@ -77,7 +77,7 @@ impl<P: Plane> Director<P> {
         (mut membership, lists): (Membership, Lists),
     ) -> Self {
         let desired = lists.added_to(&loaded.desired);
-        membership.keep(&loaded.desired, lists);
+        membership.commit(&loaded.desired, lists);
         let director = Self {
             plane,
             desired,
@@ -130,7 +130,7 @@ impl<P: Plane> Director<P> {
 
     /// Puts back what others undid on this machine of what makes it a server.
     pub async fn look_after_server(&mut self) {
-        self.own_server.look_after().await;
+        self.own_server.repair().await;
     }
 
     /// Lets what is under way come to its end, as long as the configuration says.
@@ -138,7 +138,7 @@ impl<P: Plane> Director<P> {
         self.plane.close(self.desired.node.drain_timeout).await;
     }
 
-    /// Ends: clients see at once that nobody is there.
+    /// Ends: clients find no listener at once.
     ///
     /// # Errors
     /// The runtime directory cannot be written.
@@ -181,14 +181,14 @@ impl<P: Plane> Director<P> {
             return Ok(());
         }
         let heard = self.plane.hear(news);
-        self.tell_turns();
+        self.notify_pool_changes();
         heard
     }
 
-    /// Has programs told of what became of pools.
-    pub fn tell_turns(&mut self) {
+    /// Notifies programs of changes of pools.
+    pub fn notify_pool_changes(&mut self) {
         for turn in self.plane.take_turns() {
-            self.checks.tell_turn(&turn, &self.desired);
+            self.checks.notify_pool_change(&turn, &self.desired);
         }
     }
 
@@ -199,7 +199,7 @@ impl<P: Plane> Director<P> {
 
     fn note_as(&self, file: &Path, text: &str) {
         if let Err(error) = self.runtime_dir.note(file, text) {
-            tracing::warn!(%error, "the file in force was not noted");
+            tracing::warn!(%error, "could not record the active configuration");
         }
     }
 
@@ -263,8 +263,8 @@ impl<P: Plane> Director<P> {
 
     fn status(&self) -> Result<Report, Refusal> {
         let mut snapshot = self.plane.snapshot().map_err(Refusal::new)?;
-        self.checks.annotate(&mut snapshot);
-        snapshot.drift.real_server = self.own_server.mended();
+        snapshot.add_checks(&self.checks);
+        snapshot.drift.real_server = self.own_server.repaired();
         let (restarts, last_death) = self.deaths.clone();
         Ok(Report {
             restarts,
@@ -369,7 +369,7 @@ impl<P: Plane> Director<P> {
 
     fn is_in_force(&mut self, now: InForce) {
         self.desired = now.lists.added_to(&now.configured);
-        self.membership.keep(&now.configured, now.lists);
+        self.membership.commit(&now.configured, now.lists);
         self.configured = now.configured;
         self.text = now.text;
         self.file = now.file;
@@ -386,7 +386,7 @@ impl<P: Plane> Director<P> {
         if let Some(claim) = self.plane.claim(&loaded.desired) {
             return Err(Refusal::new(format!("{}:{claim}", path.display())));
         }
-        self.membership.ask(&loaded.desired).await;
+        self.membership.resolve_new(&loaded.desired).await;
         let lists = self.membership.lists_of(&loaded.desired);
         let desired = lists.added_to(&loaded.desired);
         let changes = diff(&self.desired, &desired);

@@ -17,11 +17,11 @@ const DIRECTORY: &str = "draining";
 /// How often one counts its clients.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// What this daemon tells of itself; nobody finds it any more once it is dropped.
+/// This daemon's record; removed when it is dropped.
 #[derive(Debug)]
 pub struct Note {
     path: PathBuf,
-    told: Draining,
+    record: Draining,
     next: Instant,
 }
 
@@ -31,7 +31,7 @@ impl Note {
         let pid = std::process::id();
         Self {
             path: runtime_dir.join(DIRECTORY).join(pid.to_string()),
-            told: Draining {
+            record: Draining {
                 pid,
                 version: env!("CARGO_PKG_VERSION").to_owned(),
                 since: rfc3339(SystemTime::now()),
@@ -48,12 +48,12 @@ impl Note {
         }
         self.next = Instant::now() + PAUSE;
         let clients = clients();
-        if clients == self.told.clients {
+        if clients == self.record.clients {
             return;
         }
-        self.told.clients = clients;
+        self.record.clients = clients;
         if let Err(error) = self.write() {
-            tracing::debug!(%error, "nobody is told of the clients that are left");
+            tracing::debug!(%error, "could not record the remaining clients");
         }
     }
 
@@ -62,7 +62,7 @@ impl Note {
             let mut builder = fs::DirBuilder::new();
             builder.recursive(true).mode(0o700).create(directory)?;
         }
-        replace_file(&self.path, &serde_json::to_vec(&self.told)?)
+        replace_file(&self.path, &serde_json::to_vec(&self.record)?)
     }
 }
 
@@ -104,17 +104,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clients_that_are_left_are_told_until_the_end() {
+    fn remaining_clients_are_recorded_until_the_end() {
         let directory = std::env::temp_dir().join(format!("weir-draining-{}", std::process::id()));
         let mut note = Note::new(&directory);
         note.tell(|| 7);
         assert!(all(&directory).is_empty(), "not before its time");
         note.next = Instant::now();
         note.tell(|| 7);
-        let told = all(&directory);
-        assert_eq!((told.len(), told[0].clients), (1, 7));
-        assert_eq!(told[0].pid, std::process::id());
-        // Process 1 is nobody's daemon of ours.
+        let record = all(&directory);
+        assert_eq!((record.len(), record[0].clients), (1, 7));
+        assert_eq!(record[0].pid, std::process::id());
+        // Process 1 is no daemon of Weir.
         let foreign = directory.join(DIRECTORY).join("1");
         fs::write(&foreign, fs::read(&note.path).unwrap()).unwrap();
         assert_eq!(all(&directory).len(), 1);

@@ -8,11 +8,11 @@ use weir_netlink::Event;
 
 use super::Plane;
 use crate::api::{OperatorState, ServerRequest};
-use crate::check::{News, Passages, PoolTurn};
 use crate::engine::{Claim, Engine, Error, OverrideChange, Passed};
 use crate::explain::{Answer, Packet};
 use crate::ipvsadm;
 use crate::snapshot::Snapshot;
+use weir_probing::{News, PoolTurn, ProbeTable as Passages};
 
 impl Plane for Engine {
     type Error = Error;

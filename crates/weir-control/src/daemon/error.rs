@@ -23,7 +23,7 @@ pub enum Error {
     },
     /// The runtime directory cannot be used.
     #[error(transparent)]
-    RuntimeDir(#[from] crate::runtime_dir::Unusable),
+    RuntimeDir(#[from] weir_runtime_dir::Unusable),
     /// A directory or socket.
     #[error("{path}: {source}", path = path.display())]
     File {

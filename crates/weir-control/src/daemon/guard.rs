@@ -1,4 +1,4 @@
-//! A reload on probation: what was in force before comes back when it turns out worse.
+//! Decides whether a reload on probation has made things worse and must be rolled back.
 //!
 //! Worse is a server that fails its checks and did not before, or a larger share of failed requests, or of those that
 //! servers answered by 5xx. What failed is judged by what the status document says; a layer 4 service knows no failed
@@ -31,7 +31,7 @@ pub(super) struct Level {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Asked {
     asked: u64,
-    /// Weir answered itself, or nobody did.
+    /// Weir answered itself, or no server did.
     failed: u64,
     /// Answered by a status of 5xx, whoever said it.
     refused: u64,
@@ -103,7 +103,7 @@ impl Guard {
         }
         now.services.iter().find_map(|(name, now)| {
             let former = self.before.services.get(name).copied();
-            // Counts that begin anew are all since then.
+            // Counters that were reset count from zero.
             let before = former.filter(|f| f.asked <= now.asked).unwrap_or_default();
             let asked = now.asked - before.asked;
             let worse = |now: u64, before_failed: u64| {

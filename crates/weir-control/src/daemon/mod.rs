@@ -1,4 +1,4 @@
-//! `weir run`: from arguments to a director that serves orders, signals and the network's changes until it is told to
+//! `weir run`: from arguments to a director that serves orders, signals and the network's changes until it is asked to
 //! end.
 //!
 //! One task owns the engine and does one thing at a time; the API's tasks only pass orders to it. Ending changes
@@ -33,9 +33,9 @@ use weir_sys::{Notification, Notifier};
 use crate::api::{self, Access, Caller, FileRequest, Listener, Order, Refused};
 use crate::configuration::{self, Remembered, Secrets};
 use crate::keeper::Kept;
-use crate::membership::Membership;
-use crate::runtime_dir::SocketAccess;
 use crate::traffic;
+use weir_discovery::Membership;
+use weir_runtime_dir::SocketAccess;
 
 pub use admin::{Admin, Move};
 pub use director::Director;
@@ -88,10 +88,10 @@ pub fn hide_memory() {
 }
 
 /// Runs until SIGTERM or SIGINT, with the engine that `open` brings up for the file's configuration. After a death, and
-/// as a successor, it is the configuration that was in force, whatever the file holds by now.
+/// as a successor, it is the configuration that was active, whatever the file contains now.
 ///
 /// # Errors
-/// It could not start; nothing of the configuration is in force then that was not before.
+/// It could not start; then nothing of the configuration was applied.
 #[expect(clippy::too_many_lines, reason = "wires the daemon together")]
 pub async fn run<P: Plane>(
     options: &Options,
@@ -132,7 +132,7 @@ pub async fn run<P: Plane>(
     let mut admin = Admin::new(orders.clone(), token, Arc::clone(&refused), &mut kept);
     let to = admin.prepare(loaded.desired.node.admin.as_ref()).await?;
     let mut membership = Membership::new(&options.runtime_dir);
-    membership.ask(&loaded.desired).await;
+    membership.resolve_new(&loaded.desired).await;
     let lists = membership.first_lists(&loaded.desired);
     // What can fail comes first: once the plane is open it takes clients.
     let listener = runtime_dir.listen()?;
@@ -226,7 +226,7 @@ async fn leave<P: Plane>(director: Director<P>, signals: &mut Signals) {
 fn pass_on(signal: Signal, to: u32) {
     let pid = i32::try_from(to).ok().and_then(Pid::from_raw);
     if let Some(Err(error)) = pid.map(|pid| kill_process(pid, signal)) {
-        tracing::warn!(%error, "the daemon in charge was not told of a signal");
+        tracing::warn!(%error, "could not forward a signal to the active daemon");
     }
 }
 
@@ -272,13 +272,13 @@ async fn serve<P: Plane>(
             () = until(follow_at) => {
                 follow_at = None;
                 if let Err(error) = director.follow_checks().await {
-                    tracing::warn!(%error, "what checks say was not put into force");
+                    tracing::warn!(%error, "failed to apply health check results");
                 }
             }
             () = director.member_news() => director.follow_lists().await,
             event = network.next() => {
                 if let Err(error) = director.plane().network_event(&event).await {
-                    tracing::warn!(%error, "a change of the network was not followed");
+                    tracing::warn!(%error, "failed to handle a netlink event");
                 }
             }
             () = sleep_until(watch_at) => watch_at = watch_clients(director),
@@ -287,11 +287,11 @@ async fn serve<P: Plane>(
                 director.look_after_server().await;
             }
             _ = ticks.tick() => {
-                network.mend();
+                network.reopen();
                 if let Err(error) = director.plane().tick().await {
                     tracing::warn!(%error, "the upkeep of this second failed");
                 }
-                director.tell_turns();
+                director.notify_pool_changes();
                 director.watch_probation().await;
                 if director.look_for_lists() {
                     director.follow_lists().await;
@@ -340,7 +340,7 @@ fn every(period: Duration) -> Interval {
 /// A service manager that does not listen is not worth stopping for.
 fn tell(notifier: &Notifier, notification: Notification<'_>) {
     if let Err(error) = notifier.send(notification) {
-        tracing::warn!(%error, "the service manager was not told");
+        tracing::warn!(%error, "could not notify the service manager");
     }
 }
 
@@ -396,7 +396,7 @@ impl Network {
     }
 
     /// Opens the watch again where it broke; what happened meanwhile counts as lost.
-    fn mend(&mut self) {
+    fn reopen(&mut self) {
         if self.watch.is_none()
             && let Ok(watch) = self.netlink.watch()
         {

@@ -1,17 +1,17 @@
-//! This machine as a server of others: what `weir real-server` has set up by the daemon's directories stays as it is.
+//! This machine as a server of another director: keeps the settings of `weir real-server` in place.
 
 use std::path::Path;
 
-use crate::real_server::{self, Options};
+use weir_real_server::Options;
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct OwnServer {
-    /// Absent = it is nobody's business here.
+    /// `None` = this daemon does not manage them.
     options: Option<Options>,
-    /// How much of it others had undone so far.
-    mended: u64,
-    /// It could not be mended, which was said.
+    /// Number of repaired settings.
+    repaired: u64,
+    /// The last repair failed, and that was logged.
     failed: bool,
 }
 
@@ -26,26 +26,26 @@ impl OwnServer {
         }
     }
 
-    pub(super) const fn mended(&self) -> u64 {
-        self.mended
+    pub(super) const fn repaired(&self) -> u64 {
+        self.repaired
     }
 
-    /// Puts back what others undid.
-    pub(super) async fn look_after(&mut self) {
+    /// Repairs settings that others have changed.
+    pub(super) async fn repair(&mut self) {
         let Some(options) = &self.options else {
             return;
         };
-        match real_server::keep(options).await {
+        match weir_real_server::keep(options).await {
             Ok(steps) => {
                 self.failed = false;
-                self.mended += steps.len() as u64;
+                self.repaired += steps.len() as u64;
                 for step in steps {
-                    tracing::warn!(%step, "what real-server had set up was put back");
+                    tracing::warn!(%step, "repaired a setting of weir real-server");
                 }
             }
             Err(error) if !self.failed => {
                 self.failed = true;
-                tracing::warn!(%error, "what real-server had set up could not be put back");
+                tracing::warn!(%error, "could not repair the settings of weir real-server");
             }
             Err(_) => {}
         }

@@ -16,11 +16,11 @@ use weir_netlink::Event;
 use weir_sys::Channel;
 
 use crate::api::ServerRequest;
-use crate::check::{News, Passages, PoolTurn};
 use crate::engine::{Claim, Ejected, Passed};
 use crate::explain::{Answer, Packet};
 use crate::ipvsadm;
 use crate::snapshot::Snapshot;
+use weir_probing::{News, PoolTurn, ProbeTable as Passages};
 
 /// Everything that the daemon orders and asks.
 pub trait Plane {

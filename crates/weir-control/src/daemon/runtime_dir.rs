@@ -1,4 +1,4 @@
-//! The runtime directory: its lock, its socket, and a link to the configuration in force.
+//! The runtime directory of a daemon: its lock, its socket, and a link to the active configuration.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -16,8 +16,8 @@ use weir_sys::{LockFile, create_private, replace_file};
 use super::Error;
 use super::draining::{self, Note};
 use crate::api::Token;
-use crate::runtime_dir::{self, SocketAccess};
 use crate::status::Draining;
+use weir_runtime_dir::SocketAccess;
 
 /// How long a daemon may take to die after its keeper, and how often that is looked at.
 const DYING: Duration = Duration::from_secs(2);
@@ -38,18 +38,18 @@ const HELD: &str = "weir.sock.held";
 /// What a client of the API over TCP shows before it may change anything.
 const TOKEN: &str = "token";
 
-/// Points to the configuration in force, for commands that find no daemon to ask.
+/// A link to the active configuration, for commands while no daemon runs.
 const CONFIGURATION: &str = "configuration";
 
-/// The text in force, which the file may have left behind; named by the language that it is in.
+/// The active text, from which the file may differ; named by its language.
 const TEXTS: [&str; 2] = ["in-force.toml", "in-force.json"];
 
-/// The configuration that the last daemon of a runtime directory had in force.
+/// The active configuration of the last daemon of a runtime directory.
 pub fn last_configuration(runtime_dir: &Path) -> Option<PathBuf> {
     fs::read_link(runtime_dir.join(CONFIGURATION)).ok()
 }
 
-/// The text that the last daemon of a runtime directory had in force, as a file of its own.
+/// A file with the active text of the last daemon of a runtime directory.
 pub fn last_text(runtime_dir: &Path) -> Option<PathBuf> {
     let texts = TEXTS.map(|name| runtime_dir.join(name));
     texts.into_iter().find(|path| path.exists())
@@ -84,7 +84,7 @@ impl RuntimeDir {
     /// # Errors
     /// The directory, or what it holds, is not what it must be.
     pub fn kept(path: &Path) -> Result<Self, Error> {
-        runtime_dir::prepare(path)?;
+        weir_runtime_dir::prepare(path)?;
         Ok(Self {
             path: path.to_owned(),
             access: SocketAccess::default(),
@@ -112,7 +112,7 @@ impl RuntimeDir {
     /// # Errors
     /// [`Error::Running`] when another process holds it.
     pub fn lock(path: &Path) -> Result<LockFile, Error> {
-        runtime_dir::prepare(path)?;
+        weir_runtime_dir::prepare(path)?;
         let begun = Instant::now();
         loop {
             match LockFile::acquire(path.join(LOCK)) {
@@ -141,7 +141,7 @@ impl RuntimeDir {
         Ok(listener)
     }
 
-    /// Takes that socket back: nobody will answer.
+    /// Removes that socket: no daemon will answer.
     pub fn withdraw(&self) {
         let _ = fs::remove_file(self.path.join(NEW_SOCKET));
     }
@@ -214,7 +214,7 @@ impl RuntimeDir {
         Token::new(held.trim()).ok_or_else(unfit)
     }
 
-    /// Remembers which file is in force, and what it held.
+    /// Records the active file and its text.
     ///
     /// # Errors
     /// The directory cannot be written.
@@ -240,7 +240,7 @@ impl RuntimeDir {
     /// # Errors
     /// The directory cannot be written.
     pub fn forget(&self) -> Result<usize, Error> {
-        Ok(runtime_dir::forget(&self.path)?)
+        Ok(weir_runtime_dir::forget(&self.path)?)
     }
 
     /// Takes the socket away, so that clients see at once that there is no daemon.

@@ -1,4 +1,4 @@
-//! The daemon's conduct over a real unix socket, with an engine that only remembers what it was told.
+//! The daemon over a real unix socket, with an engine that only records its calls.
 
 use std::cell::RefCell;
 use std::fs;
@@ -15,29 +15,29 @@ use weir_netlink::Event;
 
 use super::*;
 use crate::api::{OperatorState, Refusal, ServerRequest};
-use crate::check::News;
 use crate::client::{self, Client};
 use crate::engine::Claim;
 use crate::explain::{Answer, Packet};
 use crate::ipvsadm;
-use crate::membership::Lists;
 use crate::snapshot::Snapshot;
+use weir_discovery::Lists;
+use weir_probing::News;
 
 const FILE: &str = r#"
 [pool.images]
 servers = ["10.0.0.5", "[2001:db8::5]:80"]
 "#;
 
-/// What the engine was told, shared with the test.
+/// Calls of the engine, shared with the test.
 #[derive(Debug, Default)]
-struct Told {
+struct Calls {
     applied: Vec<Desired>,
     servers: Vec<(String, String, ServerRequest)>,
     refuse: bool,
 }
 
 #[derive(Debug, Clone, Default)]
-struct Fake(Rc<RefCell<Told>>);
+struct Fake(Rc<RefCell<Calls>>);
 
 impl Plane for Fake {
     type Error = io::Error;
@@ -45,12 +45,12 @@ impl Plane for Fake {
     async fn apply(&mut self, desired: &Desired) -> Result<u64, io::Error> {
         // Gives others a turn, as the real one does: orders must wait all the same.
         tokio::task::yield_now().await;
-        let mut told = self.0.borrow_mut();
-        if told.refuse {
+        let mut calls = self.0.borrow_mut();
+        if calls.refuse {
             return Err(io::Error::other("no place for it"));
         }
-        told.applied.push(desired.clone());
-        Ok(told.applied.len() as u64)
+        calls.applied.push(desired.clone());
+        Ok(calls.applied.len() as u64)
     }
 
     async fn order_server(
@@ -115,7 +115,7 @@ impl Plane for Fake {
 struct Seat {
     directory: PathBuf,
     client: Client,
-    told: Fake,
+    calls: Fake,
 }
 
 impl Seat {
@@ -127,7 +127,7 @@ impl Seat {
         let file = directory.join("weir.toml");
         fs::write(&file, FILE).unwrap();
         let loaded = configuration::load(&file, false).unwrap();
-        let told = Fake::default();
+        let calls = Fake::default();
         let (orders, mut taken) = api::orders();
         let refused = Arc::new(Refused::default());
         let admin = Admin::new(
@@ -140,7 +140,7 @@ impl Seat {
         runtime_dir.answer().unwrap();
         let membership = (Membership::new(&directory), Lists::default());
         let mut director =
-            Director::new(told.clone(), loaded, file, admin, runtime_dir, membership);
+            Director::new(calls.clone(), loaded, file, admin, runtime_dir, membership);
         let router = api::router(orders, &Access::Unix, &refused);
         tokio::spawn(api::serve(Listener::Unix(listener), router));
         tokio::task::spawn_local(async move {
@@ -151,7 +151,7 @@ impl Seat {
         Self {
             client: Client::new(&directory),
             directory,
-            told,
+            calls,
         }
     }
 
@@ -209,7 +209,7 @@ async fn a_reload_takes_effect_and_its_file_stays_in_force() {
         assert_eq!(reloaded.changes, ["- server images/[2001:db8::5]:80"]);
         let again = seat.client.reload(&FileRequest::default()).await.unwrap();
         assert_eq!(again.changes, [] as [String; 0]);
-        assert_eq!(seat.told.0.borrow().applied.len(), 2);
+        assert_eq!(seat.calls.0.borrow().applied.len(), 2);
         assert_eq!(seat.client.status().await.unwrap().revision, 2);
         assert_eq!(last_configuration(&seat.directory), request.path);
     })
@@ -223,8 +223,8 @@ async fn a_bad_file_changes_nothing_and_comes_back_with_its_findings() {
         let refusal = refusal(seat.client.reload(&request).await.unwrap_err());
         assert!(refusal.error.contains("bad.toml:2:1: "), "{refusal}");
         assert!(refusal.diagnostics.unwrap().contains("servers"));
-        assert!(seat.told.0.borrow().applied.is_empty());
-        // The file in force is still the first one.
+        assert!(seat.calls.0.borrow().applied.is_empty());
+        // The active file is still the first one.
         assert!(
             seat.client
                 .plan(&FileRequest::default())
@@ -241,7 +241,7 @@ async fn a_bad_file_changes_nothing_and_comes_back_with_its_findings() {
 async fn what_the_engine_refuses_is_not_in_force() {
     with_daemon("refused", async |seat| {
         let request = seat.write("other.toml", "[pool.other]\nservers = [\"10.0.0.5\"]\n");
-        seat.told.0.borrow_mut().refuse = true;
+        seat.calls.0.borrow_mut().refuse = true;
         let refusal = refusal(seat.client.reload(&request).await.unwrap_err());
         assert_eq!(refusal.error, "no place for it");
         assert_eq!(seat.client.plan(&request).await.unwrap().changes.len(), 2);
@@ -264,7 +264,7 @@ async fn an_admin_address_that_is_taken_stops_a_reload_before_the_engine() {
             refusal.error.starts_with("[node] admin 127.0.0.1:"),
             "{refusal}"
         );
-        assert!(seat.told.0.borrow().applied.is_empty());
+        assert!(seat.calls.0.borrow().applied.is_empty());
     })
     .await;
 }
@@ -302,7 +302,7 @@ async fn admin_changes_nothing_without_the_token() {
             assert!(refused.starts_with("HTTP/1.1 401"), "{refused}");
             assert!(refused.contains("invalid_token"), "{refused}");
         }
-        assert_eq!(seat.told.0.borrow().applied.len(), 1);
+        assert_eq!(seat.calls.0.borrow().applied.len(), 1);
 
         let kept = seat.directory.join("token");
         assert_eq!(fs::metadata(&kept).unwrap().mode() & 0o777, 0o600);
@@ -312,7 +312,7 @@ async fn admin_changes_nothing_without_the_token() {
         );
         let done = ask("POST /v1/reload", &right).await;
         assert!(done.starts_with("HTTP/1.1 200"), "{done}");
-        assert_eq!(seat.told.0.borrow().applied.len(), 2);
+        assert_eq!(seat.calls.0.borrow().applied.len(), 2);
     })
     .await;
 }
@@ -324,7 +324,7 @@ async fn servers_are_ordered_by_their_names_in_the_file() {
         let six = "[2001:db8::5]:80";
         seat.client.server("images", six, drain).await.unwrap();
         let expected = ("images".to_owned(), six.to_owned(), drain);
-        assert_eq!(seat.told.0.borrow().servers, [expected]);
+        assert_eq!(seat.calls.0.borrow().servers, [expected]);
         for (pool, address, request) in [
             ("none", six, drain),
             ("images", "10.0.0.9", drain),
@@ -337,7 +337,7 @@ async fn servers_are_ordered_by_their_names_in_the_file() {
                 .unwrap_err();
             refusal(error);
         }
-        assert_eq!(seat.told.0.borrow().servers.len(), 1);
+        assert_eq!(seat.calls.0.borrow().servers.len(), 1);
     })
     .await;
 }

@@ -9,7 +9,7 @@ use weir_model::MAX_WEIGHT;
 use super::journal::Record;
 use super::overrides::Override;
 use super::{Engine, Error, OverrideChange, Result, allocate};
-use crate::check::{News, Passages, PoolTurn};
+use weir_probing::{News, PoolTurn, ProbeTable as Passages};
 
 impl Engine {
     /// Puts an operator's word about a server into force, in every service of its pool, and remembers it over restarts.

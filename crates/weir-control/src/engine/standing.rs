@@ -1,7 +1,7 @@
 //! What checks say of servers, as the engine keeps it: by the names of the file, over restarts.
 //!
 //! A server that has checks and was never heard of counts as starting, so that a reload lets no server in before its
-//! first result. The checks themselves run elsewhere ([`crate::check`]); here their word becomes weight.
+//! first result. The checks themselves run elsewhere ([`weir_probing`]); here their word becomes weight.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use weir_health::{Candidate, Ejection, Regime, SavedState, Standing, State, Weighed, weigh};
 use weir_model::{Indexed, Pool, Server, Start};
 
-use crate::check::{News, PoolTurn, Serving};
+use weir_probing::{News, PoolTurn, Serving};
 
 /// A server that is away for what clients' packets say of it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

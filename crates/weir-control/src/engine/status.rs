@@ -12,11 +12,11 @@ use weir_planner::allocation::{DestSlot, Removal, ServiceSlot, configured};
 use super::listing::is_made;
 use super::overrides::Override;
 use super::{Engine, Result};
-use crate::check::Probing;
 use crate::snapshot::{
     FlowTableStatus, InterfaceStatus, ServerState, ServerStatus, ServiceStatus, Snapshot, Totals,
     VipStatus,
 };
+use weir_probing::Probing;
 
 /// So many servers and more are read in few system calls, together with the rows that are nobody's.
 const MANY: usize = 4_096;

@@ -1,7 +1,7 @@
-//! `weir explain --request`: what would become of a request of HTTP, from the configuration in force and the servers'
+//! `weir explain --request`: the outcome of an HTTP request, from the active configuration and the servers'
 //! states.
 //!
-//! The request is read by the same code as the workers'; what a worker alone knows (its cursors, its dice) is told as a
+//! The request is read by the same code as the workers'; state of a worker (cursors, random numbers) is reported as a
 //! rule.
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -15,7 +15,7 @@ use super::Answer;
 use crate::status::Report;
 
 /// Whose request it is the command line does not say.
-const NOBODY: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+const UNKNOWN_CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 /// A request as the command line gives it: `GET http://host[:port]/path`, and header lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -140,13 +140,20 @@ impl Request {
                 return answer;
             }
         };
-        let chosen = route::choose(&proxy.routes, NOBODY, &target, head, &request, &fields);
+        let chosen = route::choose(
+            &proxy.routes,
+            UNKNOWN_CLIENT,
+            &target,
+            head,
+            &request,
+            &fields,
+        );
         let looked_at = chosen.map_or(proxy.routes.len(), |at| at + 1);
         for (at, one) in proxy.routes.iter().take(looked_at).enumerate() {
             let fits = if chosen == Some(at) {
                 "fits"
             } else if !one.sources.is_empty() {
-                "is for some clients, and whose request this is nobody said"
+                "skipped: it matches on the client address, which is not known here"
             } else {
                 "does not fit"
             };
@@ -345,7 +352,7 @@ header  = ["X-Beta: yes"]
 status  = 403
 "#;
 
-    fn told(text: &str, headers: &[&str]) -> String {
+    fn explained(text: &str, headers: &[&str]) -> String {
         let desired = parse(FILE, &Host::default()).unwrap().desired;
         let headers: Vec<String> = headers.iter().map(|line| (*line).to_owned()).collect();
         match Request::parse(text, &headers) {
@@ -357,31 +364,34 @@ status  = 403
     }
 
     #[test]
-    fn each_way_is_told() {
-        let told = [
-            told("GET http://a.example/old/x?y", &[]),
-            told("GET http://a.example", &["X-Beta: yes"]),
-            told("GET http://a.example/", &[]),
-            told("GET http://a.example:81/", &[]),
-            told("GET http://a.example/ x", &[]),
-            told("GET /", &[]),
-            told("GET http://a/", &["X"]),
+    fn each_outcome_is_explained() {
+        let explained = [
+            explained("GET http://a.example/old/x?y", &[]),
+            explained("GET http://a.example", &["X-Beta: yes"]),
+            explained("GET http://a.example/", &[]),
+            explained("GET http://a.example:81/", &[]),
+            explained("GET http://a.example/ x", &[]),
+            explained("GET /", &[]),
+            explained("GET http://a/", &["X"]),
         ];
-        insta::assert_snapshot!(told.join("\n"));
+        insta::assert_snapshot!(explained.join("\n"));
     }
 
     #[test]
     fn both_forms_of_a_path_are_shown() {
-        let told = [
-            told("GET http://a.example//x/../%6fld/y?z", &[]),
-            told("GET http://a.example/%zz", &[]),
+        let explained = [
+            explained("GET http://a.example//x/../%6fld/y?z", &[]),
+            explained("GET http://a.example/%zz", &[]),
         ];
-        insta::assert_snapshot!(told.join("\n"));
+        insta::assert_snapshot!(explained.join("\n"));
     }
 
     #[test]
     fn a_host_of_its_own_takes_the_place_of_the_urls() {
-        let told = told("GET http://127.0.0.1/old/x", &["host: b.example"]);
-        assert!(told.contains("sent to https://b.example/old/x"), "{told}");
+        let explained = explained("GET http://127.0.0.1/old/x", &["host: b.example"]);
+        assert!(
+            explained.contains("sent to https://b.example/old/x"),
+            "{explained}"
+        );
     }
 }

@@ -19,7 +19,7 @@ const LOCKED_STEP: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub(super) struct Direct {
     paths: Paths,
-    /// The file that was in force.
+    /// The file that was active.
     file: PathBuf,
     configured: Desired,
     engine: Option<(RuntimeDir, Engine)>,
@@ -29,12 +29,12 @@ impl Direct {
     /// Finds it.
     ///
     /// # Errors
-    /// Nothing is pinned, or what was in force is not known.
+    /// Nothing is pinned, or the last active configuration is not known.
     pub(super) fn find(paths: &Paths) -> Result<Self, String> {
         weir_dataplane::open_readonly(&weir_dataplane::PinDir::new(&paths.pin_dir))
             .map_err(|error| error.to_string())?;
-        let text = last_text(&paths.runtime_dir)
-            .ok_or("the configuration that was in force is not remembered")?;
+        let text =
+            last_text(&paths.runtime_dir).ok_or("the last active configuration is not recorded")?;
         let loaded = configuration::load_with(&text, false, Secrets::Unread)
             .map_err(|error| error.to_string())?;
         Ok(Self {

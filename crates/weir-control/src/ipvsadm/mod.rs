@@ -23,7 +23,7 @@ pub enum Request {
     Listing,
     /// Every connection.
     Connections,
-    /// The timeouts in force.
+    /// The active timeouts.
     Timeouts,
 }
 

@@ -171,7 +171,7 @@ impl Session<'_> {
         }
     }
 
-    /// `-R`: a line is a command line. What the table refuses is told, and the next line follows; a mistake of another
+    /// `-R`: a line is a command line. What the table rejects is reported, and the next line follows; a mistake of another
     /// kind ends it all. The code is the last line's.
     async fn restore(&mut self) -> Result<u8, End> {
         let (mut code, mut edits) = (0, Vec::new());

@@ -1,4 +1,4 @@
-//! The daemon's side: what its keeper gave it, and what it tells the keeper.
+//! The daemon's side of the channel: sockets and files from its keeper, and messages to it.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -121,7 +121,7 @@ impl Kept {
         self.link.channel.is_some()
     }
 
-    /// Whether what was in force is to go on, whatever the file holds by now.
+    /// Whether the previous configuration stays active, whatever the file contains now.
     pub const fn goes_on(&self) -> bool {
         self.restarts > 0 || self.takeover.is_some()
     }
@@ -157,7 +157,7 @@ impl Kept {
         self.sockets.remove(name)
     }
 
-    /// The configuration is in force. Sockets that nothing of it listens on are let go.
+    /// The configuration is active. Sockets that it does not use are closed.
     pub fn ready(&mut self) {
         for name in std::mem::take(&mut self.sockets).into_keys() {
             self.link.tell(&Order::Forget { name }, &[]);
@@ -175,8 +175,8 @@ impl Link {
 
     fn tell(&self, order: &Order, files: &[BorrowedFd<'_>]) {
         let Some(channel) = &self.channel else { return };
-        let told = serde_json::to_vec(order).map(|bytes| channel.send(&bytes, files));
-        if let Ok(Err(error)) = told {
+        let sent = serde_json::to_vec(order).map(|bytes| channel.send(&bytes, files));
+        if let Ok(Err(error)) = sent {
             tracing::warn!(%error, "the keeper does not hear");
         }
     }

@@ -1,4 +1,4 @@
-//! What keeper and daemon say to each other: JSON, with files beside it. Either may be older than the other by an
+//! Messages between keeper and daemon: JSON, with file descriptors. Either may be older than the other by an
 //! upgrade, so that fields are added and never change their meaning.
 
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ pub(super) enum Order {
         /// As it was kept.
         name: String,
     },
-    /// The configuration is in force.
+    /// The configuration is active.
     Ready,
     /// It is not, and this daemon ends.
     Fails {

@@ -2,7 +2,7 @@
 //! and the daemon, which does everything else.
 //!
 //! A socket that the daemon opens comes here as well ([`Kept`] is the daemon's side), so that no client is refused
-//! while nobody accepts: its SYN waits in the backlog for the next daemon. Under systemd the sockets also go into the
+//! while no daemon accepts: its SYN waits in the backlog for the next daemon. Under systemd the sockets also go into the
 //! descriptor store, which outlives this process.
 //!
 //! The same holds for what a daemon that is killed cannot write any more and no disk may have: sealed files in memory,
@@ -11,13 +11,13 @@
 //! The keeper reads no configuration and knows no service. A daemon that dies is started again at once. One that dies
 //! as soon as it is there again is in a loop: it is started ever later, and ends the keeper as well when it goes on;
 //! one that serves a while and dies again and again is started once a second in the end. An order to upgrade starts a
-//! second daemon beside the first, which stays in charge until the second is ready.
+//! second daemon next to the first, which stays active until the second is ready.
 
-mod allowance;
+mod child;
+mod handover;
 mod kept;
-mod kid;
 mod message;
-mod passage;
+mod restart_limit;
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -32,11 +32,11 @@ use tokio::sync::mpsc;
 use weir_sys::{Channel, LockFile, Notifier, inherited_files};
 
 use crate::daemon;
-use allowance::Allowance;
-use kid::{Kid, News};
+use child::{Child, News};
 use message::{Order, Word};
+use restart_limit::RestartLimit;
 
-pub(crate) use passage::{receive, send};
+pub(crate) use handover::{receive, send};
 
 pub use kept::{Kept, Link, Succession, Takeover};
 
@@ -76,22 +76,22 @@ struct Keeper {
     sockets: BTreeMap<String, OwnedFd>,
     lock: LockFile,
     notifier: Notifier,
-    kids: BTreeMap<u32, (Role, Kid, PathBuf)>,
+    children: BTreeMap<u32, (Role, Child, PathBuf)>,
     numbers: u32,
     news: mpsc::UnboundedSender<(u32, News)>,
     /// Early ones, in a row.
     deaths: u32,
     restarts: u32,
-    allowance: Allowance,
+    allowance: RestartLimit,
     last_death: Option<String>,
     stopping: bool,
-    /// Somebody asked for a reload while no daemon was there to hear it.
+    /// A reload was requested while no daemon was running.
     reload_due: bool,
     /// The exit code of the daemon that was in charge when the end came.
     code: u8,
 }
 
-/// Runs daemons until one ends by itself or this process is told to end; the exit code. Must be called by a thread that
+/// Runs daemons until one ends by itself or this process is asked to end; the exit code. Must be called by a thread that
 /// lives as long as the process, inside a tokio runtime.
 ///
 /// # Errors
@@ -115,12 +115,12 @@ pub async fn keep(runtime_dir: &Path) -> Result<u8, daemon::Error> {
         sockets: inherited_files().into_iter().collect(),
         lock,
         notifier: Notifier::from_env()?,
-        kids: BTreeMap::new(),
+        children: BTreeMap::new(),
         numbers: 0,
         news,
         deaths: 0,
         restarts: 0,
-        allowance: Allowance::new(Instant::now()),
+        allowance: RestartLimit::new(Instant::now()),
         last_death: None,
         stopping: false,
         reload_due: false,
@@ -151,10 +151,10 @@ impl Keeper {
     ) -> Result<u32, daemon::Error> {
         let number = self.numbers;
         self.numbers += 1;
-        let kid = Kid::start(program, number, self.news.clone())?;
+        let child = Child::start(program, number, self.news.clone())?;
         for (name, socket) in &self.sockets {
             let word = Word::Socket { name: name.clone() };
-            kid.tell(&word, &[socket.as_fd()]);
+            child.send(&word, &[socket.as_fd()]);
         }
         let begin = Word::Begin {
             restarts: self.restarts,
@@ -163,8 +163,9 @@ impl Keeper {
         };
         let mut all = vec![self.lock.as_fd()];
         all.extend_from_slice(files);
-        kid.tell(&begin, &all);
-        self.kids.insert(number, (role, kid, program.to_owned()));
+        child.send(&begin, &all);
+        self.children
+            .insert(number, (role, child, program.to_owned()));
         Ok(number)
     }
 
@@ -175,13 +176,13 @@ impl Keeper {
     }
 
     fn reload(&mut self) {
-        let serves = |(role, kid, _): &&(Role, Kid, PathBuf)| {
-            matches!(role, Role::Serving { .. }) && kid.is_alive()
+        let serves = |(role, child, _): &&(Role, Child, PathBuf)| {
+            matches!(role, Role::Serving { .. }) && child.is_alive()
         };
-        let serving = self.kids.values().find(serves);
+        let serving = self.children.values().find(serves);
         self.reload_due = serving.is_none();
-        if let Some((_, kid, _)) = serving {
-            kid.signal(Signal::HUP);
+        if let Some((_, child, _)) = serving {
+            child.signal(Signal::HUP);
         }
     }
 
@@ -190,10 +191,10 @@ impl Keeper {
     fn stop(&mut self, signal: Signal) {
         self.stopping = true;
         self.sockets.clear();
-        for (_, kid, _) in self.kids.values() {
-            kid.signal(signal);
+        for (_, child, _) in self.children.values() {
+            child.signal(signal);
         }
-        if self.kids.is_empty() {
+        if self.children.is_empty() {
             // Between a death and the next start.
             let _ = self.news.send((0, News::Again));
         }
@@ -205,13 +206,15 @@ impl Keeper {
             News::Said(order, files) => self.carry_out(number, order, files),
             News::Ended(status) => return Ok(self.bury(number, status)),
             News::Late => {
-                if let Some((Role::Coming { why, .. }, kid, _)) = self.kids.get_mut(&number) {
+                if let Some((Role::Coming { why, .. }, child, _)) = self.children.get_mut(&number) {
                     tracing::warn!("the successor is not ready in time");
                     *why = Some(format!("it had {} s", COMING_MAX.as_secs()));
-                    kid.signal(Signal::KILL);
+                    child.signal(Signal::KILL);
                 }
             }
-            News::Again if self.stopping => return Ok(self.kids.is_empty().then_some(self.code)),
+            News::Again if self.stopping => {
+                return Ok(self.children.is_empty().then_some(self.code));
+            }
             News::Again => self.start_first(true)?,
         }
         Ok(None)
@@ -228,7 +231,7 @@ impl Keeper {
             Order::Forget { name } => self.hear_of_socket(number, name, None),
             Order::Ready => self.ready(number),
             Order::Fails { reason } => {
-                if let Some((Role::Coming { why, .. }, _, _)) = self.kids.get_mut(&number) {
+                if let Some((Role::Coming { why, .. }, _, _)) = self.children.get_mut(&number) {
                     *why = Some(reason);
                 }
             }
@@ -242,7 +245,7 @@ impl Keeper {
     }
 
     fn hear_of_socket(&mut self, number: u32, name: String, socket: Option<OwnedFd>) {
-        match self.kids.get_mut(&number) {
+        match self.children.get_mut(&number) {
             Some((Role::Coming { said, .. }, _, _)) => said.push((name, socket)),
             _ => self.keep(name, socket),
         }
@@ -274,20 +277,20 @@ impl Keeper {
     }
 
     fn tell_serving(&self, word: &Word, files: &[BorrowedFd<'_>]) {
-        for (role, kid, _) in self.kids.values() {
+        for (role, child, _) in self.children.values() {
             if matches!(role, Role::Serving { .. }) {
-                kid.tell(word, files);
+                child.send(word, files);
             }
         }
     }
 
     fn ready(&mut self, number: u32) {
-        let Some((role, kid, program)) = self.kids.get_mut(&number) else {
+        let Some((role, child, program)) = self.children.get_mut(&number) else {
             return;
         };
-        let pid = kid.pid();
+        let pid = child.pid();
         if std::mem::take(&mut self.reload_due) {
-            kid.signal(Signal::HUP);
+            child.signal(Signal::HUP);
         }
         self.program.clone_from(program);
         let since = Instant::now();
@@ -298,17 +301,17 @@ impl Keeper {
         for (name, socket) in said {
             self.keep(name, socket);
         }
-        for (other, (role, kid, _)) in &mut self.kids {
+        for (other, (role, child, _)) in &mut self.children {
             if *other != number && matches!(role, Role::Serving { .. }) {
-                kid.tell(&Word::Succeeded { pid }, &[way.as_fd()]);
+                child.send(&Word::Succeeded { pid }, &[way.as_fd()]);
                 *role = Role::Leaving;
             }
         }
     }
 
     fn upgrade(&mut self, program: &Path, state: Option<OwnedFd>) -> Result<(), String> {
-        let coming = |(role, _, _): &(Role, Kid, PathBuf)| matches!(role, Role::Coming { .. });
-        if self.stopping || self.kids.values().any(coming) {
+        let coming = |(role, _, _): &(Role, Child, PathBuf)| matches!(role, Role::Coming { .. });
+        if self.stopping || self.children.values().any(coming) {
             return Err("an upgrade or the end is under way".to_owned());
         }
         let state = state.ok_or("nothing was left to the successor")?;
@@ -335,7 +338,7 @@ impl Keeper {
 
     /// A daemon is gone.
     fn bury(&mut self, number: u32, status: ExitStatus) -> Option<u8> {
-        let (role, _, _) = self.kids.remove(&number)?;
+        let (role, _, _) = self.children.remove(&number)?;
         let code = status.code().and_then(|code| u8::try_from(code).ok());
         match role {
             Role::Leaving => {}
@@ -352,14 +355,14 @@ impl Keeper {
                 };
                 self.code = code.unwrap_or(1);
                 if !self.stopping && status.success() {
-                    // Somebody told it to end, and not us.
+                    // Another process asked it to end.
                     self.stop(Signal::TERM);
                 } else if !self.stopping {
                     return self.mourn(status, served);
                 }
             }
         }
-        (self.stopping && self.kids.is_empty()).then_some(self.code)
+        (self.stopping && self.children.is_empty()).then_some(self.code)
     }
 
     /// The daemon in charge died after that time: another one, or the end.
@@ -380,7 +383,7 @@ impl Keeper {
             );
             self.stop(Signal::TERM);
             self.code = 1;
-            return self.kids.is_empty().then_some(1);
+            return self.children.is_empty().then_some(1);
         }
         let pause = pause_after(deaths).max(self.allowance.pause(Instant::now()));
         tracing::error!(

@@ -118,23 +118,19 @@ pub fn render(report: &Report, memory: Memory) -> String {
     services(&mut text, report);
     servers(&mut text, report);
     proxy::proxies(&mut text, report);
-    text.family(
-        "weir_packets_total",
-        "counter",
-        "Packets by what became of them.",
-    );
+    text.family("weir_packets_total", "counter", "Packets by outcome.");
     packets(&mut text, report);
     let flows = &report.flows;
     text.single(
         "weir_flow_places",
         "gauge",
-        "Places of the flow table.",
+        "Slots of the flow table.",
         flows.places,
     );
     text.single(
         "weir_flow_entries",
         "gauge",
-        "Places in use.",
+        "Flow table slots in use.",
         flows.entries,
     );
     text.single(
@@ -146,7 +142,7 @@ pub fn render(report: &Report, memory: Memory) -> String {
     text.family(
         "weir_drift_repaired_total",
         "counter",
-        "What was found other than Weir had left it, and mended.",
+        "Number of drifted kernel objects repaired, by kind.",
     );
     let drift = &report.drift;
     for (what, count) in [

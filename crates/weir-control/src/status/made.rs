@@ -9,10 +9,10 @@ use super::{
     Check, Checks, Counters, Ejected, Flows, Handshakes, Interface, OpenFiles, Reason, Report,
     Server, Service, Warning, Ways, rfc3339,
 };
-use crate::check::Probing;
 use crate::snapshot::{
     CheckStatus, ServerState, ServerStatus, ServiceStatus, Snapshot, Totals, VipStatus,
 };
+use weir_probing::Probing;
 
 impl From<&Snapshot> for Report {
     fn from(snapshot: &Snapshot) -> Self {

@@ -4,6 +4,7 @@
 //! itself, and is what travels over the API; the table is drawn from the document alone, so that both show the same. It
 //! holds no rates: these are the difference of two documents ([`table`]).
 
+mod doctor;
 mod made;
 pub mod pinned;
 mod proxy;
@@ -12,8 +13,8 @@ mod time;
 
 use serde::{Deserialize, Serialize};
 
-use crate::membership::Source;
 use crate::snapshot::Drift;
+use weir_discovery::Source;
 
 use made::{state, vip};
 pub use proxy::Proxied;
@@ -53,7 +54,7 @@ pub struct Report {
     pub open_files: Option<OpenFiles>,
     /// Packets by what became of them; reasons that never occurred are left out.
     pub reasons: Vec<Reason>,
-    /// What was found other than Weir had left it, and mended.
+    /// Drifted kernel objects that were repaired.
     #[serde(default, skip_serializing_if = "is_default")]
     pub drift: Drift,
 }
@@ -171,9 +172,9 @@ pub struct Interface {
 /// The flow table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Flows {
-    /// Places in all.
+    /// Slots.
     pub places: u64,
-    /// Places in use; a flow under nat has two.
+    /// Slots in use; a flow under nat has two.
     pub entries: u64,
     /// Flows that ended by timeout since the table was made.
     pub expired: u64,
@@ -203,7 +204,7 @@ pub struct Check {
     pub results: String,
 }
 
-/// Packets with one fate.
+/// Packets with one outcome.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reason {
     /// Label.
@@ -258,7 +259,7 @@ pub struct Service {
 pub struct Server {
     /// ADDRESS as in the file.
     pub address: String,
-    /// Its pool, which of a proxy service's several is told.
+    /// Its pool; absent for layer 4 services.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
     /// Forwarding method.
@@ -273,7 +274,7 @@ pub struct Server {
     pub reason: String,
     /// Since when, RFC 3339.
     pub since: String,
-    /// An operator's word in force: `drain`, `maint`, `weight 3`.
+    /// The active override: `drain`, `maint`, `weight 3`.
     #[serde(rename = "override", default, skip_serializing_if = "Option::is_none")]
     pub overridden: Option<String>,
     /// Removed from the configuration; its flows live on.

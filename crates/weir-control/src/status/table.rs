@@ -224,7 +224,7 @@ fn probes(server: &Server) -> String {
     results.join(" ")
 }
 
-/// What lies over the configured weight, beside the override: what checks say, and slow start.
+/// What changes the configured weight in addition to the override: checks and slow start.
 fn layers(server: &Server) -> String {
     let check = server.check_weight.map(|weight| format!("check {weight}"));
     let percent = |ramp: u32| f64::from(ramp) / 10.0;
@@ -255,7 +255,7 @@ fn columns<const N: usize>(out: &mut String, rows: &[[String; N]]) {
 
 fn rates(now: &Counters, before: &Counters, elapsed: Duration) -> String {
     let seconds = elapsed.as_secs_f64();
-    // A service that was made anew under its name begins at zero again.
+    // A service that was removed and added again starts at zero.
     let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds;
     format!(
         "; {:.1} connections/s, {:.0} packets/s in, {:.0} out",
@@ -305,7 +305,7 @@ mod tests {
         let mut now = before.clone();
         now.services[0].totals.connections += 30;
         now.services[0].totals.packets_in += 4000;
-        // Made anew: its counters went back.
+        // Added again: its counters were reset.
         now.services[1].totals.connections = 0;
         let earlier = Earlier {
             report: &before,

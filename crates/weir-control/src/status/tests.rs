@@ -6,11 +6,11 @@ use std::time::{Duration, UNIX_EPOCH};
 use weir_model::{Forward, Listener, Ports, Protocol};
 
 use super::*;
-use crate::check::{Probing, Serving};
 use crate::snapshot::{
     CheckStatus, FlowTableStatus, InterfaceStatus, ServerState, ServerStatus, ServiceStatus,
     Snapshot, Totals, VipStatus,
 };
+use weir_probing::{Probing, Serving};
 
 fn server(address: &str, forward: Forward, active: u64) -> ServerStatus {
     ServerStatus {

@@ -32,11 +32,11 @@ use self::cookie_key::CookieKey;
 use self::left::Left;
 use self::memory::Memory;
 use self::words::Words;
-use crate::check::News;
 use crate::engine::standing::Standings;
 use crate::engine::{self, Engine, Paths};
 use crate::keeper::{self, Kept, Link};
 use crate::vip::Vips;
+use weir_probing::News;
 
 /// The kind of sockets that clients of proxy services come by, for the keeper.
 const SOCKETS: &str = "proxy";

@@ -16,13 +16,13 @@ use super::left::Left;
 use super::words::Word;
 use super::{Error, Traffic, check_rights, needs_engine};
 use crate::api::{OperatorState, ServerRequest};
-use crate::check::{News, Passages, PoolTurn};
 use crate::daemon::Plane;
 use crate::engine::{Claim, Ejected, Engine, Passed};
 use crate::explain::{Answer, Packet};
 use crate::ipvsadm;
 use crate::keeper;
 use crate::snapshot::{OpenFiles, Snapshot};
+use weir_probing::{News, PoolTurn, ProbeTable as Passages};
 
 impl Plane for Traffic {
     type Error = Error;

@@ -21,7 +21,7 @@ pub(super) fn api(input: &[u8]) {
 
 /// A message of a resolver.
 pub(super) fn dns(input: &[u8]) {
-    weir_control::membership::read_answer(input);
+    weir_discovery::read_answer(input);
 }
 
 pub(super) fn dns_answers() -> Vec<Vec<u8>> {

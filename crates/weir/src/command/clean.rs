@@ -4,8 +4,7 @@ use std::process::ExitCode;
 
 use weir_control::daemon::{self, RuntimeDir};
 use weir_control::engine::{self, Paths};
-use weir_control::protect;
-use weir_control::real_server::{self, DownRequest, Options};
+use weir_real_server::{DownRequest, Options};
 
 use super::{Outcome, block_on};
 use crate::arguments::GlobalOptions;
@@ -30,7 +29,7 @@ pub(super) fn clean(global: &GlobalOptions, force: bool) -> Outcome {
     };
     let (steps, cleaned) = block_on(async {
         // The real server's pins are in a directory below the director's.
-        let steps = match real_server::down(&options, &DownRequest::default()).await {
+        let steps = match weir_real_server::down(&options, &DownRequest::default()).await {
             Err(error) if force => {
                 terminal::eprint(&format!("weir: not undone: {error}\n"));
                 Vec::new()
@@ -40,7 +39,7 @@ pub(super) fn clean(global: &GlobalOptions, force: bool) -> Outcome {
         let cleaned = engine::clean(&paths).await.map_err(Failure::failed)?;
         Ok::<_, Failure>((steps, cleaned))
     })??;
-    protect::restore(&global.runtime_dir);
+    weir_protect::restore(&global.runtime_dir);
     let forgotten = held.forget().map_err(Failure::failed)?;
     let mut text: String = steps.iter().map(|step| format!("{step}\n")).collect();
     if cleaned.data_plane {

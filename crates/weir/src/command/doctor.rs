@@ -5,9 +5,9 @@ use std::process::ExitCode;
 use weir_control::client::{self, Client};
 use weir_control::configuration;
 use weir_control::daemon;
-use weir_control::doctor::{self, Daemon, Diagnosis};
 use weir_control::engine;
-use weir_control::real_server::{self, Options};
+use weir_doctor::{Daemon, Diagnosis};
+use weir_real_server::Options;
 
 use super::{Outcome, STATUS_TIMEOUT, block_on};
 use crate::arguments::{Doctor, GlobalOptions};
@@ -33,7 +33,7 @@ pub(super) fn director(global: &GlobalOptions, arguments: &Doctor) -> Outcome {
     }
     let found = block_on(async {
         let daemon = match client.status().await {
-            Ok(report) => Daemon::Answers(Box::new(report)),
+            Ok(report) => Daemon::Answers(report.doctor_services()),
             Err(client::Error::NoDaemon { .. }) => Daemon::Absent,
             Err(error @ client::Error::Denied { .. }) => {
                 terminal::eprint(&format!("weir: {error}\n"));
@@ -41,7 +41,7 @@ pub(super) fn director(global: &GlobalOptions, arguments: &Doctor) -> Outcome {
             }
             Err(error) => Daemon::Fails(error.to_string()),
         };
-        doctor::director(&desired, &daemon).await
+        weir_doctor::director(&desired, &daemon, &configuration::moving_vips()).await
     })?
     .map_err(Failure::failed)?;
     if arguments.fix {
@@ -53,7 +53,8 @@ pub(super) fn director(global: &GlobalOptions, arguments: &Doctor) -> Outcome {
 }
 
 pub(super) fn server(options: &Options, arguments: &Doctor) -> Outcome {
-    let found = block_on(real_server::doctor(options, arguments.fix))?.map_err(Failure::failed)?;
+    let found =
+        block_on(weir_real_server::doctor(options, arguments.fix))?.map_err(Failure::failed)?;
     report(&found, arguments)
 }
 

@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitCode, ExitStatus};
 
-use weir_control::protect::{self, Error, Options};
+use weir_protect::{Error, Options};
 
 use super::{Outcome, block_on};
 use crate::arguments::{GlobalOptions, Protect};
@@ -26,7 +26,7 @@ pub(super) fn protect(global: &GlobalOptions, arguments: &Protect) -> Outcome {
         runtime_dir: global.runtime_dir.clone(),
         command: arguments.command.clone(),
     };
-    let status = block_on(protect::protect(&options))?.map_err(|error| Failure::Wrapper {
+    let status = block_on(weir_protect::protect(&options))?.map_err(|error| Failure::Wrapper {
         code: match &error {
             Error::Command { source, .. } if source.kind() == ErrorKind::NotFound => NOT_FOUND,
             Error::Command { .. } => NOT_EXECUTABLE,

@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-use weir_control::real_server::{self, DownRequest, Options, Step, UpRequest};
 use weir_model::Forward;
+use weir_real_server::{DownRequest, Options, Step, UpRequest};
 
 use super::{Outcome, block_on};
 use crate::arguments::{GlobalOptions, RealServer, ServerForward, Up};
@@ -16,12 +16,11 @@ pub(super) fn real_server(global: &GlobalOptions, command: &RealServer) -> Outco
         pin_dir: global.pin_dir.clone(),
     };
     let steps = match command {
-        RealServer::Up(arguments) => {
-            block_on(real_server::up(&options, &request(arguments)))?.map_err(Failure::failed)?
-        }
+        RealServer::Up(arguments) => block_on(weir_real_server::up(&options, &request(arguments)))?
+            .map_err(Failure::failed)?,
         RealServer::Down { vips } => {
             let request = DownRequest { vips: vips.clone() };
-            block_on(real_server::down(&options, &request))?.map_err(Failure::failed)?
+            block_on(weir_real_server::down(&options, &request))?.map_err(Failure::failed)?
         }
         RealServer::Show { json } => return show(&options, *json),
         RealServer::Doctor(arguments) => return super::doctor::server(&options, arguments),
@@ -45,7 +44,7 @@ fn request(arguments: &Up) -> UpRequest {
 }
 
 fn show(options: &Options, json: bool) -> Outcome {
-    let report = block_on(real_server::show(options))?.map_err(Failure::failed)?;
+    let report = block_on(weir_real_server::show(options))?.map_err(Failure::failed)?;
     let text = if json {
         serde_json::to_string_pretty(&report).map_err(Failure::failed)?
     } else {

@@ -84,7 +84,7 @@ fn director_firewall_rules_are_reported() {
         &world,
         "director",
         &doctor,
-        "drops what is sent to 10.71.0.20, by its rule `ip daddr 10.71.0.20 drop`",
+        "drops packets to 10.71.0.20, by its rule `ip daddr 10.71.0.20 drop`",
     );
     sound(&world, &doctor);
     assert!(serves(&world));
@@ -163,7 +163,8 @@ fn marked_packets_pass_forward_chains() {
         &format!("table ip filter {{\n {forward} accept;\n ct state invalid drop\n }}\n}}\n"),
     );
     assert!(!serves(&world));
-    let seen = "drops packets of fwmark/7 behind a connection's first, by its rule `ct state invalid drop`";
+    let seen =
+        "drops packets of fwmark/7 after a connection's first, by its rule `ct state invalid drop`";
     fixes(&world, "director", &doctor, seen);
     assert!(serves(&world));
 }

@@ -1,4 +1,4 @@
-//! Servers that others say, brought into force beside the configuration.
+//! Applies the servers of other lists in addition to the configuration.
 
 use serde_json::{Map, Value};
 use weir_model::diff;
@@ -15,7 +15,7 @@ impl<P: Plane> Director<P> {
 
     /// Whether a list can be watched that could not.
     pub fn look_for_lists(&mut self) -> bool {
-        self.membership.look()
+        self.membership.check_directories()
     }
 
     /// Brings the lists of servers into force as they are now, as far as they can be believed.
@@ -30,12 +30,12 @@ impl<P: Plane> Director<P> {
                 let changes = changes.len();
                 tracing::info!(revision, changes, "a list of servers changed");
                 self.desired = desired;
-                self.membership.keep(&self.configured, lists);
+                self.membership.commit(&self.configured, lists);
                 self.check();
             }
             Err(error) => {
                 tracing::error!(%error, "a list of servers cannot be had; the last one stays");
-                self.membership.refuse(&lists, &error.to_string());
+                self.membership.reject(&lists, &error.to_string());
             }
         }
     }
@@ -59,7 +59,7 @@ impl<P: Plane> Director<P> {
         let desired = lists.added_to(&self.configured);
         self.plane.apply(&desired).await.map_err(Refusal::new)?;
         self.desired = desired;
-        self.membership.keep(&self.configured, lists);
+        self.membership.commit(&self.configured, lists);
         self.check();
         tracing::info!(address, "a server was added, changed or taken out");
         Ok(())

@@ -1,4 +1,4 @@
-//! Reloads on probation: when one makes things worse, what was in force before comes back.
+//! Reloads on probation: one that makes things worse is rolled back.
 //!
 //! Until its time is over the former configuration is what a death leads back to: the worst that a configuration can do
 //! is to end the daemon.
@@ -11,10 +11,10 @@ use weir_model::Desired;
 
 use super::{Director, InForce};
 use crate::api::{Caller, FileRequest, Refusal, Reloaded, Reply};
-use crate::check::News;
 use crate::daemon::guard::{Guard, Level};
 use crate::daemon::plane::Plane;
 use crate::engine::Ejected;
+use weir_probing::News;
 
 /// A reload that may be taken back.
 #[derive(Debug)]
@@ -119,7 +119,7 @@ impl<P: Plane> Director<P> {
         })
     }
 
-    /// What is in force stays.
+    /// The active configuration is kept.
     pub(super) fn end_probation(&mut self) {
         if let Some(probation) = self.probation.take() {
             tracing::info!(revision = probation.reloaded.revision, "the reload stays");
@@ -135,9 +135,9 @@ impl<P: Plane> Director<P> {
         tracing::error!(complaint, "the reload is taken back");
         let Probation { reply, revert, .. } = probation;
         let answer = match self.take_back_to(revert).await {
-            Ok(revision) => format!(
-                "taken back: {complaint}; revision {revision} is in force, as it was before"
-            ),
+            Ok(revision) => {
+                format!("taken back: {complaint}; the active revision is {revision} again")
+            }
             Err(error) => format!("{complaint}; it could not be taken back: {error}"),
         };
         self.note();
@@ -148,11 +148,11 @@ impl<P: Plane> Director<P> {
     /// does not.
     async fn take_back_to(&mut self, revert: Revert) -> Result<u64, Refusal> {
         let mut former = revert.former;
-        self.membership.ask(&former.configured).await;
+        self.membership.resolve_new(&former.configured).await;
         let now = self.in_force();
         let renewed = former
             .lists
-            .renewed(&former.configured, &now.lists, &now.configured);
+            .rolled_back(&former.configured, &now.lists, &now.configured);
         former.lists = renewed;
         let desired = former.lists.added_to(&former.configured);
         self.restore_states(&desired, revert.checkpoint, &revert.ejected);
@@ -182,7 +182,7 @@ impl<P: Plane> Director<P> {
         if let Err(error) = heard.and_then(|()| self.plane.forgive(ejected)) {
             tracing::error!(%error, "servers' states are not all as they were");
         }
-        self.tell_turns();
+        self.notify_pool_changes();
     }
 
     async fn apply_again(&mut self, desired: &Desired) -> Result<u64, Refusal> {

@@ -31,7 +31,7 @@ impl<P: Plane> Director<P> {
             .await
             .map_err(Refusal::new)?;
         self.check();
-        self.tell_turns();
+        self.notify_pool_changes();
         let (state, weight) = match request {
             ServerRequest::State(state) => (Some(state.as_str()), None),
             ServerRequest::Weight(weight) => (None, Some(weight)),

@@ -11,7 +11,7 @@ use crate::daemon::draining::Note;
 use crate::daemon::plane::Plane;
 use crate::keeper::Succession;
 
-/// What is left of a daemon that was succeeded.
+/// A daemon that was succeeded and still has clients.
 #[derive(Debug)]
 pub(crate) struct Leaving<P> {
     /// With the clients that are still here.

@@ -1,0 +1,130 @@
+//! A daemon process, from the keeper's side: a process and a channel.
+
+use std::ffi::OsString;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::process::ExitStatus;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::process::Command;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
+use weir_sys::Channel;
+
+use super::kept::KEEPER;
+use super::message::{Order, Word};
+use crate::daemon;
+
+/// Time limit for the last messages of a daemon that has ended, in case another process holds its end of the channel.
+const LAST_MESSAGES: Duration = Duration::from_millis(50);
+
+/// An event of a daemon.
+#[derive(Debug)]
+pub(super) enum News {
+    /// It sent a message.
+    Said(Order, Vec<OwnedFd>),
+    /// It has ended.
+    Ended(ExitStatus),
+    /// It was not ready in time.
+    Late,
+    /// The pause is over: another one may be started.
+    Again,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Child {
+    pid: Option<Pid>,
+    channel: Arc<Channel>,
+}
+
+impl Child {
+    /// Starts `program` with this process's arguments; its events go to `news`, with `number`. Must be
+    /// called inside a tokio runtime, by a thread that lives as long as the process: its end is the daemon's.
+    ///
+    /// # Errors
+    /// The program cannot be started.
+    pub(super) fn start(
+        program: &Path,
+        number: u32,
+        news: mpsc::UnboundedSender<(u32, News)>,
+    ) -> Result<Self, daemon::Error> {
+        let (mine, theirs) = Channel::pair()?;
+        let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+        let mut command = Command::new(program);
+        // The daemon raises its own, and starts programs with what this process was started with.
+        weir_sys::restore_nofile(command.as_std_mut());
+        let spawned = command
+            .args(arguments)
+            .env(KEEPER, std::process::id().to_string())
+            .env_remove("LISTEN_PID")
+            .env_remove("LISTEN_FDS")
+            .env_remove("LISTEN_FDNAMES")
+            .stdin(OwnedFd::from(theirs))
+            .spawn();
+        let mut child = spawned.map_err(|source| daemon::Error::File {
+            path: program.to_owned(),
+            source,
+        })?;
+        let pid = child
+            .id()
+            .and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+        let channel = Arc::new(mine);
+        let (reads, said) = (Arc::clone(&channel), news.clone());
+        let (talks, silence) = oneshot::channel::<()>();
+        // Ends with the daemon, the only process with the other end of the channel.
+        std::thread::spawn(move || {
+            let _talks = talks;
+            while let Ok(Some(message)) = reads.receive() {
+                match serde_json::from_slice(&message.bytes) {
+                    Ok(order) => {
+                        let _ = said.send((number, News::Said(order, message.files)));
+                    }
+                    Err(error) => tracing::warn!(%error, "invalid message from the daemon"),
+                }
+            }
+        });
+        tokio::spawn(async move {
+            if let Ok(status) = child.wait().await {
+                // Its last messages come before its end.
+                let _ = timeout(LAST_MESSAGES, silence).await;
+                let _ = news.send((number, News::Ended(status)));
+            }
+        });
+        Ok(Self { pid, channel })
+    }
+
+    /// Its process.
+    pub(super) fn pid(&self) -> u32 {
+        self.pid
+            .map_or(0, |pid| pid.as_raw_nonzero().get().unsigned_abs())
+    }
+
+    /// Sends a message. An error is ignored: the end of the process is reported on its own.
+    pub(super) fn send(&self, word: &Word, files: &[BorrowedFd<'_>]) {
+        let sent = serde_json::to_vec(word).map(|bytes| self.channel.send(&bytes, files));
+        if let Ok(Err(error)) = sent {
+            tracing::debug!(%error, "could not send a message to the daemon");
+        }
+    }
+
+    /// Whether the process is alive. Its end is reported later, when the last of its threads is gone (proc(5):
+    /// `stat`).
+    pub(super) fn is_alive(&self) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid()));
+        let state = stat.ok().and_then(|stat| {
+            let (_, rest) = stat.rsplit_once(')')?;
+            rest.trim_start().chars().next()
+        });
+        !matches!(state, None | Some('Z' | 'X'))
+    }
+
+    pub(super) fn signal(&self, signal: Signal) {
+        if let Some(pid) = self.pid {
+            // It may be gone.
+            let _ = kill_process(pid, signal);
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! Hands over connections from a daemon to its successor: one message each, with the sockets.
+
+use std::fs::File;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::mpsc::Receiver;
+
+use serde::{Deserialize, Serialize};
+use weir_proxy::{Handed, Inlet, Tunnel};
+use weir_sys::{Channel, Message};
+
+/// The header before the bytes that a connection takes along. Fields may be added; one that is missing is as it was
+/// before.
+#[derive(Debug, Serialize, Deserialize)]
+struct Head {
+    service: String,
+    peer: SocketAddr,
+    port: u16,
+    #[serde(default)]
+    spoken_to: Option<SocketAddr>,
+    served: bool,
+    input: usize,
+    tunnel: Option<TunnelHead>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct TunnelHead {
+    pool: String,
+    name: String,
+    port: u16,
+    to_server: usize,
+    to_client: usize,
+    /// Client ended, server notified, server ended, client notified.
+    ends: [bool; 4],
+}
+
+/// The head's length, in network order.
+const LENGTH: usize = 4;
+
+/// The message with which a daemon's last counts come, in a file.
+const COUNTS: &[u8] = b"counts";
+
+/// Sends connections as they come, until no more will, and then `counts`; on a thread of its own.
+pub(crate) fn send(
+    channel: &Channel,
+    connections: &Receiver<Handed>,
+    counts: impl FnOnce() -> io::Result<OwnedFd>,
+) {
+    let mut count = 0usize;
+    while let Ok(handed) = connections.recv() {
+        let sent = message(&handed).map(|bytes| match &handed.tunnel {
+            Some(tunnel) => channel.send(&bytes, &[handed.client.as_fd(), tunnel.server.as_fd()]),
+            None => channel.send(&bytes, &[handed.client.as_fd()]),
+        });
+        match sent {
+            Some(Ok(())) => count += 1,
+            Some(Err(error)) => tracing::error!(%error, "a connection was lost on its way"),
+            None => tracing::error!("a connection cannot be described"),
+        }
+    }
+    tracing::info!(count, "connections handed over");
+    let sent = counts().map(|file| channel.send(COUNTS, &[file.as_fd()]));
+    if !matches!(sent, Ok(Ok(()))) {
+        tracing::warn!("the last counts were lost on their way");
+    }
+}
+
+/// Takes connections in until the other process has no more, and its counts; on a thread of its own.
+pub(crate) fn receive(channel: &Channel, inlet: &mut Inlet, count: impl Fn(&mut Inlet, File)) {
+    while let Ok(Some(mut message)) = channel.receive() {
+        if message.bytes == COUNTS {
+            if let Some(file) = message.files.pop() {
+                count(inlet, file.into());
+            }
+            continue;
+        }
+        match connection(message) {
+            Some(handed) => inlet.give(handed),
+            None => tracing::error!("a connection that came is not understood"),
+        }
+    }
+}
+
+fn message(handed: &Handed) -> Option<Vec<u8>> {
+    let head = Head {
+        service: handed.service.clone(),
+        peer: handed.peer,
+        port: handed.port,
+        spoken_to: handed.spoken_to,
+        served: handed.served,
+        input: handed.input.len(),
+        tunnel: handed.tunnel.as_ref().map(|tunnel| TunnelHead {
+            pool: tunnel.pool.clone(),
+            name: tunnel.name.clone(),
+            port: tunnel.port,
+            to_server: tunnel.to_server.len(),
+            to_client: tunnel.to_client.len(),
+            ends: [
+                tunnel.client_ended,
+                tunnel.end_sent_to_server,
+                tunnel.server_ended,
+                tunnel.end_sent_to_client,
+            ],
+        }),
+    };
+    let head = serde_json::to_vec(&head).ok()?;
+    let mut bytes = u32::try_from(head.len()).ok()?.to_be_bytes().to_vec();
+    bytes.extend_from_slice(&head);
+    bytes.extend_from_slice(&handed.input);
+    if let Some(tunnel) = &handed.tunnel {
+        bytes.extend_from_slice(&tunnel.to_server);
+        bytes.extend_from_slice(&tunnel.to_client);
+    }
+    Some(bytes)
+}
+
+fn connection(message: Message) -> Option<Handed> {
+    let bytes = message.bytes.as_slice();
+    let (length, rest) = bytes.split_first_chunk::<LENGTH>()?;
+    let (head, mut rest) = rest.split_at_checked(u32::from_be_bytes(*length) as usize)?;
+    let head: Head = serde_json::from_slice(head).ok()?;
+    let mut take = |octets: usize| -> Option<Vec<u8>> {
+        let (taken, left) = rest.split_at_checked(octets)?;
+        rest = left;
+        Some(taken.to_vec())
+    };
+    let mut files = message.files.into_iter();
+    let client: OwnedFd = files.next()?;
+    let input = take(head.input)?;
+    let tunnel = match head.tunnel {
+        None => None,
+        Some(tunnel) => {
+            let [
+                client_ended,
+                end_sent_to_server,
+                server_ended,
+                end_sent_to_client,
+            ] = tunnel.ends;
+            Some(Tunnel {
+                server: files.next()?,
+                pool: tunnel.pool,
+                name: tunnel.name,
+                port: tunnel.port,
+                to_server: take(tunnel.to_server)?,
+                to_client: take(tunnel.to_client)?,
+                client_ended,
+                end_sent_to_server,
+                server_ended,
+                end_sent_to_client,
+            })
+        }
+    };
+    Some(Handed {
+        service: head.service,
+        client,
+        peer: head.peer,
+        port: head.port,
+        spoken_to: head.spoken_to,
+        served: head.served,
+        input,
+        tunnel,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file() -> OwnedFd {
+        File::open("/dev/null").unwrap().into()
+    }
+
+    #[test]
+    fn a_connection_arrives_as_it_left() {
+        let handed = Handed {
+            service: "www".to_owned(),
+            client: file(),
+            peer: "192.0.2.1:40000".parse().unwrap(),
+            port: 80,
+            spoken_to: Some("198.51.100.1:443".parse().unwrap()),
+            served: true,
+            input: b"GET".to_vec(),
+            tunnel: Some(Tunnel {
+                server: file(),
+                pool: "p".to_owned(),
+                name: "10.0.0.1".to_owned(),
+                port: 8080,
+                to_server: b"up".to_vec(),
+                to_client: b"down!".to_vec(),
+                client_ended: true,
+                end_sent_to_server: false,
+                server_ended: false,
+                end_sent_to_client: true,
+            }),
+        };
+        let bytes = message(&handed).unwrap();
+        let files = vec![file(), file()];
+        let came = connection(Message {
+            bytes: bytes.clone(),
+            files,
+        })
+        .unwrap();
+        assert_eq!(
+            (came.service.as_str(), came.peer, came.port),
+            ("www", handed.peer, 80)
+        );
+        assert_eq!(
+            (came.input.as_slice(), came.spoken_to),
+            (&b"GET"[..], handed.spoken_to)
+        );
+        let tunnel = came.tunnel.unwrap();
+        assert_eq!(
+            (tunnel.to_server.as_slice(), tunnel.to_client.as_slice()),
+            (&b"up"[..], &b"down!"[..])
+        );
+        assert!(tunnel.client_ended && tunnel.end_sent_to_client && !tunnel.end_sent_to_server);
+        for length in 0..bytes.len() {
+            let bytes = bytes[..length].to_vec();
+            let files = vec![file(), file()];
+            assert!(connection(Message { bytes, files }).is_none(), "{length}");
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! Limits the rate of restarts of a daemon that keeps dying, however long it serves each time.
+
+use std::time::{Duration, Instant};
+
+/// Restarts without a pause.
+const BURST: u32 = 100;
+/// One more restart is available after this time; it is the pause when none is.
+const REFILL: Duration = Duration::from_secs(1);
+
+/// A token bucket of restarts.
+#[derive(Debug)]
+pub(super) struct RestartLimit {
+    left: u32,
+    /// What was earned until then is in `left`.
+    counted: Instant,
+}
+
+impl RestartLimit {
+    /// All of them.
+    pub(super) const fn new(now: Instant) -> Self {
+        Self {
+            left: BURST,
+            counted: now,
+        }
+    }
+
+    /// Takes one; how long to wait where there is none.
+    pub(super) fn pause(&mut self, now: Instant) -> Duration {
+        let seconds = now.saturating_duration_since(self.counted).as_secs();
+        let earned = u32::try_from(seconds).unwrap_or(BURST);
+        self.counted += REFILL * earned;
+        self.left = self.left.saturating_add(earned).min(BURST);
+        match self.left.checked_sub(1) {
+            Some(left) => {
+                self.left = left;
+                Duration::ZERO
+            }
+            None => {
+                // The one that is earned meanwhile is what is taken.
+                self.counted += REFILL;
+                REFILL
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_daemon_that_dies_again_and_again_is_started_once_a_second_in_the_end() {
+        let begin = Instant::now();
+        let mut allowance = RestartLimit::new(begin);
+        let (mut now, mut restarts) = (begin, 0);
+        // It lives 300 ms each time: longer than a start, shorter than a rest.
+        while now < begin + Duration::from_mins(10) {
+            now += Duration::from_millis(300) + allowance.pause(now);
+            restarts += 1;
+        }
+        assert!((600..=720).contains(&restarts), "{restarts}");
+        // After a day it has all of them again.
+        now += Duration::from_hours(24);
+        let free = (0..2 * BURST).take_while(|_| allowance.pause(now).is_zero());
+        assert_eq!(free.count(), BURST as usize);
+    }
+
+    #[test]
+    fn one_death_a_second_costs_nothing() {
+        let begin = Instant::now();
+        let mut allowance = RestartLimit::new(begin);
+        for second in 0..1_000 {
+            let now = begin + Duration::from_secs(second);
+            assert!(allowance.pause(now).is_zero(), "{second}");
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Adds the state of the checks to a snapshot.
+
+use weir_health::{ServerView, State};
+
+use super::{CheckStatus, ServerState, Snapshot};
+use weir_probing::Checks;
+
+impl Snapshot {
+    /// Adds the results of the checks, slow start and the counters of the probing.
+    pub fn add_checks(&mut self, checks: &Checks) {
+        for service in &mut self.services {
+            for server in service.servers.iter_mut().filter(|server| !server.removed) {
+                let own = Some(service.name.as_str());
+                if let Some(view) = checks.view(&service.pool, &server.name, own) {
+                    if is_by_checks(server.state) {
+                        server.reason.clone_from(&view.reason);
+                    }
+                    (server.slow_start, server.checks) = shown(view);
+                }
+            }
+        }
+        for service in &mut self.proxies {
+            for server in &mut service.servers {
+                // Routes lead to pools of their own.
+                let (pool, name) = (&server.numbers.pool, &server.numbers.name);
+                if let Some(view) = checks.view(pool, name, None) {
+                    if is_by_checks(server.state) {
+                        server.reason.clone_from(&view.reason);
+                    }
+                    (server.slow_start, server.checks) = shown(view);
+                }
+            }
+        }
+        self.probing = checks.probing();
+    }
+}
+
+const fn is_by_checks(state: ServerState) -> bool {
+    match state {
+        ServerState::Up | ServerState::Down | ServerState::Starting => true,
+        ServerState::Drain | ServerState::Maint | ServerState::Unchecked => false,
+    }
+}
+
+/// Slow start in thousandths of the weight, and each check.
+fn shown(view: ServerView) -> (Option<u32>, Vec<CheckStatus>) {
+    let checks = view.checks.into_iter().map(|check| CheckStatus {
+        what: check.what,
+        state: word(check.state),
+        reason: check.reason,
+        results: check.results,
+    });
+    let ramp = view.standing.ramp;
+    ((ramp < 1000).then_some(ramp), checks.collect())
+}
+
+const fn word(state: State) -> &'static str {
+    match state {
+        State::Starting => "starting",
+        State::Up => "up",
+        State::Down => "down",
+    }
+}

@@ -1,0 +1,217 @@
+//! Servers that users of the API add to a pool and remove again.
+//!
+//! They are stored as a list in the JSON form of `servers_file`, with the same keys: an address, a weight, limits, and
+//! the name of a check.
+
+use serde_json::{Map, Value};
+use weir_config::{MEMBER_KEYS, Member};
+use weir_model::{Desired, Pool, Server};
+
+use crate::{List, ListSource, Lists, Membership, misfit};
+
+impl Membership {
+    /// The lists with a server added to a pool, or changed: `keys` are the keys of an entry of a list, except
+    /// the address.
+    ///
+    /// # Errors
+    /// The keys or the address are wrong, or the server is not the API's; in one line.
+    pub fn with(
+        &self,
+        configured: &Desired,
+        pool: &Pool,
+        address: &str,
+        mut keys: Map<String, Value>,
+    ) -> Result<Lists, String> {
+        // The body is the caller's own, so an unknown key may be named.
+        if let Some(key) = keys.keys().find(|key| !MEMBER_KEYS.contains(&key.as_str())) {
+            let allowed = MEMBER_KEYS[1..].join("`, `");
+            return Err(format!(
+                "`{key}` is not allowed here; a server that the API adds has `{allowed}` (the name of a [check.NAME])"
+            ));
+        }
+        keys.insert("address".to_owned(), address.into());
+        let one = one(address, keys.clone().into())?;
+        let server = &one.server;
+        self.reject_others(pool, server)?;
+        let mut entries = self.entries(&pool.name);
+        match entries.iter_mut().find(|entry| names(entry, server)) {
+            Some(entry) => *entry = keys.into(),
+            None => entries.push(keys.into()),
+        }
+        self.with_entries(configured, pool, entries)
+    }
+
+    /// The lists without a server that the API had added.
+    ///
+    /// # Errors
+    /// The API has not added it; in one line.
+    pub fn without(
+        &self,
+        configured: &Desired,
+        pool: &Pool,
+        address: &str,
+    ) -> Result<Lists, String> {
+        let one = one(address, address.into())?;
+        let mut entries = self.entries(&pool.name);
+        let before = entries.len();
+        entries.retain(|entry| !names(entry, &one.server));
+        if entries.len() == before {
+            self.reject_others(pool, &one.server)?;
+        }
+        if entries.len() == before {
+            return Err(format!("pool {} has no server {address}", pool.name));
+        }
+        self.with_entries(configured, pool, entries)
+    }
+
+    /// Rejects servers that the configuration or another source lists.
+    fn reject_others(&self, pool: &Pool, server: &Server) -> Result<(), String> {
+        let same = |other: &Server| (other.address, other.port) == (server.address, server.port);
+        let name = &server.name;
+        if pool.servers.iter().any(same) {
+            return Err(format!(
+                "the configuration lists {name} in pool {}; `weir server` changes its state and weight",
+                pool.name
+            ));
+        }
+        for (source, list) in self.lists.of(&pool.name) {
+            let mut servers = list.members.iter().map(|member| &member.server);
+            if source != ListSource::Api && servers.any(same) {
+                return Err(format!("another list of pool {} has {name}", pool.name));
+            }
+        }
+        Ok(())
+    }
+
+    fn entries(&self, pool: &str) -> Vec<Value> {
+        let list = self
+            .lists
+            .of(pool)
+            .find(|(source, _)| *source == ListSource::Api);
+        let entries = list.map(|(_, list)| serde_json::from_str(&list.text));
+        entries.and_then(Result::ok).unwrap_or_default()
+    }
+
+    fn with_entries(
+        &self,
+        configured: &Desired,
+        pool: &Pool,
+        entries: Vec<Value>,
+    ) -> Result<Lists, String> {
+        let text = Value::from(entries).to_string();
+        let members = weir_config::members(&text).map_err(|error| error.reason.to_string())?;
+        for member in &members {
+            if let Some(reason) = misfit(configured, pool, member) {
+                return Err(format!("{}: {reason}", member.server.name));
+            }
+        }
+        let list = List {
+            text,
+            members,
+            problem: None,
+        };
+        let mut lists = self.lists.clone();
+        lists
+            .by_source
+            .insert((pool.name.clone(), ListSource::Api), list);
+        Ok(lists)
+    }
+}
+
+/// The one server of an entry.
+fn one(address: &str, entry: Value) -> Result<Member, String> {
+    let read = weir_config::members(&Value::from(vec![entry]).to_string());
+    let mut read = read.map_err(|error| format!("{address}: {}", error.reason))?;
+    read.pop().ok_or_else(|| format!("{address}: no server"))
+}
+
+/// Whether an entry is about the same address and port.
+fn names(entry: &Value, server: &Server) -> bool {
+    let one = weir_config::members(&Value::from(vec![entry.clone()]).to_string());
+    one.is_ok_and(|one| {
+        one.iter()
+            .any(|other| (other.server.address, other.server.port) == (server.address, server.port))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(text: &str) -> Map<String, Value> {
+        serde_json::from_str(text).expect("an object")
+    }
+
+    #[tokio::test]
+    async fn servers_are_added_changed_and_removed() {
+        let directory = std::env::temp_dir().join(format!("weir-added-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).expect("a directory");
+        let text = "[check.site]\nkind = \"http\"\n[pool.p]\nservers = [\"10.0.0.1\"]\n[service.s]\nlisten = \
+                    [\"192.0.2.1:80\"]\nforward = \"direct\"\npool = \"p\"\n";
+        let configured = weir_config::parse(text, &weir_config::Host::default())
+            .expect("a configuration")
+            .desired;
+        let pool = configured.pools[0].clone();
+        let mut membership = Membership::new(&directory);
+        let put = |membership: &mut Membership, address: &str, text: &str| {
+            let lists = membership.with(&configured, &pool, address, table(text))?;
+            membership.commit(&configured, lists);
+            Ok::<_, String>(
+                membership.lists().added_to(&configured).pools[0]
+                    .servers
+                    .clone(),
+            )
+        };
+        let servers = put(&mut membership, "10.0.0.2:80", "{}").expect("added");
+        assert_eq!((servers.len(), servers[1].weight), (2, 1));
+        assert_eq!(servers[1].checks, None);
+        let keys = r#"{"weight": 7, "max_connections": 9, "check": "site"}"#;
+        let servers = put(&mut membership, "10.0.0.2:80", keys).expect("changed");
+        assert_eq!((servers.len(), servers[1].weight), (2, 7));
+        assert_eq!(servers[1].max_connections, 9);
+        let site = configured.check("site").cloned();
+        assert_eq!(servers[1].checks, site.map(|site| vec![site]));
+        for (address, text, word) in [
+            ("10.0.0.1", "{}", "the configuration lists"),
+            ("10.0.0.300", "{}", "10.0.0.300"),
+            ("10.0.0.3", r#"{"colour": 1}"#, "colour"),
+            ("10.0.0.3", r#"{"user": "root"}"#, "`user` is not allowed"),
+            (
+                "10.0.0.3",
+                r#"{"forward": "tunnel"}"#,
+                "`forward` is not allowed",
+            ),
+            ("10.0.0.3", r#"{"check": "other"}"#, "names no [check.NAME]"),
+            (
+                "10.0.0.3",
+                r#"{"check": {"kind": "tcp"}}"#,
+                "can only name a [check.NAME]",
+            ),
+            (
+                "10.0.0.3",
+                r#"{"check": [{"kind": "script", "command": "/bin/id", "user": "root"}]}"#,
+                "can only name a [check.NAME]",
+            ),
+            ("2001:db8::1", "{}", "cannot forward to"),
+        ] {
+            let why = put(&mut membership, address, text).expect_err(address);
+            assert!(why.contains(word), "{why}");
+        }
+
+        // After a restart, and a reload that reads every list again.
+        let mut again = Membership::new(&directory);
+        let lists = again.lists_of(&configured);
+        assert_eq!(lists.added_to(&configured).pools[0].servers.len(), 2);
+        again.commit(&configured, lists);
+        assert_eq!(again.sources(&configured)[0].kind, ListSource::Api);
+        assert!(again.without(&configured, &pool, "10.0.0.1").is_err());
+        assert!(again.without(&configured, &pool, "10.0.0.9").is_err());
+        let lists = again
+            .without(&configured, &pool, "10.0.0.2:80")
+            .expect("removed");
+        again.commit(&configured, lists);
+        let servers = again.lists_of(&configured).added_to(&configured);
+        assert_eq!(servers.pools[0].servers.len(), 1);
+        std::fs::remove_dir_all(&directory).expect("removed");
+    }
+}

@@ -1,0 +1,254 @@
+//! DNS messages: builds a query and parses an answer (RFC 1035, RFC 3596, RFC 2782).
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
+
+use simple_dns::rdata::RData;
+use simple_dns::{CLASS, Name, Packet, PacketFlag, QCLASS, QTYPE, Question, RCODE, TYPE};
+
+/// The records of one answer.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Found {
+    pub(crate) addresses: Vec<IpAddr>,
+    pub(crate) services: Vec<Target>,
+    /// Addresses of targets from the additional section.
+    pub(crate) additional: BTreeMap<String, Vec<IpAddr>>,
+    /// The shortest time to live of all records.
+    pub(crate) ttl: Option<Duration>,
+}
+
+/// An SRV record.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Target {
+    pub(crate) priority: u16,
+    pub(crate) weight: u16,
+    pub(crate) port: u16,
+    pub(crate) name: String,
+}
+
+/// Why a query failed.
+#[derive(Debug, PartialEq)]
+pub(crate) enum QueryError {
+    /// Another resolver would return the same.
+    Final(String),
+    /// Another resolver may answer.
+    Retryable(String),
+}
+
+impl From<io::Error> for QueryError {
+    fn from(error: io::Error) -> Self {
+        Self::Retryable(error.to_string())
+    }
+}
+
+/// Builds a query; `id` is its identifier.
+///
+/// # Errors
+/// The name is not a valid DNS name.
+pub(crate) fn query(name: &str, kind: TYPE, id: u16) -> Result<Vec<u8>, QueryError> {
+    let build = || -> simple_dns::Result<Vec<u8>> {
+        let mut packet = Packet::new_query(id);
+        packet.set_flags(PacketFlag::RECURSION_DESIRED);
+        let (kind, class) = (QTYPE::TYPE(kind), QCLASS::CLASS(CLASS::IN));
+        packet
+            .questions
+            .push(Question::new(Name::new(name)?, kind, class, false));
+        packet.build_bytes_vec()
+    };
+    build().map_err(|error| QueryError::Final(format!("{name}: {error}")))
+}
+
+/// Parses a message; `None` = it does not answer this query, `Some(Ok(None))` = the answer is truncated.
+pub(crate) fn read(
+    message: &[u8],
+    name: &str,
+    kind: TYPE,
+    id: u16,
+) -> Option<Result<Option<Found>, QueryError>> {
+    let Ok(packet) = Packet::parse(message) else {
+        return is_truncated(message, id).then_some(Ok(None));
+    };
+    let question = packet.questions.first()?;
+    let same = question.qname.to_string().eq_ignore_ascii_case(name);
+    if packet.id() != id
+        || !packet.has_flags(PacketFlag::RESPONSE)
+        || !same
+        || question.qtype != QTYPE::TYPE(kind)
+    {
+        return None;
+    }
+    match packet.rcode() {
+        RCODE::NoError => {}
+        RCODE::NameError => {
+            let problem = format!("{name} does not exist (NXDOMAIN)");
+            return Some(Err(QueryError::Final(problem)));
+        }
+        other => return Some(Err(QueryError::Retryable(refusal(other)))),
+    }
+    if packet.has_flags(PacketFlag::TRUNCATION) {
+        return Some(Ok(None));
+    }
+    Some(Ok(Some(found(&packet))))
+}
+
+/// The meaning of a response code (RFC 1035 section 4.1.1).
+fn refusal(code: RCODE) -> String {
+    let words = match code {
+        RCODE::FormatError => "the name server does not understand the question (FORMERR)",
+        RCODE::ServerFailure => "the name server failed (SERVFAIL)",
+        RCODE::NotImplemented => "the name server does not support this question (NOTIMP)",
+        RCODE::Refused => "the name server refuses the question (REFUSED)",
+        _ => "the name server returned an error",
+    };
+    words.to_owned()
+}
+
+/// Whether a malformed message has the truncation flag (RFC 1035 section 4.1.1, QR and TC): some servers truncate in
+/// the middle of a record.
+fn is_truncated(message: &[u8], id: u16) -> bool {
+    const RESPONSE_TRUNCATED: u16 = 0x8200;
+    let [first @ .., high, low] = message.first_chunk::<4>().unwrap_or(&[0; 4]);
+    let flags = u16::from_be_bytes([*high, *low]);
+    *first == id.to_be_bytes() && flags & RESPONSE_TRUNCATED == RESPONSE_TRUNCATED
+}
+
+fn found(packet: &Packet<'_>) -> Found {
+    let mut found = Found::default();
+    for record in &packet.answers {
+        let ttl = Duration::from_secs(record.ttl.into());
+        found.ttl = found.ttl.into_iter().chain([ttl]).min();
+        match &record.rdata {
+            RData::SRV(target) => found.services.push(Target {
+                priority: target.priority,
+                weight: target.weight,
+                port: target.port,
+                name: target.target.to_string(),
+            }),
+            other => found.addresses.extend(address(other)),
+        }
+    }
+    for record in &packet.additional_records {
+        if let Some(address) = address(&record.rdata) {
+            let ttl = Duration::from_secs(record.ttl.into());
+            found.ttl = found.ttl.into_iter().chain([ttl]).min();
+            let of = found.additional.entry(record.name.to_string()).or_default();
+            of.push(address);
+        }
+    }
+    found
+}
+
+fn address(data: &RData<'_>) -> Option<IpAddr> {
+    match data {
+        RData::A(a) => Some(Ipv4Addr::from_bits(a.address).into()),
+        RData::AAAA(aaaa) => Some(Ipv6Addr::from_bits(aaaa.address).into()),
+        _ => None,
+    }
+}
+
+/// Reads a message as an answer to some question, for weir-fuzz.
+pub(crate) fn replay(message: &[u8]) {
+    let id = u16::from_be_bytes(*message.first_chunk().unwrap_or(&[0; 2]));
+    for kind in [TYPE::A, TYPE::AAAA, TYPE::SRV] {
+        let _ = read(message, "a.example", kind, id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use simple_dns::ResourceRecord;
+    use simple_dns::rdata::{A, SRV};
+
+    const NAME: &str = "web.example";
+
+    fn reply(fill: impl FnOnce(&mut Packet<'_>)) -> Vec<u8> {
+        let mut packet = Packet::new_reply(7);
+        let (kind, class) = (QTYPE::TYPE(TYPE::SRV), QCLASS::CLASS(CLASS::IN));
+        let name = Name::new_unchecked(NAME);
+        packet
+            .questions
+            .push(Question::new(name, kind, class, false));
+        fill(&mut packet);
+        packet.build_bytes_vec_compressed().expect("a message")
+    }
+
+    fn record(name: &'static str, ttl: u32, data: RData<'static>) -> ResourceRecord<'static> {
+        ResourceRecord::new(Name::new_unchecked(name), CLASS::IN, ttl, data)
+    }
+
+    #[test]
+    fn services_come_with_the_addresses_that_are_along() {
+        let message = reply(|packet| {
+            for (priority, weight, target) in [(1, 5, "a.example"), (2, 1, "b.example")] {
+                let target = Name::new_unchecked(target);
+                let data = SRV {
+                    priority,
+                    weight,
+                    port: 8080,
+                    target,
+                };
+                packet.answers.push(record(NAME, 30, RData::SRV(data)));
+            }
+            let address = u32::from(Ipv4Addr::new(10, 0, 0, 5));
+            let along = record("a.example", 20, RData::A(A { address }));
+            packet.additional_records.push(along);
+        });
+        let found = read(&message, "WEB.example", TYPE::SRV, 7)
+            .expect("ours")
+            .expect("no trouble")
+            .expect("whole");
+        assert_eq!(found.ttl, Some(Duration::from_secs(20)));
+        assert_eq!(found.services.len(), 2);
+        assert_eq!(
+            (found.services[0].port, found.services[0].weight),
+            (8080, 5)
+        );
+        assert_eq!(
+            found.additional[&found.services[0].name],
+            [IpAddr::from([10, 0, 0, 5])]
+        );
+    }
+
+    #[test]
+    fn what_answers_another_question_is_no_answer() {
+        let message = reply(|_| {});
+        let ours = |name, kind, id| read(&message, name, kind, id).is_some();
+        assert!(ours(NAME, TYPE::SRV, 7));
+        assert!(!ours("www.example", TYPE::SRV, 7));
+        assert!(!ours(NAME, TYPE::A, 7));
+        assert!(!ours(NAME, TYPE::SRV, 8));
+        for end in 0..message.len() {
+            assert!(read(&message[..end], NAME, TYPE::SRV, 7).is_none(), "{end}");
+        }
+    }
+
+    #[test]
+    fn errors_and_truncated_answers_are_distinguished() {
+        let code = |code| reply(|packet| *packet.rcode_mut() = code);
+        let of = |message: &[u8]| read(message, NAME, TYPE::SRV, 7).expect("ours");
+        assert!(matches!(
+            of(&code(RCODE::NameError)),
+            Err(QueryError::Final(_))
+        ));
+        assert!(matches!(
+            of(&code(RCODE::ServerFailure)),
+            Err(QueryError::Retryable(_))
+        ));
+        let cut = reply(|packet| packet.set_flags(PacketFlag::TRUNCATION));
+        assert_eq!(of(&cut), Ok(None));
+        // In the middle of a record.
+        let full = reply(|packet| {
+            packet.set_flags(PacketFlag::TRUNCATION);
+            let address = u32::from(Ipv4Addr::new(10, 0, 0, 5));
+            packet
+                .answers
+                .push(record(NAME, 30, RData::A(A { address })));
+        });
+        let half = &full[..full.len() - 2];
+        assert_eq!(of(half), Ok(None));
+        assert!(read(half, NAME, TYPE::SRV, 8).is_none());
+    }
+}

@@ -1,0 +1,44 @@
+//! IPv6 addresses that are unusable because of duplicate address detection (RFC 4862 section 5.4).
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use weir_netlink::Address;
+
+use crate::Diagnosis;
+
+/// VIPs that are on a device but not usable there.
+pub fn unusable(
+    vips: &BTreeSet<IpAddr>,
+    addresses: &[Address],
+    name: impl Fn(u32) -> Option<String>,
+) -> Vec<Diagnosis> {
+    let mut found = Vec::new();
+    for address in addresses.iter().filter(|it| vips.contains(&it.ip)) {
+        let (vip, prefix) = (address.ip, address.prefix);
+        let device = name(address.ifindex).unwrap_or_else(|| address.ifindex.to_string());
+        let add_again = format!(
+            "ip -6 addr del {vip}/{prefix} dev {device} && ip -6 addr add {vip}/{prefix} dev {device} nodad"
+        );
+        if address.duplicate {
+            found.push(
+                Diagnosis::new(
+                    format!("the VIP {vip} on {device} failed duplicate address detection"),
+                    "another machine of the segment answered for it when it was added: this machine does not use it \
+                     and does not answer for it",
+                )
+                .fix(add_again),
+            );
+        } else if address.tentative {
+            found.push(
+                Diagnosis::new(
+                    format!("the VIP {vip} on {device} is tentative: duplicate address detection is running"),
+                    "packets for it are dropped until that ends, and without a carrier it never ends; a VIP is added \
+                     with nodad",
+                )
+                .fix(add_again),
+            );
+        }
+    }
+    found
+}

@@ -1,0 +1,415 @@
+//! Translates what `iptables-legacy-save` prints to nftables' form, so that one evaluation serves both. Anything that
+//! has no such form becomes a match or a verdict that is unknown.
+
+use serde_json::{Value, json};
+
+use super::ruleset::{Base, Chain, Ruleset};
+use super::tool::Tool;
+
+/// Matches whose options are all supported here.
+const SUPPORTED: [&str; 7] = [
+    "tcp",
+    "udp",
+    "multiport",
+    "conntrack",
+    "state",
+    "mark",
+    "comment",
+];
+
+/// Targets that do not drop a packet and change nothing that rules match.
+const HARMLESS: [&str; 19] = [
+    "CT",
+    "LOG",
+    "NFLOG",
+    "ULOG",
+    "TRACE",
+    "MARK",
+    "CONNMARK",
+    "SECMARK",
+    "CONNSECMARK",
+    "TCPMSS",
+    "TOS",
+    "DSCP",
+    "TTL",
+    "HL",
+    "CLASSIFY",
+    "CHECKSUM",
+    "SNAT",
+    "MASQUERADE",
+    "TCPOPTSTRIP",
+];
+
+impl Ruleset {
+    /// Adds the tables that one of the two programs has printed.
+    pub(crate) fn add_saved(&mut self, tool: Tool, text: &str) {
+        let mut table = String::new();
+        for line in text.lines() {
+            if let Some(name) = line.strip_prefix('*') {
+                name.clone_into(&mut table);
+            } else if let Some(declared) = line.strip_prefix(':') {
+                let mut words = declared.split_whitespace();
+                if let (Some(name), Some(policy)) = (words.next(), words.next()) {
+                    self.push(chain(tool, &table, name, policy));
+                }
+            } else if let Some(rule) = line.strip_prefix("-A ") {
+                let words = words(rule);
+                let Some((name, options)) = words.split_first() else {
+                    continue;
+                };
+                let is_chain = |name: &str| self.has(tool, &table, name);
+                let mut expressions = expressions(tool, options, &is_chain);
+                expressions.push(json!({ "words": options.join(" ") }));
+                self.push_rule(tool, &table, name, expressions);
+            }
+        }
+    }
+}
+
+fn chain(tool: Tool, table: &str, name: &str, policy: &str) -> Chain {
+    let priority = match (table, name) {
+        ("raw", _) => -300,
+        ("mangle", _) => -150,
+        ("nat", "PREROUTING" | "OUTPUT") => -100,
+        ("nat", _) => 100,
+        ("security", _) => 50,
+        _ => 0,
+    };
+    Chain {
+        tool,
+        family: if tool == Tool::Iptables { "ip" } else { "ip6" }.to_owned(),
+        table: table.to_owned(),
+        name: name.to_owned(),
+        base: (policy != "-").then(|| Base {
+            hook: name.to_lowercase(),
+            priority,
+            drops: policy == "DROP",
+        }),
+        rules: Vec::new(),
+    }
+}
+
+/// Words as a shell takes them: iptables quotes what has blanks in it.
+fn words(line: &str) -> Vec<String> {
+    let (mut words, mut word, mut quoted, mut some) = (Vec::new(), String::new(), false, false);
+    let mut letters = line.chars();
+    while let Some(letter) = letters.next() {
+        match letter {
+            '"' => (quoted, some) = (!quoted, true),
+            '\\' if quoted => word.extend(letters.next()),
+            ' ' if !quoted => {
+                if some || !word.is_empty() {
+                    words.push(std::mem::take(&mut word));
+                }
+                some = false;
+            }
+            other => word.push(other),
+        }
+    }
+    if some || !word.is_empty() {
+        words.push(word);
+    }
+    words
+}
+
+/// One rule; `is_chain` tells a chain of its table from a target that is built in.
+fn expressions(tool: Tool, options: &[String], is_chain: &dyn Fn(&str) -> bool) -> Vec<Value> {
+    let mut found = Vec::new();
+    let mut end = None;
+    let mut words = options.iter().map(String::as_str).peekable();
+    let mut operator = "==";
+    while let Some(word) = words.next() {
+        if word == "!" {
+            operator = "!=";
+            continue;
+        }
+        if word == "--comment" {
+            // Whatever it begins with.
+            words.next();
+            continue;
+        }
+        let mut arguments = Vec::new();
+        while let Some(argument) = words.next_if(|next| !next.starts_with(['-', '!'])) {
+            arguments.push(argument);
+        }
+        match (word, arguments.as_slice()) {
+            ("-m", [name]) if SUPPORTED.contains(name) => {}
+            ("-j" | "-g", [target]) => end = Some(verdict(word, target, is_chain)),
+            // An option of the target CT, which without it sets conntrack's zone or helper.
+            ("--notrack", []) => end = Some(json!({ "notrack": null })),
+            // Of the target: how it refuses, what it writes.
+            _ if end.is_some() => {}
+            ("--tcp-flags", [mask, set]) => {
+                found.push(comparison(operator, flags(mask), flag_list(set)));
+            }
+            (option, [value]) => {
+                let one = known(tool, operator, option, value);
+                found.push(one.unwrap_or_else(unknown));
+            }
+            _ => found.push(unknown()),
+        }
+        operator = "==";
+    }
+    found.extend(end);
+    found
+}
+
+fn unknown() -> Value {
+    json!({ "xt": null })
+}
+
+fn comparison(operator: &str, left: Value, right: Value) -> Value {
+    json!({ "match": { "op": operator, "left": left, "right": right } })
+}
+
+fn known(tool: Tool, operator: &str, option: &str, value: &str) -> Option<Value> {
+    let header = |field: &str| {
+        let protocol = if tool == Tool::Iptables { "ip" } else { "ip6" };
+        json!({ "payload": { "protocol": protocol, "field": field } })
+    };
+    let port = |field: &str| json!({ "payload": { "protocol": "th", "field": field } });
+    let (left, right) = match option {
+        "-s" => (header("saddr"), network(value)?),
+        "-d" => (header("daddr"), network(value)?),
+        "-i" => (json!({ "meta": { "key": "iifname" } }), json!(value)),
+        "-o" => (json!({ "meta": { "key": "oifname" } }), json!(value)),
+        "-p" => (json!({ "meta": { "key": "l4proto" } }), json!(value)),
+        "--sport" | "--sports" => (port("sport"), ports(value)?),
+        "--dport" | "--dports" => (port("dport"), ports(value)?),
+        "--ctstate" | "--state" => {
+            let states = value.to_lowercase();
+            // Both are what nat did, whatever else a connection is.
+            if states.contains("nat") {
+                return None;
+            }
+            let states: Vec<&str> = states.split(',').collect();
+            (json!({ "ct": { "key": "state" } }), json!(states))
+        }
+        "--mark" => (json!({ "meta": { "key": "mark" } }), number(value)?),
+        _ => return None,
+    };
+    Some(comparison(operator, left, right))
+}
+
+/// An address, or one and a prefix's length; other masks are none that nftables has a word for.
+fn network(text: &str) -> Option<Value> {
+    let Some((address, length)) = text.split_once('/') else {
+        return Some(json!(text));
+    };
+    let length: u8 = length.parse().ok()?;
+    Some(json!({ "prefix": { "addr": address, "len": length } }))
+}
+
+fn ports(text: &str) -> Option<Value> {
+    let one = |text: &str| -> Option<Value> {
+        let Some((first, last)) = text.split_once(':') else {
+            return Some(json!(text.parse::<u16>().ok()?));
+        };
+        let (first, last): (u16, u16) = (first.parse().ok()?, last.parse().ok()?);
+        Some(json!({ "range": [first, last] }))
+    };
+    text.split(',')
+        .map(one)
+        .collect::<Option<Vec<_>>>()
+        .map(Value::from)
+}
+
+/// A mark of which all bits count.
+fn number(text: &str) -> Option<Value> {
+    let number = match text.strip_prefix("0x") {
+        Some(digits) => u32::from_str_radix(digits, 16),
+        None => text.parse(),
+    };
+    number.ok().map(Value::from)
+}
+
+fn flags(mask: &str) -> Value {
+    json!({ "&": [{ "payload": { "protocol": "tcp", "field": "flags" } }, flag_list(mask)] })
+}
+
+fn flag_list(text: &str) -> Value {
+    if text == "NONE" {
+        return json!(0);
+    }
+    let lower = text.to_lowercase();
+    json!(lower.split(',').collect::<Vec<_>>())
+}
+
+fn verdict(option: &str, target: &str, is_chain: &dyn Fn(&str) -> bool) -> Value {
+    match target {
+        "ACCEPT" => json!({ "accept": null }),
+        "DROP" => json!({ "drop": null }),
+        "REJECT" => json!({ "reject": null }),
+        "RETURN" => json!({ "return": null }),
+        "NOTRACK" => json!({ "notrack": null }),
+        chain if is_chain(chain) => {
+            let name = if option == "-g" { "goto" } else { "jump" };
+            json!({ name: { "target": chain } })
+        }
+        known if HARMLESS.contains(&known) => json!({ "log": null }),
+        // The packet goes elsewhere, or the effect is unknown.
+        _ => json!({ "queue": null }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{INBOUND, OUTBOUND, Packet, Tracking};
+    use super::*;
+
+    /// The table filter as iptables 1.8.9 prints it.
+    fn saved(policy: &str, rules: &[&str]) -> Ruleset {
+        let rules: Vec<String> = rules.iter().map(|rule| format!("-A {rule}\n")).collect();
+        let text = format!(
+            "# Generated by iptables-save v1.8.9\n*filter\n:INPUT {policy} [0:0]\n:FORWARD ACCEPT [0:0]\n\
+             :OUTPUT ACCEPT [12:34]\n:web - [0:0]\n{}COMMIT\n",
+            rules.concat()
+        );
+        let mut ruleset = Ruleset::default();
+        ruleset.add_saved(Tool::Iptables, &text);
+        ruleset
+    }
+
+    fn syn() -> Packet {
+        Packet::syn("192.0.2.10".parse().expect("an address"), Some(80))
+    }
+
+    /// The rule that drops it; an empty text for the policy.
+    fn dropped(policy: &str, rules: &[&str]) -> Option<String> {
+        let drop = saved(policy, rules).drops(syn(), INBOUND)?;
+        assert_eq!((drop.tool, &*drop.chain), (Tool::Iptables, "INPUT"));
+        Some(drop.rule.unwrap_or_default())
+    }
+
+    #[test]
+    fn what_certainly_drops_and_what_lets_pass() {
+        assert_eq!(dropped("DROP", &[]).as_deref(), Some(""));
+        assert_eq!(
+            dropped("DROP", &["INPUT -m conntrack --ctstate NEW -j ACCEPT"]),
+            None
+        );
+        let drops = [
+            "INPUT -d 192.0.2.0/24 -p tcp -m multiport --dports 22,80 -j DROP",
+            "INPUT -p tcp -m tcp --dport 1:100 -m comment --comment \"- a \\\"b\\\"\" -j REJECT --reject-with \
+             tcp-reset",
+            "INPUT -m conntrack --ctstate NEW -j DROP",
+            "INPUT ! -i lo -p tcp -m tcp --tcp-flags FIN,SYN,RST,ACK SYN -j DROP",
+            "INPUT ! -p udp -j DROP",
+        ];
+        for rule in drops {
+            let words = dropped("ACCEPT", &[rule]).unwrap_or_else(|| panic!("{rule} drops"));
+            assert!(
+                words.ends_with("DROP") || words.contains("REJECT"),
+                "{words}"
+            );
+        }
+        let passes = [
+            "INPUT -d 192.0.2.11/32 -j DROP",
+            "INPUT -s 10.0.0.0/8 -j DROP",
+            "INPUT -p tcp -m tcp ! --dport 80 -j DROP",
+            "INPUT -i lo -j DROP",
+            "INPUT -p udp -m udp --dport 80 -j DROP",
+            "INPUT -m state --state INVALID,ESTABLISHED -j DROP",
+            "INPUT -m limit --limit 5/sec -j DROP",
+            "INPUT -m addrtype --dst-type LOCAL -j DROP",
+            "INPUT -p tcp -m tcp --tcp-option 5 -j DROP",
+            "INPUT -m conntrack --ctstate DNAT -j DROP",
+            "INPUT -m mark --mark 0x5/0xff -j DROP",
+            "INPUT -j LOG --log-prefix \"gone: DROP\"",
+        ];
+        for rule in passes {
+            assert_eq!(dropped("ACCEPT", &[rule]), None, "{rule}");
+        }
+        assert_eq!(
+            dropped("DROP", &["INPUT -p tcp -m tcp --dport 80 -j ACCEPT"]),
+            None
+        );
+        assert_eq!(
+            dropped("DROP", &["INPUT -m recent --update --seconds 60 -j ACCEPT"]),
+            None
+        );
+        assert_eq!(dropped("DROP", &["INPUT -j SYNPROXY --wscale 7"]), None);
+    }
+
+    #[test]
+    fn chains_and_targets() {
+        let jumps = [
+            "INPUT -j web",
+            "web -p tcp -m tcp --dport 443 -j RETURN",
+            "web -j DROP",
+        ];
+        assert_eq!(dropped("ACCEPT", &jumps).as_deref(), Some("-j DROP"));
+        let gone = [
+            "INPUT -g web",
+            "web -s 10.0.0.0/8 -j ACCEPT",
+            "INPUT -j DROP",
+        ];
+        assert_eq!(
+            dropped("ACCEPT", &gone),
+            None,
+            "what the goto left is not met"
+        );
+    }
+
+    #[test]
+    fn tables_are_met_in_the_order_of_the_kernel() {
+        let mut ruleset = saved(
+            "ACCEPT",
+            &["INPUT -m conntrack --ctstate UNTRACKED -j DROP"],
+        );
+        assert_eq!(ruleset.drops(syn(), INBOUND), None);
+        ruleset.add_saved(
+            Tool::Iptables,
+            "*raw\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -p tcp -m tcp --dport 80 -j CT --notrack\nCOMMIT\n",
+        );
+        assert!(ruleset.drops(syn(), INBOUND).is_some());
+        let mut zoned = saved("DROP", &["INPUT -m conntrack --ctstate NEW -j ACCEPT"]);
+        zoned.add_saved(
+            Tool::Iptables,
+            "*raw\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -p tcp -j CT --zone 5\n-A PREROUTING -p tcp -j CT \
+             --helper ftp\nCOMMIT\n",
+        );
+        assert_eq!(zoned.drops(syn(), INBOUND), None, "conntrack looks at it");
+        ruleset.add_saved(
+            Tool::Iptables,
+            "*nat\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -p tcp -j DNAT --to-destination 10.0.0.1\n",
+        );
+        assert_eq!(
+            ruleset.drops(syn(), INBOUND),
+            None,
+            "it is another packet now"
+        );
+    }
+
+    #[test]
+    fn families_and_marks() {
+        let mut six = Ruleset::default();
+        six.add_saved(
+            Tool::Ip6tables,
+            "*filter\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -s 2001:db8::/32 -p tcp -m tcp --sport 80 -j DROP\n",
+        );
+        let answer = |text: &str| Packet::answer(text.parse().expect("an address"), Some(80));
+        let drop = six
+            .drops(answer("2001:db8::1"), OUTBOUND)
+            .expect("it drops");
+        assert_eq!(drop.tool, Tool::Ip6tables);
+        assert_eq!(six.drops(answer("192.0.2.1"), OUTBOUND), None);
+        let marked = saved("ACCEPT", &["INPUT -m mark --mark 0x7 -j DROP"]);
+        let packet = |mark| Packet {
+            mark,
+            ..syn().later(Tracking::New)
+        };
+        assert!(marked.drops(packet(Some(7)), INBOUND).is_some());
+        assert_eq!(marked.drops(packet(Some(8)), INBOUND), None);
+        assert_eq!(marked.drops(packet(None), INBOUND), None);
+    }
+
+    #[test]
+    fn nonsense_is_no_rule() {
+        let mut ruleset = Ruleset::default();
+        let text = "-A INPUT -j DROP\n*\n:\n:INPUT\n-A \n-A X\n*filter\n:INPUT DROP\n-A INPUT ! ! -d\n-A INPUT -d \
+         x/y \"\n";
+        ruleset.add_saved(Tool::Iptables, text);
+        assert!(ruleset.drops(syn(), INBOUND).is_some(), "by its policy");
+    }
+}

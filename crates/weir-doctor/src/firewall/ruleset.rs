@@ -1,0 +1,156 @@
+//! What `nft -j list ruleset` prints: chains, rules and sets. iptables, where it is the one that writes nftables, is in
+//! it too; the tables of the other one are added by [`legacy`](super::legacy).
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+
+use super::tool::Tool;
+
+/// Whose, of which family and table names of chains and sets are unique, and the name.
+type Key = (Tool, String, String, String);
+
+/// Where a base chain is entered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Base {
+    pub(super) hook: String,
+    pub(super) priority: i64,
+    /// Whether what no rule decides is dropped.
+    pub(super) drops: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Chain {
+    pub(super) tool: Tool,
+    pub(super) family: String,
+    pub(super) table: String,
+    pub(super) name: String,
+    pub(super) base: Option<Base>,
+    /// Each a list of expressions.
+    pub(super) rules: Vec<Vec<Value>>,
+}
+
+/// All tables of a network namespace.
+#[derive(Clone, Debug, Default)]
+pub struct Ruleset {
+    chains: Vec<Chain>,
+    by_name: HashMap<Key, usize>,
+    sets: HashMap<Key, Vec<Value>>,
+}
+
+fn text(object: &Value, key: &str) -> String {
+    object[key].as_str().unwrap_or_default().to_owned()
+}
+
+impl Ruleset {
+    /// Reads what nft prints; `None` = it is something else.
+    pub(crate) fn parse(json: &str) -> Option<Self> {
+        let document: Value = serde_json::from_str(json).ok()?;
+        let mut ruleset = Self::default();
+        for object in document.get("nftables")?.as_array()? {
+            if let Some(chain) = object.get("chain") {
+                ruleset.add_chain(chain);
+            } else if let Some(rule) = object.get("rule") {
+                ruleset.add_rule(rule);
+            } else if let Some(set) = object.get("set").or_else(|| object.get("map")) {
+                let elements = set["elem"].as_array().cloned().unwrap_or_default();
+                ruleset.sets.insert(key(set, "name"), elements);
+            }
+        }
+        Some(ruleset)
+    }
+
+    fn add_chain(&mut self, chain: &Value) {
+        let base = chain.get("hook").map(|_| Base {
+            hook: text(chain, "hook"),
+            priority: chain["prio"].as_i64().unwrap_or_default(),
+            drops: chain["policy"] == "drop",
+        });
+        self.push(Chain {
+            tool: Tool::Nft,
+            family: text(chain, "family"),
+            table: text(chain, "table"),
+            name: text(chain, "name"),
+            base,
+            rules: Vec::new(),
+        });
+    }
+
+    fn add_rule(&mut self, rule: &Value) {
+        let expressions = rule["expr"].as_array().cloned().unwrap_or_default();
+        self.push_expressions(&key(rule, "chain"), expressions);
+    }
+
+    pub(super) fn push(&mut self, chain: Chain) {
+        self.by_name
+            .insert(chain.key(&chain.name), self.chains.len());
+        self.chains.push(chain);
+    }
+
+    pub(super) fn has(&self, tool: Tool, table: &str, chain: &str) -> bool {
+        self.by_name.contains_key(&saved_key(tool, table, chain))
+    }
+
+    pub(super) fn push_rule(&mut self, tool: Tool, table: &str, chain: &str, rule: Vec<Value>) {
+        self.push_expressions(&saved_key(tool, table, chain), rule);
+    }
+
+    fn push_expressions(&mut self, chain: &Key, rule: Vec<Value>) {
+        let chain = self.by_name.get(chain);
+        if let Some(chain) = chain.and_then(|at| self.chains.get_mut(*at)) {
+            chain.rules.push(rule);
+        }
+    }
+
+    /// The base chains that a packet of that family meets at a hook, in order.
+    pub(super) fn at(&self, hook: &str, is_ipv4: bool) -> Vec<&Chain> {
+        let family = if is_ipv4 { "ip" } else { "ip6" };
+        let fits = |chain: &&Chain| {
+            let own = chain.family == family || chain.family == "inet" || chain.family == "netdev";
+            own && chain.base.as_ref().is_some_and(|base| base.hook == hook)
+        };
+        let mut chains: Vec<&Chain> = self.chains.iter().filter(fits).collect();
+        chains.sort_by_key(|chain| chain.base.as_ref().map(|base| base.priority));
+        chains
+    }
+
+    /// The chain that a rule of `from` jumps to.
+    pub(super) fn chain(&self, from: &Chain, name: &str) -> Option<&Chain> {
+        self.chains.get(*self.by_name.get(&from.key(name))?)
+    }
+
+    /// The elements of a set or map that a rule of `from` names.
+    pub(super) fn set(&self, from: &Chain, name: &str) -> Option<&[Value]> {
+        self.sets.get(&from.key(name)).map(Vec::as_slice)
+    }
+}
+
+impl Chain {
+    /// Of something of the same table.
+    fn key(&self, name: &str) -> Key {
+        let (family, table) = (self.family.clone(), self.table.clone());
+        (self.tool, family, table, name.to_owned())
+    }
+
+    /// What its tool calls the table.
+    pub(super) fn table_name(&self) -> String {
+        match self.tool {
+            Tool::Nft => format!("{} {}", self.family, self.table),
+            Tool::Iptables | Tool::Ip6tables => self.table.clone(),
+        }
+    }
+}
+
+fn saved_key(tool: Tool, table: &str, name: &str) -> Key {
+    let family = if tool == Tool::Ip6tables { "ip6" } else { "ip" };
+    (tool, family.to_owned(), table.to_owned(), name.to_owned())
+}
+
+fn key(object: &Value, name: &str) -> Key {
+    (
+        Tool::Nft,
+        text(object, "family"),
+        text(object, "table"),
+        text(object, name),
+    )
+}

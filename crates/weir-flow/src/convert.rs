@@ -1,0 +1,42 @@
+//! The numbers that the data plane uses for the forwarding methods of the model.
+
+use weir_model::{Forward, TunnelKind};
+
+/// The data plane's number of a forwarding method.
+pub const fn abi_forward(forward: Forward) -> weir_abi::Forward {
+    match forward {
+        Forward::Nat => weir_abi::Forward::Nat,
+        Forward::Direct => weir_abi::Forward::Direct,
+        Forward::Tunnel => weir_abi::Forward::Tunnel,
+        Forward::L3dsr => weir_abi::Forward::L3dsr,
+    }
+}
+
+/// The forwarding method of a row; `None` = the row is free.
+pub fn model_forward(number: u8) -> Option<Forward> {
+    Forward::ALL
+        .into_iter()
+        .find(|forward| abi_forward(*forward) as u8 == number)
+}
+
+/// The data plane's number of an encapsulation.
+pub const fn abi_tunnel(kind: TunnelKind) -> weir_abi::Tunnel {
+    match kind {
+        TunnelKind::Ipip => weir_abi::Tunnel::Ipip,
+        TunnelKind::Gue => weir_abi::Tunnel::Gue,
+        TunnelKind::Gre => weir_abi::Tunnel::Gre,
+    }
+}
+
+#[test]
+fn each_forward_has_its_own_number() {
+    for number in 0..=u8::MAX {
+        if let Some(forward) = model_forward(number) {
+            assert_eq!(abi_forward(forward) as u8, number);
+        }
+    }
+    assert_eq!(
+        (0..=u8::MAX).filter_map(model_forward).count(),
+        Forward::ALL.len()
+    );
+}

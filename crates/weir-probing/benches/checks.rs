@@ -1,0 +1,166 @@
+//! `make bench`: ten thousand servers checked every two seconds by http from one daemon.
+//!
+//! Prints the share of a CPU that checking takes, next to a plain connection and exchange each as a floor, and
+//! how late probes go out. The servers are one process of its own on 127.0.0.0/8, whose time is not counted.
+//! `WEIR_BENCH_CHECKS` (10000) and `WEIR_BENCH_SECONDS` (20) say how much.
+
+use std::error::Error;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use weir_health::Suspended;
+use weir_model::Desired;
+use weir_probing::{Checks, Probing};
+
+const SERVE: &str = "--serve";
+const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nUp";
+const INTERVAL: Duration = Duration::from_secs(2);
+
+fn main() -> Result<(), Box<dyn Error>> {
+    if std::env::args().any(|argument| argument == SERVE) {
+        return serve();
+    }
+    let number = |name: &str, default: u32| -> Result<u32, Box<dyn Error>> {
+        Ok(std::env::var(name).map_or(Ok(default), |text| text.parse())?)
+    };
+    let count = number("WEIR_BENCH_CHECKS", 10_000)?;
+    let time = Duration::from_secs(number("WEIR_BENCH_SECONDS", 20)?.into());
+    weir_sys::raise_nofile()?;
+    let mut servers = Servers::start()?;
+    let desired = configuration(count, servers.port)?;
+    let floor = floor(&desired, servers.port)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?;
+    let measured = runtime.block_on(async { measure(&desired, time).await });
+    let (checking, probing) = measured;
+    servers.stop();
+    let rate = f64::from(count) / INTERVAL.as_secs_f64();
+    let percentile = |percent| match probing.lateness.quantile(percent) {
+        Some(bound) => format!("<= {bound} ms"),
+        None => "above 1 s".to_owned(),
+    };
+    println!(
+        "{count} servers, http every {INTERVAL:?}, {} probes in {time:?}",
+        probing.probes
+    );
+    println!("  CPU share              {:6.1} %", checking * 100.0);
+    println!(
+        "  the same by a floor    {:6.1} %  (connect, ask, read, close, one after the other)",
+        floor * rate * 100.0
+    );
+    println!("  ratio                  {:6.2}", checking / (floor * rate));
+    println!("  lateness p50           {}", percentile(50));
+    println!(
+        "  lateness p99           {}  (goal: < 50 ms)",
+        percentile(99)
+    );
+    println!(
+        "  probes by lateness, ms {:?}: {:?}",
+        weir_health::Lateness::BOUNDS,
+        probing.lateness.counts()
+    );
+    Ok(())
+}
+
+/// Everything answers on one port of all of 127.0.0.0/8.
+fn serve() -> Result<(), Box<dyn Error>> {
+    let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+    rustix::net::listen(&listener, 4096)?;
+    println!("{}", listener.local_addr()?.port());
+    let answer = |mut stream: TcpStream| {
+        let _ = stream.read(&mut [0; 1024]);
+        let _ = stream.write_all(ANSWER);
+    };
+    loop {
+        let (stream, _) = listener.accept()?;
+        answer(stream);
+    }
+}
+
+struct Servers {
+    child: Child,
+    port: u16,
+}
+
+impl Servers {
+    fn start() -> Result<Self, Box<dyn Error>> {
+        let mut child = Command::new(std::env::current_exe()?)
+            .arg(SERVE)
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let mut said = String::new();
+        let out = child.stdout.take().ok_or("no output")?;
+        std::io::BufRead::read_line(&mut std::io::BufReader::new(out), &mut said)?;
+        Ok(Self {
+            child,
+            port: said.trim().parse()?,
+        })
+    }
+
+    fn stop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Servers {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn address(number: u32) -> Ipv4Addr {
+    Ipv4Addr::from(u32::from(Ipv4Addr::new(127, 1, 0, 1)) + number)
+}
+
+fn configuration(count: u32, port: u16) -> Result<Desired, Box<dyn Error>> {
+    let servers: Vec<String> = (0..count).map(|n| format!("\"{}\"", address(n))).collect();
+    let text = format!(
+        "[node]\nmax_servers = 65536\n[pool.many]\nservers = [{}]\n[pool.many.check]\nkind = \"http\"\nport = {port}\n\
+         interval = \"2s\"\nexpect = {{ body = \"Up\" }}\n\
+         [service.many]\nlisten = [\"192.0.2.10:80\"]\nforward = \"nat\"\npool = \"many\"\n",
+        servers.join(",")
+    );
+    let parsed = weir_config::parse(&text, &weir_config::Host::default());
+    Ok(parsed.map_err(|found| format!("{found:?}"))?.desired)
+}
+
+/// Seconds of CPU that one exchange costs at least.
+fn floor(desired: &Desired, port: u16) -> Result<f64, Box<dyn Error>> {
+    const TIMES: u32 = 2000;
+    let count = u32::try_from(desired.pools[0].servers.len())?;
+    let before = used();
+    for n in 0..TIMES {
+        let mut stream = TcpStream::connect((address(n % count), port))?;
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer)?;
+        if answer != ANSWER {
+            return Err("another answer".into());
+        }
+    }
+    Ok((used() - before).as_secs_f64() / f64::from(TIMES))
+}
+
+async fn measure(desired: &Desired, time: Duration) -> (f64, Probing) {
+    let checks = Checks::start();
+    checks.configure(desired, &Suspended::new(), &|_, _| None, None);
+    // The first round is another matter: every server is new.
+    tokio::time::sleep(INTERVAL * 2).await;
+    let (before, begun) = (used(), Instant::now());
+    tokio::time::sleep(time).await;
+    let share = (used() - before).as_secs_f64() / begun.elapsed().as_secs_f64();
+    (share, checks.probing())
+}
+
+/// CPU time of this process.
+fn used() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(
+        time.tv_sec.unsigned_abs(),
+        u32::try_from(time.tv_nsec).unwrap_or(0),
+    )
+}

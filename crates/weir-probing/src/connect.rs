@@ -1,0 +1,159 @@
+//! Connections of probes: from the source and interface that the check names, with a PROXY header where it asks for
+//! one.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+
+use rustix::io::Errno;
+use socket2::{SockRef, Socket};
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpSocket, TcpStream};
+use weir_health::{Outcome, Target};
+use weir_model::{Protocol, ProxyHeader};
+use weir_proxy::{Peer, describe_io_error};
+
+use crate::Shared;
+use crate::path::PathProbe;
+use crate::source::source;
+
+/// Why a connection could not be opened, or broke.
+#[derive(Debug)]
+pub(crate) struct ConnectError(io::Error);
+
+impl From<io::Error> for ConnectError {
+    fn from(error: io::Error) -> Self {
+        Self(error)
+    }
+}
+
+impl ConnectError {
+    /// The outcome for the server: unknown where the director itself has run out of a resource.
+    pub(crate) fn outcome(&self) -> Outcome {
+        const LOCAL_ERRORS: [Errno; 7] = [
+            Errno::MFILE,
+            Errno::NFILE,
+            Errno::NOBUFS,
+            Errno::NOMEM,
+            Errno::ADDRNOTAVAIL,
+            Errno::NODEV,
+            Errno::PERM,
+        ];
+        let errno = Errno::from_io_error(&self.0);
+        let text = self.text(errno);
+        if errno.is_some_and(|errno| LOCAL_ERRORS.contains(&errno)) {
+            Outcome::unknown(format!("the director cannot probe: {text}"))
+        } else {
+            Outcome::failed(text)
+        }
+    }
+
+    fn text(&self, errno: Option<Errno>) -> String {
+        match errno {
+            Some(Errno::CONNREFUSED) => "connection refused".to_owned(),
+            Some(Errno::CONNRESET) => "connection reset".to_owned(),
+            Some(Errno::HOSTUNREACH) => "no route to host".to_owned(),
+            Some(Errno::NETUNREACH) => "network unreachable".to_owned(),
+            Some(Errno::TIMEDOUT) => "connection timed out".to_owned(),
+            _ => describe_io_error(&self.0, Peer::Server).unwrap_or_else(|| self.0.to_string()),
+        }
+    }
+}
+
+/// Connects to a target, through `path` if there is one; the caller enforces the deadline.
+pub(crate) async fn connect(
+    shared: &Shared,
+    target: &Target,
+    path: Option<&PathProbe>,
+) -> Result<TcpStream, ConnectError> {
+    let to = SocketAddr::new(target.address, target.port.unwrap_or(0));
+    let socket = if to.is_ipv4() {
+        TcpSocket::new_v4()?
+    } else {
+        TcpSocket::new_v6()?
+    };
+    if let Some(interface) = &target.interface {
+        SockRef::from(&socket).bind_device(Some(interface.as_bytes()))?;
+    }
+    match path {
+        Some(path) => path.register(&SockRef::from(&socket), target, Protocol::Tcp)?,
+        None => bind(shared, &SockRef::from(&socket), target)?,
+    }
+    let mut stream = socket.connect(to).await?;
+    stream.set_nodelay(true)?;
+    if let Some(version) = target.proxy_protocol {
+        let header = proxy_header(version, stream.local_addr()?, stream.peer_addr()?);
+        stream.write_all(&header).await?;
+    }
+    Ok(stream)
+}
+
+/// Binds a socket to the source that a check names. Through `nat` without source rewriting that is the VIP: the server
+/// then answers as it would a client. Where the director does not have the VIP, its own address is used.
+pub(crate) fn bind(shared: &Shared, socket: &Socket, target: &Target) -> io::Result<()> {
+    let from = |address: IpAddr| socket.bind(&SocketAddr::new(address, 0).into());
+    match (target.source, target.way) {
+        (Some(address), _) => from(address),
+        (None, Some(way)) if way.source_is_vip => match from(way.vip) {
+            Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => Ok(()),
+            bound => bound,
+        },
+        // Without a better one, the kernel's choice is used.
+        (None, _) if target.address.is_ipv6() => match source(target, &shared.vips()) {
+            Ok(address) => from(address),
+            Err(_) => Ok(()),
+        },
+        (None, _) => Ok(()),
+    }
+}
+
+/// HAProxy's proxy-protocol.txt: version 1 names the addresses, version 2 says LOCAL, a connection of the director's
+/// own.
+fn proxy_header(version: ProxyHeader, from: SocketAddr, to: SocketAddr) -> Vec<u8> {
+    match version {
+        ProxyHeader::V1 => {
+            let family = if matches!(to.ip(), IpAddr::V4(_)) {
+                "TCP4"
+            } else {
+                "TCP6"
+            };
+            let (source, destination) = (from.ip(), to.ip());
+            format!(
+                "PROXY {family} {source} {destination} {} {}\r\n",
+                from.port(),
+                to.port()
+            )
+            .into_bytes()
+        }
+        ProxyHeader::V2 => b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0".to_vec(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn proxy_headers() {
+        let (from, to) = (
+            "10.0.0.1:4000".parse().unwrap(),
+            "10.0.0.5:80".parse().unwrap(),
+        );
+        assert_eq!(
+            proxy_header(ProxyHeader::V1, from, to),
+            b"PROXY TCP4 10.0.0.1 10.0.0.5 4000 80\r\n"
+        );
+        assert_eq!(
+            proxy_header(ProxyHeader::V2, from, to),
+            [
+                0x0d, 0x0a, 0x0d, 0x0a, 0, 0x0d, 0x0a, 0x51, 0x55, 0x49, 0x54, 0x0a, 0x20, 0, 0, 0
+            ]
+        );
+    }
+
+    #[test]
+    fn local_resource_errors_give_no_verdict() {
+        let verdict = |errno: Errno| ConnectError(errno.into()).outcome().verdict;
+        assert_eq!(verdict(Errno::MFILE), weir_health::Verdict::Unknown);
+        assert_eq!(verdict(Errno::CONNREFUSED), weir_health::Verdict::Failed);
+    }
+}

@@ -1,0 +1,137 @@
+//! Probes of one datagram: DNS, UDP with a configured payload, ICMP echo.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::net::UdpSocket;
+use weir_health::{Outcome, Target, datagram};
+use weir_model::Probe;
+
+use crate::Shared;
+use crate::connect::bind;
+use crate::path::PathProbe;
+
+/// The identifier of the next probe, which tells concurrent probes apart.
+static NEXT_ID: AtomicU16 = AtomicU16::new(1);
+
+/// Sends the request and waits for the answer; the caller enforces the deadline.
+///
+/// # Errors
+/// The socket cannot be opened, or the network reports the target as unreachable.
+pub(crate) async fn ask(
+    shared: &Shared,
+    target: &Target,
+    path: Option<&PathProbe>,
+) -> io::Result<Outcome> {
+    let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+    let is_ping = target.probe == Probe::Ping;
+    let socket = socket(shared, target, path, is_ping)?;
+    let mut buffer = [0; 4096];
+    if is_ping {
+        let echo = echo(target.address, id);
+        socket.send(&echo).await?;
+        loop {
+            let length = socket.recv(&mut buffer).await?;
+            if answers(target.address, id, &buffer[..length]) {
+                return Ok(Outcome::passed("ping"));
+            }
+        }
+    }
+    let request = datagram::request(&target.probe, id).unwrap_or_default();
+    socket.send(&request).await?;
+    loop {
+        let length = socket.recv(&mut buffer).await?;
+        if let Some(outcome) = datagram::evaluate(&target.probe, id, &buffer[..length]) {
+            return Ok(outcome);
+        }
+    }
+}
+
+/// A connected socket, so that only the target's answers come, and its ICMP errors too.
+fn socket(
+    shared: &Shared,
+    target: &Target,
+    path: Option<&PathProbe>,
+    is_ping: bool,
+) -> io::Result<UdpSocket> {
+    let to = SocketAddr::new(target.address, target.port.unwrap_or(0));
+    let (kind, protocol) = match (is_ping, to) {
+        (false, _) => (Type::DGRAM, Protocol::UDP),
+        (true, SocketAddr::V4(_)) => (Type::RAW, Protocol::ICMPV4),
+        (true, SocketAddr::V6(_)) => (Type::RAW, Protocol::ICMPV6),
+    };
+    let socket = Socket::new(Domain::for_address(to), kind, Some(protocol))?;
+    if let Some(interface) = &target.interface {
+        socket.bind_device(Some(interface.as_bytes()))?;
+    }
+    match path {
+        Some(path) => path.register(&socket, target, weir_model::Protocol::Udp)?,
+        None => bind(shared, &socket, target)?,
+    }
+    socket.connect(&to.into())?;
+    socket.set_nonblocking(true)?;
+    UdpSocket::from_std(OwnedFd::from(socket).into())
+}
+
+/// An echo request (RFC 792, RFC 4443); the kernel computes the checksum of ICMPv6.
+fn echo(to: IpAddr, id: u16) -> Vec<u8> {
+    let kind = if to.is_ipv4() { 8 } else { 128 };
+    let [high, low] = id.to_be_bytes();
+    let mut message = vec![kind, 0, 0, 0, high, low, 0, 1];
+    message.extend(*b"weir health check");
+    message.push(0);
+    if to.is_ipv4() {
+        let words = message.chunks(2).map(|pair| match pair {
+            [high, low] => u32::from(u16::from_be_bytes([*high, *low])),
+            _ => 0,
+        });
+        let sum: u32 = words.sum();
+        let folded = (sum & 0xffff) + (sum >> 16);
+        let folded = !(((folded & 0xffff) + (folded >> 16)) as u16);
+        message[2..4].copy_from_slice(&folded.to_be_bytes());
+    }
+    message
+}
+
+/// Whether a message is the reply to that echo request; a raw IPv4 socket returns the IP header too.
+fn answers(from: IpAddr, id: u16, message: &[u8]) -> bool {
+    let (kind, icmp) = if from.is_ipv4() {
+        let header = message
+            .first()
+            .map_or(0, |byte| usize::from(byte & 0xf) * 4);
+        (0, message.get(header..).unwrap_or_default())
+    } else {
+        (129, message)
+    };
+    icmp.first() == Some(&kind) && icmp.get(4..6) == Some(&id.to_be_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn echoes_and_their_answers() {
+        let v4: IpAddr = "10.0.0.5".parse().unwrap();
+        let request = echo(v4, 0x1234);
+        assert_eq!(request.len() % 2, 0);
+        let sum: u32 = request
+            .chunks(2)
+            .map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]])))
+            .sum();
+        assert_eq!((sum & 0xffff) + (sum >> 16), 0xffff, "RFC 1071");
+        let mut reply = vec![0x45];
+        reply.extend([0; 19]);
+        reply.extend(&request);
+        assert!(!answers(v4, 0x1234, &reply), "that is the request");
+        reply[20] = 0;
+        assert!(answers(v4, 0x1234, &reply));
+        assert!(!answers(v4, 0x1235, &reply));
+        assert!(!answers(v4, 0x1234, &[0x4f]));
+        let v6: IpAddr = "fd00::5".parse().unwrap();
+        assert!(answers(v6, 7, &[129, 0, 0, 0, 0, 7, 0, 1]));
+    }
+}

@@ -1,0 +1,26 @@
+//! The task that waits for the monitor's next deadline.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::Shared;
+
+/// The wait while no deadline is set.
+const IDLE: Duration = Duration::from_secs(3600);
+
+pub(crate) async fn drive(shared: Arc<Shared>) {
+    loop {
+        let next = {
+            let mut monitor = shared.monitor();
+            monitor.advance(shared.clock.now());
+            shared.drain_outputs(&mut monitor);
+            monitor.next_deadline()
+        };
+        let next = next.unwrap_or_else(|| shared.clock.now() + IDLE);
+        let wait = tokio::time::sleep_until(shared.clock.instant(next).into());
+        tokio::select! {
+            () = wait => {}
+            () = shared.deadline_moved.notified() => {}
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! Probes through a service's forward: registers a probe's packets with the tc programs and reads what they observed.
+//!
+//! Under `direct`, `tunnel` and `l3dsr` the socket uses the server's address. On the way out the tc programs rewrite
+//! the packets to a client's, with the VIP as destination; answers from the VIP are rewritten to the server's address.
+//! Under `nat` packets are addressed to the server already: the socket is bound to the VIP, so that the server's
+//! replies must return through the director.
+
+use std::collections::HashSet;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use socket2::Socket;
+use tokio::task::spawn_blocking;
+use weir_abi::{Probe, ProbeKey, TUNNEL_CSUM};
+use weir_dataplane::Table;
+use weir_flow::{abi_forward, abi_tunnel};
+use weir_health::{Outcome, Target, Verdict};
+use weir_model::{Forward, ProbePath, Protocol, TunnelChecksum};
+use weir_sys::FrameSocket;
+use weir_wire::{ArpOperation, ArpPacket, MacAddr, Packet};
+
+use crate::Shared;
+use crate::source::source;
+
+/// The data plane's table of probes through a forward.
+pub type ProbeTable = Arc<Table<ProbeKey, Probe>>;
+
+/// Time limit of an ARP answer on a server's own segment. The request follows packets that were answered there.
+const ARP_TIMEOUT: Duration = Duration::from_millis(30);
+const ETHERTYPE_ARP: u16 = 0x0806;
+
+/// A maximum segment size that fits inside any tunnel over an MTU of 1500.
+const TUNNEL_MSS: u32 = 1200;
+
+/// A probe through a forward. Dropping it removes its entry.
+#[derive(Debug)]
+pub(crate) struct PathProbe {
+    table: ProbeTable,
+    way: ProbePath,
+    server: IpAddr,
+    /// Addresses that must not be its source.
+    vips: Arc<HashSet<IpAddr>>,
+    key: OnceLock<ProbeKey>,
+}
+
+impl PathProbe {
+    /// For a target behind a forward other than `nat`.
+    ///
+    /// # Errors
+    /// There is no data plane: the outcome of the probe.
+    pub(crate) fn of(target: &Target, shared: &Shared) -> Result<Option<Self>, Outcome> {
+        match (target.way, shared.probe_table()) {
+            (None, _) => Ok(None),
+            (Some(way), _) if way.forward == Forward::Nat => Ok(None),
+            (Some(_), None) => Err(Outcome::unknown("no data plane to probe through")),
+            (Some(way), Some(table)) => Ok(Some(Self {
+                table,
+                way,
+                server: target.address,
+                vips: shared.vips(),
+                key: OnceLock::new(),
+            })),
+        }
+    }
+
+    /// Binds a socket and registers its packets.
+    pub(crate) fn register(
+        &self,
+        socket: &Socket,
+        target: &Target,
+        protocol: Protocol,
+    ) -> io::Result<()> {
+        let source = source(target, &self.vips)?;
+        socket.bind(&SocketAddr::new(source, 0).into())?;
+        if self.way.forward == Forward::Tunnel && protocol == Protocol::Tcp {
+            socket.set_tcp_mss(TUNNEL_MSS)?;
+        }
+        let local = socket.local_addr()?.as_socket();
+        let port = local.map_or(0, |local| local.port());
+        let key = ProbeKey {
+            local: source.into(),
+            port: port.into(),
+            proto: protocol.number(),
+            ..ProbeKey::ZERO
+        };
+        self.table
+            .set(&key, &self.entry())
+            .map_err(io::Error::other)?;
+        let _ = self.key.set(key);
+        Ok(())
+    }
+
+    fn entry(&self) -> Probe {
+        let ProbePath {
+            vip,
+            forward,
+            tunnel,
+            dscp,
+            ..
+        } = self.way;
+        Probe {
+            server: self.server.into(),
+            vip: vip.into(),
+            forward: abi_forward(forward) as u8,
+            tunnel: abi_tunnel(tunnel.kind) as u8,
+            // Probes do not use remote checksums: every tunnel end accepts the plain one.
+            tunnel_flags: if tunnel.checksum == TunnelChecksum::None {
+                0
+            } else {
+                TUNNEL_CSUM
+            },
+            dscp,
+            tunnel_port: tunnel.port.into(),
+            ..Probe::ZERO
+        }
+    }
+
+    /// Refines an outcome by what was observed of the packets.
+    pub(crate) async fn judge(&self, outcome: Outcome) -> Outcome {
+        let key = self.key.get();
+        let Some(seen) = key.and_then(|key| self.table.get(key).ok().flatten()) else {
+            return outcome;
+        };
+        match outcome.verdict {
+            Verdict::Unknown => outcome,
+            // The answer cannot have come from the VIP.
+            Verdict::Passed if seen.sent == 0 || seen.answered == 0 => {
+                Outcome::unknown("the probe left by an interface that Weir is not attached to")
+            }
+            Verdict::Passed if self.is_claimed(&seen).await => Outcome::failed(format!(
+                "the server answers ARP for the VIP {}",
+                self.way.vip
+            )),
+            Verdict::Passed => outcome,
+            // No neighbour was found to send it to.
+            Verdict::Failed if seen.sent == 0 => outcome,
+            Verdict::Failed => Outcome::failed(self.failure(&seen, &outcome.note)),
+        }
+    }
+
+    /// Whether the server answers ARP for the VIP, so that clients would bypass the director.
+    async fn is_claimed(&self, seen: &Probe) -> bool {
+        let (IpAddr::V4(vip), Forward::Direct) = (self.way.vip, self.way.forward) else {
+            return false;
+        };
+        let Some(key) = self.key.get() else {
+            return false;
+        };
+        let (IpAddr::V4(local), seen) = (key.local.to_ip(), *seen) else {
+            return false;
+        };
+        let claimed = spawn_blocking(move || probe_arp(&seen, local, vip)).await;
+        // Without the right to send ARP nothing is found.
+        matches!(claimed, Ok(Ok(true)))
+    }
+
+    fn failure(&self, seen: &Probe, note: &str) -> String {
+        let ProbePath { vip, port, .. } = self.way;
+        if seen.answered > 0 {
+            return format!("{note} at {}", SocketAddr::new(vip, port));
+        }
+        if seen.stray > 0 {
+            return format!("another machine answers for the VIP {vip} ({note})");
+        }
+        if seen.unturned > 0 {
+            return format!("the server does not turn marked packets back to the VIP {vip}");
+        }
+        let tunnel = self.way.tunnel.kind.as_str();
+        match (self.way.forward, seen.error_type, seen.error_code) {
+            // Protocol and port unreachable: RFC 792, RFC 4443.
+            (Forward::Tunnel, 3, 2 | 3) | (Forward::Tunnel, 1, 4) => {
+                format!("no decapsulation: the server refuses {tunnel}")
+            }
+            (_, 0, _) if self.way.forward == Forward::Tunnel => {
+                format!("VIP {vip} not on lo, or no decapsulation of {tunnel} ({note})")
+            }
+            (_, 0, _) => format!("VIP {vip} not on lo ({note})"),
+            (_, kind, code) => format!("VIP {vip} unreachable: ICMP type {kind} code {code}"),
+        }
+    }
+}
+
+impl Drop for PathProbe {
+    fn drop(&mut self) {
+        if let Some(key) = self.key.get() {
+            // The table evicts old entries by itself.
+            let _ = self.table.remove(key);
+        }
+    }
+}
+
+/// Sends an ARP request for the VIP to the server only, and waits for its answer. Blocks.
+fn probe_arp(seen: &Probe, local: Ipv4Addr, vip: Ipv4Addr) -> Result<bool, weir_sys::Error> {
+    let socket = FrameSocket::listening(seen.ifindex, ETHERTYPE_ARP)?;
+    let (from, to) = (MacAddr::new(seen.from_mac), MacAddr::new(seen.to_mac));
+    let request = Packet::ethernet(from, to).arp(&ArpPacket {
+        operation: ArpOperation::Request,
+        sender_mac: from,
+        sender: local,
+        target_mac: MacAddr::ZERO,
+        target: vip,
+    });
+    socket.send(seen.ifindex, &request)?;
+    let (until, mut frame) = (Instant::now() + ARP_TIMEOUT, [0; 128]);
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        match socket.receive_within(&mut frame, left)? {
+            Some(length) if claims(&frame[..length], seen, vip) => return Ok(true),
+            Some(_) => {}
+            None => return Ok(false),
+        }
+    }
+}
+
+/// Whether a frame is the server's ARP reply for the VIP.
+fn claims(frame: &[u8], seen: &Probe, vip: Ipv4Addr) -> bool {
+    let packet = frame
+        .get(14..)
+        .and_then(|payload| ArpPacket::parse(payload).ok());
+    packet.is_some_and(|packet| {
+        packet.operation == ArpOperation::Reply
+            && packet.sender == vip
+            && packet.sender_mac == MacAddr::new(seen.to_mac)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SERVER: MacAddr = MacAddr::new([2, 0, 0, 0, 0, 5]);
+    const DIRECTOR: MacAddr = MacAddr::new([2, 0, 0, 0, 0, 1]);
+
+    fn answer(operation: ArpOperation, sender: &str, mac: MacAddr) -> bool {
+        let frame = Packet::ethernet(mac, DIRECTOR).arp(&ArpPacket {
+            operation,
+            sender_mac: mac,
+            sender: sender.parse().unwrap(),
+            target_mac: DIRECTOR,
+            target: "10.0.0.1".parse().unwrap(),
+        });
+        let seen = Probe {
+            to_mac: SERVER.octets(),
+            ..Probe::ZERO
+        };
+        claims(&frame, &seen, "192.0.2.10".parse().unwrap())
+    }
+
+    #[test]
+    fn only_arp_replies_of_the_server_count() {
+        assert!(answer(ArpOperation::Reply, "192.0.2.10", SERVER));
+        assert!(!answer(ArpOperation::Reply, "192.0.2.11", SERVER));
+        assert!(!answer(ArpOperation::Reply, "192.0.2.10", DIRECTOR));
+        assert!(!answer(ArpOperation::Request, "192.0.2.10", SERVER));
+        assert!(!claims(
+            &[0; 20],
+            &Probe::ZERO,
+            "192.0.2.10".parse().unwrap()
+        ));
+    }
+}

@@ -1,0 +1,179 @@
+//! One run of a probe, from connecting to its result.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout_at;
+use weir_health::{Dialogue, Outcome, ProbeId, ProbeRequest, Reply, Target, Verdict, dialogue};
+use weir_model::Probe;
+
+use crate::connect::{ConnectError, connect};
+use crate::path::PathProbe;
+use crate::tls::{Handshake, handshake};
+use crate::{Shared, datagram, local};
+
+/// Reports a result even if the task panics: a probe without a result would never be repeated.
+struct Report {
+    shared: Arc<Shared>,
+    id: ProbeId,
+    outcome: Option<Outcome>,
+}
+
+impl Drop for Report {
+    fn drop(&mut self) {
+        let outcome = self.outcome.take();
+        let outcome = outcome.unwrap_or_else(|| Outcome::unknown("the probe was aborted"));
+        let mut monitor = self.shared.monitor();
+        let before = monitor.next_deadline();
+        monitor.handle_result(self.id, outcome, self.shared.clock.now());
+        self.shared.drain_outputs(&mut monitor);
+        let moved = monitor.next_deadline() < before || before.is_none();
+        drop(monitor);
+        if moved {
+            self.shared.deadline_moved.notify_one();
+        }
+    }
+}
+
+pub(crate) async fn run(shared: Arc<Shared>, request: ProbeRequest) {
+    let deadline = shared.clock.instant(request.deadline);
+    let mut report = Report {
+        shared,
+        id: request.id,
+        outcome: None,
+    };
+    let started = Instant::now();
+    let target = &request.target;
+    let path = match PathProbe::of(target, &report.shared) {
+        Ok(path) => path,
+        Err(outcome) => {
+            report.outcome = Some(outcome);
+            return;
+        }
+    };
+    let run = run_probe(&report.shared, target, path.as_ref());
+    let outcome = match timeout_at(deadline.into(), run).await {
+        Ok(outcome) => outcome,
+        Err(_) => {
+            let limit = weir_config::show_duration(target.timing.timeout);
+            Outcome::failed(format!("no answer within {limit}"))
+        }
+    };
+    let outcome = with_duration(outcome, started.elapsed());
+    report.outcome = Some(match path {
+        Some(path) => path.judge(outcome).await,
+        None => target.with_address(outcome),
+    });
+}
+
+/// Adds the duration to the note of a passed probe.
+fn with_duration(outcome: Outcome, took: Duration) -> Outcome {
+    if outcome.verdict != Verdict::Passed {
+        return outcome;
+    }
+    let millis = took.as_secs_f64() * 1000.0;
+    Outcome {
+        note: format!("{} in {millis:.1}ms", outcome.note),
+        ..outcome
+    }
+}
+
+async fn run_probe(shared: &Arc<Shared>, target: &Target, path: Option<&PathProbe>) -> Outcome {
+    match &target.probe {
+        Probe::Script(script) => local::run(script, target).await,
+        Probe::File { path } => {
+            shared.files.follow(shared, Path::new(path));
+            local::read(path).await
+        }
+        Probe::Ping | Probe::Dns { .. } | Probe::Udp { .. } => {
+            match datagram::ask(shared, target, path).await {
+                Ok(outcome) => outcome,
+                Err(error) => ConnectError::from(error).outcome(),
+            }
+        }
+        Probe::Tcp
+        | Probe::Http(_)
+        | Probe::Grpc { .. }
+        | Probe::Smtp { .. }
+        | Probe::Redis
+        | Probe::Mysql { .. }
+        | Probe::Postgres { .. }
+        | Probe::Agent { .. } => probe_stream(shared, target, path).await,
+    }
+}
+
+/// A probe over a connection.
+async fn probe_stream(shared: &Shared, target: &Target, path: Option<&PathProbe>) -> Outcome {
+    let mut stream = match connect(shared, target, path).await {
+        Ok(stream) => stream,
+        Err(error) => return error.outcome(),
+    };
+    let Some(tls) = &target.tls else {
+        let outcome = run_over(&mut stream, target, "tcp connected").await;
+        reset_on_close(&stream);
+        return outcome;
+    };
+    match handshake(&shared.tls_clients, tls, target, stream).await {
+        Handshake::Done(mut stream) => {
+            let outcome = run_over(stream.as_mut(), target, "tls agreed").await;
+            reset_on_close(stream.get_ref().0);
+            outcome
+        }
+        Handshake::Failed(error) => ConnectError::from(error).outcome(),
+        Handshake::Unable(why) => Outcome::unknown(format!("the director cannot probe: {why}")),
+    }
+}
+
+/// Runs the target's dialogue over a stream; without a dialogue, the connection is all that was checked.
+async fn run_over(
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    target: &Target,
+    without: &str,
+) -> Outcome {
+    let Some(mut dialogue) = dialogue::for_target(target) else {
+        return Outcome::passed(without);
+    };
+    let outcome = converse(stream, dialogue.as_mut()).await;
+    // The outcome is known; an error changes nothing.
+    let _ = stream.write_all(dialogue.quit_message()).await;
+    outcome
+}
+
+/// Without this every probe would leave a port in TIME_WAIT for a minute.
+fn reset_on_close(stream: &TcpStream) {
+    let _ = stream.set_zero_linger();
+}
+
+/// Runs a dialogue over a stream until it ends.
+async fn converse(
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    dialogue: &mut dyn Dialogue,
+) -> Outcome {
+    match exchange(stream, dialogue).await {
+        Ok(outcome) => outcome,
+        Err(error) => ConnectError::from(error).outcome(),
+    }
+}
+
+async fn exchange(
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    dialogue: &mut dyn Dialogue,
+) -> io::Result<Outcome> {
+    let mut buffer = [0; 4096];
+    stream.write_all(&dialogue.open()).await?;
+    loop {
+        let read = stream.read(&mut buffer).await?;
+        if read == 0 {
+            return Ok(dialogue.end());
+        }
+        match dialogue.receive(&buffer[..read]) {
+            Reply::More => {}
+            Reply::Send(bytes) => stream.write_all(&bytes).await?,
+            Reply::Finished(outcome) => return Ok(outcome),
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Watches the files of `file` checks, by inotify(7) on their directories: a changed file is read at once instead of at
+//! the end of its interval. A file that cannot be watched is still read at its interval. The thread ends with the
+//! checks.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, Weak};
+
+use rustix::fs::inotify::{CreateFlags, ReadFlags, Reader, WatchFlags, add_watch, init};
+
+use crate::{Shared, locked};
+
+/// Buffer size for the events of one read.
+const BUFFER_BYTES: usize = 4096;
+
+/// The watched directories; inotify is opened when a check first needs it.
+#[derive(Debug, Default)]
+pub(crate) struct Watch(Mutex<Option<Open>>);
+
+#[derive(Debug)]
+struct Open {
+    descriptor: Arc<OwnedFd>,
+    /// Directories by watch descriptor.
+    directories: Arc<Mutex<HashMap<i32, PathBuf>>>,
+}
+
+impl Watch {
+    /// Follows a file before it is read, so that no change between is missed.
+    pub(crate) fn follow(&self, shared: &Arc<Shared>, file: &Path) {
+        let mut open = locked(&self.0);
+        if open.is_none() {
+            match Open::new(Arc::downgrade(shared)) {
+                Ok(new) => *open = Some(new),
+                // The file is still read at its interval.
+                Err(error) => tracing::debug!(%error, "could not watch the files of checks"),
+            }
+        }
+        if let (Some(open), Some(directory)) = (open.as_ref(), file.parent()) {
+            open.follow(directory);
+        }
+    }
+}
+
+impl Open {
+    fn new(shared: Weak<Shared>) -> io::Result<Self> {
+        let descriptor = Arc::new(init(CreateFlags::CLOEXEC)?);
+        let directories: Arc<Mutex<HashMap<i32, PathBuf>>> = Arc::default();
+        let (events, known) = (Arc::clone(&descriptor), Arc::clone(&directories));
+        std::thread::Builder::new()
+            .name("checked-files".to_owned())
+            .spawn(move || wait(&events, &known, &shared))?;
+        Ok(Self {
+            descriptor,
+            directories,
+        })
+    }
+
+    fn follow(&self, directory: &Path) {
+        let mut directories = locked(&self.directories);
+        if directories.values().any(|known| known == directory) {
+            return;
+        }
+        let flags = WatchFlags::CLOSE_WRITE
+            | WatchFlags::MOVED_TO
+            | WatchFlags::MOVED_FROM
+            | WatchFlags::DELETE
+            | WatchFlags::ONLYDIR;
+        if let Ok(number) = add_watch(&*self.descriptor, directory, flags) {
+            directories.insert(number, directory.to_owned());
+        }
+    }
+}
+
+/// Handles events until the checks are dropped.
+fn wait(descriptor: &OwnedFd, directories: &Mutex<HashMap<i32, PathBuf>>, shared: &Weak<Shared>) {
+    let mut buffer = [MaybeUninit::uninit(); BUFFER_BYTES];
+    let mut reader = Reader::new(descriptor, &mut buffer);
+    while let Ok(event) = reader.next() {
+        let Some(shared) = shared.upgrade() else {
+            return;
+        };
+        let mut directories = locked(directories);
+        if event.events().contains(ReadFlags::IGNORED) {
+            // The directory was removed; the next probe watches it again if it is back.
+            directories.remove(&event.wd());
+        }
+        let name = event.file_name().map(|name| name.to_bytes().to_vec());
+        let directory = directories.get(&event.wd()).cloned();
+        drop(directories);
+        if let (Some(directory), Some(name)) = (directory, name) {
+            shared.probe_file_now(&directory.join(OsString::from_vec(name)));
+        }
+    }
+}

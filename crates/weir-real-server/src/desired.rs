@@ -1,0 +1,310 @@
+//! The desired state of a server: its VIPs and how packets for them arrive. `up` adds to it, `down` removes from it.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+use weir_dataplane::real_server::{Mark, Prefix, Rules, TunnelSet, TunnelVip};
+use weir_model::{Forward, TunnelKind};
+
+use crate::entry::{Entry, Role};
+use crate::problem::{MAX_DSCP, Problem};
+use crate::request::{PrefixArgument, TunnelArgument, UpRequest, VipArgument};
+
+const DEFAULT_DSCP: u8 = 1;
+
+/// All VIPs that were requested and not removed.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Desired {
+    /// The VIPs.
+    pub entries: BTreeSet<Entry>,
+    /// Clients whose replies are left alone, as `ADDRESS/LENGTH`.
+    pub except: BTreeSet<(IpAddr, u8)>,
+    /// Where packets arrive; empty = every interface with an address.
+    pub interfaces: BTreeSet<String>,
+}
+
+impl Desired {
+    /// This, with the VIPs of `request`.
+    ///
+    /// # Errors
+    /// Everything that is wrong with the request.
+    pub fn with(&self, request: &UpRequest) -> Result<Self, Vec<Problem>> {
+        let mut problems = request_problems(request);
+        let role = match request.forward {
+            Forward::Nat => return Err(problems),
+            Forward::Direct => Role::Direct,
+            Forward::Tunnel => {
+                let TunnelArgument { kind: tunnel, port } = request.tunnel.unwrap_or_default();
+                Role::Tunnel { tunnel, port }
+            }
+            Forward::L3dsr => Role::L3dsr {
+                dscp: request.dscp.unwrap_or(DEFAULT_DSCP),
+            },
+        };
+        let mut desired = self.clone();
+        let entry = |vip: &VipArgument| Entry {
+            vip: vip.address,
+            ports: vip.ports,
+            role,
+        };
+        desired.entries.extend(request.vips.iter().map(entry));
+        desired.except.extend(
+            request
+                .except
+                .iter()
+                .map(|PrefixArgument { address, len }| (*address, *len)),
+        );
+        desired
+            .interfaces
+            .extend(request.interfaces.iter().cloned());
+        problems.extend(desired.shared_marks());
+        if problems.is_empty() {
+            Ok(desired)
+        } else {
+            Err(problems)
+        }
+    }
+
+    /// This, without `vips`: all ports of a VIP where none are named. Empty = all of them.
+    #[must_use]
+    pub fn without(&self, vips: &[VipArgument]) -> Self {
+        if vips.is_empty() {
+            return Self::default();
+        }
+        let taken = |entry: &Entry| {
+            vips.iter().any(|vip| {
+                vip.address == entry.vip && (vip.ports.is_none() || vip.ports == entry.ports)
+            })
+        };
+        let mut desired = self.clone();
+        desired.entries.retain(|entry| !taken(entry));
+        if desired.entries.is_empty() {
+            Self::default()
+        } else {
+            desired
+        }
+    }
+
+    /// The VIPs that must be on `lo`.
+    pub fn held_vips(&self) -> BTreeSet<IpAddr> {
+        self.entries
+            .iter()
+            .filter(|entry| entry.role.holds_vip())
+            .map(|entry| entry.vip)
+            .collect()
+    }
+
+    fn shared_marks(&self) -> Vec<Problem> {
+        let marks: Vec<&Entry> = self
+            .entries
+            .iter()
+            .filter(|entry| matches!(entry.role, Role::L3dsr { .. }))
+            .collect();
+        let mut problems = Vec::new();
+        for (at, first) in marks.iter().enumerate() {
+            for second in marks.iter().skip(at + 1) {
+                let (a, b) = (first.ports_or_all(), second.ports_or_all());
+                let overlap = a.0 <= b.1 && b.0 <= a.1;
+                let same_family = first.vip.is_ipv4() == second.vip.is_ipv4();
+                if first.vip != second.vip && same_family && first.role == second.role && overlap {
+                    problems.push(Problem::SharedMark {
+                        first: **first,
+                        second: **second,
+                    });
+                }
+            }
+        }
+        problems
+    }
+
+    /// What the programs have to do on a host whose addresses are `own`.
+    pub fn rules(&self, own: &[IpAddr]) -> Rules {
+        let mut rules = Rules::default();
+        for entry in &self.entries {
+            match entry.role {
+                Role::Direct => {}
+                Role::Tunnel { tunnel, port } => add_tunnel(&mut rules, entry, tunnel, port),
+                Role::L3dsr { dscp } => rules.marks.push(Mark {
+                    dscp,
+                    vip: entry.vip,
+                    ports: entry.ports_or_all(),
+                }),
+            }
+        }
+        if rules.needs_ingress() {
+            rules.own = own.to_vec();
+        }
+        if rules.needs_egress() {
+            rules.except = self
+                .except
+                .iter()
+                .map(|(address, len)| Prefix {
+                    address: *address,
+                    len: *len,
+                })
+                .collect();
+        }
+        rules.sort();
+        rules
+    }
+}
+
+fn add_tunnel(rules: &mut Rules, entry: &Entry, tunnel: TunnelKind, port: u16) {
+    let tunnels = match tunnel {
+        TunnelKind::Ipip => TunnelSet::IPIP,
+        TunnelKind::Gue => TunnelSet::GUE,
+        TunnelKind::Gre => TunnelSet::GRE,
+    };
+    if tunnel == TunnelKind::Gue {
+        rules.gue_ports.push(port);
+    }
+    match rules.tunnels.iter_mut().find(|vip| vip.vip == entry.vip) {
+        Some(vip) => {
+            vip.tunnels = vip.tunnels.with(tunnels);
+            vip.ports.push(entry.ports_or_all());
+        }
+        None => rules.tunnels.push(TunnelVip {
+            vip: entry.vip,
+            tunnels,
+            ports: vec![entry.ports_or_all()],
+        }),
+    }
+}
+
+fn request_problems(request: &UpRequest) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let forward = request.forward;
+    if forward == Forward::Nat {
+        problems.push(Problem::Forward { forward });
+    }
+    if request.vips.is_empty() {
+        problems.push(Problem::NoVip);
+    }
+    if request.tunnel.is_some() && forward != Forward::Tunnel {
+        problems.push(Problem::Option {
+            option: "--tunnel",
+            belongs_to: "tunnel",
+        });
+    }
+    if request.dscp.is_some() && forward != Forward::L3dsr {
+        problems.push(Problem::Option {
+            option: "--dscp",
+            belongs_to: "l3dsr",
+        });
+    }
+    if let Some(dscp) = request.dscp.filter(|dscp| *dscp > MAX_DSCP) {
+        problems.push(Problem::Dscp { dscp });
+    }
+    if !request.except.is_empty() && (forward, request.dscp) != (Forward::L3dsr, Some(0)) {
+        problems.push(Problem::Option {
+            option: "--except",
+            belongs_to: "l3dsr with --dscp 0",
+        });
+    }
+    problems
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(forward: Forward, vips: &[&str]) -> UpRequest {
+        UpRequest {
+            forward,
+            vips: vips.iter().map(|vip| vip.parse().unwrap()).collect(),
+            tunnel: None,
+            dscp: None,
+            except: Vec::new(),
+            interfaces: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn asking_twice_is_asking_once() {
+        let request = request(Forward::Direct, &["192.0.2.10", "2001:db8::10"]);
+        let once = Desired::default().with(&request).unwrap();
+        assert_eq!(once.with(&request).unwrap(), once);
+        assert_eq!(once.entries.len(), 2);
+    }
+
+    #[test]
+    fn every_mistake_is_named() {
+        let mut wrong = request(Forward::Direct, &[]);
+        wrong.tunnel = Some("gre".parse().unwrap());
+        wrong.dscp = Some(64);
+        wrong.except = vec!["10.0.0.0/8".parse().unwrap()];
+        let problems = Desired::default().with(&wrong).unwrap_err();
+        let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        insta::assert_snapshot!(texts.join("\n"));
+    }
+
+    #[test]
+    fn two_vips_share_a_mark_only_on_different_ports() {
+        let first = Desired::default()
+            .with(&request(Forward::L3dsr, &["192.0.2.10:80"]))
+            .unwrap();
+        first
+            .with(&request(
+                Forward::L3dsr,
+                &["192.0.2.11:443", "[2001:db8::10]:80"],
+            ))
+            .unwrap();
+        let problems = first
+            .with(&request(Forward::L3dsr, &["192.0.2.11"]))
+            .unwrap_err();
+        assert!(
+            matches!(problems.as_slice(), [Problem::SharedMark { .. }]),
+            "{problems:?}"
+        );
+        let mut other_mark = request(Forward::L3dsr, &["192.0.2.11"]);
+        other_mark.dscp = Some(2);
+        first.with(&other_mark).unwrap();
+    }
+
+    #[test]
+    fn taking_back_by_address_takes_every_port_of_it() {
+        let all = Desired::default()
+            .with(&request(
+                Forward::Tunnel,
+                &["192.0.2.10:80", "192.0.2.10:443", "192.0.2.11:80"],
+            ))
+            .unwrap();
+        let left = |vip: &str| all.without(&[vip.parse().unwrap()]).entries.len();
+        assert_eq!(
+            (
+                left("192.0.2.10"),
+                left("192.0.2.10:80"),
+                left("192.0.2.10:81")
+            ),
+            (1, 2, 3)
+        );
+        assert_eq!(all.without(&[]), Desired::default());
+    }
+
+    #[test]
+    fn without_a_mark_the_vip_is_not_held() {
+        let mut by_hand = request(Forward::L3dsr, &["192.0.2.10:80"]);
+        by_hand.dscp = Some(0);
+        by_hand.except = vec!["10.0.0.0/8".parse().unwrap()];
+        let desired = Desired::default().with(&by_hand).unwrap();
+        assert!(desired.held_vips().is_empty());
+        let rules = desired.rules(&["10.0.0.5".parse().unwrap()]);
+        assert!(rules.needs_ingress() && rules.needs_egress());
+        assert_eq!(rules.except.len(), 1);
+    }
+
+    #[test]
+    fn state_is_read_as_it_was_written() {
+        let mut tunnel = request(Forward::Tunnel, &["[2001:db8::10]:80-90"]);
+        tunnel.tunnel = Some("gue:7000".parse().unwrap());
+        let desired = Desired::default()
+            .with(&tunnel)
+            .unwrap()
+            .with(&request(Forward::Direct, &["192.0.2.10"]))
+            .unwrap();
+        let text = serde_json::to_string_pretty(&desired).unwrap();
+        assert_eq!(serde_json::from_str::<Desired>(&text).unwrap(), desired);
+        insta::assert_snapshot!(text);
+    }
+}

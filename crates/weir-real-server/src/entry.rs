@@ -1,0 +1,87 @@
+//! A VIP of a server, and how packets for it arrive.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+use weir_dataplane::real_server::Ports;
+use weir_model::TunnelKind;
+
+use crate::request::{TunnelArgument, VipArgument};
+
+const EVERY_PORT: Ports = (0, u16::MAX);
+
+/// How packets for a VIP arrive, and what the server does with them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(tag = "forward", rename_all = "lowercase")]
+pub enum Role {
+    /// Addressed to the VIP.
+    Direct,
+    /// Inside a tunnel.
+    Tunnel {
+        /// The encapsulation.
+        tunnel: TunnelKind,
+        /// GUE's UDP port, 0 for the others.
+        port: u16,
+    },
+    /// Addressed to this server, with a mark; without one (0) replies are rewritten instead.
+    L3dsr {
+        /// The mark.
+        dscp: u8,
+    },
+}
+
+impl Role {
+    /// Whether the stack must take the VIP as its own.
+    pub const fn holds_vip(self) -> bool {
+        !matches!(self, Self::L3dsr { dscp: 0 })
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Direct => f.write_str("direct"),
+            Self::Tunnel { tunnel, port } => {
+                write!(f, "tunnel {}", TunnelArgument { kind: tunnel, port })
+            }
+            Self::L3dsr { dscp } => write!(f, "l3dsr dscp {dscp}"),
+        }
+    }
+}
+
+/// One VIP, some of its ports, one role.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Entry {
+    /// The VIP.
+    pub vip: IpAddr,
+    /// First and last port; `None` = every port.
+    pub ports: Option<Ports>,
+    /// The role.
+    #[serde(flatten)]
+    pub role: Role,
+}
+
+impl Entry {
+    pub(crate) fn ports_or_all(&self) -> Ports {
+        self.ports.unwrap_or(EVERY_PORT)
+    }
+
+    fn argument(&self) -> VipArgument {
+        VipArgument {
+            address: self.vip,
+            ports: self.ports,
+        }
+    }
+}
+
+impl fmt::Display for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.argument(), self.role)
+    }
+}
+
+/// The length of a prefix of one address.
+pub(crate) const fn host_prefix(address: IpAddr) -> u8 {
+    if address.is_ipv4() { 32 } else { 128 }
+}

@@ -1,0 +1,115 @@
+//! What `weir real-server show` prints.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Serialize;
+use weir_dataplane::real_server::COUNTS;
+
+use crate::desired::Desired;
+use crate::entry::Entry;
+use crate::plan::{Actual, Memory, Step};
+
+/// The listing, as text by `Display` and as JSON by `Serialize`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// The VIPs and their roles.
+    pub vips: Vec<Entry>,
+    /// Clients whose replies are left alone.
+    pub except: Vec<String>,
+    /// Sysctls that Weir changed.
+    pub sysctls: Vec<SysctlReport>,
+    /// VIPs that Weir added to `lo`.
+    pub added: Vec<String>,
+    /// Where the programs run: interface and direction.
+    pub programs: Vec<String>,
+    /// Packets by outcome, since the programs were first attached.
+    pub counts: BTreeMap<&'static str, u64>,
+    /// Steps that `up` would take to repair what others changed; empty = all is as it was set.
+    pub drift: Vec<String>,
+}
+
+/// A sysctl before, as set, and now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SysctlReport {
+    /// Its name.
+    pub name: String,
+    /// Before Weir.
+    pub was: String,
+    /// As set by Weir.
+    pub set: String,
+    /// Now; absent = its interface is gone.
+    pub now: Option<String>,
+}
+
+impl Report {
+    pub(crate) fn new(desired: &Desired, memory: &Memory, actual: &Actual, drift: &[Step]) -> Self {
+        let sysctl = |(name, changed): (&String, &crate::plan::Changed)| SysctlReport {
+            name: name.clone(),
+            was: changed.was.clone(),
+            set: changed.set.clone(),
+            now: actual.sysctls.get(name).cloned(),
+        };
+        let labels = COUNTS.iter().map(|(label, _)| *label);
+        Self {
+            vips: desired.entries.iter().copied().collect(),
+            except: desired
+                .except
+                .iter()
+                .map(|(address, len)| format!("{address}/{len}"))
+                .collect(),
+            sysctls: memory.sysctls.iter().map(sysctl).collect(),
+            added: memory.addresses.iter().map(ToString::to_string).collect(),
+            programs: actual
+                .programs
+                .hooks
+                .iter()
+                .map(ToString::to_string)
+                .collect(),
+            counts: labels.zip(actual.programs.counts).collect(),
+            drift: drift.iter().map(ToString::to_string).collect(),
+        }
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.vips.is_empty()
+            && self.sysctls.is_empty()
+            && self.added.is_empty()
+            && self.programs.is_empty()
+        {
+            return f.write_str("nothing is set up here");
+        }
+        for entry in &self.vips {
+            writeln!(f, "vip       {entry}")?;
+        }
+        for client in &self.except {
+            writeln!(f, "except    {client}")?;
+        }
+        for vip in &self.added {
+            writeln!(f, "address   {vip} on lo")?;
+        }
+        for sysctl in &self.sysctls {
+            let now = sysctl.now.as_deref().unwrap_or("gone");
+            writeln!(
+                f,
+                "sysctl    {} {now} (was {}, set {})",
+                sysctl.name, sysctl.was, sysctl.set
+            )?;
+        }
+        for hook in &self.programs {
+            writeln!(f, "programs  {hook}")?;
+        }
+        for (label, count) in self.counts.iter().filter(|(_, count)| **count != 0) {
+            writeln!(f, "packets   {label} {count}")?;
+        }
+        if self.drift.is_empty() {
+            return f.write_str("all settings are in place");
+        }
+        f.write_str("not in place, `up` would:")?;
+        self.drift
+            .iter()
+            .try_for_each(|step| write!(f, "\n  {step}"))
+    }
+}

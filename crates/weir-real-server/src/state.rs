@@ -1,0 +1,147 @@
+//! `RUNTIME_DIR/real-server.json`: the requested VIPs, the changes, and the previous values.
+//!
+//! The file is written before each change, by rename, so that a killed process loses no record. Changes do not survive
+//! a boot; the boot ID detects a file from before it.
+
+use std::fs;
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use weir_sys::{LockFile, NetNs, boot_id, create_private};
+
+use crate::desired::Desired;
+use crate::error::{Error, Result};
+use crate::plan::Memory;
+use crate::request::Options;
+
+const VERSION: u32 = 1;
+const FILE: &str = "real-server.json";
+const LOCK: &str = "real-server.lock";
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Content {
+    version: u32,
+    boot: String,
+    /// Cookie of the network namespace; unique since boot.
+    namespace: u64,
+    desired: Desired,
+    memory: Memory,
+}
+
+/// The file's content; locked until it is dropped.
+#[derive(Debug)]
+pub(crate) struct State {
+    path: PathBuf,
+    boot: String,
+    namespace: u64,
+    pub(crate) desired: Desired,
+    pub(crate) memory: Memory,
+    _lock: LockFile,
+}
+
+impl State {
+    /// Reads the file; empty if there is none.
+    pub(crate) fn open(options: &Options) -> Result<Self> {
+        weir_runtime_dir::prepare(&options.runtime_dir)?;
+        let lock = LockFile::acquire(options.runtime_dir.join(LOCK))?;
+        let path = options.runtime_dir.join(FILE);
+        let mut state = Self {
+            boot: boot_id()?,
+            namespace: NetNs::current()?.cookie()?,
+            desired: Desired::default(),
+            memory: Memory::default(),
+            _lock: lock,
+            path,
+        };
+        if let Some(content) = read(&state.path)? {
+            state.adopt(content)?;
+        }
+        Ok(state)
+    }
+
+    fn adopt(&mut self, content: Content) -> Result<()> {
+        if content.version != VERSION {
+            return Err(Error::StateVersion {
+                path: self.path.clone(),
+                version: content.version,
+                known: VERSION,
+            });
+        }
+        self.desired = content.desired;
+        if content.boot != self.boot {
+            return Ok(());
+        }
+        if content.namespace != self.namespace {
+            return Err(Error::OtherNamespace {
+                path: self.path.clone(),
+            });
+        }
+        self.memory = content.memory;
+        Ok(())
+    }
+
+    /// Writes the file, or removes it when there is nothing to record.
+    pub(crate) fn save(&self) -> Result<()> {
+        if self.desired == Desired::default() && self.memory.is_empty() {
+            return match fs::remove_file(&self.path) {
+                Err(source) if source.kind() != ErrorKind::NotFound => {
+                    Err(Error::file(&self.path, source))
+                }
+                _ => Ok(()),
+            };
+        }
+        let content = Content {
+            version: VERSION,
+            boot: self.boot.clone(),
+            namespace: self.namespace,
+            desired: self.desired.clone(),
+            memory: self.memory.clone(),
+        };
+        let mut text = serde_json::to_vec_pretty(&content).map_err(|source| Error::State {
+            path: self.path.clone(),
+            source,
+        })?;
+        text.push(b'\n');
+        let new = self.path.with_extension("json.new");
+        write_through(&new, &text).map_err(|source| Error::file(&new, source))?;
+        fs::rename(&new, &self.path).map_err(|source| Error::file(&self.path, source))
+    }
+}
+
+/// The recorded state, read without the lock.
+pub(crate) fn read_unlocked(options: &Options) -> Result<(Desired, Memory)> {
+    let path = options.runtime_dir.join(FILE);
+    Ok(match read(&path)? {
+        Some(content) if content.version != VERSION => {
+            return Err(Error::StateVersion {
+                path,
+                version: content.version,
+                known: VERSION,
+            });
+        }
+        Some(content) if content.boot == boot_id()? => (content.desired, content.memory),
+        Some(content) => (content.desired, Memory::default()),
+        None => (Desired::default(), Memory::default()),
+    })
+}
+
+fn read(path: &Path) -> Result<Option<Content>> {
+    let text = match fs::read(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(source) => return Err(Error::file(path, source)),
+    };
+    serde_json::from_slice(&text)
+        .map(Some)
+        .map_err(|source| Error::State {
+            path: path.to_owned(),
+            source,
+        })
+}
+
+fn write_through(path: &Path, text: &[u8]) -> std::io::Result<()> {
+    let mut file = create_private(path)?;
+    file.write_all(text)?;
+    file.sync_all()
+}

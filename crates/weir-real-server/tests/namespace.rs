@@ -1,0 +1,505 @@
+//! `weir real-server` in namespaces: real sockets on a prepared server, a director that does to each packet what
+//! `forward` says, and a client that accepts answers from the VIP alone. Needs root; the kernel needs no tunnel module.
+
+#[path = "namespace/director.rs"]
+mod director;
+#[path = "namespace/topology.rs"]
+mod topology;
+
+use std::io::ErrorKind;
+use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
+
+use director::{Director, GueChecksum, Treatment, gre, gue, ipip, l3dsr};
+use socket2::SockRef;
+use topology::*;
+use weir_model::Forward;
+use weir_real_server::{Error, Step};
+
+/// Exchanges data with the VIP by both protocols, and with the server's own address. Answers the packets that the
+/// director sent on.
+fn exchange(topology: &Topology, family: usize, treatment: Treatment, target: IpAddr) -> u64 {
+    let vip = ip(VIP[family]);
+    let director = Director::start(&topology.director, vip, target, treatment);
+    exchange_udp(&topology.client, vip);
+    exchange_tcp(&topology.client, vip);
+    let sent = director.sent();
+    assert!(
+        sent > VOLUME as u64 / 1400,
+        "the traffic did not pass the director"
+    );
+    drop(director);
+    exchange_tcp(&topology.client, ip(SERVER[family]));
+    exchange_udp(&topology.client, ip(SERVER[family]));
+    sent
+}
+
+fn serve_all(topology: &Topology) {
+    for family in FAMILIES {
+        serve(&topology.server, ip(VIP[family]));
+        serve(&topology.server, ip(SERVER[family]));
+    }
+}
+
+/// All pairs of outer and inner family.
+fn pairs() -> impl Iterator<Item = (usize, usize)> {
+    FAMILIES
+        .into_iter()
+        .flat_map(|outer| FAMILIES.map(|inner| (outer, inner)))
+}
+
+#[test]
+fn direct_serves_the_vip_and_keeps_it_quiet() {
+    if !is_root() {
+        return;
+    }
+    let topology = Topology::new("direct");
+    write_sysctl(&topology.server, "net/ipv4/conf/s0/rp_filter", "1");
+    let before = topology.server_facts();
+    run_ip(&topology.server, "addr add 192.0.2.10/32 dev lo");
+    run_ip(&topology.director, "route replace 192.0.2.10 dev d1");
+    assert!(
+        answers(&topology, ip(VIP[0])),
+        "this test cannot tell whether ARP is silent"
+    );
+    run_ip(&topology.server, "addr del 192.0.2.10/32 dev lo");
+    run_ip(&topology.director, "neigh flush dev d1");
+
+    topology.up(&request(Forward::Direct, &VIP));
+    serve_all(&topology);
+    // No machine may resolve the VIP to this server.
+    run_ip(
+        &topology.director,
+        "route replace 192.0.2.10 dev d1\n-6 route replace 2001:db8::10 dev d1",
+    );
+    for family in FAMILIES {
+        assert!(
+            !answers(&topology, ip(VIP[family])),
+            "the server announced {}",
+            VIP[family]
+        );
+        assert!(answers(&topology, ip(SERVER[family])));
+    }
+    run_ip(
+        &topology.director,
+        "route replace 192.0.2.10 via 10.9.2.3\n-6 route replace 2001:db8::10 via fd09:2::3",
+    );
+    for family in FAMILIES {
+        exchange_tcp(&topology.client, ip(VIP[family]));
+        exchange_udp(&topology.client, ip(VIP[family]));
+        exchange_tcp(&topology.client, ip(SERVER[family]));
+    }
+    assert!(
+        topology.show().programs.is_empty(),
+        "direct needs no program"
+    );
+    topology.down(&[]);
+    topology.assert_unchanged(&before);
+}
+
+/// Whether the director finds a neighbour at `address`: the kernel reports a failed resolution to the connection.
+fn answers(topology: &Topology, address: IpAddr) -> bool {
+    let connected = topology
+        .director
+        .run(|| TcpStream::connect_timeout(&(address, PORT).into(), PATIENCE))
+        .unwrap();
+    match connected {
+        Ok(_) => true,
+        Err(error) if error.kind() == ErrorKind::ConnectionRefused => true,
+        Err(error) if error.kind() == ErrorKind::HostUnreachable => false,
+        Err(error) => panic!("{address}: {error}"),
+    }
+}
+
+#[test]
+fn ipip_in_every_pair_of_families() {
+    if !is_root() {
+        return;
+    }
+    let topology = Topology::new("ipip");
+    let before = topology.server_facts();
+    topology.up(&request(
+        Forward::Tunnel,
+        &["192.0.2.10:8080", "[2001:db8::10]:8000-8999"],
+    ));
+    serve_all(&topology);
+    let mut sent = 0;
+    for (outer, inner) in pairs() {
+        let target = ip(SERVER[outer]);
+        sent += exchange(
+            &topology,
+            inner,
+            ipip(ip(DIRECTOR[outer]), target, 0),
+            target,
+        );
+    }
+    let counts = topology.show().counts;
+    assert!(
+        counts["decapsulated"] > 0 && counts["drop-failed"] == 0,
+        "{counts:?}"
+    );
+    assert!(
+        counts["decapsulated"] < sent,
+        "none of {sent} packets arrived merged: offloads were not tested"
+    );
+    topology.down(&[]);
+    topology.assert_unchanged(&before);
+}
+
+#[test]
+fn gre_with_and_without_checksum() {
+    if !is_root() {
+        return;
+    }
+    let topology = Topology::new("gre");
+    let mut wanted = request(Forward::Tunnel, &VIP);
+    wanted.tunnel = Some("gre".parse().unwrap());
+    topology.up(&wanted);
+    serve_all(&topology);
+    for (outer, inner) in pairs() {
+        for checksum in [false, true] {
+            let target = ip(SERVER[outer]);
+            exchange(
+                &topology,
+                inner,
+                gre(ip(DIRECTOR[outer]), target, checksum),
+                target,
+            );
+        }
+    }
+}
+
+#[test]
+fn gue_in_all_its_forms() {
+    if !is_root() {
+        return;
+    }
+    let topology = Topology::new("gue");
+    let mut wanted = request(Forward::Tunnel, &VIP);
+    wanted.tunnel = Some("gue:6081".parse().unwrap());
+    topology.up(&wanted);
+    serve_all(&topology);
+    let forms = [
+        GueChecksum::None,
+        GueChecksum::Full,
+        GueChecksum::Remote(true),
+        GueChecksum::Remote(false),
+        GueChecksum::Variant1,
+    ];
+    for (outer, inner) in pairs() {
+        for checksum in forms {
+            let target = ip(SERVER[outer]);
+            exchange(
+                &topology,
+                inner,
+                gue(ip(DIRECTOR[outer]), target, 6081, checksum),
+                target,
+            );
+        }
+    }
+    assert_eq!(topology.show().counts["drop-malformed"], 0);
+}
+
+#[test]
+fn l3dsr_turns_marked_packets_back() {
+    if !is_root() {
+        return;
+    }
+    let topology = Topology::new("l3dsr");
+    let before = topology.server_facts();
+    let mut wanted = request(Forward::L3dsr, &["192.0.2.10:8080", "[2001:db8::10]:8080"]);
+    wanted.dscp = Some(7);
+    topology.up(&wanted);
+    serve_all(&topology);
+    for family in FAMILIES {
+        let target = ip(SERVER[family]);
+        exchange(&topology, family, l3dsr(target, 7), target);
+    }
+    let counts = topology.show().counts;
+    assert!(
+        counts["turned-back"] > 0 && counts["reply-rewritten"] == 0,
+        "{counts:?}"
+    );
+    topology.down(&[]);
+    topology.assert_unchanged(&before);
+}
+
+#[test]
+fn l3dsr_without_a_mark_rewrites_replies() {
+    if !is_root() {
+        return;
+    }
+    let topology = Topology::new("no-mark");
+    let before = topology.server_facts();
+    let mut wanted = request(Forward::L3dsr, &["192.0.2.10:8080", "[2001:db8::10]:8080"]);
+    wanted.dscp = Some(0);
+    wanted.except = DIRECTOR
+        .iter()
+        .map(|address| address.parse().unwrap())
+        .collect();
+    topology.up(&wanted);
+    for family in FAMILIES {
+        serve(&topology.server, ip(SERVER[family]));
+    }
+    for family in FAMILIES {
+        let (vip, target) = (ip(VIP[family]), ip(SERVER[family]));
+        let director = Director::start(&topology.director, vip, target, l3dsr(target, 0));
+        exchange_udp(&topology.client, vip);
+        echo(&connect_udp(&topology.client, vip, PORT), &[1400, 8000]);
+        exchange_tcp(&topology.client, vip);
+        drop(director);
+        // Checks come from an exception and see the server's own address.
+        exchange_tcp(&topology.director, target);
+        exchange_udp(&topology.director, target);
+    }
+    assert!(topology.show().counts["pass-except"] > 0);
+    topology.down(&[]);
+    topology.assert_unchanged(&before);
+}
+
+#[test]
+fn fragments_follow_their_first() {
+    if !is_root() {
+        return;
+    }
+    let topology = Topology::new("fragments");
+    topology.up(&request(
+        Forward::Tunnel,
+        &["192.0.2.10:8080", "[2001:db8::10]:8080"],
+    ));
+    topology.up(&request(
+        Forward::L3dsr,
+        &["192.0.2.10:8080", "[2001:db8::10]:8080"],
+    ));
+    serve_all(&topology);
+    for family in FAMILIES {
+        let (vip, target) = (ip(VIP[family]), ip(SERVER[family]));
+        for treatment in [ipip(ip(DIRECTOR[family]), target, 0), l3dsr(target, 1)] {
+            let _director = Director::start(&topology.director, vip, target, treatment);
+            echo(
+                &connect_udp(&topology.client, vip, PORT),
+                &[1400, 4000, 8000],
+            );
+        }
+    }
+}
+
+#[test]
+fn icmp_errors_reach_the_socket_that_they_are_about() {
+    if !is_root() {
+        return;
+    }
+    for (dscp, source) in [(5, VIP), (0, SERVER)] {
+        let topology = Topology::new(&format!("icmp-{dscp}"));
+        let mut wanted = request(Forward::L3dsr, &["192.0.2.10:8080", "[2001:db8::10]:8080"]);
+        wanted.dscp = Some(dscp);
+        topology.up(&wanted);
+        for family in FAMILIES {
+            let (vip, target) = (ip(VIP[family]), ip(SERVER[family]));
+            let _director = Director::start(&topology.director, vip, target, l3dsr(target, dscp));
+            let from = SocketAddr::new(ip(source[family]), PORT);
+            let socket = topology
+                .server
+                .run(|| UdpSocket::bind(from).unwrap())
+                .unwrap();
+            socket.connect((CLIENT[family], 9)).unwrap();
+            assert_refused(&socket, "the server's socket");
+            drop(socket);
+            // No socket listens now: the client must get the error from the VIP.
+            assert_refused(
+                &connect_udp(&topology.client, vip, PORT),
+                "the client's socket",
+            );
+        }
+    }
+}
+
+/// The peer's port is closed, and the error about it arrives.
+fn assert_refused(socket: &UdpSocket, whose: &str) {
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.send(b"hello").unwrap();
+    let error = socket.recv(&mut [0; 64]).unwrap_err();
+    assert_eq!(
+        error.kind(),
+        ErrorKind::ConnectionRefused,
+        "{whose} {socket:?}"
+    );
+}
+
+#[test]
+fn congestion_marks_follow_rfc_6040() {
+    if !is_root() {
+        return;
+    }
+    let topology = Topology::new("ecn");
+    topology.up(&request(Forward::Tunnel, &VIP));
+    serve_all(&topology);
+    for (outer, inner) in pairs() {
+        let (vip, target) = (ip(VIP[inner]), ip(SERVER[outer]));
+        let _director = Director::start(
+            &topology.director,
+            vip,
+            target,
+            ipip(ip(DIRECTOR[outer]), target, ECN_CE),
+        );
+        let before = topology.show().counts;
+        let plain = connect_udp(&topology.client, vip, PORT);
+        plain.send(b"this flow does not speak ECN").unwrap();
+        wait_until("the drop", || {
+            topology.show().counts["drop-ecn"] > before["drop-ecn"]
+        });
+        let capable = connect_udp(&topology.client, vip, PORT);
+        let options = SockRef::from(&capable);
+        if vip.is_ipv4() {
+            options.set_tos_v4(ECN_ECT0)
+        } else {
+            options.set_tclass_v6(ECN_ECT0)
+        }
+        .unwrap();
+        echo(&capable, &[100]);
+        assert_eq!(topology.show().counts["drop-ecn"], before["drop-ecn"] + 1);
+    }
+}
+
+const ECN_ECT0: u32 = 2;
+const ECN_CE: u8 = 3;
+
+#[test]
+fn tunnels_carry_only_what_was_asked_for() {
+    if !is_root() {
+        return;
+    }
+    let topology = Topology::new("foreign");
+    topology.up(&request(Forward::Tunnel, &["192.0.2.10:8080"]));
+    // Sockets that a tunnel must not open: another address of the server, another port, another tunnel.
+    serve(&topology.server, ip(SERVER[0]));
+    serve(&topology.server, ip(VIP[0]));
+    let (source, target) = (ip(DIRECTOR[0]), ip(SERVER[0]));
+    let foreign: [(Treatment, u16, &str); 2] = [
+        (ipip(source, target, 0), PORT + 1, "pass-not-vip"),
+        (gre(source, target, false), PORT, "pass-not-vip"),
+    ];
+    for (treatment, port, count) in foreign {
+        let _director = Director::start(&topology.director, ip(VIP[0]), target, treatment);
+        let before = topology.show().counts;
+        connect_udp(&topology.client, ip(VIP[0]), port)
+            .send(b"let me in")
+            .unwrap();
+        wait_until(count, || topology.show().counts[count] > before[count]);
+        assert_eq!(
+            topology.show().counts["decapsulated"],
+            before["decapsulated"]
+        );
+    }
+}
+
+#[test]
+fn up_is_idempotent_and_adds() {
+    if !is_root() {
+        return;
+    }
+    let topology = Topology::new("twice");
+    let before = topology.server_facts();
+    let first = request(Forward::Tunnel, &["192.0.2.10:80"]);
+    assert!(!topology.up(&first).is_empty());
+    let once = topology.server_facts();
+    assert_eq!(topology.up(&first), []);
+    topology.assert_unchanged(&once);
+
+    topology.up(&request(Forward::Direct, &["2001:db8::10"]));
+    assert_eq!(topology.show().vips.len(), 2);
+    topology.down(&["192.0.2.10"]);
+    let left = topology.show();
+    assert_eq!(
+        (left.vips.len(), left.programs.len(), left.drift.len()),
+        (1, 0, 0),
+        "{left}"
+    );
+    topology.down(&["2001:db8::10"]);
+    topology.assert_unchanged(&before);
+    assert_eq!(topology.down(&[]), []);
+    assert!(!topology.options().pin_dir.exists(), "pins are left");
+}
+
+#[test]
+fn drift_is_shown_repaired_and_respected() {
+    if !is_root() {
+        return;
+    }
+    let topology = Topology::new("drift");
+    let wanted = request(Forward::Tunnel, &["192.0.2.10"]);
+    topology.up(&wanted);
+    run_ip(
+        &topology.server,
+        "addr del 192.0.2.10/32 dev lo\naddr add 10.9.2.4/24 dev s0",
+    );
+    write_sysctl(&topology.server, "net/ipv4/conf/all/arp_ignore", "0");
+    assert_eq!(topology.show().drift.len(), 3, "{}", topology.show());
+    assert_eq!(topology.up(&wanted).len(), 3);
+    assert!(topology.show().drift.is_empty());
+    // What others set afterwards is theirs.
+    write_sysctl(&topology.server, "net/ipv4/conf/all/arp_announce", "1");
+    let steps = topology.down(&[]);
+    assert!(
+        steps
+            .iter()
+            .any(|step| matches!(step, Step::ForgetSysctl { .. })),
+        "{steps:?}"
+    );
+    let now = topology
+        .server
+        .run(|| std::fs::read_to_string("/proc/sys/net/ipv4/conf/all/arp_announce").unwrap());
+    assert_eq!(now.unwrap().trim(), "1");
+}
+
+#[test]
+fn an_address_found_present_stays_and_a_loud_one_is_refused() {
+    if !is_root() {
+        return;
+    }
+    let topology = Topology::new("present");
+    run_ip(&topology.server, "addr add 192.0.2.10/32 dev lo");
+    let before = topology.server_facts();
+    topology.up(&request(Forward::Direct, &["192.0.2.10"]));
+    topology.down(&[]);
+    topology.assert_unchanged(&before);
+
+    run_ip(
+        &topology.server,
+        "addr add 192.0.2.11/32 dev s0\naddr add 192.0.3.1/24 dev lo",
+    );
+    let before = topology.server_facts();
+    let refused = topology.up_with(
+        &topology.options(),
+        &request(Forward::Direct, &["192.0.2.11", "192.0.3.1"]),
+    );
+    match refused {
+        Err(Error::Refused { problems }) => assert_eq!(problems.len(), 2, "{problems:?}"),
+        other => panic!("expected a refusal, got {other:?}"),
+    }
+    topology.assert_unchanged(&before);
+    assert!(topology.show().vips.is_empty());
+}
+
+#[test]
+fn what_cannot_be_finished_is_taken_back() {
+    if !is_root() {
+        return;
+    }
+    let topology = Topology::new("half");
+    topology.up(&request(Forward::Direct, &["2001:db8::10"]));
+    let before = topology.server_facts();
+    let mut options = topology.options();
+    // Nothing can be made there.
+    options.pin_dir = "/proc/nonexistent/bpf/weir".into();
+    let error = topology
+        .up_with(&options, &request(Forward::Tunnel, &["192.0.2.10"]))
+        .unwrap_err();
+    assert!(matches!(error, Error::Programs(_)), "{error}");
+    topology.assert_unchanged(&before);
+    let left = topology.show();
+    assert_eq!(
+        (left.vips.len(), left.sysctls.len(), left.drift.len()),
+        (1, 0, 0),
+        "{left}"
+    );
+}

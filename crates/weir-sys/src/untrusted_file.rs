@@ -1,0 +1,273 @@
+//! Reads a file that another program writes.
+//!
+//! The daemon may be root and the writer may not, so the path is not trusted: the open descriptor is checked. The
+//! configured directory is opened by its name, links included, because the operator chose it. From there the file must
+//! be reached without leaving the directory, also through links (`..data -> ..2026_01` of a Kubernetes volume), and
+//! must be a regular file of an expected owner. Error messages never contain a part of the file.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{
+    CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat, openat2, readlinkat,
+};
+use rustix::io::Errno;
+use rustix::process::geteuid;
+
+/// No controlling terminal, and no waiting for the writer of a pipe.
+const FLAGS: OFlags = OFlags::RDONLY
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::NOCTTY)
+    .union(OFlags::CLOEXEC);
+
+const OUTSIDE: &str = "it is a link that leads out of its directory";
+
+/// Who may have written a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// Root, the user of this process, or the owner of the directory.
+    Expected,
+    /// Any: the content of the file is no secret.
+    Any,
+}
+
+/// The text of the regular file at `path`, which is absolute.
+///
+/// # Errors
+/// It is not such a file, or larger than `max_bytes` bytes, in one line and without the path.
+pub fn read(path: &Path, owner: Owner, max_bytes: u64) -> Result<String, String> {
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err("not a regular file".to_owned());
+    };
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = openat(CWD, parent, flags, Mode::empty()).map_err(message)?;
+    let file = beneath(&directory, parent, name)?;
+    let found = fstat(&file).map_err(message)?;
+    if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
+        return Err("not a regular file".to_owned());
+    }
+    if owner == Owner::Expected {
+        expected(&found, &fstat(&directory).map_err(message)?)?;
+    }
+    let mut bytes = Vec::new();
+    let read = File::from(file).take(max_bytes + 1).read_to_end(&mut bytes);
+    read.map_err(|error| error.to_string())?;
+    // A server cut off in the middle would be another server.
+    if bytes.len() as u64 > max_bytes {
+        return Err(format!("it has more than {max_bytes} bytes"));
+    }
+    String::from_utf8(bytes).map_err(|_| "it is not UTF-8".to_owned())
+}
+
+fn message(error: Errno) -> String {
+    match error {
+        // openat2(2): a component left the directory.
+        Errno::XDEV => OUTSIDE.to_owned(),
+        Errno::LOOP => "it is a link that cannot be followed".to_owned(),
+        // A socket.
+        Errno::NXIO => "not a regular file".to_owned(),
+        other => io::Error::from(other).to_string(),
+    }
+}
+
+/// Opens a name below a directory. A link may be absolute if it leads below the directory by the name that the
+/// directory has in the configuration, or by its real one.
+fn beneath(directory: &OwnedFd, parent: &Path, name: &OsStr) -> Result<OwnedFd, String> {
+    match open_beneath(directory, Path::new(name)) {
+        Err(Errno::XDEV) => {
+            let inside = absolute_inside(directory, parent, name).ok_or(OUTSIDE)?;
+            open_beneath(directory, &inside).map_err(message)
+        }
+        // A kernel before 5.6, or a filter of system calls that does not know this one: then no link at all.
+        Err(Errno::NOSYS | Errno::PERM) => {
+            let flags = FLAGS | OFlags::NOFOLLOW;
+            openat(directory, name, flags, Mode::empty()).map_err(message)
+        }
+        other => other.map_err(message),
+    }
+}
+
+fn open_beneath(directory: &OwnedFd, path: &Path) -> Result<OwnedFd, Errno> {
+    let how = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    openat2(directory, path, FLAGS, Mode::empty(), how)
+}
+
+/// Where the absolute link `name` leads, from the directory.
+fn absolute_inside(directory: &OwnedFd, parent: &Path, name: &OsStr) -> Option<PathBuf> {
+    let target = readlinkat(directory, name, Vec::new()).ok()?;
+    let target = Path::new(OsStr::from_bytes(target.as_bytes()));
+    let real = std::fs::canonicalize(parent).ok();
+    let roots = [Some(parent), real.as_deref()];
+    let inside = roots
+        .into_iter()
+        .flatten()
+        .find_map(|root| target.strip_prefix(root).ok());
+    inside.map(Path::to_owned)
+}
+
+fn expected(file: &Stat, directory: &Stat) -> Result<(), String> {
+    let own = geteuid().as_raw();
+    let owner = file.st_uid;
+    if ![0, own, directory.st_uid].contains(&owner) {
+        return Err(format!(
+            "it belongs to user {owner}; a list must belong to root, to the user that runs Weir ({own}), or to the \
+             owner of its \
+             directory ({})",
+            directory.st_uid
+        ));
+    }
+    // A second name of a file that is not the directory owner's may have been given to it by that owner (link(2)).
+    if file.st_nlink > 1 && owner != directory.st_uid {
+        return Err(format!(
+            "it has several hard links and belongs to user {owner}, not to the owner of its directory ({})",
+            directory.st_uid
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::{chown, symlink};
+    use std::os::unix::net::UnixListener;
+
+    const MOST: u64 = 1 << 16;
+
+    struct Directory(PathBuf);
+
+    impl Directory {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("weir-{name}-{}", std::process::id()));
+            let _ = fs::remove_dir_all(&path);
+            fs::create_dir_all(path.join("in")).unwrap();
+            fs::write(path.join("outside"), "root:*:1::").unwrap();
+            Self(path)
+        }
+
+        fn file(&self) -> PathBuf {
+            self.0.join("in/list")
+        }
+
+        /// With `list` as a link.
+        fn linked(&self, target: impl AsRef<Path>) -> Result<String, String> {
+            let _ = fs::remove_file(self.file());
+            symlink(target, self.file()).unwrap();
+            read(&self.file(), Owner::Expected, MOST)
+        }
+    }
+
+    impl Drop for Directory {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn only_links_inside_the_directory_are_followed() {
+        let directory = Directory::new("links");
+        let inside = directory.0.join("in");
+        fs::create_dir(inside.join("..2026")).unwrap();
+        fs::write(inside.join("..2026/list"), "10.0.0.1").unwrap();
+        symlink("..2026", inside.join("..data")).unwrap();
+        for target in ["..data/list", "./..2026/list"] {
+            assert_eq!(
+                directory.linked(target).as_deref(),
+                Ok("10.0.0.1"),
+                "{target}"
+            );
+        }
+        let absolute = inside.join("..data/list");
+        assert_eq!(directory.linked(absolute).as_deref(), Ok("10.0.0.1"));
+        for target in [
+            Path::new("/etc/shadow"),
+            Path::new("../outside"),
+            Path::new("..data/../../outside"),
+            &directory.0.join("outside"),
+            &inside.join("../outside"),
+            &inside.join("..data/../../outside"),
+            Path::new("/proc/self/root/etc/shadow"),
+            Path::new("list"),
+        ] {
+            let why = directory.linked(target).unwrap_err();
+            assert!(
+                why.starts_with("it is a link"),
+                "{}: {why}",
+                target.display()
+            );
+        }
+        symlink(&directory.0, inside.join("..up")).unwrap();
+        assert_eq!(directory.linked("..up/outside").unwrap_err(), OUTSIDE);
+    }
+
+    #[test]
+    fn the_directory_itself_may_be_a_link() {
+        let directory = Directory::new("linked-directory");
+        fs::write(directory.file(), "10.0.0.1").unwrap();
+        let other = directory.0.join("other");
+        symlink(directory.0.join("in"), &other).unwrap();
+        let text = read(&other.join("list"), Owner::Expected, MOST);
+        assert_eq!(text.as_deref(), Ok("10.0.0.1"));
+    }
+
+    #[test]
+    fn only_regular_files_of_a_bounded_size_are_read() {
+        let directory = Directory::new("kinds");
+        let inside = directory.0.join("in");
+        let pipe = inside.join("pipe");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+        assert!(made.unwrap().success());
+        let _socket = UnixListener::bind(inside.join("socket")).unwrap();
+        let refused = |path: &Path| read(path, Owner::Expected, MOST).unwrap_err();
+        for path in [
+            pipe.as_path(),
+            &inside.join("socket"),
+            &inside,
+            Path::new("/dev/zero"),
+            Path::new("/dev/null"),
+            Path::new("/"),
+        ] {
+            assert_eq!(refused(path), "not a regular file", "{}", path.display());
+        }
+        fs::write(directory.file(), "#".repeat(65_537)).unwrap();
+        assert_eq!(refused(&directory.file()), "it has more than 65536 bytes");
+        fs::write(directory.file(), [0xff]).unwrap();
+        assert_eq!(refused(&directory.file()), "it is not UTF-8");
+        assert!(refused(&inside.join("gone")).starts_with("No such file"));
+    }
+
+    #[test]
+    fn a_file_of_another_user_is_refused() {
+        if !geteuid().is_root() {
+            eprintln!("skipped: needs root to give files away");
+            return;
+        }
+        let directory = Directory::new("owners");
+        let (inside, file) = (directory.0.join("in"), directory.file());
+        fs::write(&file, "10.0.0.1").unwrap();
+        let readable = |of_directory, of_file| {
+            chown(&inside, Some(of_directory), None).unwrap();
+            chown(&file, Some(of_file), None).unwrap();
+            read(&file, Owner::Expected, MOST)
+        };
+        // A discovery program with a directory of its own, and root's file in it.
+        assert!(readable(65_534, 65_534).is_ok());
+        assert!(readable(65_534, 0).is_ok());
+        assert!(readable(0, 0).is_ok());
+        for (of_directory, of_file) in [(0, 65_534), (65_534, 1)] {
+            let why = readable(of_directory, of_file).unwrap_err();
+            assert!(why.contains(&format!("belongs to user {of_file}")), "{why}");
+        }
+        assert!(read(&file, Owner::Any, MOST).is_ok());
+        // Root's file by a second name.
+        chown(&file, Some(0), None).unwrap();
+        fs::hard_link(&file, inside.join("second")).unwrap();
+        let why = read(&inside.join("second"), Owner::Expected, MOST).unwrap_err();
+        assert!(why.contains("hard links"), "{why}");
+    }
+}
