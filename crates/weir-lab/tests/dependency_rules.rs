@@ -25,6 +25,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("weir-health", &["weir-model"]),
     ("weir-vrrp", &["weir-model", "weir-wire"]),
     ("weir-http", &["weir-model"]),
+    ("weir-select", &["weir-http", "weir-sched", "weir-model"]),
     ("weir-config", &["weir-http", "weir-model"]),
     ("weir-ipvsadm", &["weir-model"]),
     ("weir-import", &["weir-http", "weir-model", "weir-config"]),
@@ -34,6 +35,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "weir-proxy",
         &[
+            "weir-select",
             "weir-http",
             "weir-sched",
             "weir-health",
@@ -53,6 +55,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "weir-health",
             "weir-vrrp",
             "weir-http",
+            "weir-select",
             "weir-config",
             "weir-ipvsadm",
             "weir-import",
@@ -94,6 +97,7 @@ const PURE: &[&str] = &[
     "weir-health",
     "weir-vrrp",
     "weir-http",
+    "weir-select",
     "weir-config",
     "weir-ipvsadm",
     "weir-import",

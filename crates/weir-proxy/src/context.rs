@@ -9,11 +9,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use weir_http::Field;
+use weir_select::{Balancer, Budget, Random};
 use weir_sys::{Clock, now_ns};
 
 pub(crate) use self::upstream::{Stay, Upstream};
-use crate::balance::{Balance, Dice};
-use crate::budget::Budget;
 use crate::depot::Depot;
 use crate::h2::{Back, Bell};
 use crate::log::Note;
@@ -61,7 +60,7 @@ impl Ready {
 pub(crate) struct Local {
     pub(crate) service: Arc<Service>,
     /// One for each of the service's pools.
-    pub(crate) balances: RefCell<Vec<Balance>>,
+    pub(crate) balancers: RefCell<Vec<Balancer>>,
     /// Of requests that are sent again.
     pub(crate) budget: Budget,
     /// No configuration has it any more: its clients finish what they began.
@@ -99,7 +98,7 @@ pub(crate) struct Context {
     spare: Vec<Vec<u8>>,
     large: Vec<Vec<u8>>,
     pub(crate) pipes: Pipes,
-    pub(crate) dice: Dice,
+    pub(crate) random: Random,
     /// No further requests.
     pub(crate) draining: bool,
     /// Another process gets the clients, as soon as they can be handed to it.
@@ -172,7 +171,7 @@ impl Context {
             spare: Vec::new(),
             large: Vec::new(),
             pipes: Pipes::default(),
-            dice: Dice::new(seed),
+            random: Random::new(seed),
             draining: false,
             handing: false,
             complained: 0,
@@ -259,20 +258,20 @@ impl Context {
 }
 
 /// A service as a worker begins to have it.
-pub(crate) fn local(service: Arc<Service>, balances: Vec<Balance>) -> Rc<Local> {
-    new_local(service, balances, false)
+pub(crate) fn local(service: Arc<Service>, balancers: Vec<Balancer>) -> Rc<Local> {
+    new_local(service, balancers, false)
 }
 
 /// A service that no configuration has any more.
-pub(crate) fn gone(service: Arc<Service>, balances: Vec<Balance>) -> Rc<Local> {
-    new_local(service, balances, true)
+pub(crate) fn gone(service: Arc<Service>, balancers: Vec<Balancer>) -> Rc<Local> {
+    new_local(service, balancers, true)
 }
 
-fn new_local(service: Arc<Service>, mut balances: Vec<Balance>, gone: bool) -> Rc<Local> {
-    balances.resize_with(service.pools.len(), Balance::default);
+fn new_local(service: Arc<Service>, mut balancers: Vec<Balancer>, gone: bool) -> Rc<Local> {
+    balancers.resize_with(service.pools.len(), Balancer::default);
     Rc::new(Local {
         service,
-        balances: RefCell::new(balances),
+        balancers: RefCell::new(balancers),
         budget: Budget::default(),
         gone,
     })

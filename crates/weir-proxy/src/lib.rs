@@ -3,13 +3,12 @@
 //! One thread per CPU, each with its own listeners (`SO_REUSEPORT`), epoll set, clients, connections to servers and
 //! timers; nothing is locked and nothing is allocated for an ordinary request. What they run by is an immutable plan
 //! that they look up once per wake-up ([`Proxy::prepare`], [`Proxy::commit`]); servers' weights and loads are numbers
-//! that all share. What octets mean is weir-http's, which server comes next weir-sched's.
+//! that all share. weir-http parses and frames messages;
+//! weir-select decides which server gets a request, and what follows a failure.
 //!
 //! The crate refuses to read configuration, to check servers' health, and to touch the kernel's data plane: it needs no
 //! more rights than its ports do.
 
-mod balance;
-mod budget;
 mod context;
 mod depot;
 mod descriptor;
@@ -19,7 +18,6 @@ mod error;
 pub mod fuzzing;
 mod h2;
 mod handover;
-mod limit;
 mod log;
 mod misdirect;
 mod page;

@@ -10,99 +10,26 @@ mod shared;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustls::ServerConfig;
 use weir_http::{HeadLimits, RequestPath};
 use weir_model::{
-    Compression, Forwarded, ForwardedPath, HashKey, Network, NormalizePath, ProxyHeader,
-    ProxyProtocol, ProxyTimeouts, RetryOn, Route, Scheduler, ServerTls, Sticky,
+    Compression, Forwarded, ForwardedPath, HashKey, Network, NoServer, NormalizePath, ProxyHeader,
+    ProxyProtocol, ProxyTimeouts, Scheduler, ServerTls, Sticky,
 };
+use weir_select::route::{Limits, Routes};
+use weir_select::{Fault, Load, RetryPolicy, Server};
 
-use crate::balance::{Dice, Tried};
 use crate::h2::Resets;
-use crate::limit::{Concurrent, Rate};
 use crate::log::Log;
 use crate::misdirect::Misdirect;
 use crate::page::Page;
 use crate::queue::Line;
 use crate::tls::Back;
 
-pub(crate) use counters::{Fault, Sharded};
+pub(crate) use counters::Sharded;
 pub(crate) use shared::Shared;
-
-/// What all services and workers know of a server of a pool.
-#[derive(Debug, Default)]
-#[repr(align(64))]
-pub(crate) struct Load {
-    /// Exchanges under way, or connections of a TCP service.
-    pub(crate) active: AtomicU32,
-    /// What the scheduler uses; 0 = no new ones.
-    pub(crate) weight: AtomicU32,
-    /// No new ones at this many; 0 = no limit.
-    pub(crate) most: AtomicU32,
-    /// Without weight it still serves the clients whose cookies name it.
-    pub(crate) keeps: AtomicBool,
-    /// Peak of the time to the first octet: microseconds, and above them the milliseconds when that was.
-    latency: AtomicU64,
-}
-
-impl Load {
-    /// Whether it may have a new one.
-    pub(crate) fn is_usable(&self) -> bool {
-        self.weight.load(Ordering::Relaxed) > 0 && !self.is_full()
-    }
-
-    /// Whether it may have one more of a client that it had before.
-    pub(crate) fn takes_back(&self) -> bool {
-        !self.is_withdrawn() && !self.is_full()
-    }
-
-    /// Whether no client may come to it any more: connections that wait for one are of no use.
-    pub(crate) fn is_withdrawn(&self) -> bool {
-        let wanted = self.weight.load(Ordering::Relaxed) > 0 || self.keeps.load(Ordering::Relaxed);
-        !wanted
-    }
-
-    /// Whether it has as many as it may.
-    pub(crate) fn is_full(&self) -> bool {
-        let most = self.most.load(Ordering::Relaxed);
-        most != 0 && self.active.load(Ordering::Relaxed) >= most
-    }
-
-    /// Takes a place; not one more than there are, whoever else takes one at the same time.
-    pub(crate) fn take(&self) -> bool {
-        let before = self.active.fetch_add(1, Ordering::AcqRel);
-        let most = self.most.load(Ordering::Relaxed);
-        let taken = most == 0 || before < most;
-        if !taken {
-            self.active.fetch_sub(1, Ordering::AcqRel);
-        }
-        taken
-    }
-
-    /// Learns how long a response took to begin. A longer time than known counts at once, a shorter one by and by.
-    pub(crate) fn learn(&self, us: u64, now_ms: u64) {
-        let us = us.clamp(1, u64::from(u32::MAX));
-        let known = self.latency_us(now_ms);
-        let us = if us >= known {
-            us
-        } else {
-            (known * 7 + us) / 8
-        };
-        self.latency
-            .store((now_ms & 0xffff_ffff) << 32 | us, Ordering::Relaxed);
-    }
-
-    /// What is known of it, halved for each five seconds that nothing was learnt, so that a server that was slow gets
-    /// another try; 0 = nothing.
-    pub(crate) fn latency_us(&self, now_ms: u64) -> u64 {
-        const HALF_LIFE_MS: u64 = 5_000;
-        let known = self.latency.load(Ordering::Relaxed);
-        let age = (now_ms & 0xffff_ffff).wrapping_sub(known >> 32) & 0xffff_ffff;
-        (known & 0xffff_ffff) >> (age / HALF_LIFE_MS).min(31)
-    }
-}
 
 /// A server as one service uses it.
 #[derive(Debug)]
@@ -153,8 +80,26 @@ impl Target {
 
     /// Gives back a place that was taken.
     pub(crate) fn give_back(&self) {
-        self.load.active.fetch_sub(1, Ordering::AcqRel);
+        self.load.release();
         self.line.call(1);
+    }
+}
+
+impl Server for Target {
+    fn load(&self) -> &Load {
+        &self.load
+    }
+
+    fn hash_seed(&self) -> u64 {
+        self.seed
+    }
+
+    fn address(&self) -> IpAddr {
+        self.address
+    }
+
+    fn port(&self) -> Option<u16> {
+        self.port
     }
 }
 
@@ -176,30 +121,23 @@ pub(crate) struct Targets {
     pub(crate) preamble: Option<ProxyHeader>,
     pub(crate) line: Arc<Line>,
     pub(crate) queue_ms: u64,
-    /// Without a usable server a client gets no answer.
-    pub(crate) silent: bool,
+    pub(crate) no_server: NoServer,
     /// Changes with every weight.
     pub(crate) version: Arc<AtomicU32>,
 }
 
 impl Targets {
-    /// Those that are no reserve.
-    pub(crate) fn own(&self) -> &[Arc<Target>] {
-        &self.list[..self.tiers[0]]
-    }
-
-    /// Whether one that was not tried is usable.
-    pub(crate) fn has_others(&self, tried: Tried) -> bool {
-        let mut others = (0..self.list.len()).filter(|at| !tried.has(*at));
-        others.any(|at| self.list[at].load.is_usable())
-    }
-
-    /// Whether one of them would be chosen but for its limit.
-    pub(crate) fn is_busy(&self) -> bool {
-        let weighs = |target: &Arc<Target>| target.load.weight.load(Ordering::Relaxed) > 0;
-        self.list
-            .iter()
-            .any(|target| weighs(target) && target.load.is_full())
+    /// The pool as it is now, for a decision.
+    pub(crate) fn view(&self) -> weir_select::Pool<'_, Arc<Target>> {
+        weir_select::Pool {
+            scheduler: self.scheduler,
+            servers: &self.list,
+            tiers: self.tiers,
+            version: self.version.load(Ordering::Acquire),
+            queued: self.line.len(),
+            queue_timeout_ms: self.queue_ms,
+            no_server: self.no_server,
+        }
     }
 }
 
@@ -232,18 +170,12 @@ pub(crate) struct Service {
     pub(crate) host: String,
     /// Of each pool, the service's own first.
     pub(crate) pools: Vec<Targets>,
-    pub(crate) routes: Vec<Route>,
+    pub(crate) routes: Routes,
     /// In which form paths are compared; `None` = as they are received.
     pub(crate) normalize_path: Option<NormalizePath>,
-    /// Where each route leads in `pools`, and with what weight; of one that answers, nowhere.
-    pub(crate) leads: Vec<Vec<(usize, u32)>>,
-    /// Octets of a request's body; 0 = any number.
-    pub(crate) body_most: u64,
-    pub(crate) rate: Option<Arc<Rate>>,
-    pub(crate) concurrent: Option<Arc<Concurrent>>,
+    pub(crate) limits: Limits,
     /// Of HTTP/2 streams.
     pub(crate) resets: Option<Arc<Resets>>,
-    pub(crate) limit_key: HashKey,
     pub(crate) tls: Option<Arc<ServerConfig>>,
     /// `None` = no request of its clients is misdirected.
     pub(crate) misdirect: Option<Misdirect>,
@@ -251,16 +183,13 @@ pub(crate) struct Service {
     pub(crate) http2: bool,
     pub(crate) timeouts: Millis,
     pub(crate) head: HeadLimits,
-    pub(crate) retries: u32,
     pub(crate) connections: u32,
     pub(crate) idle_servers: usize,
     /// Requests of one connection to a server; 0 = any number.
     pub(crate) server_requests: u32,
     /// Streams of one HTTP/2 client at once.
     pub(crate) streams: u32,
-    /// What makes a request go to another server, and whether responses must be looked at for it.
-    pub(crate) retry: RetryOn,
-    pub(crate) retry_reads: bool,
+    pub(crate) retry: RetryPolicy,
     /// Requests that may be sent a second time, in percent of all.
     pub(crate) retry_percent: u32,
     pub(crate) forwarded: Forwarded,
@@ -298,23 +227,6 @@ impl Service {
             Some(rules) if rules.forward == ForwardedPath::Normalized => target.as_bytes(),
             _ => received,
         }
-    }
-
-    /// Where a route leads: the one pool, or one of several by chance and weight.
-    pub(crate) fn lead(&self, route: usize, dice: &mut Dice) -> Option<usize> {
-        let leads = self.leads.get(route)?;
-        if let [(only, _)] = leads.as_slice() {
-            return Some(*only);
-        }
-        let sum: u64 = leads.iter().map(|(_, weight)| u64::from(*weight)).sum();
-        let mut rolled = (u64::from(dice.roll()) * sum) >> 32;
-        for (pool, weight) in leads {
-            match rolled.checked_sub(u64::from(*weight)) {
-                None => return Some(*pool),
-                Some(rest) => rolled = rest,
-            }
-        }
-        None
     }
 
     /// Servers of all its pools.

@@ -17,13 +17,14 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::thread::{CpuSet, sched_getaffinity};
 use weir_model::{ClientAuth, Desired, HashKey, Pool, Secret};
+use weir_select::Load;
+use weir_select::limit::{Concurrent, Rate};
 
 use crate::descriptor::{self, Descriptors, TABLE};
 use crate::h2::Resets;
 use crate::handover::{Handed, Inlet};
-use crate::limit::{Concurrent, Rate};
 use crate::log::{Log, Writer};
-use crate::plan::{Listeners, Load, Plan, Service, Sharded, Shared, Target};
+use crate::plan::{Listeners, Plan, Service, Sharded, Shared, Target};
 use crate::queue::Line;
 use crate::status::ServiceStatus;
 use crate::worker::Seed;
@@ -252,7 +253,7 @@ impl Proxy {
             if let Some(load) = self.known.loads.get(name) {
                 let weight = self.effective.get(name).unwrap_or(weight);
                 load.weight.store(*weight, Ordering::Relaxed);
-                load.most.store(*most, Ordering::Relaxed);
+                load.limit.store(*most, Ordering::Relaxed);
             }
         }
         for version in self.known.versions.values() {
@@ -379,7 +380,7 @@ impl Proxy {
     pub fn keep_sticky(&self, pool: &str, server: &str, keeps: bool) {
         if let Some(load) = self.known.loads.get(&(pool.to_owned(), server.to_owned())) {
             let before = load.is_withdrawn();
-            load.keeps.store(keeps, Ordering::Relaxed);
+            load.keeps_sticky.store(keeps, Ordering::Relaxed);
             if !before && load.is_withdrawn() {
                 self.close_unused();
             }

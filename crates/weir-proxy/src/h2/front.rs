@@ -379,7 +379,7 @@ impl Front {
         let token = token::of(token::FRONT, key);
         let secure = self.line.transport.is_secure();
         let strand = Strand::new(&cx.bell, token, secure, StrandState::Open);
-        let Some(stream) = Stream::begin(request, respond, strand, &mut cx.dice) else {
+        let Some(stream) = Stream::begin(request, respond, strand, &mut cx.random) else {
             return;
         };
         errands.push(Errand::Serve(Begun {

@@ -12,13 +12,13 @@ use h2::{Reason, RecvStream, SendStream};
 use http::{Request, Response, StatusCode};
 use weir_http::{HeadLimits, head};
 use weir_model::Underscores;
+use weir_select::Random;
 
 use super::flow::{self, Received, context};
 use super::message::{self, Coding, Content};
 use super::strand::{Strand, StrandState};
 use super::websocket::{self, Proof};
 use super::{Errand, Errands};
-use crate::balance::Dice;
 use crate::context::Context;
 
 /// What a client may still send of a request that is answered: some (curl 7.88) take the stream's end for an error
@@ -61,7 +61,7 @@ impl Stream {
         request: Request<RecvStream>,
         mut respond: SendResponse<Bytes>,
         mut strand: Strand,
-        dice: &mut Dice,
+        random: &mut Random,
     ) -> Option<Self> {
         let (parts, body) = request.into_parts();
         let ended = body.is_end_stream();
@@ -72,7 +72,7 @@ impl Stream {
                 (coding, None)
             }
             Some(websocket::PROTOCOL) => {
-                let words = std::array::from_fn(|_| dice.roll());
+                let words = std::array::from_fn(|_| random.next());
                 let proof = websocket::write_request(&parts, words, strand.inward());
                 (Coding::Plain, Some(proof))
             }

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use weir_select::Fault;
+
 /// A number on a cache line that one thread writes.
 #[derive(Debug, Default)]
 #[repr(align(64))]
@@ -33,21 +35,6 @@ pub(crate) struct Counters {
     /// Of a server: what it did as it should, and what it did not, by [`Fault`].
     pub(crate) well: Count,
     pub(crate) faults: [Count; Fault::COUNT],
-}
-
-/// What a server did wrong, as one that balances sees it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fault {
-    /// No connection came about, or no TLS over it.
-    Unreached,
-    /// It ended, was silent, or spoke nonsense in place of a response.
-    Broken,
-    /// It answered with a status of 5xx.
-    Status,
-}
-
-impl Fault {
-    pub(crate) const COUNT: usize = 3;
 }
 
 /// Written by one thread, read by any.

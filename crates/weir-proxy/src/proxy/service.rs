@@ -7,11 +7,13 @@ use std::sync::Arc;
 
 use rustls::ServerConfig;
 use weir_http::{HeadLimits, cookie};
-use weir_model::{NoServer, Pool, ProxyProtocol, RetryCondition, RouteAction, Secret};
+use weir_model::{Pool, ProxyProtocol, Secret};
+use weir_select::RetryPolicy;
+use weir_select::limit::{Concurrent, Rate};
+use weir_select::route::{Limits, Routes};
 
 use super::{Known, ServerName, Tables, Tickets};
 use crate::h2::Resets;
-use crate::limit::{Concurrent, Rate};
 use crate::log::Log;
 use crate::misdirect::{Misdirect, Names};
 use crate::page::Page;
@@ -71,22 +73,13 @@ pub(super) fn service(
             .first()
             .map(ToString::to_string)
             .unwrap_or_default(),
-        leads: proxy
-            .routes
-            .iter()
-            .map(|route| {
-                let place = |name: &str| pools.iter().position(|pool| pool.name == name);
-                match &route.action {
-                    RouteAction::Pool(name) => place(name).map(|at| (at, 1)).into_iter().collect(),
-                    RouteAction::Split(parts) => parts
-                        .iter()
-                        .filter_map(|(name, weight)| Some((place(name)?, *weight)))
-                        .collect(),
-                    RouteAction::Redirect { .. } | RouteAction::Answer { .. } => Vec::new(),
-                }
-            })
-            .collect(),
-        routes: proxy.routes.clone(),
+        routes: Routes::new(
+            proxy.routes.clone(),
+            &pools
+                .iter()
+                .map(|pool| pool.name.as_str())
+                .collect::<Vec<_>>(),
+        ),
         normalize_path: proxy.normalize_path,
         pools: pools
             .iter()
@@ -103,19 +96,18 @@ pub(super) fn service(
             connect: proxy.connect,
             underscores: proxy.underscores,
         },
-        body_most: u64::from(limits.body),
-        rate,
-        concurrent,
+        limits: Limits {
+            body_bytes: u64::from(limits.body),
+            rate,
+            concurrent,
+            key: proxy.limit_key.clone(),
+        },
         resets: resets.map(|(_, resets)| resets),
-        limit_key: proxy.limit_key.clone(),
-        retries: limits.retries,
         connections: limits.connections,
         idle_servers: limits.idle_servers as usize,
         server_requests: limits.server_requests,
         streams: limits.streams,
-        retry_reads: proxy.retry_on.has(RetryCondition::Malformed)
-            || !proxy.retry_on.statuses.is_empty(),
-        retry: proxy.retry_on.clone(),
+        retry: RetryPolicy::new(limits.retries, proxy.retry_on.clone()),
         retry_percent: limits.retry_budget,
         forwarded: proxy.forwarded,
         abort_on_close: proxy.abort_on_close && proxy.protocol == ProxyProtocol::Http,
@@ -267,7 +259,7 @@ fn targets(
         pool: pool.name.clone(),
         tls: back.transpose()?,
         http2: pool.http2,
-        silent: pool.no_server == NoServer::Drop,
+        no_server: pool.no_server,
         scheduler: pool
             .scheduler
             .unwrap_or(weir_model::Proxy::default_scheduler(proxy.protocol)),

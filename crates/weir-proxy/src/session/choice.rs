@@ -1,9 +1,7 @@
 //! What of a request its server follows from: a cookie that leads back, or a hash.
 
-use std::net::{IpAddr, SocketAddr};
-
 use weir_http::{CookieEdit, Field, RequestPath, ResponseEdit, cookie, route};
-use weir_model::{HashKey, StickyMode};
+use weir_model::StickyMode;
 
 use super::Session;
 use crate::plan::{Service, Stickiness, Targets};
@@ -33,7 +31,8 @@ impl Session {
                 (StickyMode::Prefix, None) => continue,
                 _ => (word, &word[..0]),
             };
-            self.sticks_to = sticky.signs.iter().position(|known| known == sign);
+            let server = sticky.signs.iter().position(|known| known == sign);
+            self.selection.set_sticky_server(server);
             let rest = match sticky.kind.mode {
                 StickyMode::Rewrite => continue,
                 StickyMode::Insert => cookie::without(value, &place),
@@ -96,7 +95,8 @@ impl Session {
     /// The cookie that leads the client back.
     fn mark_client<'a>(&self, targets: &'a Targets, room: &mut Vec<u8>) -> Option<CookieEdit<'a>> {
         let sticky = targets.sticky.as_ref()?;
-        let sign = sticky.signs.get(self.place)?;
+        let server = self.selection.server()?;
+        let sign = sticky.signs.get(server)?;
         let name = sticky.kind.cookie.as_bytes();
         if sticky.kind.mode != StickyMode::Insert {
             return Some(CookieEdit {
@@ -105,7 +105,7 @@ impl Session {
                 prefix: sticky.kind.mode == StickyMode::Prefix,
             });
         }
-        if self.sticks_to != Some(self.place) {
+        if self.selection.sticky_server() != Some(server) {
             let attributes = sticky.attributes.as_bytes();
             let between: &[u8] = if attributes.is_empty() { b"" } else { b"; " };
             let parts: [&[u8]; 7] = [
@@ -128,42 +128,4 @@ fn lines(fields: &[(String, String)], out: &mut Vec<u8>) {
         let parts: [&[u8]; 4] = [name.as_bytes(), b": ", value.as_bytes(), b"\r\n"];
         parts.iter().for_each(|part| out.extend_from_slice(part));
     }
-}
-
-/// Of a client's address.
-pub(super) fn hash_of_client(client: SocketAddr) -> u64 {
-    match client.ip() {
-        IpAddr::V4(v4) => cookie::siphash((0, 0), &v4.octets()),
-        IpAddr::V6(v6) => cookie::siphash((0, 0), &v6.octets()),
-    }
-}
-
-/// Of what `key` names; of the client's address where the request has none.
-pub(super) fn hash_of(
-    key: &HashKey,
-    client: SocketAddr,
-    target: &RequestPath<'_>,
-    head: &[u8],
-    fields: &[Field],
-) -> u64 {
-    let named = |name: &[u8]| {
-        let mut all = fields.iter();
-        all.find(|field| field.name_in(head).eq_ignore_ascii_case(name))
-            .map(|field| field.value_in(head))
-    };
-    let part = match key {
-        HashKey::Source => None,
-        HashKey::Uri => Some(target.as_bytes()),
-        HashKey::Path => Some(target.path()),
-        HashKey::Header(name) => named(name.as_bytes()),
-        HashKey::Cookie(name) => named(b"cookie").and_then(|value| {
-            let place = cookie::find(value, name.as_bytes())?;
-            Some(&value[place])
-        }),
-        HashKey::Query(name) => cookie::parameter(target.query(), name.as_bytes()),
-    };
-    part.map_or_else(
-        || hash_of_client(client),
-        |part| cookie::siphash((0, 0), part),
-    )
 }

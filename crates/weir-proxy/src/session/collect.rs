@@ -5,6 +5,7 @@
 //! for the other. What is kept is bounded; the rest of a longer body goes on as it comes.
 
 use weir_http::Request;
+use weir_select::Replay;
 
 use super::record::Part;
 use super::{Moved, Phase, Session};
@@ -19,14 +20,22 @@ impl Session {
     /// Goes on to a server, at once or when the request's content is there.
     pub(super) fn proceed(&mut self, key: Key, cx: &mut Context, request: &Request) -> Moved {
         if self.exchange.request_done() || !self.may_collect(request) || self.is_collected() {
-            self.replayable = request.method.is_idempotent() && self.exchange.request_done();
+            self.set_replay(request.method.is_idempotent() && self.exchange.request_done());
             return self.connect(key, cx);
         }
-        self.replayable = request.method.is_idempotent();
+        self.set_replay(request.method.is_idempotent());
         self.phase = Phase::Collect;
         let ms = self.local.service.timeouts.client;
         self.wait(key, cx, ms);
         Moved::On
+    }
+
+    const fn set_replay(&mut self, allowed: bool) {
+        self.selection.set_replay(if allowed {
+            Replay::Allowed
+        } else {
+            Replay::Forbidden
+        });
     }
 
     /// Whether the client sends its content whatever the server does.
@@ -66,7 +75,9 @@ impl Session {
         };
         self.request.extend_from_slice(&octets[..upload.forward]);
         if self.is_collected() {
-            self.replayable &= self.exchange.request_done();
+            if !self.exchange.request_done() {
+                self.selection.set_replay(Replay::Forbidden);
+            }
             self.mark(Part::Request);
             return self.connect(key, cx);
         }

@@ -111,7 +111,6 @@ impl Session {
             session.phase = Phase::Tunnel;
             session.server = server;
             session.pool = pool;
-            session.place = usize::MAX;
             session.request = tunnel.to_server;
             session.stuck = tunnel.to_client;
             session.client_ended = tunnel.client_ended;

@@ -1,14 +1,13 @@
 //! TLS before a client's first octet, and when a server's does not come about.
 
 use weir_http::hello::{self, Hello};
-use weir_http::route;
 use weir_model::ProxyProtocol;
+use weir_select::Failure;
 
 use super::record::Part;
 use super::{Moved, Phase, Session};
 use crate::context::{Context, HEAD_ROOM};
 use crate::h2::SWITCHING;
-use crate::plan::Fault;
 use crate::slab::Key;
 use crate::socket::{Read, Written};
 use crate::tls::{Handshake, Peer, sentence};
@@ -97,10 +96,7 @@ impl Session {
     /// To the pool for that name; what was read goes ahead.
     pub(super) fn lead(&mut self, key: Key, cx: &mut Context, name: Option<&str>) -> Moved {
         let service = &self.local.service;
-        let by_name = route::choose_by_sni(&service.routes, name);
-        self.pool = by_name
-            .and_then(|at| service.lead(at, &mut cx.dice))
-            .unwrap_or(0);
+        self.pool = service.routes.pool_for_server_name(name, &mut cx.random);
         self.request = std::mem::take(&mut self.input);
         let octets = self.request.len();
         service.counters.of(cx.worker).bytes_in.add(octets as u64);
@@ -126,6 +122,6 @@ impl Session {
                 None => tracing::warn!(service, server, "a server ended the TLS handshake"),
             }
         }
-        self.try_another(key, cx, Fault::Unreached, 502)
+        self.fail_server(key, cx, Failure::Connect)
     }
 }

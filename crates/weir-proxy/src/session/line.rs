@@ -1,10 +1,12 @@
 //! Waiting for a server that has as many connections as it may.
 
+use std::rc::Rc;
 use std::sync::Arc;
+
+use weir_select::Selection;
 
 use super::{Fate, Moved, Phase, Session};
 use crate::context::Context;
-use crate::plan::Targets;
 use crate::slab::Key;
 
 impl Session {
@@ -14,7 +16,9 @@ impl Session {
     }
 
     /// Goes to the end of the line; one who was called in vain, to where it stood.
-    pub(super) fn queue_up(&mut self, targets: &Targets, key: Key, cx: &mut Context) -> Moved {
+    pub(super) fn queue_up(&mut self, key: Key, cx: &mut Context) -> Moved {
+        let local = Rc::clone(&self.local);
+        let targets = &local.service.pools[self.pool];
         let stood = self.line.take().map(|(number, _)| number);
         let number = targets.line.enter(stood, key, &cx.inbox);
         self.line = Some((number, Arc::clone(&targets.line)));
@@ -23,7 +27,7 @@ impl Session {
             self.wait(key, cx, targets.queue_ms);
         }
         // A place that became free before the entry has called nobody.
-        if targets.list.iter().any(|target| target.load.is_usable()) {
+        if targets.view().has_usable() {
             targets.line.call(1);
         }
         Moved::Waits
@@ -31,7 +35,11 @@ impl Session {
 
     /// Its turn.
     pub(crate) fn called(&mut self, key: Key, cx: &mut Context) -> Fate {
-        let moved = self.choose(key, cx, true);
+        let output = self.decide(cx, Selection::handle_queue_turn);
+        let moved = match output {
+            Some(output) => self.execute(output, key, cx),
+            None => Moved::Waits,
+        };
         self.go_on(moved, key, cx)
     }
 

@@ -8,10 +8,11 @@
 mod bulk;
 mod choice;
 mod collect;
+mod connect;
 mod encode;
 mod handover;
 mod handshake;
-mod limit;
+mod host;
 mod line;
 mod preamble;
 mod record;
@@ -28,9 +29,10 @@ use std::sync::Arc;
 
 use weir_http::Exchange;
 use weir_model::{Coding, ProxyProtocol};
+use weir_select::limit::Slot;
+use weir_select::{Selection, key::hash_of_client};
 
 use self::bulk::Bulk;
-use crate::balance::Tried;
 use crate::context::{BODY_ROOM, Context, HEAD_ROOM, Local, Ready, token};
 use crate::encoder::Encoder;
 use crate::h2::Former;
@@ -111,36 +113,24 @@ pub(crate) struct Session {
     server_told_end: bool,
     client_ended: bool,
     server_ended: bool,
-    /// No response octet has come, and sending the request twice is as good as once.
-    replayable: bool,
-    /// Take no waiting connection: one of them was stale.
-    fresh: bool,
     peer: SocketAddr,
     /// The listener's.
     port: u16,
     pub(crate) local: Rc<Local>,
     exchange: Exchange,
     server: Key,
-    /// The pool's place in the service, and the server's in the pool.
+    /// Index of the request's pool in the service.
     pool: usize,
-    place: usize,
-    tried: Tried,
-    attempts: u32,
-    /// How often an HTTP/2 connection to a server had no room for the request.
-    declined: u8,
-    /// A pool was found for the present exchange, and a server chosen.
-    led: bool,
-    chosen: bool,
-    /// Of what the scheduler `hash` hashes.
-    hash: u64,
-    /// The server that the client's cookie names.
-    sticks_to: Option<usize>,
+    /// Whether `pool` is that of the current request.
+    pool_selected: bool,
+    /// The server of the request, its retries and its place in the queue.
+    selection: Selection,
     /// Where it stands, or stood before it was called.
     line: Option<(u64, Arc<Line>)>,
     /// The route of the present request.
     route: Option<usize>,
-    /// By what it counts among those under way.
-    counted: Option<u64>,
+    /// Its slot among its client's requests in progress.
+    slot: Option<Slot>,
     /// Somebody took a part of what is stuck, since that was last asked.
     took: bool,
     /// Where the client connected to, as a proxy in front said.
@@ -198,25 +188,17 @@ impl Session {
             server_told_end: false,
             client_ended: false,
             server_ended: false,
-            replayable: false,
-            fresh: false,
             peer,
             port,
             local,
             exchange: Exchange::idle(),
             server: Key::NONE,
             pool: 0,
-            place: 0,
-            tried: Tried::default(),
-            attempts: 0,
-            declined: 0,
-            led: false,
-            chosen: false,
-            hash: 0,
-            sticks_to: None,
+            pool_selected: false,
+            selection: Selection::default(),
             line: None,
             route: None,
-            counted: None,
+            slot: None,
             took: false,
             spoken_to: None,
             asked_host: None,
@@ -258,7 +240,7 @@ impl Session {
         let tcp = self.local.service.protocol == ProxyProtocol::Tcp;
         if tcp {
             self.begin_note(cx);
-            self.hash = choice::hash_of_client(self.peer);
+            self.selection = Selection::new(hash_of_client(self.peer));
         }
         self.phase = match tcp {
             _ if self.transport.is_secure() && !self.is_stream() => Phase::Handshake,
@@ -413,16 +395,15 @@ impl Session {
             .service
             .pools
             .get(self.pool)
-            .and_then(|pool| pool.list.get(self.place))
+            .zip(self.selection.server())
+            .and_then(|(pool, server)| pool.list.get(server))
             .map(|target| target.id);
         self.pool = local.service.pools.iter().position(same).unwrap_or(0);
         let list = local.service.pools.get(self.pool).map(|pool| &pool.list);
         let found = list.and_then(|list| list.iter().position(|target| Some(target.id) == server));
-        self.place = found.unwrap_or(usize::MAX);
-        self.sticks_to = None;
+        self.selection.handle_new_list(found);
         self.route = None;
-        self.uncount();
-        self.tried = Tried::default();
+        self.slot = None;
         self.local = Rc::clone(local);
     }
 
@@ -461,7 +442,7 @@ impl Session {
     /// Gives back what it holds of others.
     pub(crate) fn end(&mut self, cx: &mut Context) {
         self.record_rest(cx);
-        self.uncount();
+        self.slot = None;
         self.step_out();
         self.leave_server(cx, false);
         cx.recycle(std::mem::take(&mut self.request));

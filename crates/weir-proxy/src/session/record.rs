@@ -3,6 +3,7 @@
 use std::time::SystemTime;
 
 use weir_http::{Field, Name, Request};
+use weir_select::Reason;
 use weir_sys::{Clock, now_ns};
 
 use super::{Phase, Session};
@@ -108,6 +109,18 @@ impl Session {
         }
     }
 
+    /// Sets the termination flags of a request that no server answers.
+    pub(super) fn blame_reason(&mut self, reason: Reason) {
+        self.mark_unfinished();
+        self.blame(match reason {
+            Reason::Queued => *b"sQ",
+            Reason::NoConnection => *b"SC",
+            Reason::ConnectTimeout => *b"sC",
+            Reason::BadResponse => *b"SH",
+            Reason::ResponseTimeout => *b"sH",
+        });
+    }
+
     /// What an answer of Weir's own says of the exchange.
     pub(super) fn blame_for(&mut self, status: u16) {
         self.mark_unfinished();
@@ -125,7 +138,7 @@ impl Session {
 
     /// The exchange is over; `status` is what the client was told, 0 = nothing.
     pub(super) fn record(&mut self, cx: &mut Context, status: u16) {
-        self.uncount();
+        self.slot = None;
         let class = usize::from(status / 100);
         if (1..=5).contains(&class) {
             let counters = self.local.service.counters.of(cx.worker);
@@ -139,14 +152,14 @@ impl Session {
         if let Some(log) = &service.log {
             note.status = status;
             note.spent_us[4] = (now_ns(Clock::Monotonic) - note.began) / 1_000;
-            let pool = service.pools.get(self.pool).filter(|_| self.led);
-            let server = pool.and_then(|pool| pool.list.get(self.place));
-            let server = server.filter(|_| self.chosen);
+            let pool = service.pools.get(self.pool).filter(|_| self.pool_selected);
+            let server = pool.zip(self.selection.server());
+            let server = server.and_then(|(pool, server)| pool.list.get(server));
             let outcome = Outcome {
                 client: self.peer,
                 pool: pool.map_or("", |pool| &pool.pool),
                 server: server.map_or("", |server| &server.name),
-                retries: self.attempts,
+                retries: self.selection.retries(),
                 end,
             };
             let since = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();

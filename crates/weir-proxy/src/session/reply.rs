@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use weir_http::{Answer, Exchange};
 use weir_model::ProxyProtocol;
+use weir_select::{Reason, Selection};
 
 use super::{LINGER_MS, Moved, Phase, Session};
 use crate::context::{Context, HEAD_ROOM};
@@ -106,6 +107,18 @@ impl Session {
         self.fail(key, cx, status)
     }
 
+    /// Answers a request that no server answers, for `reason`.
+    pub(super) fn fail_for(
+        &mut self,
+        key: Key,
+        cx: &mut Context,
+        status: u16,
+        reason: Reason,
+    ) -> Moved {
+        self.blame_reason(reason);
+        self.fail(key, cx, status)
+    }
+
     /// Answers in the server's place, or ends where that cannot be.
     pub(super) fn fail(&mut self, key: Key, cx: &mut Context, status: u16) -> Moved {
         self.blame_for(status);
@@ -175,8 +188,8 @@ impl Session {
         cx.recycle(std::mem::take(&mut self.request));
         self.sent = 0;
         (self.until, self.encoder) = (u64::MAX, None);
-        self.replayable = false;
-        (self.led, self.chosen) = (false, false);
+        self.selection = Selection::default();
+        self.pool_selected = false;
         self.served = true;
         let timeouts = self.local.service.timeouts;
         if stays {

@@ -2,25 +2,23 @@
 
 use std::rc::Rc;
 
-use rustix::io::Errno;
 use weir_http::head::{self, head_end};
 use weir_http::{
     Client, Exchange, Field, Request, RequestEdit, RequestPath, Upload, encoding, path, route,
     write_request,
 };
-use weir_model::{Forwarded, ProxyProtocol, RetryCondition, RouteAction, SchedulerKind};
+use weir_model::{Forwarded, RouteAction, SchedulerKind};
+use weir_select::Selection;
+use weir_select::key::hash_of_request;
+use weir_select::route::{self as decision, Decision, Facts};
 use weir_sys::{Clock, now_ns};
 
-use super::choice::hash_of;
-use super::record::Part;
-use super::{Moved, Phase, Session};
-use crate::balance::{Asked, Tried};
+use super::{Moved, Session};
 use crate::context::{Context, HEAD_ROOM};
 use crate::h2::{PREFACE, first_stream};
-use crate::plan::{Fault, Service};
+use crate::plan::Service;
 use crate::slab::Key;
 use crate::socket::{self, Read};
-use crate::tls::Handshake;
 
 impl Session {
     /// Reads until a head is complete.
@@ -129,9 +127,6 @@ impl Session {
         }
         self.request.extend_from_slice(&rest[..forward]);
         self.request.extend_from_slice(&trailers);
-        self.tried = Tried::default();
-        (self.attempts, self.declined) = (0, 0);
-        self.fresh = false;
         self.proceed(key, cx, &request)
     }
 
@@ -183,6 +178,7 @@ impl Session {
         room: &mut Vec<u8>,
     ) -> Option<Moved> {
         (self.pool, self.route) = (0, None);
+        self.selection = Selection::default();
         let received = request.path_in(head);
         let target = match &service.normalize_path {
             None => RequestPath::received(received),
@@ -209,29 +205,44 @@ impl Session {
         request: &Request,
         target: &RequestPath<'_>,
     ) -> Option<Moved> {
-        if self.is_misdirected(head, request, &cx.fields) {
-            return Some(self.fail(key, cx, 421));
-        }
-        if let Some(status) = self.admit(target, head, request, &cx.fields) {
-            return Some(self.fail(key, cx, status));
-        }
-        let client = self.peer.ip();
-        let at = route::choose(&service.routes, client, target, head, request, &cx.fields)?;
-        self.route = Some(at);
-        match (&service.routes[at].action, service.lead(at, &mut cx.dice)) {
-            (_, Some(pool)) => self.pool = pool,
-            (RouteAction::Redirect { to, status }, _) => {
+        let facts = Facts {
+            client: self.peer,
+            head,
+            request,
+            fields: &cx.fields,
+            target,
+            body_received: self.exchange.request_content(),
+            host: self.check_host(head, request, &cx.fields),
+        };
+        let now_ns = if service.limits.needs_time() {
+            now_ns(Clock::Monotonic)
+        } else {
+            0
+        };
+        let (routes, limits) = (&service.routes, &service.limits);
+        let (decided, slot) = decision::decide(routes, limits, &facts, now_ns, &mut cx.random);
+        self.slot = slot;
+        let route = match decided {
+            Decision::Forward { pool, route } => {
+                (self.pool, self.route) = (pool, route);
+                return None;
+            }
+            Decision::Reject { status } => return Some(self.fail(key, cx, status)),
+            Decision::Redirect { route } | Decision::Answer { route } => route,
+        };
+        self.route = Some(route);
+        match &service.routes.get(route)?.action {
+            RouteAction::Redirect { to, status } => {
                 let host = self.host_of_nameless(head, request, &cx.fields);
                 let host = host.as_bytes();
                 let location = route::location(to, head, request, &cx.fields, host);
-                return Some(self.answer_route(key, cx, *status, Some(&location), ""));
+                Some(self.answer_route(key, cx, *status, Some(&location), ""))
             }
-            (RouteAction::Answer { status, body }, _) => {
-                return Some(self.answer_route(key, cx, *status, None, body));
+            RouteAction::Answer { status, body } => {
+                Some(self.answer_route(key, cx, *status, None, body))
             }
-            (RouteAction::Pool(_) | RouteAction::Split(_), None) => {}
+            RouteAction::Pool(_) | RouteAction::Split(_) => None,
         }
-        None
     }
 
     /// Writes what the server is asked, and notes by what it is chosen.
@@ -250,9 +261,10 @@ impl Session {
             .and_then(|rules| encoding::negotiate(head, &cx.fields, &rules.codings));
         let targets = &service.pools[self.pool];
         if targets.scheduler.kind == SchedulerKind::Hash {
-            self.hash = hash_of(&targets.hash_key, self.peer, target, head, &cx.fields);
+            let key = &targets.hash_key;
+            let hash = hash_of_request(key, self.peer, target, head, &cx.fields);
+            self.selection.set_hash(hash);
         }
-        self.sticks_to = None;
         let mut add = Vec::new();
         if let Some(sticky) = &targets.sticky {
             self.look_for_sign(sticky, head, &mut cx.fields, &mut add);
@@ -319,185 +331,5 @@ impl Session {
             self.input = cx.buffer();
         }
         self.input.extend_from_slice(octets);
-    }
-
-    /// Chooses a server and gets a connection to it.
-    pub(super) fn connect(&mut self, key: Key, cx: &mut Context) -> Moved {
-        self.choose(key, cx, false)
-    }
-
-    /// The same; `called` = its turn has come.
-    pub(super) fn choose(&mut self, key: Key, cx: &mut Context, called: bool) -> Moved {
-        let local = Rc::clone(&self.local);
-        let service = &local.service;
-        self.led = true;
-        loop {
-            let targets = &service.pools[self.pool];
-            let may_wait = self.attempts == 0 && targets.queue_ms > 0;
-            if may_wait && !called && targets.line.len() > 0 && targets.is_busy() {
-                return self.queue_up(targets, key, cx);
-            }
-            let asked = Asked {
-                client: self.peer,
-                hash: self.hash,
-                sticks_to: self.sticks_to,
-                tried: self.tried,
-                now_ms: cx.now,
-            };
-            let place = local.balances.borrow_mut()[self.pool].pick(targets, &asked, &mut cx.dice);
-            let Some(place) = place else {
-                if may_wait && targets.is_busy() {
-                    return self.queue_up(targets, key, cx);
-                }
-                if self.attempts == 0 && service.pools[self.pool].silent {
-                    service.counters.of(cx.worker).errors.add(1);
-                    self.blame_for(503);
-                    return Moved::Ends;
-                }
-                if self.attempts == 0 {
-                    return self.fail(key, cx, 503);
-                }
-                self.phase = Phase::Connect;
-                return self.fail(key, cx, 502);
-            };
-            let target = &targets.list[place];
-            if !target.load.take() {
-                // Another worker was faster.
-                continue;
-            }
-            if self.line.take().is_some() {
-                self.mark(Part::Queue);
-            }
-            (self.place, self.chosen) = (place, true);
-            let port = target.port.unwrap_or(self.port);
-            if service.protocol == ProxyProtocol::Http {
-                target.counters.of(cx.worker).requests.add(1);
-                if !self.fresh
-                    && targets.preamble.is_none()
-                    && let Some(server) = cx.reuse(target, port, key, !self.replayable)
-                {
-                    self.server = server;
-                    self.ask(key, cx);
-                    return Moved::On;
-                }
-            }
-            let pool = &service.pools[self.pool];
-            let streams = pool.http2 && service.protocol == ProxyProtocol::Http;
-            let opened = if streams {
-                cx.open_stream(target, port, key, pool.tls.as_ref(), service)
-            } else {
-                cx.open(target, port, key, pool.tls.as_ref())
-            };
-            match opened {
-                Ok(server) => {
-                    self.server = server;
-                    self.phase = Phase::Connect;
-                    self.wait(key, cx, service.timeouts.connect);
-                    // A stream may stand at once.
-                    return if streams { Moved::On } else { Moved::Waits };
-                }
-                // None of the servers is to blame, and none of the others could be reached either.
-                Err(Errno::MFILE | Errno::NFILE) => {
-                    target.give_back();
-                    return self.fail(key, cx, 503);
-                }
-                Err(error) => {
-                    if socket::is_answer(error) {
-                        target.judge(cx.worker, Some(Fault::Unreached));
-                    }
-                    target.give_back();
-                    let listed = service.retry.has(RetryCondition::Connect);
-                    if self.attempts >= service.retries || !listed {
-                        self.phase = Phase::Connect;
-                        return self.fail(key, cx, 502);
-                    }
-                    self.count_attempt(cx);
-                }
-            }
-        }
-    }
-
-    /// The server's connection stands: the request goes out.
-    fn ask(&mut self, key: Key, cx: &mut Context) {
-        self.mark(Part::Connect);
-        self.phase = Phase::Exchange;
-        let service = &self.local.service;
-        let learns = service.pools[self.pool].scheduler.kind == SchedulerKind::LeastTime;
-        self.asked = if learns { now_ns(Clock::Monotonic) } else { 0 };
-        let ms = service.timeouts.response;
-        self.wait(key, cx, ms);
-    }
-
-    /// Notes how the server of the present exchange did: as it should, or not.
-    pub(super) fn judge(&self, cx: &Context, fault: Option<Fault>) {
-        if let Some(upstream) = cx.upstreams.get(self.server) {
-            upstream.target.judge(cx.worker, fault);
-        }
-    }
-
-    fn count_attempt(&mut self, cx: &Context) {
-        self.attempts += 1;
-        self.tried.add(self.place);
-        self.local.service.counters.of(cx.worker).retries.add(1);
-    }
-
-    /// The server could not be reached, or was of no use: another one, or the answer `status`.
-    pub(super) fn try_another(
-        &mut self,
-        key: Key,
-        cx: &mut Context,
-        fault: Fault,
-        status: u16,
-    ) -> Moved {
-        self.judge(cx, Some(fault));
-        self.leave_server(cx, false);
-        let service = &self.local.service;
-        let listed = fault != Fault::Unreached || service.retry.has(RetryCondition::Connect);
-        if self.attempts >= service.retries || !listed || !self.others_are_left() {
-            return self.fail(key, cx, status);
-        }
-        self.count_attempt(cx);
-        self.connect(key, cx)
-    }
-
-    /// The connection that was begun stands, or does not.
-    pub(super) fn await_server(&mut self, key: Key, cx: &mut Context) -> Moved {
-        let Some(upstream) = cx.upstreams.get_mut(self.server) else {
-            return Moved::Ends;
-        };
-        if !upstream.ready.writable && !upstream.ready.ended {
-            return Moved::Waits;
-        }
-        if upstream.transport.is_declined() {
-            return self.go_elsewhere(key, cx);
-        }
-        if upstream.ready.broken || !upstream.transport.is_connected() {
-            return self.try_another(key, cx, Fault::Unreached, 502);
-        }
-        let service = Rc::clone(&self.local);
-        let targets = service.service.pools.get(self.pool);
-        if let Some(version) = targets.and_then(|targets| targets.preamble)
-            && !self.introduce(version, cx)
-        {
-            return self.try_another(key, cx, Fault::Unreached, 502);
-        }
-        let Some(upstream) = cx.upstreams.get_mut(self.server) else {
-            return Moved::Ends;
-        };
-        match upstream.transport.handshake(&mut upstream.ready) {
-            Handshake::Done => {}
-            Handshake::Waits => return Moved::Waits,
-            Handshake::Failed => return self.mistrust(key, cx),
-        }
-        if self.local.service.protocol == ProxyProtocol::Tcp {
-            self.mark(Part::Connect);
-            self.judge(cx, None);
-            self.phase = Phase::Tunnel;
-            let ms = self.local.service.timeouts.tunnel;
-            self.wait(key, cx, ms);
-        } else {
-            self.ask(key, cx);
-        }
-        Moved::On
     }
 }

@@ -3,12 +3,12 @@
 use std::rc::Rc;
 
 use weir_http::{ResponseEdit, ServerEnd, Upload};
+use weir_select::{Fault, Replay};
 use weir_sys::{Clock, now_ns};
 
 use super::record::Part;
 use super::{Moved, Phase, Session};
 use crate::context::{Context, HEAD_ROOM};
-use crate::plan::Fault;
 use crate::slab::Key;
 use crate::socket::{Read, Written};
 
@@ -69,7 +69,9 @@ impl Session {
                         .add(octets as u64);
                     self.took |= octets > 0;
                     self.sent += octets;
-                    if self.sent == self.request.len() && !self.replayable {
+                    if self.sent == self.request.len()
+                        && self.selection.replay() == Replay::Forbidden
+                    {
                         self.sent = 0;
                         cx.recycle(std::mem::take(&mut self.request));
                     }
@@ -140,7 +142,12 @@ impl Session {
             Ok(upload) => upload,
             Err(refusal) => return Err(self.fail(key, cx, refusal.request_status())),
         };
-        if self.is_too_long(self.exchange.request_content()) {
+        if !self
+            .local
+            .service
+            .limits
+            .allows_body(self.exchange.request_content())
+        {
             return Err(self.fail(key, cx, 413));
         }
         self.keep(cx, &octets[upload.consumed..]);
@@ -266,7 +273,7 @@ impl Session {
             && let Some(upstream) = cx.upstreams.get(self.server)
         {
             let us = (now_ns(Clock::Monotonic) - self.asked) / 1_000;
-            upstream.target.load.learn(us, cx.now);
+            upstream.target.load.record_latency(us, cx.now);
             self.asked = 0;
         }
         if self.note.is_some() {

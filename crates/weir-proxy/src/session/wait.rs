@@ -1,8 +1,9 @@
 //! What a session waits for, how long, and what becomes of it when that does not come.
 
+use weir_select::{Failure, Fault, QueueExit};
+
 use super::{Fate, Moved, Phase, Session, bulk};
 use crate::context::Context;
-use crate::plan::Fault;
 use crate::slab::Key;
 
 impl Session {
@@ -21,12 +22,17 @@ impl Session {
             Phase::Request if self.input.is_empty() => Moved::Ends,
             Phase::Queue => {
                 self.step_out();
-                self.fail(key, cx, if over { 504 } else { 503 })
+                let output = self.selection.handle_queue_exit(if over {
+                    QueueExit::TotalTimeout
+                } else {
+                    QueueExit::QueueTimeout
+                });
+                self.execute(output, key, cx)
             }
             Phase::Request => self.refuse(key, cx, 408),
             Phase::Collect => self.fail(key, cx, if over { 504 } else { 408 }),
-            Phase::Connect if over => self.fail(key, cx, 504),
-            Phase::Connect => self.try_another(key, cx, Fault::Unreached, 504),
+            Phase::Connect if over => self.fail_server(key, cx, Failure::TotalTimeoutConnecting),
+            Phase::Connect => self.fail_server(key, cx, Failure::ConnectTimeout),
             // Of an interim response, too.
             Phase::Exchange if self.exchange.is_answered() || self.owes() => {
                 let client = self.waits_for_client(cx);
@@ -39,7 +45,8 @@ impl Session {
             Phase::Exchange if self.waits_for_client(cx) => {
                 self.fail(key, cx, if over { 504 } else { 408 })
             }
-            Phase::Exchange => self.wait_no_longer(key, cx, over),
+            Phase::Exchange if over => self.fail_server(key, cx, Failure::TotalTimeout),
+            Phase::Exchange => self.fail_server(key, cx, Failure::ResponseTimeout),
             Phase::Tunnel => {
                 // Where both are silent, it is the client that is expected to speak.
                 let server = self.is_stuck_up(cx) && !self.owes();

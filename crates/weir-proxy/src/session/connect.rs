@@ -1,0 +1,229 @@
+//! From a request to a connection: executes what the [`Selection`] decides, and reports what comes of it.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use weir_model::{ProxyProtocol, SchedulerKind};
+use weir_select::{
+    ConnectError, Connections, Counted, Env, Failure, Fault, Next, Output, Replay, Selection,
+    Verdict,
+};
+use weir_sys::{Clock, now_ns};
+
+use super::record::Part;
+use super::{Moved, Phase, Session};
+use crate::context::Context;
+use crate::plan::Target;
+use crate::slab::Key;
+use crate::socket;
+use crate::tls::Handshake;
+
+impl Session {
+    /// Selects a server and connects to it.
+    pub(super) fn connect(&mut self, key: Key, cx: &mut Context) -> Moved {
+        self.pool_selected = true;
+        let output = self.decide(cx, Selection::select);
+        self.execute(output, key, cx)
+    }
+
+    /// Asks the selection, with all that it depends on.
+    pub(super) fn decide<T>(
+        &mut self,
+        cx: &mut Context,
+        input: impl FnOnce(&mut Selection, &mut Env<'_, Arc<Target>>) -> T,
+    ) -> T {
+        let service = &self.local.service;
+        let pool = service.pools[self.pool].view();
+        let mut env = Env {
+            pool: &pool,
+            policy: &service.retry,
+            balancer: &mut self.local.balancers.borrow_mut()[self.pool],
+            budget: &self.local.budget,
+            random: &mut cx.random,
+            client: self.peer,
+            now_ms: cx.now,
+        };
+        input(&mut self.selection, &mut env)
+    }
+
+    /// Does what the selection decided.
+    pub(super) fn execute(&mut self, output: Output, key: Key, cx: &mut Context) -> Moved {
+        let mut output = output;
+        loop {
+            let (server, connections) = match output {
+                Output::Connect {
+                    server,
+                    connections,
+                } => (server, connections),
+                Output::Queue => return self.queue_up(key, cx),
+                Output::Answer { status, reason } => return self.fail_for(key, cx, status, reason),
+                Output::Close { reason } => {
+                    self.local.service.counters.of(cx.worker).errors.add(1);
+                    self.blame_reason(reason);
+                    return Moved::Ends;
+                }
+            };
+            let error = match self.open(server, connections, key, cx) {
+                Ok(moved) => return moved,
+                Err(error) => error,
+            };
+            let verdict = self.decide(cx, |selection, env| {
+                selection.handle_connect_error(error, env)
+            });
+            let target = &self.local.service.pools[self.pool].list[server];
+            if let Some(fault) = verdict.fault {
+                target.judge(cx.worker, Some(fault));
+            }
+            target.give_back();
+            match verdict.next {
+                Next::Select { counted } => {
+                    self.count_retry(cx, counted);
+                    output = self.decide(cx, Selection::select);
+                }
+                Next::Answer { status, reason } => return self.fail_for(key, cx, status, reason),
+            }
+        }
+    }
+
+    /// Takes an idle connection to the server, or begins a new one.
+    fn open(
+        &mut self,
+        server: usize,
+        connections: Connections,
+        key: Key,
+        cx: &mut Context,
+    ) -> Result<Moved, ConnectError> {
+        let local = Rc::clone(&self.local);
+        let service = &local.service;
+        let pool = &service.pools[self.pool];
+        let target = &pool.list[server];
+        if self.line.take().is_some() {
+            self.mark(Part::Queue);
+        }
+        let port = target.port.unwrap_or(self.port);
+        let is_http = service.protocol == ProxyProtocol::Http;
+        if is_http {
+            target.counters.of(cx.worker).requests.add(1);
+            let may_reuse = connections == Connections::Any && pool.preamble.is_none();
+            let checked = self.selection.replay() == Replay::Forbidden;
+            if may_reuse && let Some(server) = cx.reuse(target, port, key, checked) {
+                self.server = server;
+                self.ask(key, cx);
+                return Ok(Moved::On);
+            }
+        }
+        let is_stream = is_http && pool.http2;
+        let opened = if is_stream {
+            cx.open_stream(target, port, key, pool.tls.as_ref(), service)
+        } else {
+            cx.open(target, port, key, pool.tls.as_ref())
+        };
+        match opened {
+            Ok(server) => {
+                self.server = server;
+                self.phase = Phase::Connect;
+                self.wait(key, cx, service.timeouts.connect);
+                // The HTTP/2 connection may be established already.
+                Ok(if is_stream { Moved::On } else { Moved::Waits })
+            }
+            Err(Errno::MFILE | Errno::NFILE) => Err(ConnectError::NoDescriptors),
+            Err(error) => {
+                self.phase = Phase::Connect;
+                Err(if socket::is_answer(error) {
+                    ConnectError::Rejected
+                } else {
+                    ConnectError::Local
+                })
+            }
+        }
+    }
+
+    /// The server's connection is established: the request is sent.
+    fn ask(&mut self, key: Key, cx: &mut Context) {
+        self.mark(Part::Connect);
+        self.phase = Phase::Exchange;
+        let service = &self.local.service;
+        let learns = service.pools[self.pool].scheduler.kind == SchedulerKind::LeastTime;
+        self.asked = if learns { now_ns(Clock::Monotonic) } else { 0 };
+        let ms = service.timeouts.response;
+        self.wait(key, cx, ms);
+    }
+
+    /// Records how the server of the current request did: well, or its fault.
+    pub(super) fn judge(&self, cx: &Context, fault: Option<Fault>) {
+        if let Some(upstream) = cx.upstreams.get(self.server) {
+            upstream.target.judge(cx.worker, fault);
+        }
+    }
+
+    fn count_retry(&self, cx: &Context, counted: Counted) {
+        match counted {
+            Counted::Retry => self.local.service.counters.of(cx.worker).retries.add(1),
+            Counted::Repetition => {}
+        }
+    }
+
+    /// The server failed: another one, or an answer.
+    pub(super) fn fail_server(&mut self, key: Key, cx: &mut Context, failure: Failure) -> Moved {
+        let verdict = self.decide(cx, |selection, env| selection.handle_failure(failure, env));
+        self.apply(key, cx, verdict)
+    }
+
+    /// Leaves the server, and does what follows.
+    pub(super) fn apply(&mut self, key: Key, cx: &mut Context, verdict: Verdict) -> Moved {
+        if let Some(fault) = verdict.fault {
+            self.judge(cx, Some(fault));
+        }
+        match verdict.next {
+            Next::Select { counted } => {
+                self.sent = 0;
+                self.leave_server(cx, false);
+                self.count_retry(cx, counted);
+                self.connect(key, cx)
+            }
+            Next::Answer { status, reason } => self.fail_for(key, cx, status, reason),
+        }
+    }
+
+    /// The connection that was begun is established, or failed.
+    pub(super) fn await_server(&mut self, key: Key, cx: &mut Context) -> Moved {
+        let Some(upstream) = cx.upstreams.get_mut(self.server) else {
+            return Moved::Ends;
+        };
+        if !upstream.ready.writable && !upstream.ready.ended {
+            return Moved::Waits;
+        }
+        if upstream.transport.is_declined() {
+            return self.fail_server(key, cx, Failure::Declined);
+        }
+        if upstream.ready.broken || !upstream.transport.is_connected() {
+            return self.fail_server(key, cx, Failure::Connect);
+        }
+        let service = Rc::clone(&self.local);
+        let targets = service.service.pools.get(self.pool);
+        if let Some(version) = targets.and_then(|targets| targets.preamble)
+            && !self.introduce(version, cx)
+        {
+            return self.fail_server(key, cx, Failure::Connect);
+        }
+        let Some(upstream) = cx.upstreams.get_mut(self.server) else {
+            return Moved::Ends;
+        };
+        match upstream.transport.handshake(&mut upstream.ready) {
+            Handshake::Done => {}
+            Handshake::Waits => return Moved::Waits,
+            Handshake::Failed => return self.mistrust(key, cx),
+        }
+        if self.local.service.protocol == ProxyProtocol::Tcp {
+            self.mark(Part::Connect);
+            self.judge(cx, None);
+            self.phase = Phase::Tunnel;
+            let ms = self.local.service.timeouts.tunnel;
+            self.wait(key, cx, ms);
+        } else {
+            self.ask(key, cx);
+        }
+        Moved::On
+    }
+}
