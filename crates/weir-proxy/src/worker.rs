@@ -29,7 +29,7 @@ use crate::h2::{Back, Errands, Front};
 use crate::handover::Handed;
 use crate::plan::Shared;
 use crate::queue::Inbox;
-use crate::session::{Fate, Session};
+use crate::session::{Outcome, Session};
 use crate::slab::{Key, Slab};
 use crate::socket;
 
@@ -264,7 +264,7 @@ impl Worker {
         }
     }
 
-    fn turn(&mut self, key: Key, work: impl FnOnce(&mut Session, Key, &mut Context) -> Fate) {
+    fn turn(&mut self, key: Key, work: impl FnOnce(&mut Session, Key, &mut Context) -> Outcome) {
         let Some(session) = self.sessions.get_mut(key) else {
             return;
         };
@@ -272,14 +272,14 @@ impl Worker {
         let cx = &mut self.cx;
         let fate = catch_unwind(AssertUnwindSafe(|| work(session, key, cx)));
         match fate {
-            Ok(Fate::Stays) => {
+            Ok(Outcome::Waits) => {
                 if self.cx.handing {
                     self.hand(key);
                 }
             }
-            Ok(Fate::Again) => self.again.push(key),
-            Ok(Fate::Ends) => self.close(key),
-            Ok(Fate::Http2) => self.promote(key),
+            Ok(Outcome::Again) => self.again.push(key),
+            Ok(Outcome::Ends) => self.close(key),
+            Ok(Outcome::Http2) => self.promote(key),
             Err(_) => {
                 tracing::error!(
                     service = session.local.service.name,

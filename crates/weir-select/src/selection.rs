@@ -263,6 +263,11 @@ impl Selection {
         self.server
     }
 
+    /// Whether a server was looked for.
+    pub fn is_started(&self) -> bool {
+        self.stage != Stage::Unselected || self.retries > 0
+    }
+
     /// How often the request was sent to another server.
     pub const fn retries(&self) -> u32 {
         self.retries

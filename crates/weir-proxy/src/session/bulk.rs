@@ -1,6 +1,6 @@
 //! Large bodies, and tunnels that carry much: through a pipe inside the kernel, as long as nobody has to look at them.
 
-use super::{Moved, Session};
+use super::{Session, Step};
 use crate::context::Context;
 use crate::pipe::{Pipe, SPLICE_MIN};
 use crate::slab::Key;
@@ -43,43 +43,44 @@ impl Session {
             }
             match pipe.drain(self.transport.bare()?) {
                 Written::Broken => return None,
-                Written::Some(octets) => self.took |= octets > 0,
+                Written::Some(octets) => self.made_progress |= octets > 0,
             }
             if !pipe.is_empty() {
                 self.ready.writable = false;
                 return Some(false);
             }
         }
-        if self.exchange.response_remaining().is_none() && !self.bulk.down {
+        if self.request.exchange.response_remaining().is_none() && !self.tunnel().bulk.down {
             cx.pipes.give(self.down.take());
         }
         Some(true)
     }
 
     /// A part of the response's body by way of a pipe; `None` where that would gain nothing.
-    pub(super) fn splice_response(&mut self, key: Key, cx: &mut Context) -> Option<Moved> {
-        let left = self.exchange.response_remaining()?;
+    pub(super) fn splice_response(&mut self, key: Key, cx: &mut Context) -> Option<Step> {
+        let left = self.request.exchange.response_remaining()?;
         if self.down.is_none() && left < SPLICE_MIN {
             return None;
         }
         let found = self.fill_down(cx, left)?;
         Some(match found {
             Read::Some(octets) => {
-                self.exchange.response_forwarded(octets as u64);
+                self.request.exchange.response_forwarded(octets as u64);
                 let flushed = self.flush_pipe(cx);
                 match flushed {
-                    None => Moved::Ends,
+                    None => Step::Close,
                     // What the client did not take goes out before its next request is read.
-                    Some(_) if self.exchange.response_done() => {
-                        let stays = self.exchange.server_persists() && self.server_is_silent(cx);
+                    Some(_) if self.request.exchange.response_done() => {
+                        let stays =
+                            self.request.exchange.server_persists() && self.server_is_silent(cx);
                         self.finish(key, cx, stays)
                     }
-                    Some(_) => Moved::On,
+                    Some(_) => Step::Continue,
                 }
             }
             Read::Blocked => {
                 release_if_empty(&mut self.down, cx);
-                Moved::Waits
+                Step::Pending
             }
             Read::End | Read::Broken => self.server_ended(key, cx),
         })
@@ -132,7 +133,7 @@ impl Session {
             }
             match pipe.drain(upstream.transport.bare()?) {
                 Written::Broken => return None,
-                Written::Some(octets) => self.took |= octets > 0,
+                Written::Some(octets) => self.made_progress |= octets > 0,
             }
             if !pipe.is_empty() {
                 upstream.ready.writable = false;
@@ -140,10 +141,11 @@ impl Session {
             }
         }
         if self
+            .request
             .exchange
             .request_remaining()
             .is_none_or(|left| left == 0)
-            && !self.bulk.up
+            && !self.tunnel().bulk.up
         {
             cx.pipes.give(self.up.take());
         }
@@ -151,27 +153,27 @@ impl Session {
     }
 
     /// A part of the request's body by way of a pipe; `None` where that would gain nothing.
-    pub(super) fn splice_request(&mut self, key: Key, cx: &mut Context) -> Option<Moved> {
-        let left = self.exchange.request_remaining()?;
+    pub(super) fn splice_request(&mut self, key: Key, cx: &mut Context) -> Option<Step> {
+        let left = self.request.exchange.request_remaining()?;
         if self.up.is_none() && left < SPLICE_MIN {
             return None;
         }
         let found = self.fill_up(cx, left)?;
         Some(match found {
             Read::Some(octets) => {
-                self.exchange.request_forwarded(octets as u64);
+                self.request.exchange.request_forwarded(octets as u64);
                 match self.drain_up(cx) {
-                    Some(_) => Moved::On,
-                    None if self.server_speaks(cx) => Moved::On,
+                    Some(_) => Step::Continue,
+                    None if self.server_speaks(cx) => Step::Continue,
                     None => self.break_off(key, cx),
                 }
             }
             Read::Blocked => {
                 release_if_empty(&mut self.up, cx);
-                Moved::Waits
+                Step::Pending
             }
             // The server would wait for the rest for ever.
-            Read::End | Read::Broken => Moved::Ends,
+            Read::End | Read::Broken => Step::Close,
         })
     }
 
@@ -214,7 +216,7 @@ impl Session {
     pub(super) fn splice_up(&mut self, cx: &mut Context) -> Option<Read> {
         let found = self.fill_up(cx, u64::MAX)?;
         if let Read::Some(octets) = found {
-            self.bulk.up = Bulk::after(octets);
+            self.update_tunnel(|tunnel| tunnel.bulk.up = Bulk::after(octets));
         }
         Some(found)
     }
@@ -223,7 +225,7 @@ impl Session {
     pub(super) fn splice_down(&mut self, cx: &mut Context) -> Option<Read> {
         let found = self.fill_down(cx, u64::MAX)?;
         if let Read::Some(octets) = found {
-            self.bulk.down = Bulk::after(octets);
+            self.update_tunnel(|tunnel| tunnel.bulk.down = Bulk::after(octets));
         }
         Some(found)
     }

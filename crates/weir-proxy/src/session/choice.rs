@@ -32,7 +32,7 @@ impl Session {
                 _ => (word, &word[..0]),
             };
             let server = sticky.signs.iter().position(|known| known == sign);
-            self.selection.set_sticky_server(server);
+            self.request.selection.set_sticky_server(server);
             let rest = match sticky.kind.mode {
                 StickyMode::Rewrite => continue,
                 StickyMode::Insert => cookie::without(value, &place),
@@ -56,7 +56,7 @@ impl Session {
         fields: &mut [Field],
         add: &mut Vec<u8>,
     ) -> Option<Vec<u8>> {
-        let route = self.local.service.routes.get(self.route?)?;
+        let route = self.local.service.routes.get(self.request.route?)?;
         let edits = &route.edits;
         for field in fields.iter_mut() {
             let name = field.name_in(head);
@@ -77,7 +77,7 @@ impl Session {
         room: &'a mut Vec<u8>,
         gone: &'a mut Vec<String>,
     ) -> ResponseEdit<'a> {
-        if let Some(route) = self.route.and_then(|at| service.routes.get(at)) {
+        if let Some(route) = self.request.route.and_then(|at| service.routes.get(at)) {
             let edits = &route.edits;
             lines(&edits.set_response, room);
             gone.extend(edits.remove_response.iter().cloned());
@@ -95,7 +95,7 @@ impl Session {
     /// The cookie that leads the client back.
     fn mark_client<'a>(&self, targets: &'a Targets, room: &mut Vec<u8>) -> Option<CookieEdit<'a>> {
         let sticky = targets.sticky.as_ref()?;
-        let server = self.selection.server()?;
+        let server = self.request.selection.server()?;
         let sign = sticky.signs.get(server)?;
         let name = sticky.kind.cookie.as_bytes();
         if sticky.kind.mode != StickyMode::Insert {
@@ -105,7 +105,7 @@ impl Session {
                 prefix: sticky.kind.mode == StickyMode::Prefix,
             });
         }
-        if self.selection.sticky_server() != Some(server) {
+        if self.request.selection.sticky_server() != Some(server) {
             let attributes = sticky.attributes.as_bytes();
             let between: &[u8] = if attributes.is_empty() { b"" } else { b"; " };
             let parts: [&[u8]; 7] = [

@@ -12,7 +12,8 @@ use weir_select::{
 use weir_sys::{Clock, now_ns};
 
 use super::record::Part;
-use super::{Moved, Phase, Session};
+use super::state::{Phase, Tunnel};
+use super::{Session, Step};
 use crate::context::Context;
 use crate::plan::Target;
 use crate::slab::Key;
@@ -21,8 +22,7 @@ use crate::tls::Handshake;
 
 impl Session {
     /// Selects a server and connects to it.
-    pub(super) fn connect(&mut self, key: Key, cx: &mut Context) -> Moved {
-        self.pool_selected = true;
+    pub(super) fn connect(&mut self, key: Key, cx: &mut Context) -> Step {
         let output = self.decide(cx, Selection::select);
         self.execute(output, key, cx)
     }
@@ -34,21 +34,21 @@ impl Session {
         input: impl FnOnce(&mut Selection, &mut Env<'_, Arc<Target>>) -> T,
     ) -> T {
         let service = &self.local.service;
-        let pool = service.pools[self.pool].view();
+        let pool = service.pools[self.request.pool].view();
         let mut env = Env {
             pool: &pool,
             policy: &service.retry,
-            balancer: &mut self.local.balancers.borrow_mut()[self.pool],
+            balancer: &mut self.local.balancers.borrow_mut()[self.request.pool],
             budget: &self.local.budget,
             random: &mut cx.random,
             client: self.peer,
             now_ms: cx.now,
         };
-        input(&mut self.selection, &mut env)
+        input(&mut self.request.selection, &mut env)
     }
 
     /// Does what the selection decided.
-    pub(super) fn execute(&mut self, output: Output, key: Key, cx: &mut Context) -> Moved {
+    pub(super) fn execute(&mut self, output: Output, key: Key, cx: &mut Context) -> Step {
         let mut output = output;
         loop {
             let (server, connections) = match output {
@@ -61,7 +61,7 @@ impl Session {
                 Output::Close { reason } => {
                     self.local.service.counters.of(cx.worker).errors.add(1);
                     self.blame_reason(reason);
-                    return Moved::Ends;
+                    return Step::Close;
                 }
             };
             let error = match self.open(server, connections, key, cx) {
@@ -71,7 +71,7 @@ impl Session {
             let verdict = self.decide(cx, |selection, env| {
                 selection.handle_connect_error(error, env)
             });
-            let target = &self.local.service.pools[self.pool].list[server];
+            let target = &self.local.service.pools[self.request.pool].list[server];
             if let Some(fault) = verdict.fault {
                 target.judge(cx.worker, Some(fault));
             }
@@ -93,12 +93,12 @@ impl Session {
         connections: Connections,
         key: Key,
         cx: &mut Context,
-    ) -> Result<Moved, ConnectError> {
+    ) -> Result<Step, ConnectError> {
         let local = Rc::clone(&self.local);
         let service = &local.service;
-        let pool = &service.pools[self.pool];
+        let pool = &service.pools[self.request.pool];
         let target = &pool.list[server];
-        if self.line.take().is_some() {
+        if matches!(self.phase, Phase::Queue(_)) {
             self.mark(Part::Queue);
         }
         let port = target.port.unwrap_or(self.port);
@@ -106,11 +106,11 @@ impl Session {
         if is_http {
             target.counters.of(cx.worker).requests.add(1);
             let may_reuse = connections == Connections::Any && pool.preamble.is_none();
-            let checked = self.selection.replay() == Replay::Forbidden;
+            let checked = self.request.selection.replay() == Replay::Forbidden;
             if may_reuse && let Some(server) = cx.reuse(target, port, key, checked) {
                 self.server = server;
                 self.ask(key, cx);
-                return Ok(Moved::On);
+                return Ok(Step::Continue);
             }
         }
         let is_stream = is_http && pool.http2;
@@ -125,7 +125,11 @@ impl Session {
                 self.phase = Phase::Connect;
                 self.wait(key, cx, service.timeouts.connect);
                 // The HTTP/2 connection may be established already.
-                Ok(if is_stream { Moved::On } else { Moved::Waits })
+                Ok(if is_stream {
+                    Step::Continue
+                } else {
+                    Step::Pending
+                })
             }
             Err(Errno::MFILE | Errno::NFILE) => Err(ConnectError::NoDescriptors),
             Err(error) => {
@@ -144,8 +148,8 @@ impl Session {
         self.mark(Part::Connect);
         self.phase = Phase::Exchange;
         let service = &self.local.service;
-        let learns = service.pools[self.pool].scheduler.kind == SchedulerKind::LeastTime;
-        self.asked = if learns { now_ns(Clock::Monotonic) } else { 0 };
+        let learns = service.pools[self.request.pool].scheduler.kind == SchedulerKind::LeastTime;
+        self.request.sent_ns = if learns { now_ns(Clock::Monotonic) } else { 0 };
         let ms = service.timeouts.response;
         self.wait(key, cx, ms);
     }
@@ -165,19 +169,19 @@ impl Session {
     }
 
     /// The server failed: another one, or an answer.
-    pub(super) fn fail_server(&mut self, key: Key, cx: &mut Context, failure: Failure) -> Moved {
+    pub(super) fn fail_server(&mut self, key: Key, cx: &mut Context, failure: Failure) -> Step {
         let verdict = self.decide(cx, |selection, env| selection.handle_failure(failure, env));
         self.apply(key, cx, verdict)
     }
 
     /// Leaves the server, and does what follows.
-    pub(super) fn apply(&mut self, key: Key, cx: &mut Context, verdict: Verdict) -> Moved {
+    pub(super) fn apply(&mut self, key: Key, cx: &mut Context, verdict: Verdict) -> Step {
         if let Some(fault) = verdict.fault {
             self.judge(cx, Some(fault));
         }
         match verdict.next {
             Next::Select { counted } => {
-                self.sent = 0;
+                self.to_server.sent = 0;
                 self.leave_server(cx, false);
                 self.count_retry(cx, counted);
                 self.connect(key, cx)
@@ -187,12 +191,12 @@ impl Session {
     }
 
     /// The connection that was begun is established, or failed.
-    pub(super) fn await_server(&mut self, key: Key, cx: &mut Context) -> Moved {
+    pub(super) fn await_server(&mut self, key: Key, cx: &mut Context) -> Step {
         let Some(upstream) = cx.upstreams.get_mut(self.server) else {
-            return Moved::Ends;
+            return Step::Close;
         };
         if !upstream.ready.writable && !upstream.ready.ended {
-            return Moved::Waits;
+            return Step::Pending;
         }
         if upstream.transport.is_declined() {
             return self.fail_server(key, cx, Failure::Declined);
@@ -201,29 +205,29 @@ impl Session {
             return self.fail_server(key, cx, Failure::Connect);
         }
         let service = Rc::clone(&self.local);
-        let targets = service.service.pools.get(self.pool);
+        let targets = service.service.pools.get(self.request.pool);
         if let Some(version) = targets.and_then(|targets| targets.preamble)
             && !self.introduce(version, cx)
         {
             return self.fail_server(key, cx, Failure::Connect);
         }
         let Some(upstream) = cx.upstreams.get_mut(self.server) else {
-            return Moved::Ends;
+            return Step::Close;
         };
         match upstream.transport.handshake(&mut upstream.ready) {
             Handshake::Done => {}
-            Handshake::Waits => return Moved::Waits,
+            Handshake::Waits => return Step::Pending,
             Handshake::Failed => return self.mistrust(key, cx),
         }
         if self.local.service.protocol == ProxyProtocol::Tcp {
             self.mark(Part::Connect);
             self.judge(cx, None);
-            self.phase = Phase::Tunnel;
+            self.phase = Phase::Tunnel(Tunnel::default());
             let ms = self.local.service.timeouts.tunnel;
             self.wait(key, cx, ms);
         } else {
             self.ask(key, cx);
         }
-        Moved::On
+        Step::Continue
     }
 }

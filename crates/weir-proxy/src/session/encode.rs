@@ -12,32 +12,33 @@ impl Session {
     pub(super) fn encoding<'a>(&self, service: &'a Service) -> Option<Encoding<'a>> {
         service.compression.as_ref().map(|rules| Encoding {
             rules,
-            negotiated: self.accepts,
+            negotiated: self.request.accepts,
         })
     }
 
     /// Makes a coded body of the content behind the head in `out`; whether that can be done.
     pub(super) fn encode(&mut self, cx: &Context, step: &Step, out: &mut Vec<u8>) -> bool {
         let Some(coding) = self
+            .request
             .exchange
             .response_coding()
-            .filter(|_| !self.exchange.to_head())
+            .filter(|_| !self.request.exchange.to_head())
         else {
             return true;
         };
-        if !self.exchange.is_answered() {
+        if !self.request.exchange.is_answered() {
             return true;
         }
-        if self.encoder.is_none() {
-            self.encoder = Encoder::new(coding).ok().map(Box::new);
+        if self.request.encoder.is_none() {
+            self.request.encoder = Encoder::new(coding).ok().map(Box::new);
         }
-        let done = self.exchange.response_done();
+        let done = self.request.exchange.response_done();
         // What the server does not go on with at once is not to wait for more.
         let pauses = cx
             .upstreams
             .get(self.server)
             .is_none_or(|upstream| !upstream.ready.readable);
-        let Some(encoder) = &mut self.encoder else {
+        let Some(encoder) = &mut self.request.encoder else {
             return false;
         };
         let flushed = pauses && !done && out.len() > step.content;
@@ -52,7 +53,7 @@ impl Session {
 
     /// Appends the end of a coded body, if there is one; whether that can be done.
     pub(super) fn end_encoding(&mut self, out: &mut Vec<u8>) -> bool {
-        match self.encoder.take() {
+        match self.request.encoder.take() {
             Some(encoder) => encoder.finish(out).is_ok(),
             None => true,
         }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use weir_model::ProxyProtocol;
 
-use super::{Fate, Phase, Session, bulk};
+use super::state::{self, Direction, Phase, Watch};
+use super::{Outcome, Session, bulk};
 use crate::context::{Context, Local};
 use crate::descriptor::Use;
 use crate::handover::{Handed, TAKEN_ALONG_MAX, Tunnel};
@@ -20,10 +21,10 @@ impl Session {
             return false;
         }
         match self.phase {
-            Phase::Request => !self.owes() && self.input.len() <= TAKEN_ALONG_MAX,
-            Phase::Tunnel => {
+            Phase::Head => !self.owes() && self.input.len() <= TAKEN_ALONG_MAX,
+            Phase::Tunnel(_) => {
                 let upstream = cx.upstreams.get(self.server);
-                let along = self.request.len() - self.sent + self.stuck.len() - self.taken;
+                let along = self.to_server.unsent().len() + self.to_client.unsent().len();
                 upstream.is_some_and(|upstream| upstream.transport.bare().is_some())
                     && along <= TAKEN_ALONG_MAX
                     && !bulk::holds(&self.up)
@@ -39,12 +40,13 @@ impl Session {
         let Some(service) = services.iter().find(|service| service.name == own.name) else {
             return false;
         };
-        if self.phase != Phase::Tunnel {
+        if !matches!(self.phase, Phase::Tunnel(_)) {
             return true;
         }
-        let (Some(pool), Some(upstream)) =
-            (own.pools.get(self.pool), cx.upstreams.get(self.server))
-        else {
+        let (Some(pool), Some(upstream)) = (
+            own.pools.get(self.request.pool),
+            cx.upstreams.get(self.server),
+        ) else {
             return false;
         };
         let mut pools = service.pools.iter();
@@ -56,7 +58,7 @@ impl Session {
 
     /// Takes it apart; `None` if it cannot be handed after all, and then it is over.
     pub(crate) fn hand(mut self, cx: &mut Context) -> Option<Handed> {
-        if let Some(note) = self.note.take() {
+        if let Some(note) = self.log_record.take() {
             // The other process writes the line.
             cx.forget(note);
         }
@@ -65,27 +67,27 @@ impl Session {
         let service = &self.local.service;
         let name = service.name.clone();
         let tunnel = match self.phase {
-            Phase::Tunnel => {
+            Phase::Tunnel(ends) => {
                 let upstream = cx.upstreams.remove(self.server)?;
                 upstream.target.give_back();
                 // The other process has the same open socket: closing this descriptor would not end the watch.
                 upstream.transport.unwatch(&cx.epoll);
                 Some(Tunnel {
                     server: upstream.transport.into_plain()?,
-                    pool: service.pools.get(self.pool)?.pool.clone(),
+                    pool: service.pools.get(self.request.pool)?.pool.clone(),
                     name: upstream.target.name.clone(),
                     port: upstream.port,
-                    to_server: self.request.split_off(self.sent),
-                    to_client: self.stuck.split_off(self.taken),
-                    client_ended: self.client_ended,
-                    server_told: self.server_told_end,
-                    server_ended: self.server_ended,
-                    client_told: self.told_end,
+                    to_server: self.to_server.take_unsent(),
+                    to_client: self.to_client.take_unsent(),
+                    client_ended: ends.up != Direction::Open,
+                    server_told: ends.up == Direction::Closed,
+                    server_ended: ends.down != Direction::Open,
+                    client_told: ends.down == Direction::Closed,
                 })
             }
             _ => None,
         };
-        if self.watched {
+        if self.watch == Watch::Yes {
             self.transport.unwatch(&cx.epoll);
         }
         Some(Handed {
@@ -108,27 +110,27 @@ impl Session {
         session.served = handed.served;
         session.input = handed.input;
         if let Some(tunnel) = handed.tunnel {
-            session.phase = Phase::Tunnel;
+            session.phase = Phase::Tunnel(state::Tunnel {
+                up: Direction::new(tunnel.client_ended, tunnel.server_told),
+                down: Direction::new(tunnel.server_ended, tunnel.client_told),
+                ..state::Tunnel::default()
+            });
             session.server = server;
-            session.pool = pool;
-            session.request = tunnel.to_server;
-            session.stuck = tunnel.to_client;
-            session.client_ended = tunnel.client_ended;
-            session.server_told_end = tunnel.server_told;
-            session.server_ended = tunnel.server_ended;
-            session.told_end = tunnel.client_told;
+            session.request.pool = pool;
+            session.to_server = tunnel.to_server.into();
+            session.to_client = tunnel.to_client.into();
         }
         session
     }
 
     /// Its first turn in this process.
-    pub(crate) fn resume(&mut self, key: Key, cx: &mut Context) -> Fate {
-        if self.phase == Phase::Tunnel {
+    pub(crate) fn resume(&mut self, key: Key, cx: &mut Context) -> Outcome {
+        if matches!(self.phase, Phase::Tunnel(_)) {
             self.begin_note(cx);
         }
         let timeouts = self.local.service.timeouts;
         let ms = match self.phase {
-            Phase::Tunnel => timeouts.tunnel,
+            Phase::Tunnel(_) => timeouts.tunnel,
             _ if self.local.service.protocol == ProxyProtocol::Tcp => timeouts.client,
             _ if self.served && self.input.is_empty() => timeouts.idle,
             _ => timeouts.request,

@@ -5,7 +5,8 @@ use weir_model::ProxyProtocol;
 use weir_select::Failure;
 
 use super::record::Part;
-use super::{Moved, Phase, Session};
+use super::state::{Linger, Phase};
+use super::{Session, Step};
 use crate::context::{Context, HEAD_ROOM};
 use crate::h2::SWITCHING;
 use crate::slab::Key;
@@ -14,19 +15,19 @@ use crate::tls::{Handshake, Peer, sentence};
 
 impl Session {
     /// Goes on with the client's handshake; then its service begins.
-    pub(super) fn greet(&mut self, key: Key, cx: &mut Context) -> Moved {
+    pub(super) fn greet(&mut self, key: Key, cx: &mut Context) -> Step {
         match self.transport.handshake(&mut self.ready) {
-            Handshake::Waits => return Moved::Waits,
+            Handshake::Waits => return Step::Pending,
             Handshake::Failed => {
                 let service = &self.local.service.name;
                 let error = self.transport.error();
                 tracing::debug!(service, peer = %self.peer, error = error.map(|it| sentence(it, Peer::Client)), "no TLS with a client");
                 if error.is_none() {
-                    return Moved::Ends;
+                    return Step::Close;
                 }
                 // An alert says why; it shall be read.
-                self.phase = Phase::Farewell;
-                return Moved::On;
+                self.phase = Phase::Linger(Linger::Flush);
+                return Step::Continue;
             }
             Handshake::Done => {}
         }
@@ -35,12 +36,12 @@ impl Session {
             return self.lead(key, cx, asked.as_deref());
         }
         if self.transport.protocol() == Some(b"h2") {
-            return Moved::Http2;
+            return Step::Http2;
         }
-        self.phase = Phase::Request;
+        self.phase = Phase::Head;
         let ms = self.local.service.timeouts.request;
         self.wait(key, cx, ms);
-        Moved::On
+        Step::Continue
     }
 
     /// Whether the client may turn to HTTP/2 without TLS.
@@ -49,15 +50,15 @@ impl Session {
     }
 
     /// To HTTP/2, with the request as its first stream; `rest` came behind it.
-    pub(super) fn switch(&mut self, first: Vec<u8>, rest: &[u8]) -> Moved {
+    pub(super) fn switch(&mut self, first: Vec<u8>, rest: &[u8]) -> Step {
         match self.transport.write(SWITCHING) {
             Written::Some(octets) if octets == SWITCHING.len() => {
-                self.request = first;
+                self.to_server = first.into();
                 self.input = rest.to_vec();
-                Moved::Http2
+                Step::Http2
             }
             // A client that has not taken the answers before this takes none.
-            _ => Moved::Ends,
+            _ => Step::Close,
         }
     }
 
@@ -69,9 +70,9 @@ impl Session {
 
     /// Reads until it is known which name a client of TLS asks a server for, or that there is none. A client that waits
     /// for the server's first word goes where a nameless one does once its time is over.
-    pub(super) fn overhear(&mut self, key: Key, cx: &mut Context) -> Moved {
+    pub(super) fn overhear(&mut self, key: Key, cx: &mut Context) -> Step {
         if !self.ready.readable {
-            return Moved::Waits;
+            return Step::Pending;
         }
         let mut scratch = std::mem::take(&mut cx.scratch);
         let found = self
@@ -83,22 +84,22 @@ impl Session {
         cx.scratch = scratch;
         match found {
             Read::Some(_) => {}
-            Read::Blocked => return Moved::Waits,
-            Read::End | Read::Broken => return Moved::Ends,
+            Read::Blocked => return Step::Pending,
+            Read::End | Read::Broken => return Step::Close,
         }
         match hello::server_name(&self.input) {
-            Hello::More => Moved::On,
+            Hello::More => Step::Continue,
             Hello::Name(name) => self.lead(key, cx, Some(&name)),
             Hello::Nameless => self.lead(key, cx, None),
         }
     }
 
     /// To the pool for that name; what was read goes ahead.
-    pub(super) fn lead(&mut self, key: Key, cx: &mut Context, name: Option<&str>) -> Moved {
+    pub(super) fn lead(&mut self, key: Key, cx: &mut Context, name: Option<&str>) -> Step {
         let service = &self.local.service;
-        self.pool = service.routes.pool_for_server_name(name, &mut cx.random);
-        self.request = std::mem::take(&mut self.input);
-        let octets = self.request.len();
+        self.request.pool = service.routes.pool_for_server_name(name, &mut cx.random);
+        self.to_server = std::mem::take(&mut self.input).into();
+        let octets = self.to_server.bytes.len();
         service.counters.of(cx.worker).bytes_in.add(octets as u64);
         self.count_in(octets);
         self.mark(Part::Request);
@@ -106,7 +107,7 @@ impl Session {
     }
 
     /// A server that is not who it should be, or speaks no TLS: as if it had not been reached.
-    pub(super) fn mistrust(&mut self, key: Key, cx: &mut Context) -> Moved {
+    pub(super) fn mistrust(&mut self, key: Key, cx: &mut Context) -> Step {
         let due = cx.complains();
         if let Some(upstream) = cx.upstreams.get(self.server)
             && due

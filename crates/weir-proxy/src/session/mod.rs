@@ -20,25 +20,22 @@ mod reply;
 mod request;
 mod response;
 mod retry;
+mod state;
 mod tunnel;
 mod wait;
 
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::Arc;
 
 use weir_http::Exchange;
-use weir_model::{Coding, ProxyProtocol};
-use weir_select::limit::Slot;
+use weir_model::ProxyProtocol;
 use weir_select::{Selection, key::hash_of_client};
 
-use self::bulk::Bulk;
+use self::state::{Outgoing, Phase, Request, Watch};
 use crate::context::{BODY_ROOM, Context, HEAD_ROOM, Local, Ready, token};
-use crate::encoder::Encoder;
 use crate::h2::Former;
 use crate::log::Note;
 use crate::pipe::Pipe;
-use crate::queue::Line;
 use crate::slab::Key;
 use crate::transport::Transport;
 use crate::wheel::Deadline;
@@ -50,50 +47,30 @@ const FIRST_MS: u64 = 1_000;
 /// How long a client that was told to go may still send before it is cut off.
 const LINGER_MS: u64 = 2_000;
 
-/// What becomes of a session after a turn.
+/// Result of a session's turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum Outcome {
     /// It waits for an event or its deadline.
-    Stays,
-    /// It could go on, and others shall have their turn.
+    Waits,
+    /// It can continue, after other sessions had their turn.
     Again,
-    /// It is over.
+    /// It is finished.
     Ends,
     /// The client speaks HTTP/2.
     Http2,
 }
 
-/// What a step did.
+/// Result of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Moved {
-    On,
-    Waits,
-    Ends,
+enum Step {
+    /// The next step can be taken at once.
+    Continue,
+    /// An event or a deadline has to come first.
+    Pending,
+    /// The session ends.
+    Close,
+    /// The client speaks HTTP/2.
     Http2,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    /// Waits to hear for whom the client speaks.
-    Preamble,
-    /// TLS with the client begins.
-    Handshake,
-    /// Waits for the name that a client of TLS asks a server for.
-    Overhears,
-    /// Waits for a request's head.
-    Request,
-    /// Waits for a request's content, before a server is chosen.
-    Collect,
-    /// Waits for a place at a server.
-    Queue,
-    /// Waits for a server to accept.
-    Connect,
-    /// A request is passed on, or its response.
-    Exchange,
-    /// Octets both ways.
-    Tunnel,
-    /// The last response is on its way; then the end.
-    Farewell,
 }
 
 /// See the module.
@@ -101,74 +78,42 @@ enum Phase {
 pub(crate) struct Session {
     transport: Transport,
     pub(crate) ready: Ready,
-    watched: bool,
-    /// It enters epoll at the worker's next tick, if it waits for a server until then.
-    watched_soon: bool,
+    watch: Watch,
     phase: Phase,
-    /// A request came before.
+    /// Whether a request was answered on this connection.
     served: bool,
-    /// The client was told that nothing more comes.
-    told_end: bool,
-    /// The server was.
-    server_told_end: bool,
-    client_ended: bool,
-    server_ended: bool,
     peer: SocketAddr,
-    /// The listener's.
+    /// The listener's port.
     port: u16,
     pub(crate) local: Rc<Local>,
-    exchange: Exchange,
+    /// The current request.
+    request: Request,
+    /// The connection to its server.
     server: Key,
-    /// Index of the request's pool in the service.
-    pool: usize,
-    /// Whether `pool` is that of the current request.
-    pool_selected: bool,
-    /// The server of the request, its retries and its place in the queue.
-    selection: Selection,
-    /// Where it stands, or stood before it was called.
-    line: Option<(u64, Arc<Line>)>,
-    /// The route of the present request.
-    route: Option<usize>,
-    /// Its slot among its client's requests in progress.
-    slot: Option<Slot>,
-    /// Somebody took a part of what is stuck, since that was last asked.
-    took: bool,
-    /// Where the client connected to, as a proxy in front said.
+    /// Whether a side took some of its bytes since this was last asked.
+    made_progress: bool,
+    /// The address to which the client connected, according to the PROXY protocol.
     pub(crate) spoken_to: Option<SocketAddr>,
-    /// Of a stream: the host that its client asked for in the TLS handshake.
+    /// Of an HTTP/2 stream: the server name of the connection's TLS handshake.
     pub(crate) asked_host: Option<Rc<str>>,
-    /// When the server was asked, in nanoseconds, where somebody wants to know.
-    asked: u64,
-    /// When the present request must be over.
-    until: u64,
-    /// How its response may be coded, and what codes it.
-    accepts: Option<Coding>,
-    encoder: Option<Box<Encoder>>,
-    note: Option<Box<Note>>,
-    /// Who ended the present exchange.
-    end: [u8; 2],
-    /// What came from the client and is not dealt with; this much of it was searched for a head's end.
+    log_record: Option<Box<Note>>,
+    /// Bytes from the client that are not processed yet; the first `scanned` of them contain no end of a head.
     input: Vec<u8>,
-    looked: usize,
-    /// What goes to the server; this much of it is sent.
-    request: Vec<u8>,
-    sent: usize,
-    /// What the client did not take yet; this much of it was taken.
-    stuck: Vec<u8>,
-    taken: usize,
-    /// Bodies on their way through the kernel.
+    scanned: usize,
+    to_server: Outgoing,
+    to_client: Outgoing,
+    /// Bodies on their way through the kernel, to the server and to the client.
     up: Option<Pipe>,
     down: Option<Pipe>,
-    bulk: Bulk,
-    /// How much is read from the server at once: less while the client takes less, since what it does not take is
+    /// How much is read from the server at once: less while the client takes less, because what it does not take is
     /// copied.
-    room: usize,
+    read_size: usize,
     pub(crate) deadline: Deadline,
 }
 
 impl Session {
     pub(crate) fn new(transport: Transport, peer: SocketAddr, port: u16, local: Rc<Local>) -> Self {
-        let room = if transport.is_strand() {
+        let read_size = if transport.is_strand() {
             HEAD_ROOM
         } else {
             BODY_ROOM
@@ -180,55 +125,36 @@ impl Session {
                 writable: true,
                 ..Ready::default()
             },
-            watched: false,
-            watched_soon: false,
-            phase: Phase::Request,
+            watch: Watch::No,
+            phase: Phase::Head,
             served: false,
-            told_end: false,
-            server_told_end: false,
-            client_ended: false,
-            server_ended: false,
             peer,
             port,
             local,
-            exchange: Exchange::idle(),
+            request: Request::new(Exchange::idle()),
             server: Key::NONE,
-            pool: 0,
-            pool_selected: false,
-            selection: Selection::default(),
-            line: None,
-            route: None,
-            slot: None,
-            took: false,
+            made_progress: false,
             spoken_to: None,
             asked_host: None,
-            asked: 0,
-            until: u64::MAX,
-            accepts: None,
-            encoder: None,
-            note: None,
-            end: record::WELL,
+            log_record: None,
             input: Vec::new(),
-            looked: 0,
-            request: Vec::new(),
-            sent: 0,
-            stuck: Vec::new(),
-            taken: 0,
+            scanned: 0,
+            to_server: Outgoing::default(),
+            to_client: Outgoing::default(),
             up: None,
             down: None,
-            bulk: Bulk::default(),
-            room,
+            read_size,
             deadline: Deadline::default(),
         }
     }
 
     /// Its first turn.
-    pub(crate) fn begin(&mut self, key: Key, cx: &mut Context) -> Fate {
+    pub(crate) fn begin(&mut self, key: Key, cx: &mut Context) -> Outcome {
         let ms = self.local.service.timeouts.request;
         self.wait(key, cx, ms);
         let moved = if self.is_proxied() {
             self.phase = Phase::Preamble;
-            Moved::On
+            Step::Continue
         } else {
             self.start(key, cx)
         };
@@ -236,61 +162,61 @@ impl Session {
     }
 
     /// Who the client is, is known.
-    fn start(&mut self, key: Key, cx: &mut Context) -> Moved {
+    fn start(&mut self, key: Key, cx: &mut Context) -> Step {
         let tcp = self.local.service.protocol == ProxyProtocol::Tcp;
         if tcp {
             self.begin_note(cx);
-            self.selection = Selection::new(hash_of_client(self.peer));
+            self.request.selection = Selection::new(hash_of_client(self.peer));
         }
         self.phase = match tcp {
             _ if self.transport.is_secure() && !self.is_stream() => Phase::Handshake,
-            true if self.is_routed() => Phase::Overhears,
+            true if self.is_routed() => Phase::PeekSni,
             true => return self.connect(key, cx),
-            false => Phase::Request,
+            false => Phase::Head,
         };
-        Moved::On
+        Step::Continue
     }
 
     /// Does all that can be done without waiting.
-    pub(crate) fn drive(&mut self, key: Key, cx: &mut Context) -> Fate {
-        self.go_on(Moved::On, key, cx)
+    pub(crate) fn drive(&mut self, key: Key, cx: &mut Context) -> Outcome {
+        self.go_on(Step::Continue, key, cx)
     }
 
-    fn go_on(&mut self, first: Moved, key: Key, cx: &mut Context) -> Fate {
+    fn go_on(&mut self, first: Step, key: Key, cx: &mut Context) -> Outcome {
         let mut moved = first;
         for _ in 0..TURNS {
-            if matches!(moved, Moved::On | Moved::Waits) && self.has_left() {
-                return Fate::Ends;
+            if matches!(moved, Step::Continue | Step::Pending) && self.has_left() {
+                return Outcome::Ends;
             }
             match moved {
-                Moved::On => {}
-                Moved::Waits => {
-                    self.watch(key, cx);
-                    return Fate::Stays;
+                Step::Continue => {}
+                Step::Pending => {
+                    self.register(key, cx);
+                    return Outcome::Waits;
                 }
-                Moved::Ends => return Fate::Ends,
-                Moved::Http2 => return Fate::Http2,
+                Step::Close => return Outcome::Ends,
+                Step::Http2 => return Outcome::Http2,
             }
-            moved = match self.phase {
+            moved = match &self.phase {
                 Phase::Preamble => self.take_preamble(key, cx),
                 Phase::Handshake => self.greet(key, cx),
-                Phase::Overhears => self.overhear(key, cx),
-                Phase::Request => self.take_request(key, cx),
+                Phase::PeekSni => self.overhear(key, cx),
+                Phase::Head => self.take_request(key, cx),
                 Phase::Collect => self.collect(key, cx),
-                Phase::Queue => Moved::Waits,
+                Phase::Queue(_) => Step::Pending,
                 Phase::Connect => self.await_server(key, cx),
                 Phase::Exchange => self.pass_on(key, cx),
-                Phase::Tunnel => self.carry(key, cx),
-                Phase::Farewell => self.farewell(key, cx),
+                Phase::Tunnel(_) => self.carry(key, cx),
+                Phase::Linger(_) => self.farewell(key, cx),
             };
         }
         match moved {
-            Moved::Ends => Fate::Ends,
-            Moved::Http2 => Fate::Http2,
-            Moved::On => Fate::Again,
-            Moved::Waits => {
-                self.watch(key, cx);
-                Fate::Stays
+            Step::Close => Outcome::Ends,
+            Step::Http2 => Outcome::Http2,
+            Step::Continue => Outcome::Again,
+            Step::Pending => {
+                self.register(key, cx);
+                Outcome::Waits
             }
         }
     }
@@ -298,63 +224,66 @@ impl Session {
     /// Whether the client of a request that is queued, or that a server works on, has gone: by a reset, or by the end
     /// of its direction where the service says so.
     fn has_left(&mut self) -> bool {
-        match self.phase {
+        match &self.phase {
             // No response can be sent, so none is asked for.
-            Phase::Request | Phase::Collect => return self.ready.broken && self.is_stream(),
-            Phase::Queue | Phase::Connect | Phase::Exchange => {}
+            Phase::Head | Phase::Collect => return self.ready.broken && self.is_stream(),
+            Phase::Queue(_) | Phase::Connect | Phase::Exchange => {}
             _ => return false,
         }
         self.ready.broken
             || self.local.service.abort_on_close
                 && (self.ready.ended
-                    || self.exchange.request_done() && self.transport.is_closed(&mut self.ready))
+                    || self.request.exchange.request_done()
+                        && self.transport.is_closed(&mut self.ready))
     }
 
     /// Enters epoll when it is the client that is waited for. While a server works, only the client's end matters: that
     /// is looked for from the next tick on, so that a client that comes, gets its answer and goes costs no call for it.
-    fn watch(&mut self, key: Key, cx: &mut Context) {
-        let for_client = match self.phase {
+    fn register(&mut self, key: Key, cx: &mut Context) {
+        let for_client = match &self.phase {
             Phase::Preamble
             | Phase::Handshake
-            | Phase::Overhears
-            | Phase::Request
+            | Phase::PeekSni
+            | Phase::Head
             | Phase::Collect
-            | Phase::Queue
-            | Phase::Tunnel
-            | Phase::Farewell => true,
-            Phase::Connect | Phase::Exchange => !self.exchange.request_done() || self.owes(),
+            | Phase::Queue(_)
+            | Phase::Tunnel(_)
+            | Phase::Linger(_) => true,
+            Phase::Connect | Phase::Exchange => {
+                !self.request.exchange.request_done() || self.owes()
+            }
         };
-        if self.watched {
+        if self.watch == Watch::Yes {
             return;
         }
         if for_client || self.is_stream() {
             self.watch_now(key, cx);
-        } else if !self.watched_soon {
-            self.watched_soon = true;
+        } else if self.watch == Watch::No {
+            self.watch = Watch::Soon;
             cx.watch_soon(key);
         }
     }
 
     /// Enters epoll, if it has not.
     pub(crate) fn watch_now(&mut self, key: Key, cx: &Context) {
-        if !self.watched {
-            self.watched = self
-                .transport
-                .watch(&cx.epoll, token::of(token::CLIENT, key))
-                .is_ok();
+        if self.watch == Watch::Yes {
+            return;
         }
-        self.watched_soon = false;
+        let added = self
+            .transport
+            .watch(&cx.epoll, token::of(token::CLIENT, key));
+        self.watch = if added.is_ok() { Watch::Yes } else { Watch::No };
     }
 
     /// Whether it waits for a request that has not begun, and can end without anybody's loss.
     pub(crate) fn is_idle(&self) -> bool {
-        self.phase == Phase::Request && self.served && self.input.is_empty() && !self.owes()
+        matches!(self.phase, Phase::Head) && self.served && self.input.is_empty() && !self.owes()
     }
 
     /// Since when a client that may be closed to make room for others has been idle: between two requests, or for
     /// longer than a first request takes to arrive.
     pub(crate) fn idle_since(&self, now: u64) -> Option<u64> {
-        let waits = self.phase == Phase::Request
+        let waits = matches!(self.phase, Phase::Head)
             && self.input.is_empty()
             && !self.ready.readable
             && !self.owes()
@@ -387,23 +316,27 @@ impl Session {
             .local
             .service
             .pools
-            .get(self.pool)
+            .get(self.request.pool)
             .map(|pool| pool.pool.clone());
         let same = |pool: &crate::plan::Targets| Some(&pool.pool) == former.as_ref();
         let server = self
             .local
             .service
             .pools
-            .get(self.pool)
-            .zip(self.selection.server())
+            .get(self.request.pool)
+            .zip(self.request.selection.server())
             .and_then(|(pool, server)| pool.list.get(server))
             .map(|target| target.id);
-        self.pool = local.service.pools.iter().position(same).unwrap_or(0);
-        let list = local.service.pools.get(self.pool).map(|pool| &pool.list);
+        self.request.pool = local.service.pools.iter().position(same).unwrap_or(0);
+        let list = local
+            .service
+            .pools
+            .get(self.request.pool)
+            .map(|pool| &pool.list);
         let found = list.and_then(|list| list.iter().position(|target| Some(target.id) == server));
-        self.selection.handle_new_list(found);
-        self.route = None;
-        self.slot = None;
+        self.request.selection.handle_new_list(found);
+        self.request.route = None;
+        self.request.slot = None;
         self.local = Rc::clone(local);
     }
 
@@ -425,8 +358,8 @@ impl Session {
             spoken_to: self.spoken_to,
             transport: self.transport,
             ready: self.ready,
-            watched: self.watched,
-            first: self.request,
+            watched: self.watch == Watch::Yes,
+            first: self.to_server.bytes,
             input: self.input,
             peer: self.peer,
             port: self.port,
@@ -442,12 +375,12 @@ impl Session {
     /// Gives back what it holds of others.
     pub(crate) fn end(&mut self, cx: &mut Context) {
         self.record_rest(cx);
-        self.slot = None;
+        self.request.slot = None;
         self.step_out();
         self.leave_server(cx, false);
-        cx.recycle(std::mem::take(&mut self.request));
+        cx.recycle(self.to_server.take());
         cx.recycle(std::mem::take(&mut self.input));
-        cx.recycle(std::mem::take(&mut self.stuck));
+        cx.recycle(self.to_client.take());
         cx.pipes.give(self.up.take());
         cx.pipes.give(self.down.take());
     }

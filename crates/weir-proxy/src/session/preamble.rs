@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use weir_http::{Preamble, preamble};
 use weir_model::ProxyHeader;
 
-use super::{Moved, Session};
+use super::{Session, Step};
 use crate::context::Context;
 use crate::slab::Key;
 use crate::socket::{self, Read, Written};
@@ -26,7 +26,7 @@ impl Session {
     }
 
     /// Reads the header and nothing behind it: that may be for TLS.
-    pub(super) fn take_preamble(&mut self, key: Key, cx: &mut Context) -> Moved {
+    pub(super) fn take_preamble(&mut self, key: Key, cx: &mut Context) -> Step {
         let Some(socket) = self.transport.socket() else {
             return self.start(key, cx);
         };
@@ -34,26 +34,26 @@ impl Session {
             Read::Some(octets) => preamble::read(&cx.scratch[..octets]),
             Read::Blocked => {
                 self.ready.readable = false;
-                return Moved::Waits;
+                return Step::Pending;
             }
-            Read::End | Read::Broken => return Moved::Ends,
+            Read::End | Read::Broken => return Step::Close,
         };
         let preamble = match found {
             Ok(Some(preamble)) => preamble,
             // More of it makes an event, since nothing of it was taken.
-            Ok(None) if self.ready.ended => return Moved::Ends,
+            Ok(None) if self.ready.ended => return Step::Close,
             Ok(None) => {
                 self.ready.readable = false;
-                return Moved::Waits;
+                return Step::Pending;
             }
             Err(_) => {
                 self.local.service.counters.of(cx.worker).errors.add(1);
-                return Moved::Ends;
+                return Step::Close;
             }
         };
         let len = preamble.len();
         if socket::take(socket, &mut cx.scratch[..len]) != Read::Some(len) {
-            return Moved::Ends;
+            return Step::Close;
         }
         if let Preamble::Client {
             source,

@@ -6,12 +6,13 @@ use weir_http::{Field, Name, Request};
 use weir_select::Reason;
 use weir_sys::{Clock, now_ns};
 
-use super::{Phase, Session};
+use super::Session;
+use super::state::Phase;
 use crate::context::Context;
 use crate::log::Outcome;
 
 /// Nobody ended it before its time.
-pub(super) const WELL: [u8; 2] = *b"--";
+pub(super) const NORMAL_END: [u8; 2] = *b"--";
 
 /// The parts of an exchange that a log tells apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,8 +26,8 @@ pub(super) enum Part {
 impl Session {
     /// Begins to take notes, where there is a log.
     pub(super) fn begin_note(&mut self, cx: &mut Context) {
-        if self.note.is_none() && self.local.service.log.is_some() {
-            self.note = Some(cx.note());
+        if self.log_record.is_none() && self.local.service.log.is_some() {
+            self.log_record = Some(cx.note());
         }
     }
 
@@ -44,7 +45,9 @@ impl Session {
             "2" => "HTTP/2.0",
             _ => "HTTP/1.1",
         };
-        let Some(note) = &mut self.note else { return };
+        let Some(note) = &mut self.log_record else {
+            return;
+        };
         let value = |name: &[u8]| {
             let is = |field: &&Field| {
                 field.name == Name::Other && field.name_in(head).eq_ignore_ascii_case(name)
@@ -70,7 +73,7 @@ impl Session {
 
     /// A part is over.
     pub(super) fn mark(&mut self, part: Part) {
-        if let Some(note) = &mut self.note {
+        if let Some(note) = &mut self.log_record {
             let now = now_ns(Clock::Monotonic);
             note.spent_us[part as usize] += (now - note.asked) / 1_000;
             note.asked = now;
@@ -81,31 +84,31 @@ impl Session {
     fn mark_unfinished(&mut self) {
         match self.phase {
             Phase::Collect => self.mark(Part::Request),
-            Phase::Queue => self.mark(Part::Queue),
+            Phase::Queue(_) => self.mark(Part::Queue),
             Phase::Connect => self.mark(Part::Connect),
-            Phase::Exchange if !self.exchange.is_answered() => self.mark(Part::Response),
+            Phase::Exchange if !self.request.exchange.is_answered() => self.mark(Part::Response),
             _ => {}
         }
     }
 
     /// Octets from the client.
     pub(super) fn count_in(&mut self, octets: usize) {
-        if let Some(note) = &mut self.note {
+        if let Some(note) = &mut self.log_record {
             note.bytes_in += octets as u64;
         }
     }
 
     /// Octets to the client.
     pub(super) fn count_out(&mut self, octets: usize) {
-        if let Some(note) = &mut self.note {
+        if let Some(note) = &mut self.log_record {
             note.bytes_out += octets as u64;
         }
     }
 
     /// Who ends the exchange, and in which phase, as HAProxy would say it; the first word counts.
     pub(super) fn blame(&mut self, end: [u8; 2]) {
-        if self.end == WELL {
-            self.end = end;
+        if self.request.termination == NORMAL_END {
+            self.request.termination = end;
         }
     }
 
@@ -124,8 +127,8 @@ impl Session {
     /// What an answer of Weir's own says of the exchange.
     pub(super) fn blame_for(&mut self, status: u16) {
         self.mark_unfinished();
-        self.blame(match (self.phase, status) {
-            (Phase::Queue, _) => *b"sQ",
+        self.blame(match (&self.phase, status) {
+            (Phase::Queue(_), _) => *b"sQ",
             (Phase::Connect, 504) => *b"sC",
             (Phase::Connect, _) | (_, 503) => *b"SC",
             (_, 504) => *b"sH",
@@ -138,28 +141,31 @@ impl Session {
 
     /// The exchange is over; `status` is what the client was told, 0 = nothing.
     pub(super) fn record(&mut self, cx: &mut Context, status: u16) {
-        self.slot = None;
+        self.request.slot = None;
         let class = usize::from(status / 100);
         if (1..=5).contains(&class) {
             let counters = self.local.service.counters.of(cx.worker);
             counters.responses[class - 1].add(1);
         }
-        let end = std::mem::replace(&mut self.end, WELL);
-        let Some(mut note) = self.note.take() else {
+        let end = std::mem::replace(&mut self.request.termination, NORMAL_END);
+        let Some(mut note) = self.log_record.take() else {
             return;
         };
         let service = &self.local.service;
         if let Some(log) = &service.log {
             note.status = status;
             note.spent_us[4] = (now_ns(Clock::Monotonic) - note.began) / 1_000;
-            let pool = service.pools.get(self.pool).filter(|_| self.pool_selected);
-            let server = pool.zip(self.selection.server());
+            let pool = service
+                .pools
+                .get(self.request.pool)
+                .filter(|_| self.request.selection.is_started());
+            let server = pool.zip(self.request.selection.server());
             let server = server.and_then(|(pool, server)| pool.list.get(server));
             let outcome = Outcome {
                 client: self.peer,
                 pool: pool.map_or("", |pool| &pool.pool),
                 server: server.map_or("", |server| &server.name),
-                retries: self.selection.retries(),
+                retries: self.request.selection.retries(),
                 end,
             };
             let since = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
@@ -171,27 +177,27 @@ impl Session {
 
     /// The session ends; what was under way is over too.
     pub(super) fn record_rest(&mut self, cx: &mut Context) {
-        let status = self.exchange.status();
+        let status = self.request.exchange.status();
         self.mark_unfinished();
         match self.phase {
-            Phase::Tunnel => {
+            Phase::Tunnel(_) => {
                 self.record(cx, status);
                 return;
             }
-            Phase::Queue => self.blame(*b"CQ"),
+            Phase::Queue(_) => self.blame(*b"CQ"),
             Phase::Connect => self.blame(*b"CC"),
-            Phase::Exchange if self.exchange.is_answered() => self.blame(*b"CD"),
+            Phase::Exchange if self.request.exchange.is_answered() => self.blame(*b"CD"),
             Phase::Exchange => self.blame(*b"CH"),
             Phase::Collect => self.blame(*b"CR"),
             // A TCP service takes notes before it has a server.
-            Phase::Request | Phase::Handshake | Phase::Overhears if self.note.is_some() => {
+            Phase::Head | Phase::Handshake | Phase::PeekSni if self.log_record.is_some() => {
                 self.blame(*b"CR");
             }
             // TLS with the client of a TCP service failed.
-            Phase::Farewell if self.note.is_some() => self.blame(*b"PR"),
+            Phase::Linger(_) if self.log_record.is_some() => self.blame(*b"PR"),
             _ => return,
         }
-        let told = if self.exchange.is_answered() {
+        let told = if self.request.exchange.is_answered() {
             status
         } else {
             0

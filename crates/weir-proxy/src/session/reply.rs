@@ -4,9 +4,10 @@ use std::rc::Rc;
 
 use weir_http::{Answer, Exchange};
 use weir_model::ProxyProtocol;
-use weir_select::{Reason, Selection};
+use weir_select::Reason;
 
-use super::{LINGER_MS, Moved, Phase, Session};
+use super::state::{Linger, Phase, Watch};
+use super::{LINGER_MS, Session, Step};
 use crate::context::{Context, HEAD_ROOM};
 use crate::page::Page;
 use crate::slab::Key;
@@ -18,21 +19,20 @@ const RETRY_AFTER_S: u32 = 1;
 impl Session {
     /// Sends what the client did not take. `None`: the client is gone.
     pub(super) fn flush(&mut self, cx: &mut Context) -> Option<bool> {
-        if self.stuck.is_empty() && !self.transport.holds() {
+        if self.to_client.bytes.is_empty() && !self.transport.holds() {
             return self.flush_pipe(cx);
         }
         if !self.ready.writable {
             return Some(false);
         }
-        match self.transport.write(&self.stuck[self.taken..]) {
+        match self.transport.write(self.to_client.unsent()) {
             Written::Broken => None,
             Written::Some(octets) => {
-                self.took |= octets > 0;
-                self.taken += octets;
-                if self.taken == self.stuck.len() {
+                self.made_progress |= octets > 0;
+                self.to_client.sent += octets;
+                if self.to_client.is_sent() {
                     // Memory only while it is needed.
-                    cx.recycle(std::mem::take(&mut self.stuck));
-                    self.taken = 0;
+                    cx.recycle(self.to_client.take());
                     if !self.transport.holds() {
                         return self.flush_pipe(cx);
                     }
@@ -71,9 +71,9 @@ impl Session {
             head.extend_from_slice(body);
             body = &[];
         }
-        if !self.stuck.is_empty() || !self.ready.writable {
-            self.stuck.extend_from_slice(head);
-            self.stuck.extend_from_slice(body);
+        if !self.to_client.bytes.is_empty() || !self.ready.writable {
+            self.to_client.bytes.extend_from_slice(head);
+            self.to_client.bytes.extend_from_slice(body);
             return true;
         }
         let written = match (head.is_empty(), body.is_empty()) {
@@ -85,16 +85,18 @@ impl Session {
             Written::Broken => false,
             Written::Some(octets) => {
                 if octets == total && !self.transport.holds() {
-                    self.room = (self.room * 2).min(self.widest());
+                    self.read_size = (self.read_size * 2).min(self.widest());
                     return true;
                 }
                 self.ready.writable = false;
-                self.room = (self.room / 2).max(HEAD_ROOM);
+                self.read_size = (self.read_size / 2).max(HEAD_ROOM);
                 if octets < total {
-                    self.stuck = cx.large();
+                    self.to_client = cx.large().into();
                     let in_head = octets.min(head.len());
-                    self.stuck.extend_from_slice(&head[in_head..]);
-                    self.stuck.extend_from_slice(&body[octets - in_head..]);
+                    self.to_client.bytes.extend_from_slice(&head[in_head..]);
+                    self.to_client
+                        .bytes
+                        .extend_from_slice(&body[octets - in_head..]);
                 }
                 true
             }
@@ -102,8 +104,8 @@ impl Session {
     }
 
     /// Answers a request that is not understood; where the next one begins nobody knows.
-    pub(super) fn refuse(&mut self, key: Key, cx: &mut Context, status: u16) -> Moved {
-        self.exchange = Exchange::idle();
+    pub(super) fn refuse(&mut self, key: Key, cx: &mut Context, status: u16) -> Step {
+        self.request.exchange = Exchange::idle();
         self.fail(key, cx, status)
     }
 
@@ -114,21 +116,21 @@ impl Session {
         cx: &mut Context,
         status: u16,
         reason: Reason,
-    ) -> Moved {
+    ) -> Step {
         self.blame_reason(reason);
         self.fail(key, cx, status)
     }
 
     /// Answers in the server's place, or ends where that cannot be.
-    pub(super) fn fail(&mut self, key: Key, cx: &mut Context, status: u16) -> Moved {
+    pub(super) fn fail(&mut self, key: Key, cx: &mut Context, status: u16) -> Step {
         self.blame_for(status);
         self.leave_server(cx, false);
         let http = self.local.service.protocol == ProxyProtocol::Http;
         self.local.service.counters.of(cx.worker).errors.add(1);
-        if !http || self.exchange.is_answered() {
-            return Moved::Ends;
+        if !http || self.request.exchange.is_answered() {
+            return Step::Close;
         }
-        let stays = self.exchange.client_could_persist() && !self.is_last(cx);
+        let stays = self.request.exchange.client_could_persist() && !self.is_last(cx);
         let local = Rc::clone(&self.local);
         let page = Page::of(&local.service.pages, status);
         let answer = Answer {
@@ -136,8 +138,8 @@ impl Session {
             kind: page.map_or(Answer::PLAIN, |page| &page.kind),
             retry_after: (status == 429).then_some(RETRY_AFTER_S),
             close: !stays,
-            to_head: self.exchange.to_head(),
-            http10: self.exchange.is_http10(),
+            to_head: self.request.exchange.to_head(),
+            http10: self.request.exchange.is_http10(),
             ..Answer::closing(status)
         };
         self.send_answer(key, cx, &answer)
@@ -151,9 +153,9 @@ impl Session {
         status: u16,
         location: Option<&[u8]>,
         body: &str,
-    ) -> Moved {
+    ) -> Step {
         self.blame(*b"LR");
-        let stays = self.exchange.client_could_persist() && !self.is_last(cx);
+        let stays = self.request.exchange.client_could_persist() && !self.is_last(cx);
         let local = Rc::clone(&self.local);
         let page = Page::of(&local.service.pages, status).filter(|_| body.is_empty());
         let text = (!body.is_empty()).then_some(body.as_bytes());
@@ -162,14 +164,14 @@ impl Session {
             body: text.or(page.map(|page| page.body.as_slice())),
             kind: page.map_or(Answer::PLAIN, |page| &page.kind),
             close: !stays,
-            to_head: self.exchange.to_head(),
-            http10: self.exchange.is_http10(),
+            to_head: self.request.exchange.to_head(),
+            http10: self.request.exchange.is_http10(),
             ..Answer::closing(status)
         };
         self.send_answer(key, cx, &answer)
     }
 
-    pub(super) fn send_answer(&mut self, key: Key, cx: &mut Context, answer: &Answer<'_>) -> Moved {
+    pub(super) fn send_answer(&mut self, key: Key, cx: &mut Context, answer: &Answer<'_>) -> Step {
         let mut out = std::mem::take(&mut cx.out);
         out.clear();
         answer.write(&mut out);
@@ -179,21 +181,18 @@ impl Session {
             self.record(cx, answer.status);
             self.after_response(key, cx, !answer.close)
         } else {
-            Moved::Ends
+            Step::Close
         }
     }
 
     /// The response is delivered, or kept for a slow client: the next request, or the end.
-    pub(super) fn after_response(&mut self, key: Key, cx: &mut Context, stays: bool) -> Moved {
-        cx.recycle(std::mem::take(&mut self.request));
-        self.sent = 0;
-        (self.until, self.encoder) = (u64::MAX, None);
-        self.selection = Selection::default();
-        self.pool_selected = false;
+    pub(super) fn after_response(&mut self, key: Key, cx: &mut Context, stays: bool) -> Step {
+        cx.recycle(self.to_server.take());
+        self.request = self.request.finished();
         self.served = true;
         let timeouts = self.local.service.timeouts;
         if stays {
-            self.phase = Phase::Request;
+            self.phase = Phase::Head;
             let ms = if self.input.is_empty() {
                 timeouts.idle
             } else {
@@ -201,36 +200,36 @@ impl Session {
             };
             self.wait(key, cx, ms);
         } else {
-            self.phase = Phase::Farewell;
+            self.phase = Phase::Linger(Linger::Flush);
             self.wait(key, cx, timeouts.client);
         }
-        Moved::On
+        Step::Continue
     }
 
     /// Sends the rest, then ends so that the client can read it all: closing with something unread would reset.
-    pub(super) fn farewell(&mut self, key: Key, cx: &mut Context) -> Moved {
+    pub(super) fn farewell(&mut self, key: Key, cx: &mut Context) -> Step {
         match self.flush(cx) {
-            None => return Moved::Ends,
-            Some(false) => return Moved::Waits,
+            None => return Step::Close,
+            Some(false) => return Step::Pending,
             Some(true) => {}
         }
-        if !self.told_end {
-            let quiet = self.exchange.request_done() && self.exchange.is_answered();
+        if matches!(self.phase, Phase::Linger(Linger::Flush)) {
+            let quiet = self.request.exchange.request_done() && self.request.exchange.is_answered();
             if quiet && self.input.is_empty() && !self.ready.readable {
                 self.transport.part();
-                return Moved::Ends;
+                return Step::Close;
             }
-            self.told_end = true;
+            self.phase = Phase::Linger(Linger::Discard);
             self.transport.finish();
             self.wait(key, cx, LINGER_MS);
         }
-        if !self.ready.readable && self.watched {
-            return Moved::Waits;
+        if !self.ready.readable && self.watch == Watch::Yes {
+            return Step::Pending;
         }
         match self.transport.discard(&mut self.ready, &mut cx.scratch) {
-            Read::Some(_) => Moved::On,
-            Read::Blocked => Moved::Waits,
-            Read::End | Read::Broken => Moved::Ends,
+            Read::Some(_) => Step::Continue,
+            Read::Blocked => Step::Pending,
+            Read::End | Read::Broken => Step::Close,
         }
     }
 }

@@ -8,12 +8,11 @@ use weir_http::{
     write_request,
 };
 use weir_model::{Forwarded, RouteAction, SchedulerKind};
-use weir_select::Selection;
 use weir_select::key::hash_of_request;
 use weir_select::route::{self as decision, Decision, Facts};
 use weir_sys::{Clock, now_ns};
 
-use super::{Moved, Session};
+use super::{Session, Step, state};
 use crate::context::{Context, HEAD_ROOM};
 use crate::h2::{PREFACE, first_stream};
 use crate::plan::Service;
@@ -22,22 +21,22 @@ use crate::socket::{self, Read};
 
 impl Session {
     /// Reads until a head is complete.
-    pub(super) fn take_request(&mut self, key: Key, cx: &mut Context) -> Moved {
+    pub(super) fn take_request(&mut self, key: Key, cx: &mut Context) -> Step {
         match self.flush(cx) {
-            None => return Moved::Ends,
-            Some(false) => return Moved::Waits,
+            None => return Step::Close,
+            Some(false) => return Step::Pending,
             Some(true) => {}
         }
         // Who stays behind because of an upgrade, or because its service is gone, is told to leave by an answer, never
         // by silence.
         if cx.draining && !cx.handing && self.served && self.input.is_empty() {
-            return Moved::Ends;
+            return Step::Close;
         }
-        if self.looked < self.input.len() {
+        if self.scanned < self.input.len() {
             return self.look(key, cx);
         }
         if !self.ready.readable {
-            return Moved::Waits;
+            return Step::Pending;
         }
         let mut scratch = std::mem::take(&mut cx.scratch);
         let moved = match self
@@ -49,19 +48,19 @@ impl Session {
                     self.understand(key, cx, &scratch[..octets])
                 } else {
                     self.input.extend_from_slice(&scratch[..octets]);
-                    Moved::On
+                    Step::Continue
                 }
             }
-            Read::Blocked => Moved::Waits,
-            Read::End | Read::Broken => Moved::Ends,
+            Read::Blocked => Step::Pending,
+            Read::End | Read::Broken => Step::Close,
         };
         cx.scratch = scratch;
         moved
     }
 
     /// Looks into what was kept: octets that follow an earlier request, or a head that came in pieces.
-    fn look(&mut self, key: Key, cx: &mut Context) -> Moved {
-        match head_end(&self.input, self.looked) {
+    fn look(&mut self, key: Key, cx: &mut Context) -> Step {
+        match head_end(&self.input, self.scanned) {
             Ok(Some(_)) => {
                 let input = std::mem::take(&mut self.input);
                 let moved = self.understand(key, cx, &input);
@@ -72,20 +71,20 @@ impl Session {
                 self.refuse(key, cx, 431)
             }
             Ok(None) => {
-                self.looked = self.input.len();
-                Moved::On
+                self.scanned = self.input.len();
+                Step::Continue
             }
             Err(refusal) => self.refuse(key, cx, refusal.request_status()),
         }
     }
 
     /// Reads a head from octets that begin with one, and goes on to a server.
-    fn understand(&mut self, key: Key, cx: &mut Context, octets: &[u8]) -> Moved {
+    fn understand(&mut self, key: Key, cx: &mut Context, octets: &[u8]) -> Step {
         let local = Rc::clone(&self.local);
         let service = &local.service;
         if octets.starts_with(PREFACE) && self.may_switch() && !self.served {
             self.input = octets.to_vec();
-            return Moved::Http2;
+            return Step::Http2;
         }
         let request = match self.read_head(key, cx, octets) {
             Ok(request) => request,
@@ -114,25 +113,25 @@ impl Session {
         counters.bytes_in.add((head.len() + body) as u64);
         self.note_request(cx, head, &request, body);
         local.budget.earn(service.retry_percent);
+        self.request = state::Request::new(exchange);
         if service.timeouts.total > 0 {
-            self.until = cx.now + service.timeouts.total;
+            self.request.deadline_ms = cx.now + service.timeouts.total;
         }
         self.keep(cx, &rest[body..]);
-        self.exchange = exchange;
         let mut room = std::mem::take(&mut cx.path);
         let ended = self.route(key, cx, service, head, &request, &mut room);
         cx.path = room;
         if let Some(moved) = ended {
             return moved;
         }
-        self.request.extend_from_slice(&rest[..forward]);
-        self.request.extend_from_slice(&trailers);
+        self.to_server.bytes.extend_from_slice(&rest[..forward]);
+        self.to_server.bytes.extend_from_slice(&trailers);
         self.proceed(key, cx, &request)
     }
 
     /// The head that the octets begin with; or what becomes of a client that sent another.
     #[inline]
-    fn read_head(&mut self, key: Key, cx: &mut Context, octets: &[u8]) -> Result<Request, Moved> {
+    fn read_head(&mut self, key: Key, cx: &mut Context, octets: &[u8]) -> Result<Request, Step> {
         let service = &self.local.service;
         match head::request(octets, &service.head, &mut cx.fields) {
             Ok(Some(request)) => Ok(request),
@@ -144,11 +143,11 @@ impl Session {
                 self.begin_note(cx);
                 self.input = cx.buffer();
                 self.input.extend_from_slice(octets);
-                self.looked = octets.len();
-                Err(Moved::On)
+                self.scanned = octets.len();
+                Err(Step::Continue)
             }
             Err(_) if self.may_switch() && !self.served && head::is_other_protocol(octets) => {
-                Err(Moved::Ends)
+                Err(Step::Close)
             }
             Err(refusal) => {
                 self.begin_note(cx);
@@ -176,9 +175,7 @@ impl Session {
         head: &[u8],
         request: &Request,
         room: &mut Vec<u8>,
-    ) -> Option<Moved> {
-        (self.pool, self.route) = (0, None);
-        self.selection = Selection::default();
+    ) -> Option<Step> {
         let received = request.path_in(head);
         let target = match &service.normalize_path {
             None => RequestPath::received(received),
@@ -204,14 +201,14 @@ impl Session {
         head: &[u8],
         request: &Request,
         target: &RequestPath<'_>,
-    ) -> Option<Moved> {
+    ) -> Option<Step> {
         let facts = Facts {
             client: self.peer,
             head,
             request,
             fields: &cx.fields,
             target,
-            body_received: self.exchange.request_content(),
+            body_received: self.request.exchange.request_content(),
             host: self.check_host(head, request, &cx.fields),
         };
         let now_ns = if service.limits.needs_time() {
@@ -221,16 +218,16 @@ impl Session {
         };
         let (routes, limits) = (&service.routes, &service.limits);
         let (decided, slot) = decision::decide(routes, limits, &facts, now_ns, &mut cx.random);
-        self.slot = slot;
+        self.request.slot = slot;
         let route = match decided {
             Decision::Forward { pool, route } => {
-                (self.pool, self.route) = (pool, route);
+                (self.request.pool, self.request.route) = (pool, route);
                 return None;
             }
             Decision::Reject { status } => return Some(self.fail(key, cx, status)),
             Decision::Redirect { route } | Decision::Answer { route } => route,
         };
-        self.route = Some(route);
+        self.request.route = Some(route);
         match &service.routes.get(route)?.action {
             RouteAction::Redirect { to, status } => {
                 let host = self.host_of_nameless(head, request, &cx.fields);
@@ -255,15 +252,15 @@ impl Session {
         request: &Request,
         target: &RequestPath<'_>,
     ) {
-        self.accepts = service
+        self.request.accepts = service
             .compression
             .as_ref()
             .and_then(|rules| encoding::negotiate(head, &cx.fields, &rules.codings));
-        let targets = &service.pools[self.pool];
+        let targets = &service.pools[self.request.pool];
         if targets.scheduler.kind == SchedulerKind::Hash {
             let key = &targets.hash_key;
             let hash = hash_of_request(key, self.peer, target, head, &cx.fields);
-            self.selection.set_hash(hash);
+            self.request.selection.set_hash(hash);
         }
         let mut add = Vec::new();
         if let Some(sticky) = &targets.sticky {
@@ -271,7 +268,7 @@ impl Session {
         }
         let rewritten = self.edit_request(target, head, &mut cx.fields, &mut add);
         let asked = service.asked(target, request.path_in(head));
-        let route = self.route.and_then(|at| service.routes.get(at));
+        let route = self.request.route.and_then(|at| service.routes.get(at));
         let host = self.host_of_nameless(head, request, &cx.fields);
         let edit = RequestEdit {
             add: &add,
@@ -282,9 +279,8 @@ impl Session {
             path: Some(rewritten.as_deref().unwrap_or(asked)),
             close: service.idle_servers == 0,
         };
-        self.request = cx.buffer();
-        write_request(head, request, &cx.fields, &edit, &mut self.request);
-        self.sent = 0;
+        self.to_server = cx.buffer().into();
+        write_request(head, request, &cx.fields, &edit, &mut self.to_server.bytes);
     }
 
     /// The host of a client that named none: where it connected to.
@@ -323,7 +319,7 @@ impl Session {
 
     /// Keeps what belongs to a later request.
     pub(super) fn keep(&mut self, cx: &mut Context, octets: &[u8]) {
-        self.looked = 0;
+        self.scanned = 0;
         if octets.is_empty() {
             return;
         }

@@ -7,59 +7,60 @@ use weir_select::{Fault, Replay};
 use weir_sys::{Clock, now_ns};
 
 use super::record::Part;
-use super::{Moved, Phase, Session};
+use super::state::{Phase, Tunnel};
+use super::{Session, Step};
 use crate::context::{Context, HEAD_ROOM};
 use crate::slab::Key;
 use crate::socket::{Read, Written};
 
 impl Session {
     /// One turn of an exchange.
-    pub(super) fn pass_on(&mut self, key: Key, cx: &mut Context) -> Moved {
+    pub(super) fn pass_on(&mut self, key: Key, cx: &mut Context) -> Step {
         let asked = self.send_request(key, cx);
-        if self.phase != Phase::Exchange || asked == Moved::Ends {
+        if !matches!(self.phase, Phase::Exchange) || asked == Step::Close {
             return asked;
         }
         let answered = self.take_response(key, cx);
-        if self.phase != Phase::Exchange || answered == Moved::Ends {
+        if !matches!(self.phase, Phase::Exchange) || answered == Step::Close {
             return answered;
         }
-        let waits = asked == Moved::Waits && answered == Moved::Waits;
-        let took = std::mem::take(&mut self.took);
+        let waits = asked == Step::Pending && answered == Step::Pending;
+        let took = std::mem::take(&mut self.made_progress);
         if waits && !took {
-            return Moved::Waits;
+            return Step::Pending;
         }
         let client = self.waits_for_client(cx);
         let timeouts = &self.local.service.timeouts;
-        let begins = self.exchange.request_done() && !self.exchange.is_answered();
+        let begins = self.request.exchange.request_done() && !self.request.exchange.is_answered();
         let ms = match client {
             true => timeouts.client,
             false if begins => timeouts.response,
             false => timeouts.server,
         };
         self.wait(key, cx, ms);
-        if waits { Moved::Waits } else { Moved::On }
+        if waits { Step::Pending } else { Step::Continue }
     }
 
     /// What is ready to be sent, then what the client still sends.
-    fn send_request(&mut self, key: Key, cx: &mut Context) -> Moved {
+    fn send_request(&mut self, key: Key, cx: &mut Context) -> Step {
         let Some(upstream) = cx.upstreams.get_mut(self.server) else {
-            return Moved::Ends;
+            return Step::Close;
         };
-        if self.sent < self.request.len() || upstream.transport.holds() {
+        if !self.to_server.is_sent() || upstream.transport.holds() {
             if !upstream.ready.writable {
-                return Moved::Waits;
+                return Step::Pending;
             }
-            let rest = &self.request[self.sent..];
+            let rest = self.to_server.unsent();
             return match upstream.transport.write(rest) {
                 // It may have answered before it closed.
-                Written::Broken if upstream.ready.readable => Moved::Waits,
+                Written::Broken if upstream.ready.readable => Step::Pending,
                 Written::Broken => self.server_broke(key, cx),
                 Written::Some(octets) => {
                     upstream.ready.writable = octets == rest.len() && !upstream.transport.holds();
                     let moved = if upstream.ready.writable {
-                        Moved::On
+                        Step::Continue
                     } else {
-                        Moved::Waits
+                        Step::Pending
                     };
                     upstream
                         .target
@@ -67,13 +68,12 @@ impl Session {
                         .of(cx.worker)
                         .bytes_in
                         .add(octets as u64);
-                    self.took |= octets > 0;
-                    self.sent += octets;
-                    if self.sent == self.request.len()
-                        && self.selection.replay() == Replay::Forbidden
+                    self.made_progress |= octets > 0;
+                    self.to_server.sent += octets;
+                    if self.to_server.is_sent()
+                        && self.request.selection.replay() == Replay::Forbidden
                     {
-                        self.sent = 0;
-                        cx.recycle(std::mem::take(&mut self.request));
+                        cx.recycle(self.to_server.take());
                     }
                     moved
                 }
@@ -81,12 +81,12 @@ impl Session {
         }
         match self.drain_up(cx) {
             Some(true) => {}
-            Some(false) => return Moved::Waits,
-            None if self.server_speaks(cx) => return Moved::Waits,
+            Some(false) => return Step::Pending,
+            None if self.server_speaks(cx) => return Step::Pending,
             None => return self.break_off(key, cx),
         }
-        if self.exchange.request_done() || !self.ready.readable {
-            return Moved::Waits;
+        if self.request.exchange.request_done() || !self.ready.readable {
+            return Step::Pending;
         }
         if let Some(moved) = self.splice_request(key, cx) {
             return moved;
@@ -97,12 +97,12 @@ impl Session {
         moved
     }
 
-    fn stream_request(&mut self, key: Key, cx: &mut Context, scratch: &mut [u8]) -> Moved {
+    fn stream_request(&mut self, key: Key, cx: &mut Context, scratch: &mut [u8]) -> Step {
         let octets = match self.transport.read(&mut self.ready, scratch) {
             Read::Some(octets) => octets,
-            Read::Blocked => return Moved::Waits,
+            Read::Blocked => return Step::Pending,
             // The server would wait for the rest for ever.
-            Read::End | Read::Broken => return Moved::Ends,
+            Read::End | Read::Broken => return Step::Close,
         };
         let Upload {
             forward, trailers, ..
@@ -111,12 +111,12 @@ impl Session {
             Err(moved) => return moved,
         };
         let Some(upstream) = cx.upstreams.get_mut(self.server) else {
-            return Moved::Ends;
+            return Step::Close;
         };
         let sent = match upstream.transport.write(&scratch[..forward]) {
             Written::Some(sent) => sent,
             // Its answer, if there is one, is read next.
-            Written::Broken if upstream.ready.readable => return Moved::On,
+            Written::Broken if upstream.ready.readable => return Step::Continue,
             Written::Broken => return self.break_off(key, cx),
         };
         upstream
@@ -126,9 +126,11 @@ impl Session {
             .bytes_in
             .add((forward + trailers.len()) as u64);
         upstream.ready.writable = sent == forward && !upstream.transport.holds();
-        self.request.extend_from_slice(&scratch[sent..forward]);
-        self.request.extend_from_slice(&trailers);
-        Moved::On
+        self.to_server
+            .bytes
+            .extend_from_slice(&scratch[sent..forward]);
+        self.to_server.bytes.extend_from_slice(&trailers);
+        Step::Continue
     }
 
     /// What belongs to the request of the octets that came; or what becomes of a client that sent others.
@@ -137,8 +139,8 @@ impl Session {
         key: Key,
         cx: &mut Context,
         octets: &[u8],
-    ) -> Result<Upload, Moved> {
-        let upload = match self.exchange.client_data(octets) {
+    ) -> Result<Upload, Step> {
+        let upload = match self.request.exchange.client_data(octets) {
             Ok(upload) => upload,
             Err(refusal) => return Err(self.fail(key, cx, refusal.request_status())),
         };
@@ -146,7 +148,7 @@ impl Session {
             .local
             .service
             .limits
-            .allows_body(self.exchange.request_content())
+            .allows_body(self.request.exchange.request_content())
         {
             return Err(self.fail(key, cx, 413));
         }
@@ -158,26 +160,26 @@ impl Session {
     }
 
     /// Reads from the server as long as the client takes what came before.
-    fn take_response(&mut self, key: Key, cx: &mut Context) -> Moved {
+    fn take_response(&mut self, key: Key, cx: &mut Context) -> Step {
         match self.flush(cx) {
-            None => return Moved::Ends,
-            Some(false) => return Moved::Waits,
+            None => return Step::Close,
+            Some(false) => return Step::Pending,
             Some(true) => {}
         }
         let Some(upstream) = cx.upstreams.get_mut(self.server) else {
-            return Moved::Ends;
+            return Step::Close;
         };
         if !upstream.ready.readable {
-            return Moved::Waits;
+            return Step::Pending;
         }
         if let Some(moved) = self.splice_response(key, cx) {
             return moved;
         }
         let Some(upstream) = cx.upstreams.get_mut(self.server) else {
-            return Moved::Ends;
+            return Step::Close;
         };
-        let room = if self.exchange.is_answered() {
-            self.room
+        let room = if self.request.exchange.is_answered() {
+            self.read_size
         } else {
             HEAD_ROOM
         };
@@ -196,17 +198,17 @@ impl Session {
                     self.answer(key, cx, &input)
                 }
             }
-            Read::Blocked => Moved::Waits,
+            Read::Blocked => Step::Pending,
             Read::End | Read::Broken => self.server_ended(key, cx),
         };
         cx.scratch = scratch;
         moved
     }
 
-    fn answer(&mut self, key: Key, cx: &mut Context, octets: &[u8]) -> Moved {
+    fn answer(&mut self, key: Key, cx: &mut Context, octets: &[u8]) -> Step {
         let local = Rc::clone(&self.local);
-        let targets = local.service.pools.get(self.pool);
-        let first = !self.exchange.is_answered();
+        let targets = local.service.pools.get(self.request.pool);
+        let first = !self.request.exchange.is_answered();
         if first {
             self.began_to_answer(cx);
         }
@@ -220,9 +222,10 @@ impl Session {
             Some(targets) if first => self.touch(&local.service, targets, &mut room, &mut gone),
             _ => ResponseEdit::default(),
         };
-        let step = self
-            .exchange
-            .server_data(octets, head, last, &touch, &mut cx.fields, &mut out);
+        let step =
+            self.request
+                .exchange
+                .server_data(octets, head, last, &touch, &mut cx.fields, &mut out);
         if let Some(before) = before
             && let Some(moved) = self.repeat_after(key, cx, before, step.as_ref().ok())
         {
@@ -232,7 +235,7 @@ impl Session {
         let Ok(step) = step else {
             cx.out = out;
             if first {
-                self.exchange.discard_response();
+                self.request.exchange.discard_response();
             }
             return self.break_off(key, cx);
         };
@@ -243,14 +246,14 @@ impl Session {
         let there = self.deliver(cx, &mut out, &octets[step.forward]);
         cx.out = out;
         if !there {
-            return Moved::Ends;
+            return Step::Close;
         }
         let excess = &octets[step.consumed..];
-        if self.exchange.response_done() {
-            let stays = self.exchange.server_persists() && excess.is_empty();
+        if self.request.exchange.response_done() {
+            let stays = self.request.exchange.server_persists() && excess.is_empty();
             return self.finish(key, cx, stays);
         }
-        if self.exchange.is_tunnel() {
+        if self.request.exchange.is_tunnel() {
             return self.become_tunnel(key, cx);
         }
         if !excess.is_empty()
@@ -258,35 +261,35 @@ impl Session {
         {
             upstream.input = excess.to_vec();
         }
-        Moved::On
+        Step::Continue
     }
 
     /// The server ended in the middle, or spoke nonsense.
-    pub(super) fn break_off(&mut self, key: Key, cx: &mut Context) -> Moved {
+    pub(super) fn break_off(&mut self, key: Key, cx: &mut Context) -> Step {
         self.judge(cx, Some(Fault::Broken));
         self.fail(key, cx, 502)
     }
 
     /// The first octets of a response: how long they took.
     fn began_to_answer(&mut self, cx: &Context) {
-        if self.asked != 0
+        if self.request.sent_ns != 0
             && let Some(upstream) = cx.upstreams.get(self.server)
         {
-            let us = (now_ns(Clock::Monotonic) - self.asked) / 1_000;
+            let us = (now_ns(Clock::Monotonic) - self.request.sent_ns) / 1_000;
             upstream.target.load.record_latency(us, cx.now);
-            self.asked = 0;
+            self.request.sent_ns = 0;
         }
-        if self.note.is_some() {
+        if self.log_record.is_some() {
             self.mark(Part::Response);
         }
     }
 
-    pub(super) fn server_ended(&mut self, key: Key, cx: &mut Context) -> Moved {
-        match self.exchange.server_end() {
+    pub(super) fn server_ended(&mut self, key: Key, cx: &mut Context) -> Step {
+        match self.request.exchange.server_end() {
             ServerEnd::Complete => {
                 let mut rest = Vec::new();
                 if !self.end_encoding(&mut rest) || !self.deliver(cx, &mut rest, &[]) {
-                    return Moved::Ends;
+                    return Step::Close;
                 }
                 self.finish(key, cx, false)
             }
@@ -298,29 +301,29 @@ impl Session {
                 self.blame(*b"SD");
                 self.judge(cx, Some(Fault::Broken));
                 self.leave_server(cx, false);
-                self.record(cx, self.exchange.status());
+                self.record(cx, self.request.exchange.status());
                 self.after_response(key, cx, false)
             }
         }
     }
 
-    pub(super) fn finish(&mut self, key: Key, cx: &mut Context, server_persists: bool) -> Moved {
-        let status = self.exchange.status();
+    pub(super) fn finish(&mut self, key: Key, cx: &mut Context, server_persists: bool) -> Step {
+        let status = self.request.exchange.status();
         self.judge(cx, (status >= 500).then_some(Fault::Status));
         self.leave_server(cx, server_persists);
         self.record(cx, status);
-        let stays = self.exchange.client_persists() && !self.client_ended;
+        let stays = self.request.exchange.client_persists();
         self.after_response(key, cx, stays)
     }
 
     /// The client's octets behind its request belong to the new protocol.
-    fn become_tunnel(&mut self, key: Key, cx: &mut Context) -> Moved {
+    fn become_tunnel(&mut self, key: Key, cx: &mut Context) -> Step {
         self.judge(cx, None);
-        (self.phase, self.until) = (Phase::Tunnel, u64::MAX);
-        self.request = std::mem::take(&mut self.input);
-        self.sent = 0;
+        self.phase = Phase::Tunnel(Tunnel::default());
+        self.request.deadline_ms = u64::MAX;
+        self.to_server = std::mem::take(&mut self.input).into();
         let ms = self.local.service.timeouts.tunnel;
         self.wait(key, cx, ms);
-        Moved::On
+        Step::Continue
     }
 }

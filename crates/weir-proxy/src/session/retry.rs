@@ -1,9 +1,9 @@
 //! When a response makes the session send the request to another server, or keeps it from that.
 
-use weir_http::{Exchange, Step};
+use weir_http::Exchange;
 use weir_select::{Failure, Replay, Unwanted};
 
-use super::{Moved, Session};
+use super::{Session, Step};
 use crate::context::Context;
 use crate::slab::Key;
 
@@ -13,20 +13,19 @@ impl Session {
     #[inline]
     pub(super) fn remember(&mut self, cx: &mut Context, first: bool) -> Option<Exchange> {
         let may_retry = first
-            && self.selection.replay() == Replay::Allowed
+            && self.request.selection.replay() == Replay::Allowed
             && self.local.service.retry.needs_response;
         if may_retry {
-            return Some(self.exchange.clone());
+            return Some(self.request.exchange.clone());
         }
         self.forget_request(cx);
         None
     }
 
     fn forget_request(&mut self, cx: &mut Context) {
-        self.selection.set_replay(Replay::Forbidden);
-        if self.sent == self.request.len() {
-            self.sent = 0;
-            cx.recycle(std::mem::take(&mut self.request));
+        self.request.selection.set_replay(Replay::Forbidden);
+        if self.to_server.is_sent() {
+            cx.recycle(self.to_server.take());
         }
     }
 
@@ -37,12 +36,12 @@ impl Session {
         key: Key,
         cx: &mut Context,
         before: Exchange,
-        step: Option<&Step>,
-    ) -> Option<Moved> {
-        let answered = self.exchange.is_answered();
+        step: Option<&weir_http::Step>,
+    ) -> Option<Step> {
+        let answered = self.request.exchange.is_answered();
         let unwanted = match step {
             None => Some(Unwanted::Malformed),
-            Some(_) => answered.then(|| Unwanted::Status(self.exchange.status())),
+            Some(_) => answered.then(|| Unwanted::Status(self.request.exchange.status())),
         };
         let verdict = unwanted.and_then(|response| {
             self.decide(cx, |selection, env| {
@@ -50,7 +49,7 @@ impl Session {
             })
         });
         if let Some(verdict) = verdict {
-            self.exchange = before;
+            self.request.exchange = before;
             return Some(self.apply(key, cx, verdict));
         }
         // An interim response is sent to the client.
@@ -61,7 +60,7 @@ impl Session {
     }
 
     /// The server closed the connection before a complete response head.
-    pub(super) fn server_broke(&mut self, key: Key, cx: &mut Context) -> Moved {
+    pub(super) fn server_broke(&mut self, key: Key, cx: &mut Context) -> Step {
         let upstream = cx.upstreams.get(self.server);
         let failure = upstream.map_or(
             Failure::Lost {
