@@ -13,8 +13,8 @@ use weir_select::{Balancer, Budget, Random};
 use weir_sys::{Clock, now_ns};
 
 pub(crate) use self::upstream::{Stay, Upstream};
-use crate::depot::Depot;
-use crate::h2::{Back, Bell};
+use crate::h2::{H2ClientConn, Wakeups};
+use crate::idle_pool::IdlePool;
 use crate::log::Note;
 use crate::pipe::Pipes;
 use crate::plan::Service;
@@ -76,18 +76,18 @@ pub(crate) struct Context {
     /// Waiting connections by target, the last used on top.
     idle: Vec<Vec<Key>>,
     /// Where those go that waited in vain, if other workers may want them.
-    depot: Option<Arc<Depot>>,
+    idle_pool: Option<Arc<IdlePool>>,
     pub(crate) wheel: Wheel,
     pub(crate) idle_wheel: Wheel,
     /// Of clients' HTTP/2 connections.
-    pub(crate) front_wheel: Wheel,
+    pub(crate) h2_server_wheel: Wheel,
     /// Of those that are read slowly.
     pub(crate) pace_wheel: Wheel,
     /// Servers' HTTP/2 connections; a place is empty while its connection has its turn.
-    pub(crate) backs: Slab<Option<Box<Back>>>,
-    pub(crate) back_wheel: Wheel,
+    pub(crate) h2_clients: Slab<Option<Box<H2ClientConn>>>,
+    pub(crate) h2_client_wheel: Wheel,
     /// HTTP/2 connections whose streams did something.
-    pub(crate) bell: Bell,
+    pub(crate) wakeups: Wakeups,
     /// Milliseconds of a clock that only goes forward, taken once per wake-up.
     pub(crate) now: u64,
     pub(crate) scratch: Vec<u8>,
@@ -122,8 +122,8 @@ pub(crate) mod token {
     pub(crate) const CLIENT: u64 = 1;
     pub(crate) const SERVER: u64 = 2;
     pub(crate) const WAKE: u64 = 3;
-    pub(crate) const FRONT: u64 = 4;
-    pub(crate) const BACK: u64 = 5;
+    pub(crate) const H2_SERVER: u64 = 4;
+    pub(crate) const H2_CLIENT: u64 = 5;
 
     pub(crate) const fn of(kind: u64, key: Key) -> u64 {
         kind << 60 | (key.generation as u64) << 32 | key.index as u64
@@ -148,21 +148,21 @@ impl Context {
         now: u64,
         seed: u64,
         inbox: Arc<Inbox>,
-        depot: Option<Arc<Depot>>,
+        idle_pool: Option<Arc<IdlePool>>,
     ) -> Self {
         Self {
             worker,
             epoll,
             upstreams: Slab::new(),
             idle: Vec::new(),
-            depot,
+            idle_pool,
             wheel: Wheel::new(now),
             idle_wheel: Wheel::new(now),
-            front_wheel: Wheel::new(now),
+            h2_server_wheel: Wheel::new(now),
             pace_wheel: Wheel::new(now),
-            backs: Slab::new(),
-            back_wheel: Wheel::new(now),
-            bell: Bell::default(),
+            h2_clients: Slab::new(),
+            h2_client_wheel: Wheel::new(now),
+            wakeups: Wakeups::default(),
             now,
             scratch: vec![0; BODY_ROOM],
             out: Vec::with_capacity(HEAD_ROOM),
@@ -183,7 +183,7 @@ impl Context {
     }
 
     /// After a turn that did not come to its end: what turns take out and put back is there again.
-    pub(crate) fn mend(&mut self) {
+    pub(crate) fn restore_buffers(&mut self) {
         self.scratch.resize(BODY_ROOM, 0);
         self.out.clear();
         self.fields.clear();

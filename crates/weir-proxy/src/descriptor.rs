@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use rustix::process::{Resource, getrlimit};
 use weir_model::{Desired, ProxyLimits};
 
-use crate::Doubt;
+use crate::Problem;
 
 /// Smallest and largest part of the limit that stays free, and its share of limits in between.
 const RESERVE: (usize, usize) = (32, 1024);
@@ -204,7 +204,7 @@ fn reserve(limit: usize) -> usize {
 }
 
 /// Services that are to have more clients than descriptors allow. The default is no wish: it is fitted in silence.
-pub(crate) fn doubts(desired: &Desired) -> Vec<Doubt> {
+pub(crate) fn problems(desired: &Desired) -> Vec<Problem> {
     let Some(limit) = getrlimit(Resource::Nofile).maximum else {
         return Vec::new();
     };
@@ -214,18 +214,18 @@ pub(crate) fn doubts(desired: &Desired) -> Vec<Doubt> {
 }
 
 /// The same of the running process, whose limit and other descriptors are known.
-pub(crate) fn exceeding_now(desired: &Desired) -> Vec<Doubt> {
+pub(crate) fn exceeding_now(desired: &Desired) -> Vec<Problem> {
     let most = TABLE.most.load(Relaxed);
     exceeding(desired, TABLE.limit.load(Relaxed), most / 2)
 }
 
-fn exceeding(desired: &Desired, limit: usize, fit: usize) -> Vec<Doubt> {
+fn exceeding(desired: &Desired, limit: usize, fit: usize) -> Vec<Problem> {
     let wish = |proxy: &weir_model::Proxy| {
         let connections = proxy.limits.connections;
         (connections != ProxyLimits::default().connections).then_some(connections as usize)
     };
-    let doubt = |source, message: String| {
-        Doubt {
+    let problem = |source, message: String| {
+        Problem {
         fatal: false,
         message,
         cause: format!(
@@ -237,12 +237,12 @@ fn exceeding(desired: &Desired, limit: usize, fit: usize) -> Vec<Doubt> {
         source,
     }
     };
-    let mut doubts = Vec::new();
+    let mut problems = Vec::new();
     let (mut sum, mut wishes, mut last) = (0_usize, 0, weir_model::Source::default());
     for proxy in &desired.proxies {
         let Some(wanted) = wish(proxy) else { continue };
         if wanted > fit {
-            doubts.push(doubt(
+            problems.push(problem(
                 proxy.source,
                 format!(
                     "service {}: limits.connections = {wanted} is more than the open files allow",
@@ -252,15 +252,15 @@ fn exceeding(desired: &Desired, limit: usize, fit: usize) -> Vec<Doubt> {
         }
         (sum, wishes, last) = (sum.saturating_add(wanted), wishes + 1, proxy.source);
     }
-    if doubts.is_empty() && wishes > 1 && sum > fit {
-        doubts.push(doubt(
+    if problems.is_empty() && wishes > 1 && sum > fit {
+        problems.push(problem(
             last,
             format!(
                 "limits.connections of {wishes} services are {sum} in all, more than the open files allow"
             ),
         ));
     }
-    doubts
+    problems
 }
 
 #[cfg(test)]
@@ -320,8 +320,11 @@ mod tests {
                 proxies: connections.iter().map(|it| service("s", *it)).collect(),
                 ..Desired::default()
             };
-            let doubts = exceeding(&desired, 1024, 400);
-            doubts.into_iter().map(|it| it.message).collect::<Vec<_>>()
+            let problems = exceeding(&desired, 1024, 400);
+            problems
+                .into_iter()
+                .map(|it| it.message)
+                .collect::<Vec<_>>()
         };
         let default = ProxyLimits::default().connections;
         assert!(messages(&[default, 400]).is_empty());

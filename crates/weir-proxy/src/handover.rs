@@ -1,6 +1,6 @@
 //! Clients' connections on their way from one process to another, with all that this side knows of them.
 //!
-//! What can go: a client of HTTP/1 that waits for its next request, and octets both ways with what is buffered of them;
+//! What can go: a client of HTTP/1 that waits for its next request, and bytes both ways with what is buffered of them;
 //! no TLS, whose keys stay in the process. Everything else ends where it began.
 
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::plan::Shared;
 use crate::status::{self, ServiceStatus};
 
-/// The most octets that a connection takes along; with more it waits until they are fewer.
+/// The most bytes that a connection takes along; with more it waits until they are fewer.
 pub const TAKEN_ALONG_MAX: usize = 32 << 10;
 
 /// A connection without a process.
@@ -31,11 +31,11 @@ pub struct Handed {
     pub served: bool,
     /// What came from the client and was not dealt with.
     pub input: Vec<u8>,
-    /// Octets both ways; without one the next request is waited for.
+    /// Bytes both ways; without one the next request is waited for.
     pub tunnel: Option<Tunnel>,
 }
 
-/// The other half of a connection that carries octets both ways.
+/// The other half of a connection that carries bytes both ways.
 #[derive(Debug)]
 pub struct Tunnel {
     /// The server.
@@ -53,11 +53,11 @@ pub struct Tunnel {
     /// The client sends no more; the server was told so.
     pub client_ended: bool,
     /// See `client_ended`.
-    pub server_told: bool,
+    pub end_sent_to_server: bool,
     /// The server sends no more; the client was told so.
     pub server_ended: bool,
     /// See `server_ended`.
-    pub client_told: bool,
+    pub end_sent_to_client: bool,
 }
 
 /// Connections that came for workers, and are not theirs yet: the worker's number with each.

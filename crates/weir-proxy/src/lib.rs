@@ -3,14 +3,13 @@
 //! One thread per CPU, each with its own listeners (`SO_REUSEPORT`), epoll set, clients, connections to servers and
 //! timers; nothing is locked and nothing is allocated for an ordinary request. What they run by is an immutable plan
 //! that they look up once per wake-up ([`Proxy::prepare`], [`Proxy::commit`]); servers' weights and loads are numbers
-//! that all share. weir-http parses and frames messages;
-//! weir-select decides which server gets a request, and what follows a failure.
+//! that all share. weir-http parses and frames messages; weir-select decides which server gets a request, and what
+//! follows a failure.
 //!
 //! The crate refuses to read configuration, to check servers' health, and to touch the kernel's data plane: it needs no
 //! more rights than its ports do.
 
 mod context;
-mod depot;
 mod descriptor;
 mod encoder;
 mod error;
@@ -18,6 +17,7 @@ mod error;
 pub mod fuzzing;
 mod h2;
 mod handover;
+mod idle_pool;
 mod log;
 mod misdirect;
 mod page;
@@ -45,26 +45,26 @@ pub use handover::{Handed, Inlet, TAKEN_ALONG_MAX, Tunnel};
 pub use proxy::{Prepared, Proxy};
 pub use status::{Conduct, ServerStatus, ServiceStatus};
 pub use tls::{
-    Anybody, CertificateError, Doubt, Peer, ServiceTickets, TicketKey, listener_tls, sentence,
-    sentence_of_io, server_verifier,
+    CertificateError, NoCertificateVerification, Peer, Problem, ServiceTickets, TicketKey,
+    describe_error, describe_io_error, listener_tls, server_verifier,
 };
 
 /// Looks at every file that `desired` names and a service needs, as of `now`.
-pub fn inspect(desired: &weir_model::Desired, now: std::time::SystemTime) -> Vec<Doubt> {
-    let mut doubts = tls::inspect(desired, now);
-    doubts.extend(page::doubts(desired));
-    doubts.extend(log::doubts(desired));
-    doubts.extend(descriptor::doubts(desired));
-    doubts
+pub fn inspect(desired: &weir_model::Desired, now: std::time::SystemTime) -> Vec<Problem> {
+    let mut problems = tls::inspect(desired, now);
+    problems.extend(page::problems(desired));
+    problems.extend(log::problems(desired));
+    problems.extend(descriptor::problems(desired));
+    problems
 }
 
 /// Looks whether the addresses that `desired` is to listen on, the API's included, are to be had; those in `held` are
-/// left out. Nothing listens meanwhile. Without `rights` an address that this user may not have is none of the doubts.
+/// left out. Nothing listens meanwhile. Without `rights` an address that this user may not have is none of the problems.
 pub fn inspect_listeners(
     desired: &weir_model::Desired,
     held: &BTreeSet<SocketAddr>,
     rights: bool,
-) -> Vec<Doubt> {
+) -> Vec<Problem> {
     let proxies = desired.proxies.iter().flat_map(|proxy| {
         let name = format!("service {}", proxy.name);
         let listen = proxy.listen.iter();
@@ -73,13 +73,13 @@ pub fn inspect_listeners(
     let admin = desired.node.admin.iter();
     let admin = admin.map(|admin| ("[node] admin".to_owned(), admin.listen, admin.source));
     let all = proxies.chain(admin);
-    let doubts = all.filter_map(|(owner, listen, source)| {
+    let problems = all.filter_map(|(owner, listen, source)| {
         if held.contains(&listen) {
             return None;
         }
         let error = socket::bind(listen).err()?;
         let denied = matches!(error, Errno::ACCESS | Errno::PERM);
-        (rights || !denied).then(|| Doubt {
+        (rights || !denied).then(|| Problem {
             fatal: true,
             message: format!("{owner}: {listen}: {error}"),
             cause: "neither start nor reload would take it".to_owned(),
@@ -92,7 +92,7 @@ pub fn inspect_listeners(
             source,
         })
     });
-    doubts.collect()
+    problems.collect()
 }
 
 /// The result of every fallible function of this crate.

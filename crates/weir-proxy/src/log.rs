@@ -1,6 +1,6 @@
 //! Access logs: workers note what happened in a buffer of their own, a thread turns that into lines and writes them.
 //!
-//! A worker takes an uncontended lock and copies some octets. When the writer does not keep up, notes are dropped and
+//! A worker takes an uncontended lock and copies some bytes. When the writer does not keep up, notes are dropped and
 //! counted.
 
 use std::fs::OpenOptions;
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use weir_http::access::Record;
 use weir_model::{AccessLog, Desired, LogFormat, ProxyProtocol};
 
-use crate::Doubt;
+use crate::Problem;
 
 /// How much a worker may have noted that is not written.
 const ROOM: usize = 4 << 20;
@@ -81,10 +81,10 @@ pub(crate) struct Outcome<'a> {
 }
 
 /// Logs of a configuration that nobody could open.
-pub(crate) fn doubts(desired: &Desired) -> Vec<Doubt> {
+pub(crate) fn problems(desired: &Desired) -> Vec<Problem> {
     let logs = desired.proxies.iter();
     let logs = logs.filter_map(|proxy| Some((proxy, proxy.access_log.as_ref()?)));
-    let doubts = logs.filter_map(|(proxy, log)| {
+    let problems = logs.filter_map(|(proxy, log)| {
         let path = Path::new(&log.path);
         let directory = path.parent().filter(|_| log.path != "-")?;
         let place = if directory.as_os_str().is_empty() {
@@ -97,7 +97,7 @@ pub(crate) fn doubts(desired: &Desired) -> Vec<Doubt> {
             Ok(_) => "it is no file in a directory".to_owned(),
             Err(error) => format!("{}: {error}", place.display()),
         };
-        Some(Doubt {
+        Some(Problem {
             fatal: false,
             message: format!("service {}: {} cannot be written", proxy.name, log.path),
             cause: format!("{cause}; lines would be left out and counted"),
@@ -105,7 +105,7 @@ pub(crate) fn doubts(desired: &Desired) -> Vec<Doubt> {
             source: proxy.source,
         })
     });
-    doubts.collect()
+    problems.collect()
 }
 
 /// One service's log.
@@ -206,13 +206,13 @@ impl Log {
 
 fn read<'a>(rest: &mut &'a [u8], service: &'a str) -> Option<Record<'a>> {
     fn number(rest: &mut &[u8]) -> Option<u64> {
-        let (octets, after) = rest.split_first_chunk::<8>()?;
+        let (bytes, after) = rest.split_first_chunk::<8>()?;
         *rest = after;
-        Some(u64::from_le_bytes(*octets))
+        Some(u64::from_le_bytes(*bytes))
     }
     fn part<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
-        let (octets, after) = rest.split_first_chunk::<4>()?;
-        let (part, after) = after.split_at_checked(u32::from_le_bytes(*octets) as usize)?;
+        let (bytes, after) = rest.split_first_chunk::<4>()?;
+        let (part, after) = after.split_at_checked(u32::from_le_bytes(*bytes) as usize)?;
         *rest = after;
         Some(part)
     }
@@ -225,7 +225,7 @@ fn read<'a>(rest: &mut &'a [u8], service: &'a str) -> Option<Record<'a>> {
     let (address, after) = rest.split_first_chunk::<16>()?;
     *rest = after;
     let address = std::net::Ipv6Addr::from(*address).to_canonical();
-    let text = |octets: &'a [u8]| std::str::from_utf8(octets).unwrap_or_default();
+    let text = |bytes: &'a [u8]| std::str::from_utf8(bytes).unwrap_or_default();
     let (pool, server) = (text(part(rest)?), text(part(rest)?));
     let version = text(part(rest)?);
     Some(Record {
@@ -457,17 +457,17 @@ mod tests {
         assert_eq!(String::from_utf8(out).unwrap(), line.repeat(2));
     }
 
-    /// Takes so many octets, and then no more.
+    /// Takes so many bytes, and then no more.
     struct Full(Arc<Mutex<(Vec<u8>, usize)>>);
 
     impl Write for Full {
-        fn write(&mut self, octets: &[u8]) -> std::io::Result<usize> {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
             let mut inner = self.0.lock().unwrap();
-            let taken = octets.len().min(inner.1);
+            let taken = bytes.len().min(inner.1);
             if taken == 0 {
                 return Err(std::io::ErrorKind::StorageFull.into());
             }
-            inner.0.extend_from_slice(&octets[..taken]);
+            inner.0.extend_from_slice(&bytes[..taken]);
             inner.1 -= taken;
             Ok(taken)
         }
@@ -478,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_after_a_full_disk_begins_anew() {
+    fn line_after_full_disk_starts_on_a_new_line() {
         let disk = Arc::new(Mutex::new((Vec::new(), 6)));
         let mut open = Open {
             log: Arc::new(log()),
@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn what_finds_no_room_is_counted() {
+    fn records_that_do_not_fit_are_counted() {
         let log = log();
         let note = Note::default();
         let noted = || log.noted[0].lock().unwrap().len();

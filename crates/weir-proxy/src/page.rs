@@ -8,7 +8,7 @@ use std::io::{self, Read};
 
 use weir_model::{Desired, ErrorPage, Proxy};
 
-use crate::{Doubt, Error, Result};
+use crate::{Error, Problem, Result};
 
 /// Octets of a page; it is sent whole, from memory.
 const SIZE_MAX: u64 = 64 << 10;
@@ -102,12 +102,12 @@ fn kind(file: &str) -> &'static str {
 }
 
 /// Pages of a configuration that neither start nor reload would take.
-pub(crate) fn doubts(desired: &Desired) -> Vec<Doubt> {
+pub(crate) fn problems(desired: &Desired) -> Vec<Problem> {
     let services = desired.proxies.iter();
     let pages = services.flat_map(|proxy| proxy.error_pages.iter().map(move |page| (proxy, page)));
-    let doubts = pages.filter_map(|(proxy, page)| {
+    let problems = pages.filter_map(|(proxy, page)| {
         let error = read(page).err()?;
-        Some(Doubt {
+        Some(Problem {
             fatal: true,
             message: format!("service {}: {}: {error}", proxy.name, page.file),
             cause: "neither start nor reload would take it".to_owned(),
@@ -115,7 +115,7 @@ pub(crate) fn doubts(desired: &Desired) -> Vec<Doubt> {
             source: page.source,
         })
     });
-    doubts.collect()
+    problems.collect()
 }
 
 #[cfg(test)]

@@ -41,22 +41,22 @@ impl Pipe {
         self.held == 0
     }
 
-    /// Takes up to `most` octets from a socket.
+    /// Takes up to `most` bytes from a socket.
     pub(crate) fn fill(&mut self, from: &OwnedFd, most: u64) -> Read {
         let most = usize::try_from(most).unwrap_or(PIPE_ROOM).min(PIPE_ROOM);
         let read = socket::splice(from, &self.into, most);
-        if let Read::Some(octets) = read {
-            self.held += octets;
+        if let Read::Some(bytes) = read {
+            self.held += bytes;
         }
         read
     }
 
-    /// Gives what it holds to a socket; fewer octets than that mean that an event will tell when to go on.
+    /// Gives what it holds to a socket; fewer bytes than that mean that an event will tell when to go on.
     pub(crate) fn drain(&mut self, to: &OwnedFd) -> Written {
         match socket::splice(&self.out, to, self.held) {
-            Read::Some(octets) => {
-                self.held -= octets.min(self.held);
-                Written::Some(octets)
+            Read::Some(bytes) => {
+                self.held -= bytes.min(self.held);
+                Written::Some(bytes)
             }
             Read::Blocked => Written::Some(0),
             Read::End | Read::Broken => Written::Broken,
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pipe_with_something_in_it_is_given_to_nobody() {
+    fn pipe_with_content_is_not_reused() {
         let mut pipes = Pipes::default();
         let mut pipe = pipes.take().expect("a pipe");
         let (from, to) = rustix::net::socketpair(

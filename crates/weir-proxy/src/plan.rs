@@ -21,12 +21,12 @@ use weir_model::{
 use weir_select::route::{Limits, Routes};
 use weir_select::{Fault, Load, RetryPolicy, Server};
 
-use crate::h2::Resets;
+use crate::h2::ResetLimit;
 use crate::log::Log;
 use crate::misdirect::Misdirect;
 use crate::page::Page;
 use crate::queue::Line;
-use crate::tls::Back;
+use crate::tls::TlsConnector;
 
 pub(crate) use counters::Sharded;
 pub(crate) use shared::Shared;
@@ -108,7 +108,7 @@ impl Server for Target {
 pub(crate) struct Targets {
     pub(crate) pool: String,
     pub(crate) scheduler: Scheduler,
-    pub(crate) tls: Option<Back>,
+    pub(crate) tls: Option<TlsConnector>,
     /// Servers speak HTTP/2.
     pub(crate) http2: bool,
     /// Those of the pool in file order, then the backups, then the sorry server.
@@ -175,7 +175,7 @@ pub(crate) struct Service {
     pub(crate) normalize_path: Option<NormalizePath>,
     pub(crate) limits: Limits,
     /// Of HTTP/2 streams.
-    pub(crate) resets: Option<Arc<Resets>>,
+    pub(crate) resets: Option<Arc<ResetLimit>>,
     pub(crate) tls: Option<Arc<ServerConfig>>,
     /// `None` = no request of its clients is misdirected.
     pub(crate) misdirect: Option<Misdirect>,

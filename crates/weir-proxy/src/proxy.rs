@@ -21,13 +21,13 @@ use weir_select::Load;
 use weir_select::limit::{Concurrent, Rate};
 
 use crate::descriptor::{self, Descriptors, TABLE};
-use crate::h2::Resets;
+use crate::h2::ResetLimit;
 use crate::handover::{Handed, Inlet};
 use crate::log::{Log, Writer};
 use crate::plan::{Listeners, Plan, Service, Sharded, Shared, Target};
 use crate::queue::Line;
 use crate::status::ServiceStatus;
-use crate::worker::Seed;
+use crate::worker::WorkerConfig;
 use crate::{Error, Result, ServiceTickets, status, tls};
 
 /// Pool, and server as in the file.
@@ -69,7 +69,7 @@ struct Tables {
     rate: Option<Arc<Rate>>,
     concurrent: Option<Arc<Concurrent>>,
     /// By its rate.
-    resets: Option<(u32, Arc<Resets>)>,
+    resets: Option<(u32, Arc<ResetLimit>)>,
 }
 
 /// A configuration whose sockets are open, and that is not in force.
@@ -300,7 +300,7 @@ impl Proxy {
             let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
             let wake = Arc::new(wake.map_err(|errno| failed(errno.into()))?);
             let has_neighbours = self.cpus.len() > 1;
-            let seed = Seed::new(
+            let seed = WorkerConfig::new(
                 number,
                 Arc::clone(&self.shared),
                 Arc::clone(&wake),
@@ -314,7 +314,7 @@ impl Proxy {
                     if let Err(error) = weir_sys::pin_thread(cpu) {
                         tracing::debug!(%error, "a worker is not pinned");
                     }
-                    seed.grow().run();
+                    seed.build().run();
                 })
                 .map_err(failed)?;
             self.threads.push(Thread { wake, handle });
@@ -399,9 +399,9 @@ impl Proxy {
 
     /// Services of the committed configuration that are to have more clients than descriptors allow, in words.
     pub fn exceeding(&self, desired: &Desired) -> Vec<String> {
-        let doubts = descriptor::exceeding_now(desired).into_iter();
-        doubts
-            .map(|doubt| format!("{}: {}", doubt.message, doubt.cause))
+        let problems = descriptor::exceeding_now(desired).into_iter();
+        problems
+            .map(|problem| format!("{}: {}", problem.message, problem.cause))
             .collect()
     }
 

@@ -1,6 +1,6 @@
-//! Places with generations: a key of a thing that is gone finds nothing, also when its place was given away again.
+//! Places with generations: a key of a thing that is gone finds nothing, also when its slot was given away again.
 
-/// Which place, and whose.
+/// Which slot, and whose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     pub(crate) index: u32,
@@ -22,7 +22,7 @@ impl Key {
 }
 
 #[derive(Debug)]
-struct Place<T> {
+struct Slot<T> {
     generation: u32,
     value: Option<T>,
 }
@@ -30,29 +30,29 @@ struct Place<T> {
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
-    places: Vec<Place<T>>,
+    slots: Vec<Slot<T>>,
     free: Vec<u32>,
 }
 
 impl<T> Slab<T> {
     pub(crate) const fn new() -> Self {
         Self {
-            places: Vec::new(),
+            slots: Vec::new(),
             free: Vec::new(),
         }
     }
 
     pub(crate) fn insert(&mut self, value: T) -> Key {
         if let Some(index) = self.free.pop() {
-            let place = &mut self.places[index as usize];
-            place.value = Some(value);
+            let slot = &mut self.slots[index as usize];
+            slot.value = Some(value);
             return Key {
                 index,
-                generation: place.generation,
+                generation: slot.generation,
             };
         }
-        let index = u32::try_from(self.places.len()).unwrap_or(u32::MAX - 1);
-        self.places.push(Place {
+        let index = u32::try_from(self.slots.len()).unwrap_or(u32::MAX - 1);
+        self.slots.push(Slot {
             generation: 0,
             value: Some(value),
         });
@@ -63,45 +63,45 @@ impl<T> Slab<T> {
     }
 
     pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut T> {
-        let place = self.places.get_mut(key.index as usize)?;
-        if place.generation == key.generation {
-            place.value.as_mut()
+        let slot = self.slots.get_mut(key.index as usize)?;
+        if slot.generation == key.generation {
+            slot.value.as_mut()
         } else {
             None
         }
     }
 
     pub(crate) fn get(&self, key: Key) -> Option<&T> {
-        let place = self.places.get(key.index as usize)?;
-        if place.generation == key.generation {
-            place.value.as_ref()
+        let slot = self.slots.get(key.index as usize)?;
+        if slot.generation == key.generation {
+            slot.value.as_ref()
         } else {
             None
         }
     }
 
     pub(crate) fn remove(&mut self, key: Key) -> Option<T> {
-        let place = self.places.get_mut(key.index as usize)?;
-        if place.generation != key.generation {
+        let slot = self.slots.get_mut(key.index as usize)?;
+        if slot.generation != key.generation {
             return None;
         }
-        let value = place.value.take()?;
-        place.generation = (place.generation + 1) & ((1 << Key::GENERATION_BITS) - 1);
+        let value = slot.value.take()?;
+        slot.generation = (slot.generation + 1) & ((1 << Key::GENERATION_BITS) - 1);
         self.free.push(key.index);
         Some(value)
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.places.len() - self.free.len()
+        self.slots.len() - self.free.len()
     }
 
     pub(crate) fn keys(&self) -> Vec<Key> {
-        let places = (0..).zip(&self.places);
-        places
-            .filter(|(_, place)| place.value.is_some())
-            .map(|(index, place)| Key {
+        let slots = (0..).zip(&self.slots);
+        slots
+            .filter(|(_, slot)| slot.value.is_some())
+            .map(|(index, slot)| Key {
                 index,
-                generation: place.generation,
+                generation: slot.generation,
             })
             .collect()
     }

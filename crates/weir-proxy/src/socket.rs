@@ -19,7 +19,7 @@ const BACKLOG: i32 = 65_535;
 /// What a read found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Read {
-    /// That many octets; fewer than there was room for means that there are no more now.
+    /// That many bytes; fewer than there was room for means that there are no more now.
     Some(usize),
     /// Nothing now; an event will tell.
     Blocked,
@@ -32,7 +32,7 @@ pub(crate) enum Read {
 /// What became of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Written {
-    /// That many octets; fewer than given means that an event will tell when to go on.
+    /// That many bytes; fewer than given means that an event will tell when to go on.
     Some(usize),
     /// The connection is broken.
     Broken,
@@ -131,7 +131,7 @@ pub(crate) fn take(socket: impl AsFd, into: &mut [u8]) -> Read {
 fn received(found: rustix::io::Result<(usize, usize)>) -> Read {
     match found {
         Ok((0, _)) => Read::End,
-        Ok((octets, _)) => Read::Some(octets),
+        Ok((bytes, _)) => Read::Some(bytes),
         Err(Errno::AGAIN | Errno::INTR) => Read::Blocked,
         Err(_) => Read::Broken,
     }
@@ -146,25 +146,21 @@ pub(crate) fn own_address(socket: impl AsFd) -> Option<SocketAddr> {
 
 /// Whether an idle connection is as silent as it should be.
 pub(crate) fn is_silent(socket: impl AsFd) -> bool {
-    let mut octet = [0u8; 1];
-    let found = rustix::net::recv(
-        socket,
-        &mut octet[..],
-        RecvFlags::PEEK | RecvFlags::DONTWAIT,
-    );
+    let mut byte = [0u8; 1];
+    let found = rustix::net::recv(socket, &mut byte[..], RecvFlags::PEEK | RecvFlags::DONTWAIT);
     matches!(found, Err(Errno::AGAIN))
 }
 
-pub(crate) fn write(socket: impl AsFd, octets: &[u8]) -> Written {
-    written(rustix::net::send(socket, octets, SendFlags::NOSIGNAL))
+pub(crate) fn write(socket: impl AsFd, bytes: &[u8]) -> Written {
+    written(rustix::net::send(socket, bytes, SendFlags::NOSIGNAL))
 }
 
-/// Moves octets between a socket and a pipe without looking at them.
+/// Moves bytes between a socket and a pipe without looking at them.
 pub(crate) fn splice(from: impl AsFd, to: impl AsFd, most: usize) -> Read {
     let how = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
     match rustix::pipe::splice(from, None, to, None, most, how) {
         Ok(0) => Read::End,
-        Ok(octets) => Read::Some(octets),
+        Ok(bytes) => Read::Some(bytes),
         Err(Errno::AGAIN | Errno::INTR) => Read::Blocked,
         Err(_) => Read::Broken,
     }
@@ -184,7 +180,7 @@ pub(crate) fn write_both(socket: &OwnedFd, first: &[u8], second: &[u8]) -> Writt
 
 fn written(result: rustix::io::Result<usize>) -> Written {
     match result {
-        Ok(octets) => Written::Some(octets),
+        Ok(bytes) => Written::Some(bytes),
         Err(Errno::AGAIN | Errno::INTR) => Written::Some(0),
         Err(_) => Written::Broken,
     }

@@ -19,9 +19,9 @@ pub struct ServiceStatus {
     pub connections: u64,
     /// Requests; 0 of a TCP service.
     pub requests: u64,
-    /// Octets from clients.
+    /// Bytes from clients.
     pub bytes_in: u64,
-    /// Octets to clients.
+    /// Bytes to clients.
     pub bytes_out: u64,
     /// Answers in place of a server's, refused requests included.
     pub errors: u64,
@@ -66,9 +66,9 @@ pub struct ServerStatus {
     pub connections: u64,
     /// Requests ever sent, repeated ones each time.
     pub requests: u64,
-    /// Octets from clients.
+    /// Bytes from clients.
     pub bytes_in: u64,
-    /// Octets to clients.
+    /// Bytes to clients.
     pub bytes_out: u64,
     /// How it did in this process.
     pub conduct: Conduct,

@@ -1,7 +1,7 @@
-//! What stands between a connection's socket and those who read and write it: nothing, TLS, or a strand of an HTTP/2
+//! What stands between a connection's socket and those who read and write it: nothing, TLS, or a stream pipe of an HTTP/2
 //! connection, which has a socket with others.
 //!
-//! A transport takes octets and gives octets. It may have taken some that the socket has not ([`Transport::holds`]):
+//! A transport takes bytes and gives bytes. It may have taken some that the socket has not ([`Transport::holds`]):
 //! then nothing more is written until an event says that the socket takes more, and a write of nothing sends what is
 //! held.
 
@@ -11,7 +11,7 @@ use rustix::io;
 
 use crate::context::Ready;
 use crate::descriptor::{Held, Use};
-use crate::h2::{StrandEnd, StrandState};
+use crate::h2::{PipeState, StreamPipeEnd};
 use crate::socket::{self, Read, Written};
 use crate::tls::{Channel, Handshake};
 
@@ -27,7 +27,7 @@ pub(crate) struct Transport {
 enum Kind {
     Plain(OwnedFd),
     Secure(OwnedFd, Box<Channel>),
-    Strand(StrandEnd),
+    Stream(StreamPipeEnd),
 }
 
 impl Transport {
@@ -64,25 +64,25 @@ impl Transport {
         match self.kind {
             Kind::Plain(socket) => Some((socket, None)),
             Kind::Secure(socket, channel) => Some((socket, Some(channel))),
-            Kind::Strand(_) => None,
+            Kind::Stream(_) => None,
         }
     }
 
     /// A stream of an HTTP/2 connection.
-    pub(crate) const fn strand(end: StrandEnd) -> Self {
-        Self::new(Kind::Strand(end))
+    pub(crate) const fn stream(end: StreamPipeEnd) -> Self {
+        Self::new(Kind::Stream(end))
     }
 
     /// Whether it is a stream of an HTTP/2 connection.
-    pub(crate) const fn is_strand(&self) -> bool {
-        matches!(self.kind, Kind::Strand(_))
+    pub(crate) const fn is_stream(&self) -> bool {
+        matches!(self.kind, Kind::Stream(_))
     }
 
     /// The socket, if there is nothing over it.
     pub(crate) fn into_plain(self) -> Option<OwnedFd> {
         match self.kind {
             Kind::Plain(socket) => Some(socket),
-            Kind::Secure(..) | Kind::Strand(_) => None,
+            Kind::Secure(..) | Kind::Stream(_) => None,
         }
     }
 
@@ -91,7 +91,7 @@ impl Transport {
         match &self.kind {
             Kind::Plain(_) => false,
             Kind::Secure(..) => true,
-            Kind::Strand(end) => end.is_secure(),
+            Kind::Stream(end) => end.is_secure(),
         }
     }
 
@@ -99,7 +99,7 @@ impl Transport {
     pub(crate) const fn socket(&self) -> Option<&OwnedFd> {
         match &self.kind {
             Kind::Plain(socket) | Kind::Secure(socket, _) => Some(socket),
-            Kind::Strand(_) => None,
+            Kind::Stream(_) => None,
         }
     }
 
@@ -143,19 +143,19 @@ impl Transport {
     pub(crate) fn is_declined(&self) -> bool {
         match &self.kind {
             Kind::Plain(_) | Kind::Secure(..) => false,
-            Kind::Strand(end) => end.state() == StrandState::Declined,
+            Kind::Stream(end) => end.state() == PipeState::Refused,
         }
     }
 
-    /// Goes on with what comes before any octet.
+    /// Goes on with what comes before any byte.
     pub(crate) fn handshake(&mut self, ready: &mut Ready) -> Handshake {
         match &mut self.kind {
             Kind::Plain(_) => Handshake::Done,
             Kind::Secure(socket, channel) => channel.handshake(socket, ready),
-            Kind::Strand(end) => match end.state() {
-                StrandState::Begun => Handshake::Waits,
-                StrandState::Open => Handshake::Done,
-                StrandState::Over | StrandState::Declined => Handshake::Failed,
+            Kind::Stream(end) => match end.state() {
+                PipeState::Connecting => Handshake::Waits,
+                PipeState::Open => Handshake::Done,
+                PipeState::Closed | PipeState::Refused => Handshake::Failed,
             },
         }
     }
@@ -163,7 +163,7 @@ impl Transport {
     const fn channel(&self) -> Option<&Channel> {
         match &self.kind {
             Kind::Secure(_, channel) => Some(channel),
-            Kind::Plain(_) | Kind::Strand(_) => None,
+            Kind::Plain(_) | Kind::Stream(_) => None,
         }
     }
 
@@ -187,11 +187,11 @@ impl Transport {
         let socket = match &mut self.kind {
             Kind::Plain(socket) => socket,
             Kind::Secure(socket, channel) => return channel.read(socket, ready, into),
-            Kind::Strand(end) => return end.read(ready, into),
+            Kind::Stream(end) => return end.read(ready, into),
         };
         let found = socket::read(socket, into);
         match found {
-            Read::Some(octets) => ready.after_read(octets, into.len()),
+            Read::Some(bytes) => ready.after_read(bytes, into.len()),
             Read::Blocked => ready.readable = false,
             Read::End | Read::Broken => {}
         }
@@ -202,7 +202,7 @@ impl Transport {
     pub(crate) fn is_closed(&mut self, ready: &mut Ready) -> bool {
         match &mut self.kind {
             Kind::Secure(socket, channel) => channel.is_closed(socket, ready),
-            Kind::Plain(_) | Kind::Strand(_) => false,
+            Kind::Plain(_) | Kind::Stream(_) => false,
         }
     }
 
@@ -216,7 +216,7 @@ impl Transport {
         }
         let found = socket::read(socket, into);
         match found {
-            Read::Some(octets) => ready.after_read(octets, into.len()),
+            Read::Some(bytes) => ready.after_read(bytes, into.len()),
             Read::Blocked => ready.readable = false,
             Read::End | Read::Broken => {}
         }
@@ -224,11 +224,11 @@ impl Transport {
     }
 
     /// Takes as much as it can.
-    pub(crate) fn write(&mut self, octets: &[u8]) -> Written {
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> Written {
         match &mut self.kind {
-            Kind::Plain(socket) => socket::write(socket, octets),
-            Kind::Secure(socket, channel) => channel.write(socket, &[octets]),
-            Kind::Strand(end) => end.write(&[octets]),
+            Kind::Plain(socket) => socket::write(socket, bytes),
+            Kind::Secure(socket, channel) => channel.write(socket, &[bytes]),
+            Kind::Stream(end) => end.write(&[bytes]),
         }
     }
 
@@ -237,15 +237,15 @@ impl Transport {
         match &mut self.kind {
             Kind::Plain(socket) => socket::write_both(socket, first, second),
             Kind::Secure(socket, channel) => channel.write(socket, &[first, second]),
-            Kind::Strand(end) => end.write(&[first, second]),
+            Kind::Stream(end) => end.write(&[first, second]),
         }
     }
 
-    /// The socket, where it carries just what is read and written here, so that octets may pass by.
+    /// The socket, where it carries just what is read and written here, so that bytes may pass by.
     pub(crate) const fn bare(&self) -> Option<&OwnedFd> {
         match &self.kind {
             Kind::Plain(socket) => Some(socket),
-            Kind::Secure(..) | Kind::Strand(_) => None,
+            Kind::Secure(..) | Kind::Stream(_) => None,
         }
     }
 
@@ -253,11 +253,11 @@ impl Transport {
     pub(crate) fn worth_reading(&self) -> usize {
         match &self.kind {
             Kind::Plain(_) | Kind::Secure(..) => usize::MAX,
-            Kind::Strand(end) => end.worth_reading(),
+            Kind::Stream(end) => end.worth_reading(),
         }
     }
 
-    /// Whether it took octets that are still to be sent.
+    /// Whether it took bytes that are still to be sent.
     pub(crate) fn holds(&self) -> bool {
         self.channel().is_some_and(Channel::holds)
     }
@@ -267,7 +267,7 @@ impl Transport {
         match &mut self.kind {
             Kind::Plain(_) => {}
             Kind::Secure(socket, channel) => channel.part(socket),
-            Kind::Strand(end) => end.finish(),
+            Kind::Stream(end) => end.finish(),
         }
     }
 
@@ -276,7 +276,7 @@ impl Transport {
         match &mut self.kind {
             Kind::Plain(socket) => socket::finish(socket),
             Kind::Secure(socket, channel) => channel.finish(socket),
-            Kind::Strand(end) => end.finish(),
+            Kind::Stream(end) => end.finish(),
         }
     }
 }

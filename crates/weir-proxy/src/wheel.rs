@@ -63,9 +63,9 @@ impl Wheel {
             for key in met.drain(..) {
                 due(self, key, slot);
             }
-            let place = &mut self.slots[(slot % SLOTS) as usize];
-            if place.is_empty() {
-                *place = met;
+            let bucket = &mut self.slots[(slot % SLOTS) as usize];
+            if bucket.is_empty() {
+                *bucket = met;
             }
         }
     }

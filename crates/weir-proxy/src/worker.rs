@@ -1,8 +1,8 @@
 //! One thread: its listeners, its clients, its connections to servers, one epoll set. Nothing is shared with other
 //! workers but the plan and the servers' loads.
 
-mod adopt;
-mod fronts;
+mod apply_plan;
+mod h2;
 mod handover;
 mod listen;
 mod shed;
@@ -24,9 +24,9 @@ use weir_sys::{Clock, now_ns};
 use self::listen::Listening;
 use self::shed::Idle;
 use crate::context::{Context, Ready, token};
-use crate::depot::SWEEP_MS;
-use crate::h2::{Back, Errands, Front};
+use crate::h2::{Actions, H2ClientConn, H2ServerConn};
 use crate::handover::Handed;
+use crate::idle_pool::SWEEP_MS;
 use crate::plan::Shared;
 use crate::queue::Inbox;
 use crate::session::{Outcome, Session};
@@ -47,8 +47,8 @@ pub(crate) struct Worker {
     listening: Slab<Listening>,
     sessions: Slab<Session>,
     /// Clients' HTTP/2 connections, and what they want done.
-    fronts: Slab<Front>,
-    errands: Errands,
+    h2_servers: Slab<H2ServerConn>,
+    actions: Actions,
     /// Sessions that could go on.
     again: Vec<Key>,
     /// A listener is paused.
@@ -58,7 +58,7 @@ pub(crate) struct Worker {
     /// Clients that can be closed to make room for others.
     idle: Idle,
     /// When a want of descriptors was last logged.
-    complained: u64,
+    warned_at: u64,
     /// How often a server was withdrawn, as far as was looked.
     withdrawals: u64,
     /// Where another process gets the clients.
@@ -74,7 +74,7 @@ fn now_ms() -> u64 {
 
 /// A worker before it has its thread; what it holds later never leaves that.
 #[derive(Debug)]
-pub(crate) struct Seed {
+pub(crate) struct WorkerConfig {
     number: usize,
     shared: Arc<Shared>,
     wake: Arc<OwnedFd>,
@@ -83,7 +83,7 @@ pub(crate) struct Seed {
     has_neighbours: bool,
 }
 
-impl Seed {
+impl WorkerConfig {
     /// Worker number `number`, alone or not, woken by writing to `wake`.
     ///
     /// # Errors
@@ -107,27 +107,36 @@ impl Seed {
     }
 
     /// On its thread.
-    pub(crate) fn grow(self) -> Worker {
+    pub(crate) fn build(self) -> Worker {
         let seed =
             now_ns(Clock::Monotonic).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ self.number as u64;
-        let depot = self.has_neighbours.then(|| Arc::clone(&self.shared.depot));
+        let idle_pool = self
+            .has_neighbours
+            .then(|| Arc::clone(&self.shared.idle_pool));
         Worker {
             shared: self.shared,
             wake: self.wake,
             generation: 0,
             listening: Slab::new(),
             sessions: Slab::new(),
-            fronts: Slab::new(),
-            errands: Errands::new(),
+            h2_servers: Slab::new(),
+            actions: Actions::new(),
             again: Vec::new(),
             any_paused: false,
             accepts_from: 0,
             idle: Idle::default(),
-            complained: 0,
+            warned_at: 0,
             withdrawals: 0,
             outlet: None,
             arrivals: 0,
-            cx: Context::new(self.number, self.epoll, now_ms(), seed, self.inbox, depot),
+            cx: Context::new(
+                self.number,
+                self.epoll,
+                now_ms(),
+                seed,
+                self.inbox,
+                idle_pool,
+            ),
         }
     }
 }
@@ -139,7 +148,7 @@ impl Worker {
         loop {
             self.sleep(&mut events);
             self.cx.now = now_ms();
-            self.look_up();
+            self.poll_control();
             if self.shared.stop.load(Acquire) || (self.cx.draining && self.is_empty()) {
                 return;
             }
@@ -156,24 +165,24 @@ impl Worker {
             for key in std::mem::take(&mut self.again) {
                 self.turn(key, Session::drive);
             }
-            self.answer_bells();
+            self.run_wakeups();
             self.expire();
         }
     }
 
     fn is_empty(&self) -> bool {
-        self.sessions.len() == 0 && self.fronts.len() == 0
+        self.sessions.len() == 0 && self.h2_servers.len() == 0
     }
 
     fn sleep(&self, events: &mut Vec<Event>) {
-        let ms = if self.again.is_empty() && self.cx.bell.borrow().is_empty() {
+        let ms = if self.again.is_empty() && self.cx.wakeups.borrow().is_empty() {
             let cx = &self.cx;
             let wheels = [
                 &cx.wheel,
                 &cx.idle_wheel,
-                &cx.front_wheel,
+                &cx.h2_server_wheel,
                 &cx.pace_wheel,
-                &cx.back_wheel,
+                &cx.h2_client_wheel,
             ];
             let paused = self.any_paused.then_some(PAUSE_MS);
             let soonest = wheels.iter().filter_map(|wheel| wheel.sleep_ms()).min();
@@ -194,24 +203,24 @@ impl Worker {
     }
 
     /// Once per wake-up: is there another plan, or an end?
-    fn look_up(&mut self) {
+    fn poll_control(&mut self) {
         let generation = self.shared.generation.load(Acquire);
         if generation != self.generation {
             self.generation = generation;
-            self.adopt();
+            self.apply_plan();
         }
         let withdrawals = self.shared.withdrawals.load(Acquire);
         if withdrawals != self.withdrawals {
             self.withdrawals = withdrawals;
             self.cx.end_idle_of(|target| !target.load.is_withdrawn());
-            self.drive_backs();
+            self.drive_h2_clients();
         }
-        self.look_for_handover();
+        self.poll_handover();
         if self.shared.draining.load(Acquire) && !self.cx.draining {
             self.cx.draining = true;
             let all = self.listening.keys();
             all.into_iter().for_each(|key| self.stop_listening(key));
-            self.ring_fronts();
+            self.wake_h2_servers();
             self.end_idle_sessions();
             self.cx.end_idle_of(|_| false);
         }
@@ -229,18 +238,18 @@ impl Worker {
                     self.turn(key, Session::drive);
                 }
             }
-            token::FRONT => {
-                if let Some(front) = self.fronts.get_mut(key) {
+            token::H2_SERVER => {
+                if let Some(front) = self.h2_servers.get_mut(key) {
                     note(front.ready(), flags);
                     if !front.is_at_rest(self.cx.now) {
-                        self.drive_front(key, Front::drive);
+                        self.drive_h2_server(key, H2ServerConn::drive);
                     }
                 }
             }
-            token::BACK => {
-                if let Some(Some(back)) = self.cx.backs.get_mut(key) {
+            token::H2_CLIENT => {
+                if let Some(Some(back)) = self.cx.h2_clients.get_mut(key) {
                     note(back.ready(), flags);
-                    self.drive_back(key, Back::drive);
+                    self.drive_h2_client(key, H2ClientConn::drive);
                 }
             }
             token::SERVER => {
@@ -274,18 +283,18 @@ impl Worker {
         match fate {
             Ok(Outcome::Waits) => {
                 if self.cx.handing {
-                    self.hand(key);
+                    self.hand_over(key);
                 }
             }
             Ok(Outcome::Again) => self.again.push(key),
             Ok(Outcome::Ends) => self.close(key),
-            Ok(Outcome::Http2) => self.promote(key),
+            Ok(Outcome::Http2) => self.upgrade_to_h2(key),
             Err(_) => {
                 tracing::error!(
                     service = session.local.service.name,
                     "a connection's handling failed"
                 );
-                self.cx.mend();
+                self.cx.restore_buffers();
                 self.close(key);
             }
         }
@@ -320,28 +329,28 @@ impl Worker {
         for key in over.drain(..) {
             self.turn(key, Session::expire);
         }
-        let fronts = &mut self.fronts;
-        self.cx.front_wheel.advance(now, |wheel, key, slot| {
-            if let Some(front) = fronts.get_mut(key)
+        let h2_servers = &mut self.h2_servers;
+        self.cx.h2_server_wheel.advance(now, |wheel, key, slot| {
+            if let Some(front) = h2_servers.get_mut(key)
                 && wheel.is_over(&mut front.deadline, key, slot, now)
             {
                 over.push(key);
             }
         });
         for key in over.drain(..) {
-            self.drive_front(key, Front::expire);
+            self.drive_h2_server(key, H2ServerConn::expire);
         }
-        self.resume_fronts();
-        let backs = &mut self.cx.backs;
-        self.cx.back_wheel.advance(now, |wheel, key, slot| {
-            if let Some(Some(back)) = backs.get_mut(key)
+        self.resume_h2_servers();
+        let h2_clients = &mut self.cx.h2_clients;
+        self.cx.h2_client_wheel.advance(now, |wheel, key, slot| {
+            if let Some(Some(back)) = h2_clients.get_mut(key)
                 && wheel.is_over(&mut back.deadline, key, slot, now)
             {
                 over.push(key);
             }
         });
         for key in over.drain(..) {
-            self.drive_back(key, Back::expire);
+            self.drive_h2_client(key, H2ClientConn::expire);
         }
         let upstreams = &mut self.cx.upstreams;
         self.cx.idle_wheel.advance(now, |wheel, key, slot| {

@@ -10,7 +10,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpSocket, TcpStream};
 use weir_health::{Outcome, Target};
 use weir_model::{Protocol, ProxyHeader};
-use weir_proxy::{Peer, sentence_of_io};
+use weir_proxy::{Peer, describe_io_error};
 
 use super::Shared;
 use super::path::Passage;
@@ -54,7 +54,7 @@ impl Refused {
             Some(Errno::HOSTUNREACH) => "no route to host".to_owned(),
             Some(Errno::NETUNREACH) => "network unreachable".to_owned(),
             Some(Errno::TIMEDOUT) => "connection timed out".to_owned(),
-            _ => sentence_of_io(&self.0, Peer::Server).unwrap_or_else(|| self.0.to_string()),
+            _ => describe_io_error(&self.0, Peer::Server).unwrap_or_else(|| self.0.to_string()),
         }
     }
 }

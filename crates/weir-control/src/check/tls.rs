@@ -15,7 +15,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use weir_health::Target;
 use weir_model::{CheckTls, Probe};
-use weir_proxy::{Anybody, server_verifier};
+use weir_proxy::{NoCertificateVerification, server_verifier};
 
 /// By what a check asks for and whether it is for HTTP/2.
 type Key = (CheckTls, bool);
@@ -83,7 +83,8 @@ fn client(tls: &CheckTls, http2: bool) -> Result<ClientConfig, String> {
         let verifier = server_verifier(tls.ca.as_deref()).map_err(|error| error.to_string())?;
         builder.with_custom_certificate_verifier(verifier)
     } else {
-        builder.with_custom_certificate_verifier(Arc::new(Anybody::new(&provider)))
+        builder
+            .with_custom_certificate_verifier(Arc::new(NoCertificateVerification::new(&provider)))
     };
     let mut client = builder.with_no_client_auth();
     if http2 {

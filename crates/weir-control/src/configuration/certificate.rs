@@ -6,19 +6,19 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use weir_config::Desired;
-use weir_proxy::Doubt;
+use weir_proxy::Problem;
 
 use super::{Finding, Loaded, Rejected};
 use crate::api::{TokenFileError, named_tokens};
 
 /// What is wrong with the files of `desired` now.
-pub fn doubtful_certificates(desired: &Desired) -> Vec<Doubt> {
+pub fn doubtful_certificates(desired: &Desired) -> Vec<Problem> {
     let mut doubts = weir_proxy::inspect(desired, SystemTime::now());
     doubts.extend(doubtful_tokens(desired));
     doubts
 }
 
-fn doubtful_tokens(desired: &Desired) -> Option<Doubt> {
+fn doubtful_tokens(desired: &Desired) -> Option<Problem> {
     let admin = desired.node.admin.as_ref()?;
     let error = named_tokens(Path::new(admin.tokens.as_ref()?)).err()?;
     // Another user than the one that checks may run the daemon.
@@ -26,7 +26,7 @@ fn doubtful_tokens(desired: &Desired) -> Option<Doubt> {
         error,
         TokenFileError::Owner { .. } | TokenFileError::File { .. }
     );
-    Some(Doubt {
+    Some(Problem {
         fatal,
         message: format!("[node] admin: {error}"),
         cause: "neither start nor reload accepts it".to_owned(),
@@ -59,12 +59,12 @@ pub fn with_free_listeners(
 }
 
 /// Addresses that other programs listen on now.
-pub fn occupied_listeners(desired: &Desired) -> Vec<Doubt> {
+pub fn occupied_listeners(desired: &Desired) -> Vec<Problem> {
     weir_proxy::inspect_listeners(desired, &BTreeSet::new(), false)
 }
 
-fn refusing(loaded: Loaded, doubts: Vec<Doubt>, path: &Path) -> Result<Loaded, Rejected> {
-    let fatal: Vec<Doubt> = doubts.into_iter().filter(|doubt| doubt.fatal).collect();
+fn refusing(loaded: Loaded, doubts: Vec<Problem>, path: &Path) -> Result<Loaded, Rejected> {
+    let fatal: Vec<Problem> = doubts.into_iter().filter(|doubt| doubt.fatal).collect();
     let Some(first) = fatal.first() else {
         return Ok(loaded);
     };

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use weir_config::{Code, Diagnostic, FileError, Occurrence, Severity};
 use weir_model::Source;
-use weir_proxy::Doubt;
+use weir_proxy::Problem;
 
 use super::{AbsentVip, Failover};
 
@@ -211,7 +211,7 @@ impl Finding {
     }
 
     /// A certificate that clients or the daemon would refuse.
-    pub fn of_doubt(doubt: &Doubt, file: &str) -> Self {
+    pub fn of_doubt(doubt: &Problem, file: &str) -> Self {
         let severity = if doubt.fatal {
             Severity::Error
         } else {

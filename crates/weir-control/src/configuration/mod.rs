@@ -30,7 +30,7 @@ pub use failover::{Failover, failovers, moving_vips};
 pub use finding::{At, Finding, Place};
 pub use secret::Remembered;
 pub use vip::{AbsentVip, absent_vips};
-pub use weir_proxy::Doubt;
+pub use weir_proxy::Problem;
 
 /// What findings call a configuration that is no file.
 pub(crate) const TEXT: &str = "text";

@@ -98,9 +98,9 @@ fn message(handed: &Handed) -> Option<Vec<u8>> {
             to_client: tunnel.to_client.len(),
             ends: [
                 tunnel.client_ended,
-                tunnel.server_told,
+                tunnel.end_sent_to_server,
                 tunnel.server_ended,
-                tunnel.client_told,
+                tunnel.end_sent_to_client,
             ],
         }),
     };
@@ -131,7 +131,12 @@ fn connection(message: Message) -> Option<Handed> {
     let tunnel = match head.tunnel {
         None => None,
         Some(tunnel) => {
-            let [client_ended, server_told, server_ended, client_told] = tunnel.ends;
+            let [
+                client_ended,
+                end_sent_to_server,
+                server_ended,
+                end_sent_to_client,
+            ] = tunnel.ends;
             Some(Tunnel {
                 server: files.next()?,
                 pool: tunnel.pool,
@@ -140,9 +145,9 @@ fn connection(message: Message) -> Option<Handed> {
                 to_server: take(tunnel.to_server)?,
                 to_client: take(tunnel.to_client)?,
                 client_ended,
-                server_told,
+                end_sent_to_server,
                 server_ended,
-                client_told,
+                end_sent_to_client,
             })
         }
     };
@@ -184,9 +189,9 @@ mod tests {
                 to_server: b"up".to_vec(),
                 to_client: b"down!".to_vec(),
                 client_ended: true,
-                server_told: false,
+                end_sent_to_server: false,
                 server_ended: false,
-                client_told: true,
+                end_sent_to_client: true,
             }),
         };
         let bytes = message(&handed).unwrap();
@@ -209,7 +214,7 @@ mod tests {
             (tunnel.to_server.as_slice(), tunnel.to_client.as_slice()),
             (&b"up"[..], &b"down!"[..])
         );
-        assert!(tunnel.client_ended && tunnel.client_told && !tunnel.server_told);
+        assert!(tunnel.client_ended && tunnel.end_sent_to_client && !tunnel.end_sent_to_server);
         for length in 0..bytes.len() {
             let bytes = bytes[..length].to_vec();
             let files = vec![file(), file()];

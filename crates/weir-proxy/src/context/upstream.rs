@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use super::{Context, Ready, token};
 use crate::descriptor::{TABLE, Use};
-use crate::h2::{Back, Owner, Strand, StrandEnd};
+use crate::h2::{H2ClientConn, Owner, StreamPipe, StreamPipeEnd};
 use crate::plan::{Millis, Service, Target};
 use crate::slab::Key;
 use crate::socket;
@@ -51,7 +51,7 @@ impl Context {
         target: &Arc<Target>,
         port: u16,
         session: Key,
-        tls: Option<&tls::Back>,
+        tls: Option<&tls::TlsConnector>,
     ) -> rustix::io::Result<Key> {
         let transport = self.reach(target, port, tls)?;
         let key = self.upstreams.insert(Upstream {
@@ -86,23 +86,28 @@ impl Context {
         target: &Arc<Target>,
         port: u16,
         session: Key,
-        tls: Option<&tls::Back>,
+        tls: Option<&tls::TlsConnector>,
         service: &Service,
     ) -> rustix::io::Result<Key> {
-        let known = self.find_back(target, port);
+        let known = self.find_h2_client(target, port);
         let link = match known {
             Some(link) => link,
-            None => self.open_back(target, port, tls, &service.timeouts)?,
+            None => self.open_h2_client(target, port, tls, &service.timeouts)?,
         };
-        let Some(Some(back)) = self.backs.get_mut(link) else {
+        let Some(Some(connection)) = self.h2_clients.get_mut(link) else {
             return Err(Errno::NOTCONN);
         };
-        let token = token::of(token::BACK, link);
-        let strand = Strand::new(&self.bell, token, back.is_secure(), back.strand_state());
-        let strand = Rc::new(RefCell::new(strand));
-        back.add(Rc::clone(&strand), service.server_requests);
+        let token = token::of(token::H2_CLIENT, link);
+        let pipe = StreamPipe::new(
+            &self.wakeups,
+            token,
+            connection.is_secure(),
+            connection.pipe_state(),
+        );
+        let pipe = Rc::new(RefCell::new(pipe));
+        connection.add(Rc::clone(&pipe), service.server_requests);
         let key = self.upstreams.insert(Upstream {
-            transport: Transport::strand(StrandEnd(Rc::clone(&strand))),
+            transport: Transport::stream(StreamPipeEnd(Rc::clone(&pipe))),
             target: Arc::clone(target),
             port,
             session,
@@ -116,44 +121,47 @@ impl Context {
             deadline: Deadline::default(),
             stay: Stay::default(),
         });
-        strand.borrow_mut().owner = Owner::Server(key);
+        pipe.borrow_mut().owner = Owner::Server(key);
         Ok(key)
     }
 
     /// A connection to the server that has room.
-    fn find_back(&self, target: &Target, port: u16) -> Option<Key> {
-        let back = |key: &Key| {
-            let back = self.backs.get(*key).and_then(Option::as_deref);
-            back.filter(|back| back.leads_to(target, port))
+    fn find_h2_client(&self, target: &Target, port: u16) -> Option<Key> {
+        let connection = |key: &Key| {
+            let connection = self.h2_clients.get(*key).and_then(Option::as_deref);
+            connection.filter(|connection| connection.leads_to(target, port))
         };
-        let mut keys = self.backs.keys();
-        keys.retain(|key| back(key).is_some());
+        let mut keys = self.h2_clients.keys();
+        keys.retain(|key| connection(key).is_some());
         // Those whose settings have not come will allow what others did.
-        let known = keys.iter().filter_map(|key| back(key)?.allowed()).max();
-        let usual = Back::usual(known);
+        let known = keys
+            .iter()
+            .filter_map(|key| connection(key)?.allowed())
+            .max();
+        let usual = H2ClientConn::usual(known);
         keys.into_iter()
-            .find(|key| back(key).is_some_and(|back| back.has_room(usual)))
+            .find(|key| connection(key).is_some_and(|connection| connection.has_room(usual)))
     }
 
-    fn open_back(
+    fn open_h2_client(
         &mut self,
         target: &Arc<Target>,
         port: u16,
-        tls: Option<&tls::Back>,
+        tls: Option<&tls::TlsConnector>,
         timeouts: &Millis,
     ) -> rustix::io::Result<Key> {
         let transport = self.reach(target, port, tls)?;
-        let back = Back::new(transport, target, port, timeouts.idle);
-        let key = self.backs.insert(Some(Box::new(back)));
-        let Some(Some(back)) = self.backs.get_mut(key) else {
+        let connection = H2ClientConn::new(transport, target, port, timeouts.idle);
+        let key = self.h2_clients.insert(Some(Box::new(connection)));
+        let Some(Some(connection)) = self.h2_clients.get_mut(key) else {
             return Err(Errno::NOTCONN);
         };
-        if let Err(error) = back.watch(&self.epoll, token::of(token::BACK, key)) {
-            self.backs.remove(key);
+        if let Err(error) = connection.watch(&self.epoll, token::of(token::H2_CLIENT, key)) {
+            self.h2_clients.remove(key);
             return Err(error);
         }
-        self.back_wheel
-            .set(&mut back.deadline, key, self.now + timeouts.connect);
+        self.h2_client_wheel
+            .set(&mut connection.deadline, key, self.now + timeouts.connect);
         target.counters.of(self.worker).connections.add(1);
         Ok(key)
     }
@@ -163,7 +171,7 @@ impl Context {
         &mut self,
         target: &Target,
         port: u16,
-        tls: Option<&tls::Back>,
+        tls: Option<&tls::TlsConnector>,
     ) -> rustix::io::Result<Transport> {
         if !self.free_descriptors(|| TABLE.has_room()) {
             return Err(Errno::MFILE);
@@ -171,8 +179,8 @@ impl Context {
         let socket = socket::connect((target.address, port).into())?;
         let transport = match tls {
             None => Transport::plain(socket),
-            Some(back) => {
-                let channel = Channel::connect(&back.config, back.name(target.address));
+            Some(connector) => {
+                let channel = Channel::connect(&connector.config, connector.name(target.address));
                 Transport::secure(socket, channel.map_err(|_| Errno::INVAL)?)
             }
         };

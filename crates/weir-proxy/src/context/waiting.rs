@@ -1,10 +1,10 @@
-//! Connections to servers between two requests: in their worker's pile, in the depot of all workers, ended.
+//! Connections to servers between two requests: in their worker's pile, in the idle_pool of all workers, ended.
 
 use std::sync::Arc;
 
 use super::{Context, Ready, Stay, Upstream, token};
-use crate::depot::{Parked, UNUSED_MS};
 use crate::descriptor::{Held, TABLE, Use};
+use crate::idle_pool::{Parked, UNUSED_MS};
 use crate::plan::Target;
 use crate::slab::Key;
 use crate::transport::Transport;
@@ -67,7 +67,7 @@ impl Context {
         upstream.session = Key::NONE;
         let id = upstream.target.id as usize;
         let waits = stays
-            && !upstream.transport.is_strand()
+            && !upstream.transport.is_stream()
             && !self.draining
             && !target.load.is_withdrawn()
             && !TABLE.is_tight()
@@ -84,7 +84,11 @@ impl Context {
                 upstream.target.counters.of(self.worker).present.add(1);
                 let until = self.now + ms;
                 upstream.stay = Stay { until, most };
-                let alone = if self.depot.is_some() { UNUSED_MS } else { ms };
+                let alone = if self.idle_pool.is_some() {
+                    UNUSED_MS
+                } else {
+                    ms
+                };
                 self.idle_wheel
                     .set(&mut upstream.deadline, key, until.min(self.now + alone));
             }
@@ -125,7 +129,7 @@ impl Context {
 
     /// Whether it found a place where other workers see it.
     fn park(&self, upstream: Upstream) -> bool {
-        let Some(depot) = self.depot.as_ref().filter(|_| !self.draining) else {
+        let Some(idle_pool) = self.idle_pool.as_ref().filter(|_| !self.draining) else {
             return false;
         };
         let Stay { until, most } = upstream.stay;
@@ -145,14 +149,14 @@ impl Context {
             until,
             _counts: Held::new(Use::Server),
         };
-        depot.put(parked, most).is_none()
+        idle_pool.put(parked, most).is_none()
     }
 
     /// A connection that another worker, or this one, had no use for.
     fn reuse_parked(&mut self, target: &Target, port: u16, session: Key) -> Option<Key> {
         let worker = self.worker;
-        let depot = self.depot.as_ref()?;
-        let parked = depot.take(target.id, port, |ended| leave(&ended.target, worker))?;
+        let idle_pool = self.idle_pool.as_ref()?;
+        let parked = idle_pool.take(target.id, port, |ended| leave(&ended.target, worker))?;
         leave(target, worker);
         let key = self.upstreams.insert(Upstream {
             transport: Transport::own(parked.socket, parked.channel).counted(Use::Server),
@@ -192,21 +196,27 @@ impl Context {
                 self.end_idle(*key);
             }
         }
-        if let Some(depot) = &self.depot {
-            while !enough() && depot.drop_one(|ended| leave(&ended.target, self.worker)) {}
+        if let Some(idle_pool) = &self.idle_pool {
+            while !enough() && idle_pool.drop_one(|ended| leave(&ended.target, self.worker)) {}
         }
         enough()
     }
 
     /// Whether there are connections that somebody must look after.
     pub(crate) fn has_parked(&self) -> bool {
-        self.depot.as_ref().is_some_and(|depot| !depot.is_empty())
+        self.idle_pool
+            .as_ref()
+            .is_some_and(|idle_pool| !idle_pool.is_empty())
     }
 
     /// Looks after them.
     pub(crate) fn sweep(&self) {
-        if let Some(depot) = self.depot.as_ref().filter(|depot| !depot.is_empty()) {
-            depot.sweep(self.now, |ended| leave(&ended.target, self.worker));
+        if let Some(idle_pool) = self
+            .idle_pool
+            .as_ref()
+            .filter(|idle_pool| !idle_pool.is_empty())
+        {
+            idle_pool.sweep(self.now, |ended| leave(&ended.target, self.worker));
         }
     }
 
@@ -220,8 +230,8 @@ impl Context {
         for key in keys {
             self.end_idle(key);
         }
-        if let Some(depot) = &self.depot {
-            depot.retain(
+        if let Some(idle_pool) = &self.idle_pool {
+            idle_pool.retain(
                 |parked| stays(&parked.target),
                 |ended| leave(&ended.target, self.worker),
             );

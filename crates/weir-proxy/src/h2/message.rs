@@ -242,32 +242,32 @@ impl Content {
         matches!(self, Self::Done)
     }
 
-    /// Takes at most `most` octets of content out of `text`; `ended` = no more text comes. `None` = there is nothing
+    /// Takes at most `most` bytes of content out of `text`; `ended` = no more text comes. `None` = there is nothing
     /// now, or, where no more text comes, never.
     pub(crate) fn take(&mut self, text: &mut Vec<u8>, most: usize, ended: bool) -> Option<Piece> {
         let piece = match self {
             Self::Done => return None,
             Self::Length(left) => {
-                let octets = text.len().min(most);
-                let octets = usize::try_from(*left).unwrap_or(octets).min(octets);
-                if octets == 0 {
+                let bytes = text.len().min(most);
+                let bytes = usize::try_from(*left).unwrap_or(bytes).min(bytes);
+                if bytes == 0 {
                     return None;
                 }
-                *left -= octets as u64;
+                *left -= bytes as u64;
                 Piece {
-                    content: cut(text, octets),
+                    content: cut(text, bytes),
                     last: *left == 0,
                     trailers: None,
                 }
             }
             Self::UntilEnd => {
-                let octets = text.len().min(most);
-                let last = ended && octets == text.len();
-                if octets == 0 && !last {
+                let bytes = text.len().min(most);
+                let last = ended && bytes == text.len();
+                if bytes == 0 && !last {
                     return None;
                 }
                 Piece {
-                    content: cut(text, octets),
+                    content: cut(text, bytes),
                     last,
                     trailers: None,
                 }
@@ -281,16 +281,16 @@ impl Content {
     }
 }
 
-fn cut(text: &mut Vec<u8>, octets: usize) -> Bytes {
-    if octets == text.len() {
+fn cut(text: &mut Vec<u8>, bytes: usize) -> Bytes {
+    if bytes == text.len() {
         return Bytes::from(std::mem::take(text));
     }
-    let content = Bytes::copy_from_slice(&text[..octets]);
-    text.drain(..octets);
+    let content = Bytes::copy_from_slice(&text[..bytes]);
+    text.drain(..bytes);
     content
 }
 
-/// Text holds at most what a strand does, so that looking at more than is taken costs little.
+/// Text holds at most what a pipe does, so that looking at more than is taken costs little.
 fn chunked(
     chunks: &mut Chunks,
     tail: &mut Vec<u8>,
@@ -330,9 +330,9 @@ fn chunked(
 fn trailers(tail: &[u8]) -> Option<HeaderMap> {
     let text = tail.strip_prefix(b"\r\n").unwrap_or(tail);
     let mut map = HeaderMap::new();
-    for line in text.split(|octet| *octet == b'\n').skip(1) {
+    for line in text.split(|byte| *byte == b'\n').skip(1) {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
-        let Some(colon) = line.iter().position(|octet| *octet == b':') else {
+        let Some(colon) = line.iter().position(|byte| *byte == b':') else {
             continue;
         };
         let name = HeaderName::from_bytes(&line[..colon]);

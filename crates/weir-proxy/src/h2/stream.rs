@@ -14,11 +14,11 @@ use weir_http::{HeadLimits, head};
 use weir_model::Underscores;
 use weir_select::Random;
 
-use super::flow::{self, Received, context};
 use super::message::{self, Coding, Content};
-use super::strand::{Strand, StrandState};
+use super::stream_pipe::{PipeState, StreamPipe};
+use super::transfer::{self, Received, context};
 use super::websocket::{self, Proof};
-use super::{Errand, Errands};
+use super::{Action, Actions};
 use crate::context::Context;
 
 /// What a client may still send of a request that is answered: some (curl 7.88) take the stream's end for an error
@@ -42,7 +42,7 @@ enum Reply {
 
 /// See the module.
 pub(super) struct Stream {
-    strand: Rc<RefCell<Strand>>,
+    pipe: Rc<RefCell<StreamPipe>>,
     /// What comes; nothing more once it is over.
     body: Option<RecvStream>,
     coding: Coding,
@@ -51,16 +51,16 @@ pub(super) struct Stream {
     to_head: bool,
     /// It asked for WebSocket; by what the server proves that it understood.
     proof: Option<Proof>,
-    /// Octets that came behind the answer.
+    /// Bytes that came behind the answer.
     unwanted: usize,
 }
 
 impl Stream {
-    /// Puts the request into the strand; `None` = it was refused.
+    /// Puts the request into the pipe; `None` = it was refused.
     pub(super) fn begin(
         request: Request<RecvStream>,
         mut respond: SendResponse<Bytes>,
-        mut strand: Strand,
+        mut pipe: StreamPipe,
         random: &mut Random,
     ) -> Option<Self> {
         let (parts, body) = request.into_parts();
@@ -68,12 +68,12 @@ impl Stream {
         let protocol = parts.extensions.get::<Protocol>();
         let (coding, proof) = match protocol.map(Protocol::as_str) {
             None => {
-                let coding = message::write_request(&parts, ended, strand.inward());
+                let coding = message::write_request(&parts, ended, pipe.inbound());
                 (coding, None)
             }
             Some(websocket::PROTOCOL) => {
                 let words = std::array::from_fn(|_| random.next());
-                let proof = websocket::write_request(&parts, words, strand.inward());
+                let proof = websocket::write_request(&parts, words, pipe.inbound());
                 (Coding::Plain, Some(proof))
             }
             Some(_) => {
@@ -84,9 +84,9 @@ impl Stream {
                 return None;
             }
         };
-        strand.inward_ended = ended;
+        pipe.inbound_ended = ended;
         Some(Self {
-            strand: Rc::new(RefCell::new(strand)),
+            pipe: Rc::new(RefCell::new(pipe)),
             body: (!ended).then_some(body),
             coding,
             respond,
@@ -98,8 +98,8 @@ impl Stream {
     }
 
     /// The session's end of it.
-    pub(super) fn strand(&self) -> Rc<RefCell<Strand>> {
-        Rc::clone(&self.strand)
+    pub(super) fn pipe(&self) -> Rc<RefCell<StreamPipe>> {
+        Rc::clone(&self.pipe)
     }
 
     /// Whether the client took it back.
@@ -123,23 +123,23 @@ impl Stream {
     }
 
     /// Its session has nothing more to do.
-    pub(super) fn release(&self, errands: &mut Errands) {
-        let strand = &mut *self.strand.borrow_mut();
-        let over = strand.state == StrandState::Over;
-        strand.state = StrandState::Over;
-        if !strand.left && !over {
-            errands.push(Errand::Over(strand.owner));
+    pub(super) fn release(&self, actions: &mut Actions) {
+        let pipe = &mut *self.pipe.borrow_mut();
+        let over = pipe.state == PipeState::Closed;
+        pipe.state = PipeState::Closed;
+        if !pipe.detached && !over {
+            actions.push(Action::Close(pipe.owner));
         }
     }
 
     /// From the client to the session; whether the stream stands.
-    pub(super) fn pump_request(&mut self, errands: &mut Errands) -> bool {
+    pub(super) fn pump_request(&mut self, actions: &mut Actions) -> bool {
         let Some(body) = &mut self.body else {
             return true;
         };
-        let strand = &mut *self.strand.borrow_mut();
+        let pipe = &mut *self.pipe.borrow_mut();
         if matches!(self.reply, Reply::Done) {
-            return match flow::discard(body, &mut self.unwanted, UNWANTED_MAX) {
+            return match transfer::discard(body, &mut self.unwanted, UNWANTED_MAX) {
                 Received::Broken => false,
                 Received::All => {
                     self.body = None;
@@ -148,23 +148,23 @@ impl Stream {
                 _ => true,
             };
         }
-        match flow::receive(body, self.coding, strand) {
+        match transfer::receive(body, self.coding, pipe) {
             Received::Nothing => return true,
             Received::Some => {}
             Received::All => self.body = None,
             Received::Broken => return false,
         }
-        errands.push(Errand::Go(strand.owner));
+        actions.push(Action::Resume(pipe.owner));
         true
     }
 
     /// From the session to the client; whether something went.
-    pub(super) fn pump_reply(&mut self, cx: &mut Context, errands: &mut Errands) -> bool {
-        let strand = Rc::clone(&self.strand);
-        let strand = &mut *strand.borrow_mut();
+    pub(super) fn pump_reply(&mut self, cx: &mut Context, actions: &mut Actions) -> bool {
+        let pipe = Rc::clone(&self.pipe);
+        let pipe = &mut *pipe.borrow_mut();
         let (mut moved, mut stalled) = (false, false);
-        while matches!(self.reply, Reply::Head) && !strand.outward.is_empty() {
-            match self.send_head(strand, cx) {
+        while matches!(self.reply, Reply::Head) && !pipe.outbound.is_empty() {
+            match self.send_head(pipe, cx) {
                 Some(true) => moved = true,
                 Some(false) => break,
                 None => {
@@ -174,17 +174,17 @@ impl Stream {
             }
         }
         if let Reply::Body(send, content) = &mut self.reply {
-            let sent = flow::send(send, content, strand);
+            let sent = transfer::send(send, content, pipe);
             moved |= sent.moved;
             stalled = sent.stalled;
             if sent.over {
                 self.reply = Reply::Done;
             }
         }
-        if strand.makes_room() {
-            errands.push(Errand::Go(strand.owner));
+        if pipe.makes_room() {
+            actions.push(Action::Resume(pipe.owner));
         }
-        if strand.left && !stalled && !self.is_answered() {
+        if pipe.detached && !stalled && !self.is_answered() {
             // Its session went away, and left less than a response.
             self.fail();
             moved = true;
@@ -203,14 +203,14 @@ impl Stream {
     }
 
     /// Sends a head, interim or final. `Some(false)`: it is not all there; `None`: it cannot be sent.
-    fn send_head(&mut self, strand: &mut Strand, cx: &mut Context) -> Option<bool> {
-        let text = &strand.outward;
+    fn send_head(&mut self, pipe: &mut StreamPipe, cx: &mut Context) -> Option<bool> {
+        let text = &pipe.outbound;
         let Some(read) = head::response(text, self.to_head, &OWN, &mut cx.fields).ok()? else {
-            strand.await_head();
+            pipe.await_head();
             return Some(false);
         };
         let message = message::response(text, &read, &cx.fields)?;
-        strand.take_head(read.len);
+        pipe.take_head(read.len);
         if let Some(proof) = self.proof.as_ref()
             && (read.status == 101 || read.status >= 200)
         {

@@ -24,7 +24,7 @@ pub(crate) const SWITCHING: &[u8] =
 pub(crate) fn first_stream(head: &[u8], request: &Request, fields: &[Field]) -> Option<Vec<u8>> {
     let says = |name: Name, word: &[u8]| {
         let values = fields.iter().filter(|field| field.name == name);
-        let mut words = values.flat_map(|field| field.value_in(head).split(|octet| *octet == b','));
+        let mut words = values.flat_map(|field| field.value_in(head).split(|byte| *byte == b','));
         words.any(|found| found.trim_ascii().eq_ignore_ascii_case(word))
     };
     let asks = says(Name::Upgrade, b"h2c")

@@ -49,7 +49,7 @@ pub(super) fn write_request(parts: &request::Parts, nonce: [u32; 4], out: &mut V
     Proof(base64(digest.as_ref()))
 }
 
-/// What the client is told in place of a server's answer, and whether octets both ways follow. A server that agrees to
+/// What the client is told in place of a server's answer, and whether bytes both ways follow. A server that agrees to
 /// something else than was asked, or proves nothing, has not understood.
 pub(super) fn answer(mut message: Response<()>, proof: &Proof) -> (Response<()>, bool) {
     let proven = |fields: &HeaderMap| {
@@ -71,15 +71,15 @@ pub(super) fn answer(mut message: Response<()>, proof: &Proof) -> (Response<()>,
 }
 
 /// RFC 4648 section 4.
-fn base64(octets: &[u8]) -> String {
+fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::with_capacity(octets.len().div_ceil(3) * 4);
-    for three in octets.chunks(3) {
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for three in bytes.chunks(3) {
         let bits = three
             .iter()
             .zip([16, 8, 0])
-            .fold(0_u32, |bits, (octet, shift)| {
-                bits | u32::from(*octet) << shift
+            .fold(0_u32, |bits, (byte, shift)| {
+                bits | u32::from(*byte) << shift
             });
         for at in 0..4 {
             text.push(if at <= three.len() {
@@ -97,14 +97,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn octets_in_base64() {
-        for (octets, text) in [
+    fn base64_follows_rfc_4648() {
+        for (bytes, text) in [
             ("", ""),
             ("f", "Zg=="),
             ("fo", "Zm8="),
             ("foobar", "Zm9vYmFy"),
         ] {
-            assert_eq!(base64(octets.as_bytes()), text);
+            assert_eq!(base64(bytes.as_bytes()), text);
         }
     }
 

@@ -5,8 +5,8 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Plan;
-use crate::depot::Depot;
 use crate::handover::{Handed, Inbox};
+use crate::idle_pool::IdlePool;
 
 /// Between control and workers.
 #[derive(Debug, Default)]
@@ -27,7 +27,7 @@ pub(crate) struct Shared {
     pub(crate) inbox: Inbox,
     pub(crate) arrivals: AtomicU64,
     /// Connections to servers that no worker needs at present.
-    pub(crate) depot: Arc<Depot>,
+    pub(crate) idle_pool: Arc<IdlePool>,
 }
 
 impl Shared {

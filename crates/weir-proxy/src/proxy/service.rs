@@ -13,7 +13,7 @@ use weir_select::limit::{Concurrent, Rate};
 use weir_select::route::{Limits, Routes};
 
 use super::{Known, ServerName, Tables, Tickets};
-use crate::h2::Resets;
+use crate::h2::ResetLimit;
 use crate::log::Log;
 use crate::misdirect::{Misdirect, Names};
 use crate::page::Page;
@@ -173,7 +173,7 @@ fn secure(
         ProxyProtocol::Tcp => &[],
     };
     let config =
-        tls::config(wanted, protocols, Arc::<tls::Tickets>::clone(&keys)).map_err(failed)?;
+        tls::server_config(wanted, protocols, Arc::<tls::Tickets>::clone(&keys)).map_err(failed)?;
     let tickets = Tickets {
         client_ca: wanted.client_ca.clone(),
         client_auth: wanted.client_auth,
@@ -195,7 +195,7 @@ fn targets(
         ProxyProtocol::Tcp => &[],
     };
     let back = pool.tls.as_ref().map(|wanted| {
-        tls::Back::new(wanted, protocols).map_err(|source| Error::Tls {
+        tls::TlsConnector::new(wanted, protocols).map_err(|source| Error::Tls {
             owner: format!("pool {}", pool.name),
             source,
         })
@@ -292,7 +292,7 @@ fn tables(known: &mut Known, proxy: &weir_model::Proxy) -> Tables {
     }
     let same = |(rate, _): &(u32, _)| *rate == limits.resets;
     if !tables.resets.as_ref().is_some_and(same) {
-        let resets = Resets::new(limits.resets);
+        let resets = ResetLimit::new(limits.resets);
         tables.resets = resets.map(|resets| (limits.resets, Arc::new(resets)));
     }
     tables.clone()

@@ -80,9 +80,9 @@ impl Session {
                     to_server: self.to_server.take_unsent(),
                     to_client: self.to_client.take_unsent(),
                     client_ended: ends.up != Direction::Open,
-                    server_told: ends.up == Direction::Closed,
+                    end_sent_to_server: ends.up == Direction::Closed,
                     server_ended: ends.down != Direction::Open,
-                    client_told: ends.down == Direction::Closed,
+                    end_sent_to_client: ends.down == Direction::Closed,
                 })
             }
             _ => None,
@@ -111,8 +111,8 @@ impl Session {
         session.input = handed.input;
         if let Some(tunnel) = handed.tunnel {
             session.phase = Phase::Tunnel(state::Tunnel {
-                up: Direction::new(tunnel.client_ended, tunnel.server_told),
-                down: Direction::new(tunnel.server_ended, tunnel.client_told),
+                up: Direction::new(tunnel.client_ended, tunnel.end_sent_to_server),
+                down: Direction::new(tunnel.server_ended, tunnel.end_sent_to_client),
                 ..state::Tunnel::default()
             });
             session.server = server;

@@ -11,7 +11,7 @@ use crate::context::{Context, HEAD_ROOM};
 use crate::h2::SWITCHING;
 use crate::slab::Key;
 use crate::socket::{Read, Written};
-use crate::tls::{Handshake, Peer, sentence};
+use crate::tls::{Handshake, Peer, describe_error};
 
 impl Session {
     /// Goes on with the client's handshake; then its service begins.
@@ -21,7 +21,7 @@ impl Session {
             Handshake::Failed => {
                 let service = &self.local.service.name;
                 let error = self.transport.error();
-                tracing::debug!(service, peer = %self.peer, error = error.map(|it| sentence(it, Peer::Client)), "no TLS with a client");
+                tracing::debug!(service, peer = %self.peer, error = error.map(|it| describe_error(it, Peer::Client)), "no TLS with a client");
                 if error.is_none() {
                     return Step::Close;
                 }
@@ -117,7 +117,7 @@ impl Session {
             let server = &upstream.target.name;
             match error {
                 Some(error) => {
-                    let error = sentence(error, Peer::Server);
+                    let error = describe_error(error, Peer::Server);
                     tracing::warn!(service, server, error, "no TLS with a server");
                 }
                 None => tracing::warn!(service, server, "a server ended the TLS handshake"),

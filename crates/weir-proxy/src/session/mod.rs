@@ -33,7 +33,7 @@ use weir_select::{Selection, key::hash_of_client};
 
 use self::state::{Outgoing, Phase, Request, Watch};
 use crate::context::{BODY_ROOM, Context, HEAD_ROOM, Local, Ready, token};
-use crate::h2::Former;
+use crate::h2::Upgrade;
 use crate::log::Note;
 use crate::pipe::Pipe;
 use crate::slab::Key;
@@ -113,7 +113,7 @@ pub(crate) struct Session {
 
 impl Session {
     pub(crate) fn new(transport: Transport, peer: SocketAddr, port: u16, local: Rc<Local>) -> Self {
-        let read_size = if transport.is_strand() {
+        let read_size = if transport.is_stream() {
             HEAD_ROOM
         } else {
             BODY_ROOM
@@ -349,12 +349,12 @@ impl Session {
 
     /// Whether it serves a stream of an HTTP/2 connection, and is no client of its own.
     pub(crate) const fn is_stream(&self) -> bool {
-        self.transport.is_strand()
+        self.transport.is_stream()
     }
 
     /// What an HTTP/2 connection begins with.
-    pub(crate) fn into_former(self) -> Former {
-        Former {
+    pub(crate) fn into_upgrade(self) -> Upgrade {
+        Upgrade {
             spoken_to: self.spoken_to,
             transport: self.transport,
             ready: self.ready,

@@ -12,9 +12,9 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use rustls::{InconsistentKeys, RootCertStore};
 
-use super::der::{self, Facts};
-use super::sentence::{Peer, sentence};
-use super::staple::{self, StapleFault};
+use super::error_text::{Peer, describe_error};
+use super::ocsp::{self, OcspFault};
+use super::x509::{self, CertificateInfo};
 
 /// Why a file cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -53,7 +53,7 @@ pub enum CertificateError {
         path: PathBuf,
     },
     /// What is there does not fit together otherwise.
-    #[error("{path}: {why}", path = path.display(), why = sentence(source, Peer::File))]
+    #[error("{path}: {why}", path = path.display(), why = describe_error(source, Peer::File))]
     Refused {
         /// Which.
         path: PathBuf,
@@ -88,9 +88,9 @@ impl CertificateError {
 pub(crate) struct Certificate {
     pub(crate) path: PathBuf,
     pub(crate) key: Arc<CertifiedKey>,
-    pub(crate) facts: Facts,
+    pub(crate) info: CertificateInfo,
     /// An OCSP response that lies beside it and is not stapled, and why.
-    pub(crate) bad_staple: Option<(PathBuf, StapleFault)>,
+    pub(crate) rejected_ocsp: Option<(PathBuf, OcspFault)>,
 }
 
 /// The files of one certificate.
@@ -98,32 +98,32 @@ pub(crate) struct Certificate {
 struct Files {
     chain: PathBuf,
     key: PathBuf,
-    staple: PathBuf,
+    ocsp: PathBuf,
 }
 
 impl Files {
     fn joined(path: &Path) -> Self {
-        let mut staple = path.as_os_str().to_owned();
-        staple.push(".ocsp");
+        let mut ocsp = path.as_os_str().to_owned();
+        ocsp.push(".ocsp");
         Self {
             chain: path.to_owned(),
             key: path.to_owned(),
-            staple: staple.into(),
+            ocsp: ocsp.into(),
         }
     }
 }
 
 /// What `certificates` names: one file, or the certificates of a directory in the order of their names.
-fn files(place: &Path) -> Result<Vec<Files>, CertificateError> {
+fn files(path: &Path) -> Result<Vec<Files>, CertificateError> {
     let unreadable = |source| CertificateError::Unreadable {
-        path: place.to_owned(),
+        path: path.to_owned(),
         source,
     };
-    if !fs::metadata(place).map_err(unreadable)?.is_dir() {
-        return Ok(vec![Files::joined(place)]);
+    if !fs::metadata(path).map_err(unreadable)?.is_dir() {
+        return Ok(vec![Files::joined(path)]);
     }
     let mut found = Vec::new();
-    for entry in fs::read_dir(place).map_err(unreadable)? {
+    for entry in fs::read_dir(path).map_err(unreadable)? {
         let path = entry.map_err(unreadable)?.path();
         let extension = path.extension().and_then(|extension| extension.to_str());
         if extension == Some("pem") {
@@ -131,20 +131,20 @@ fn files(place: &Path) -> Result<Vec<Files>, CertificateError> {
         } else if extension == Some("crt") {
             found.push(Files {
                 key: path.with_extension("key"),
-                staple: path.with_extension("ocsp"),
+                ocsp: path.with_extension("ocsp"),
                 chain: path,
             });
         } else if path.join("fullchain.pem").exists() {
             found.push(Files {
                 chain: path.join("fullchain.pem"),
                 key: path.join("privkey.pem"),
-                staple: path.join("ocsp.der"),
+                ocsp: path.join("ocsp.der"),
             });
         }
     }
     if found.is_empty() {
         return Err(CertificateError::Empty {
-            path: place.to_owned(),
+            path: path.to_owned(),
         });
     }
     found.sort();
@@ -158,12 +158,12 @@ fn read(path: &Path) -> Result<Vec<u8>, CertificateError> {
     })
 }
 
-/// Every certificate of `place`, good or not; none of them can be had where `place` itself cannot be read.
+/// Every certificate of `path`, good or not; none of them can be had where `path` itself cannot be read.
 pub(crate) fn all(
-    place: &Path,
+    path: &Path,
     provider: &CryptoProvider,
 ) -> Result<Vec<Result<Certificate, CertificateError>>, CertificateError> {
-    let files = files(place)?.into_iter();
+    let files = files(path)?.into_iter();
     Ok(files.map(|files| load(&files, provider)).collect())
 }
 
@@ -181,7 +181,7 @@ fn load(files: &Files, provider: &CryptoProvider) -> Result<Certificate, Certifi
     };
     let chain = chain(&files.chain)?;
     let end = chain.first().ok_or_else(no_certificate)?;
-    let facts = der::facts(end).ok_or_else(no_certificate)?;
+    let info = x509::read(end).ok_or_else(no_certificate)?;
     let key = PrivateKeyDer::from_pem_slice(&read(&files.key)?).map_err(|_| no_key())?;
     let signing = provider
         .key_provider
@@ -202,19 +202,19 @@ fn load(files: &Files, provider: &CryptoProvider) -> Result<Certificate, Certifi
             });
         }
     }
-    let mut bad_staple = None;
-    if files.staple.exists() {
-        let response = read(&files.staple)?;
-        match staple::judge(&response, &facts.serial, now_s()) {
+    let mut rejected_ocsp = None;
+    if files.ocsp.exists() {
+        let response = read(&files.ocsp)?;
+        match ocsp::check(&response, &info.serial, now_s()) {
             Ok(()) => key.ocsp = Some(response),
-            Err(fault) => bad_staple = Some((files.staple.clone(), fault)),
+            Err(fault) => rejected_ocsp = Some((files.ocsp.clone(), fault)),
         }
     }
     Ok(Certificate {
         path: files.chain.clone(),
         key: Arc::new(key),
-        facts,
-        bad_staple,
+        info,
+        rejected_ocsp,
     })
 }
 

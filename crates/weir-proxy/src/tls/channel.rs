@@ -1,4 +1,4 @@
-//! One TLS connection over a socket: records in, octets out, and the other way round.
+//! One TLS connection over a socket: records in, bytes out, and the other way round.
 //!
 //! Nothing is kept between calls but the beginning of a record that is not all there, and records that the socket did
 //! not take. Records are read into, and made in, two buffers that all connections of a thread share.
@@ -82,7 +82,7 @@ macro_rules! either {
 /// What became of records.
 #[derive(Debug, Default)]
 struct Advanced {
-    /// Octets of the input that are dealt with.
+    /// Bytes of the input that are dealt with.
     used: usize,
     /// The other side said that nothing more comes.
     closed: bool,
@@ -90,7 +90,7 @@ struct Advanced {
     failed: Option<rustls::Error>,
 }
 
-/// Goes on until more octets are needed; with `content`, that is encrypted then. What is to be sent is appended to
+/// Goes on until more bytes are needed; with `content`, that is encrypted then. What is to be sent is appended to
 /// `out`.
 fn advance<C: Records + ?Sized>(
     connection: &mut C,
@@ -159,7 +159,7 @@ fn advance<C: Records + ?Sized>(
     }
 }
 
-/// Appends what `write` puts into a room of `least` octets or of as many as it asks for.
+/// Appends what `write` puts into a room of `least` bytes or of as many as it asks for.
 fn grow(out: &mut Vec<u8>, least: usize, mut write: impl FnMut(&mut [u8]) -> Result<usize, usize>) {
     let at = out.len();
     let mut room = least;
@@ -268,7 +268,7 @@ impl Channel {
         }
         match socket::write(socket, &self.held[self.sent..]) {
             Written::Broken => return false,
-            Written::Some(octets) => self.sent += octets,
+            Written::Some(bytes) => self.sent += bytes,
         }
         if self.sent == self.held.len() {
             self.held = Vec::new();
@@ -291,8 +291,8 @@ impl Channel {
         }
         match socket::write(socket, records) {
             Written::Broken => false,
-            Written::Some(octets) => {
-                self.held.extend_from_slice(&records[octets..]);
+            Written::Some(bytes) => {
+                self.held.extend_from_slice(&records[bytes..]);
                 true
             }
         }
@@ -309,10 +309,10 @@ impl Channel {
         ));
         begun.drain(..done.used);
         self.ended |= done.closed;
-        let stands = self.send(socket, &out) && done.failed.is_none();
+        let ok = self.send(socket, &out) && done.failed.is_none();
         self.error = done.failed;
         OUTGOING.set(out);
-        stands
+        ok
     }
 
     /// Reads records once, and gives their content to `plain`.
@@ -344,18 +344,18 @@ impl Channel {
         if before >= room {
             return Read::Broken;
         }
-        let octets = match socket::read(socket, &mut incoming[before..room]) {
-            Read::Some(octets) => octets,
+        let bytes = match socket::read(socket, &mut incoming[before..room]) {
+            Read::Some(bytes) => bytes,
             Read::Blocked => {
                 ready.readable = false;
                 return Read::Blocked;
             }
             other => return other,
         };
-        ready.after_read(octets, room - before);
+        ready.after_read(bytes, room - before);
         incoming[..before].copy_from_slice(&self.begun);
         self.begun.clear();
-        let incoming = &mut incoming[..before + octets];
+        let incoming = &mut incoming[..before + bytes];
         if self.asked.is_none()
             && self.is_handshaking()
             && let Hello::Name(name) = hello::server_name(incoming)
@@ -369,14 +369,10 @@ impl Channel {
         ));
         self.begun.extend_from_slice(&incoming[done.used..]);
         self.ended |= done.closed;
-        let stands = self.send(socket, &out) && done.failed.is_none();
+        let ok = self.send(socket, &out) && done.failed.is_none();
         self.error = done.failed;
         OUTGOING.set(out);
-        if stands {
-            Read::Some(octets)
-        } else {
-            Read::Broken
-        }
+        if ok { Read::Some(bytes) } else { Read::Broken }
     }
 
     /// Goes on with the handshake as far as it goes.
@@ -427,10 +423,10 @@ impl Channel {
     /// See [`Transport::read`](crate::transport::Transport::read).
     pub(crate) fn read(&mut self, socket: &OwnedFd, ready: &mut Ready, into: &mut [u8]) -> Read {
         if !self.early.is_empty() {
-            let octets = self.early.len().min(into.len());
-            into[..octets].copy_from_slice(&self.early[..octets]);
-            self.early.drain(..octets);
-            return Read::Some(octets);
+            let bytes = self.early.len().min(into.len());
+            into[..bytes].copy_from_slice(&self.early[..bytes]);
+            self.early.drain(..bytes);
+            return Read::Some(bytes);
         }
         loop {
             if self.ended {

@@ -7,7 +7,7 @@ use rustls::crypto::CryptoProvider;
 use rustls::crypto::aws_lc_rs::default_provider;
 use weir_model::{Desired, HostPattern, Proxy, ServiceTls, Source};
 
-use super::Back;
+use super::TlsConnector;
 use super::certificate::{self, Certificate, CertificateError};
 
 /// How long before its end a certificate is worth a word: certbot renews 30 days ahead, so that one that comes this
@@ -17,7 +17,7 @@ const DAY: i64 = 86_400;
 
 /// A finding about files, and where the configuration names them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Doubt {
+pub struct Problem {
     /// The daemon would refuse to start or to reload; else it is a warning.
     pub fatal: bool,
     /// In one line.
@@ -31,14 +31,14 @@ pub struct Doubt {
 }
 
 /// Looks at every file that `desired` names for TLS, as of `now`.
-pub(crate) fn inspect(desired: &Desired, now: SystemTime) -> Vec<Doubt> {
+pub(crate) fn inspect(desired: &Desired, now: SystemTime) -> Vec<Problem> {
     let now = now
         .duration_since(SystemTime::UNIX_EPOCH)
         .map_or(0, |since| {
             i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
         });
     let provider = default_provider();
-    let mut doubts = Vec::new();
+    let mut problems = Vec::new();
     for proxy in &desired.proxies {
         let Some(tls) = &proxy.tls else { continue };
         let good = listener(
@@ -46,10 +46,10 @@ pub(crate) fn inspect(desired: &Desired, now: SystemTime) -> Vec<Doubt> {
             tls,
             &provider,
             now,
-            &mut doubts,
+            &mut problems,
         );
         if !good.is_empty() {
-            uncovered(proxy, &good, &mut doubts);
+            uncovered(proxy, &good, &mut problems);
         }
     }
     if let Some(tls) = desired
@@ -58,21 +58,21 @@ pub(crate) fn inspect(desired: &Desired, now: SystemTime) -> Vec<Doubt> {
         .as_ref()
         .and_then(|admin| admin.tls.as_ref())
     {
-        listener("[node] admin", tls, &provider, now, &mut doubts);
+        listener("[node] admin", tls, &provider, now, &mut problems);
     }
     for pool in &desired.pools {
         if let Some(tls) = &pool.tls
-            && let Err(error) = Back::new(tls, &[])
+            && let Err(error) = TlsConnector::new(tls, &[])
         {
             let owner = format!("pool {}", pool.name);
-            doubts.push(unusable(&owner, &error, tls.source));
+            problems.push(unusable(&owner, &error, tls.source));
         }
     }
-    doubts
+    problems
 }
 
-fn unusable(owner: &str, error: &CertificateError, source: Source) -> Doubt {
-    Doubt {
+fn unusable(owner: &str, error: &CertificateError, source: Source) -> Problem {
+    Problem {
         fatal: true,
         message: format!("{owner}: {error}"),
         cause: "neither start nor reload accepts it".to_owned(),
@@ -87,17 +87,17 @@ fn listener(
     tls: &ServiceTls,
     provider: &CryptoProvider,
     now: i64,
-    doubts: &mut Vec<Doubt>,
+    problems: &mut Vec<Problem>,
 ) -> Vec<Certificate> {
     let bad = |error: &CertificateError| unusable(owner, error, tls.source);
     let mut good = Vec::new();
     match certificate::all(Path::new(&tls.certificates), provider) {
-        Err(error) => doubts.push(bad(&error)),
+        Err(error) => problems.push(bad(&error)),
         Ok(found) => {
             for one in found {
                 match one {
                     Ok(certificate) => good.push(certificate),
-                    Err(error) => doubts.push(bad(&error)),
+                    Err(error) => problems.push(bad(&error)),
                 }
             }
         }
@@ -105,33 +105,33 @@ fn listener(
     if let Some(path) = &tls.client_ca
         && let Err(error) = certificate::authorities(Path::new(path))
     {
-        doubts.push(bad(&error));
+        problems.push(bad(&error));
     }
     for certificate in &good {
-        doubts.extend(validity(certificate, now, tls.source));
-        doubts.extend(staple(certificate, tls.source));
+        problems.extend(validity(certificate, now, tls.source));
+        problems.extend(ocsp(certificate, tls.source));
     }
     good
 }
 
-fn validity(certificate: &Certificate, now: i64, source: Source) -> Option<Doubt> {
+fn validity(certificate: &Certificate, now: i64, source: Source) -> Option<Problem> {
     let path = certificate.path.display();
-    let facts = &certificate.facts;
-    let (message, cause, fix) = if now < facts.not_before {
+    let info = &certificate.info;
+    let (message, cause, fix) = if now < info.not_before {
         (
             format!("{path}: the certificate is not valid yet"),
             "clients refuse it until then".to_owned(),
             "look at this machine's clock, and at the file",
         )
-    } else if now >= facts.not_after {
-        let days = (now - facts.not_after) / DAY;
+    } else if now >= info.not_after {
+        let days = (now - info.not_after) / DAY;
         (
             format!("{path}: the certificate has expired, {}", ago(days)),
             "clients refuse it".to_owned(),
             "renew it, then `weir reload`",
         )
     } else {
-        let days = (facts.not_after - now) / DAY;
+        let days = (info.not_after - now) / DAY;
         if days >= AHEAD_DAYS {
             return None;
         }
@@ -142,7 +142,7 @@ fn validity(certificate: &Certificate, now: i64, source: Source) -> Option<Doubt
             "renew it, then `weir reload`",
         )
     };
-    Some(Doubt {
+    Some(Problem {
         fatal: false,
         message,
         cause,
@@ -151,9 +151,9 @@ fn validity(certificate: &Certificate, now: i64, source: Source) -> Option<Doubt
     })
 }
 
-fn staple(certificate: &Certificate, source: Source) -> Option<Doubt> {
-    let (path, fault) = certificate.bad_staple.as_ref()?;
-    Some(Doubt {
+fn ocsp(certificate: &Certificate, source: Source) -> Option<Problem> {
+    let (path, fault) = certificate.rejected_ocsp.as_ref()?;
+    Some(Problem {
         fatal: false,
         message: format!("{}: {fault}", path.display()),
         cause: "it is not stapled: clients would refuse the connection because of it".to_owned(),
@@ -171,7 +171,7 @@ fn ago(days: i64) -> String {
 }
 
 /// Hosts that routes name and no certificate does.
-fn uncovered(proxy: &Proxy, certificates: &[Certificate], doubts: &mut Vec<Doubt>) {
+fn uncovered(proxy: &Proxy, certificates: &[Certificate], problems: &mut Vec<Problem>) {
     let covers = |name: &str, host: &str| match name.strip_prefix('*') {
         Some(rest) => host.find('.').is_some_and(|dot| host[dot..] == *rest),
         None => name == host,
@@ -182,10 +182,10 @@ fn uncovered(proxy: &Proxy, certificates: &[Certificate], doubts: &mut Vec<Doubt
         };
         let named = certificates
             .iter()
-            .flat_map(|certificate| &certificate.facts.names)
+            .flat_map(|certificate| &certificate.info.names)
             .any(|name| covers(name, host));
         if !named && host.parse::<std::net::IpAddr>().is_err() && !host.starts_with('[') {
-            doubts.push(Doubt {
+            problems.push(Problem {
                 fatal: false,
                 message: format!("service {}: no certificate is for {host}", proxy.name),
                 cause: "clients that ask for it get one for another host, and refuse that"

@@ -3,31 +3,31 @@
 //! Configurations are made when a plan is, from files that are read then; a connection keeps the one that it began
 //! with, so that a reload changes nothing for those that stand.
 
-mod anybody;
-mod back;
 mod certificate;
 mod channel;
-mod der;
-mod front;
+mod client;
+mod error_text;
 mod inspect;
-mod sentence;
-mod staple;
+mod no_verification;
+mod ocsp;
+mod server;
 mod ticket;
 mod verifier;
+mod x509;
 
 use rustls::SupportedProtocolVersion;
 use rustls::version::{TLS12, TLS13};
 use weir_model::TlsVersion;
 
-pub use anybody::Anybody;
-pub(crate) use back::Back;
 pub use certificate::CertificateError;
 pub(crate) use channel::{Channel, Handshake};
-pub(crate) use front::config;
-pub use front::listener_tls;
-pub use inspect::Doubt;
+pub(crate) use client::TlsConnector;
+pub use error_text::{Peer, describe_error, describe_io_error};
+pub use inspect::Problem;
 pub(crate) use inspect::inspect;
-pub use sentence::{Peer, sentence, sentence_of_io};
+pub use no_verification::NoCertificateVerification;
+pub use server::listener_tls;
+pub(crate) use server::server_config;
 pub(crate) use ticket::Tickets;
 pub use ticket::{ServiceTickets, TicketKey};
 pub use verifier::server_verifier;
@@ -45,6 +45,6 @@ const fn versions(minimum: TlsVersion) -> &'static [&'static SupportedProtocolVe
 
 /// For [`fuzzing`](crate::fuzzing).
 pub(crate) fn read_der(input: &[u8]) {
-    let _ = der::facts(input);
-    let _ = staple::judge(input, &[1, 2, 3], 0);
+    let _ = x509::read(input);
+    let _ = ocsp::check(input, &[1, 2, 3], 0);
 }

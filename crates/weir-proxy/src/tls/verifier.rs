@@ -19,7 +19,7 @@ use rustls::server::ParsedCertificate;
 use rustls::{DigitallySignedStruct, Error, SignatureScheme};
 
 use super::certificate::{self, CertificateError};
-use super::der;
+use super::x509;
 
 /// Where Debian keeps the authorities that everybody knows.
 pub(super) const SYSTEM: &str = "/etc/ssl/certs/ca-certificates.crt";
@@ -43,7 +43,7 @@ pub fn server_verifier(ca: Option<&str>) -> Result<Arc<dyn ServerCertVerifier>, 
     let provider = Arc::new(aws_lc_rs::default_provider());
     let mut roots = RootCertStore::empty();
     // What says of itself that it is no authority vouches for itself alone.
-    let authorities = certificates.iter().filter(|it| !der::is_end_entity(it));
+    let authorities = certificates.iter().filter(|it| !x509::is_end_entity(it));
     let (known, _) = roots.add_parsable_certificates(authorities.cloned());
     let pinned = if ca.is_some() {
         certificates
@@ -124,20 +124,20 @@ fn pinned(
     use rustls::CertificateError::{BadEncoding, Expired, InvalidPurpose, NotValidYet};
     // Refuses what webpki cannot read, such as version 1 and unknown critical extensions.
     let parsed = ParsedCertificate::try_from(end)?;
-    let facts = der::facts(end).ok_or(BadEncoding)?;
+    let info = x509::read(end).ok_or(BadEncoding)?;
     let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
-    if now < facts.not_before {
+    if now < info.not_before {
         return Err(NotValidYet.into());
     }
-    if now > facts.not_after {
+    if now > info.not_after {
         return Err(Expired.into());
     }
-    if !der::is_for_servers(end) {
+    if !x509::is_for_servers(end) {
         return Err(InvalidPurpose.into());
     }
     let by_names = verify_server_name(&parsed, name);
     let common = match name {
-        ServerName::DnsName(host) => facts.names.contains(&host.as_ref().to_ascii_lowercase()),
+        ServerName::DnsName(host) => info.names.contains(&host.as_ref().to_ascii_lowercase()),
         _ => false,
     };
     match by_names {

@@ -19,7 +19,7 @@ use crate::wheel::Deadline;
 
 impl Worker {
     /// Once per wake-up: is another process to have the clients, or has one sent some?
-    pub(super) fn look_for_handover(&mut self) {
+    pub(super) fn poll_handover(&mut self) {
         if self.shared.handing.load(Acquire) && !self.cx.handing {
             self.outlet = self.shared.outlet();
             self.cx.handing = true;
@@ -31,9 +31,9 @@ impl Worker {
             }
             self.cx.end_idle_of(|_| false);
             // HTTP/2 stays here, and is told to go elsewhere for what comes next.
-            self.ring_fronts();
+            self.wake_h2_servers();
             for key in self.sessions.keys() {
-                self.hand(key);
+                self.hand_over(key);
             }
         }
         let arrivals = self.shared.arrivals.load(Acquire);
@@ -50,7 +50,7 @@ impl Worker {
     }
 
     /// Hands a session over, if it is one that can be.
-    pub(super) fn hand(&mut self, key: Key) {
+    pub(super) fn hand_over(&mut self, key: Key) {
         let Some(outlet) = &self.outlet else { return };
         // The other process knows what is in force. Who began under another configuration ends here.
         let plan = self.shared.plan();

@@ -76,7 +76,7 @@ impl Worker {
             }
             if !TABLE.admits() && !self.make_room() {
                 service.counters.of(self.cx.worker).pauses.add(1);
-                self.complain_of_descriptors(&service.name);
+                self.warn_about_descriptors(&service.name);
                 self.pause(key);
                 return;
             }

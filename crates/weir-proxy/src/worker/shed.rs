@@ -12,13 +12,13 @@ const FOUND_MAX: usize = 256;
 /// Before another search, when one has found none.
 const SEARCH_MS: u64 = 100;
 /// Between two lines of the log about it.
-const COMPLAINT_MS: u64 = 60_000;
+const WARNING_MS: u64 = 60_000;
 
 /// A client's connection.
 #[derive(Debug, Clone, Copy)]
 enum Client {
     Session(Key),
-    Front(Key),
+    H2ServerConn(Key),
 }
 
 /// Clients that were idle when they were last searched for, the longest idle first. A search looks at all clients: its
@@ -69,7 +69,7 @@ impl Worker {
             }
             match client {
                 Client::Session(key) => self.shed_session(key),
-                Client::Front(key) => self.shed_front(key),
+                Client::H2ServerConn(key) => self.shed_h2_server(key),
             }
             return true;
         }
@@ -84,18 +84,18 @@ impl Worker {
         self.close(key);
     }
 
-    fn shed_front(&mut self, key: Key) {
-        if let Some(front) = self.fronts.get(key) {
+    fn shed_h2_server(&mut self, key: Key) {
+        if let Some(front) = self.h2_servers.get(key) {
             let counters = &front.local.service.counters;
             counters.of(self.cx.worker).shed.add(1);
         }
-        self.drive_front(key, crate::h2::Front::shed);
+        self.drive_h2_server(key, crate::h2::H2ServerConn::shed);
     }
 
     fn idle_since(&self, client: Client) -> Option<u64> {
         match client {
             Client::Session(key) => self.sessions.get(key)?.idle_since(self.cx.now),
-            Client::Front(key) => self.fronts.get(key)?.idle_since(),
+            Client::H2ServerConn(key) => self.h2_servers.get(key)?.idle_since(),
         }
     }
 
@@ -105,9 +105,9 @@ impl Worker {
             return false;
         }
         let sessions = self.sessions.keys().into_iter().map(Client::Session);
-        let fronts = self.fronts.keys().into_iter().map(Client::Front);
+        let h2_servers = self.h2_servers.keys().into_iter().map(Client::H2ServerConn);
         let idle = sessions
-            .chain(fronts)
+            .chain(h2_servers)
             .filter_map(|client| Some((self.idle_since(client)?, client)));
         let mut found: Vec<(u64, Client)> = idle.collect();
         found.sort_unstable_by_key(|(since, _)| *since);
@@ -119,11 +119,11 @@ impl Worker {
         !self.idle.found.is_empty()
     }
 
-    pub(super) fn complain_of_descriptors(&mut self, service: &str) {
-        if self.complained != 0 && self.cx.now < self.complained + COMPLAINT_MS {
+    pub(super) fn warn_about_descriptors(&mut self, service: &str) {
+        if self.warned_at != 0 && self.cx.now < self.warned_at + WARNING_MS {
             return;
         }
-        self.complained = self.cx.now;
+        self.warned_at = self.cx.now;
         let limit = TABLE.status();
         tracing::warn!(
             service,

@@ -50,8 +50,8 @@ fn answering() -> (Arc<Service>, Arc<Listeners>) {
 
 fn worker() -> Worker {
     let wake = eventfd(0, EventfdFlags::CLOEXEC).expect("a descriptor");
-    let seed = Seed::new(0, Arc::<Shared>::default(), Arc::new(wake), false);
-    seed.expect("an epoll set").grow()
+    let seed = WorkerConfig::new(0, Arc::<Shared>::default(), Arc::new(wake), false);
+    seed.expect("an epoll set").build()
 }
 
 #[test]
@@ -69,9 +69,9 @@ fn a_defect_costs_the_connection_that_met_it_and_no_other() {
         (theirs, worker.sessions.insert(session))
     };
     let (mut unlucky, broken) = connect(&mut worker);
-    let (mut other, stands) = connect(&mut worker);
+    let (mut other, healthy) = connect(&mut worker);
     worker.turn(broken, Session::begin);
-    worker.turn(stands, Session::begin);
+    worker.turn(healthy, Session::begin);
     // In the middle of its turn, with the worker's room in its hands.
     worker.turn(broken, |_, _, cx| {
         let _taken = std::mem::take(&mut cx.scratch);
@@ -84,12 +84,12 @@ fn a_defect_costs_the_connection_that_met_it_and_no_other() {
     other
         .write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
         .expect("it is taken");
-    let session = worker.sessions.get_mut(stands).expect("it stands");
+    let session = worker.sessions.get_mut(healthy).expect("it healthy");
     session.ready.readable = true;
-    worker.turn(stands, Session::drive);
+    worker.turn(healthy, Session::drive);
     let mut answer = [0u8; 1024];
-    let octets = other.read(&mut answer).expect("an answer");
-    let answer = String::from_utf8_lossy(&answer[..octets]).into_owned();
+    let bytes = other.read(&mut answer).expect("an answer");
+    let answer = String::from_utf8_lossy(&answer[..bytes]).into_owned();
     assert!(
         answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("\r\n\r\nthere"),
         "{answer}"
@@ -120,9 +120,9 @@ fn tunnel(service: &str) -> (UnixStream, UnixStream, Handed) {
             to_server: b"up".to_vec(),
             to_client: b"down".to_vec(),
             client_ended: false,
-            server_told: false,
+            end_sent_to_server: false,
             server_ended: false,
-            client_told: false,
+            end_sent_to_client: false,
         }),
     };
     (client, server, handed)
@@ -143,13 +143,13 @@ fn a_tunnel_to_a_server_that_is_in_no_pool_goes_on() {
     client.write_all(b" and more").expect("it is taken");
     worker.shared.inbox.lock().push((0, handed));
     worker.shared.arrivals.fetch_add(1, Relaxed);
-    worker.look_for_handover();
+    worker.poll_handover();
     let mut said = [0u8; 11];
-    server.read_exact(&mut said).expect("the client's octets");
+    server.read_exact(&mut said).expect("the client's bytes");
     assert_eq!(&said, b"up and more");
     client
         .read_exact(&mut said[..4])
-        .expect("the server's octets");
+        .expect("the server's bytes");
     assert_eq!(&said[..4], b"down");
     assert_eq!(service.clients.load(Relaxed), 1);
     let key = worker.sessions.keys()[0];
@@ -170,12 +170,12 @@ fn a_tunnel_of_a_service_that_was_removed_meanwhile_goes_on() {
     let (mut client, mut server, handed) = tunnel("s");
     worker.shared.inbox.lock().push((0, handed));
     worker.shared.arrivals.fetch_add(1, Relaxed);
-    worker.look_for_handover();
+    worker.poll_handover();
     let mut said = [0u8; 4];
     server
         .read_exact(&mut said[..2])
-        .expect("the client's octets");
-    client.read_exact(&mut said).expect("the server's octets");
+        .expect("the client's bytes");
+    client.read_exact(&mut said).expect("the server's bytes");
     assert_eq!(&said, b"down");
     assert_eq!(service.clients.load(Relaxed), 1);
 }

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use weir_control::client::{self, Client};
-use weir_control::configuration::{self, Doubt, Finding, Loaded};
+use weir_control::configuration::{self, Finding, Loaded, Problem};
 use weir_control::daemon;
 use weir_control::engine::added_vips;
 
@@ -71,7 +71,7 @@ fn print(found: &[Finding]) -> Result<(), Failure> {
 
 /// Warnings about addresses that another program listens on. They are not errors because that program may have ended
 /// when Weir starts. While a daemon runs, `weir plan` reports them.
-fn occupied(global: &GlobalOptions, loaded: &Loaded) -> Result<Vec<Doubt>, Failure> {
+fn occupied(global: &GlobalOptions, loaded: &Loaded) -> Result<Vec<Problem>, Failure> {
     let client = Client::new(&global.runtime_dir).within(STATUS_TIMEOUT);
     let reply = block_on(client.status())?;
     if !matches!(reply, Err(client::Error::NoDaemon { .. })) {

@@ -1,4 +1,4 @@
-//! A server's HTTP/2 connection: requests of many sessions, each over a [`Strand`], as its streams.
+//! A server's HTTP/2 connection: requests of many sessions, each over a [`StreamPipe`], as its streams.
 //!
 //! A session connects, writes HTTP/1.1 and reads HTTP/1.1, as with a connection of its own. When the connection breaks,
 //! or the server takes no more streams, its strands end as connections do, and sessions try again by their own rules.
@@ -17,16 +17,16 @@ use h2::{Reason, RecvStream, SendStream};
 use weir_http::{HeadLimits, Method, head};
 use weir_model::Underscores;
 
-use super::flow::{self, Received, context};
-use super::line::Line;
+use super::conn_io::ConnIo;
+use super::io_buffer::IoHandle;
 use super::message::{self, Coding, Content};
-use super::strand::{Strand, StrandState};
-use super::wire::WireEnd;
-use super::{Errand, Errands};
+use super::stream_pipe::{PipeState, StreamPipe};
+use super::transfer::{self, Received, context};
+use super::{Action, Actions};
 use crate::context::{Context, Ready, token};
 use crate::plan::Target;
 use crate::slab::Key;
-use crate::tls::{Handshake, Peer, sentence};
+use crate::tls::{Handshake, Peer, describe_error};
 use crate::transport::Transport;
 use crate::wheel::Deadline;
 
@@ -48,7 +48,7 @@ const OWN: HeadLimits = HeadLimits {
 };
 
 type Greeting = Pin<Box<dyn Future<Output = Result<(SendRequest<Bytes>, Connection), h2::Error>>>>;
-type Connection = client::Connection<WireEnd, Bytes>;
+type Connection = client::Connection<IoHandle, Bytes>;
 
 enum State {
     Connecting,
@@ -58,7 +58,7 @@ enum State {
 
 /// A request under way.
 struct Stream {
-    strand: Rc<RefCell<Strand>>,
+    pipe: Rc<RefCell<StreamPipe>>,
     phase: Phase,
 }
 
@@ -71,12 +71,12 @@ enum Phase {
         body: Option<(RecvStream, Coding)>,
         to_head: bool,
     },
-    Over,
+    Closed,
 }
 
 /// See the module.
-pub(crate) struct Back {
-    line: Line,
+pub(crate) struct H2ClientConn {
+    io: ConnIo,
     state: State,
     streams: Vec<Stream>,
     /// Streams that there ever were.
@@ -85,7 +85,7 @@ pub(crate) struct Back {
     port: u16,
     /// It takes no further streams.
     closing: bool,
-    /// How many it takes at once; see [`Back::allowed`].
+    /// How many it takes at once; see [`H2ClientConn::allowed`].
     allowed: Option<usize>,
     /// There are requests that came before that was known.
     waiting: bool,
@@ -93,20 +93,20 @@ pub(crate) struct Back {
     pub(crate) deadline: Deadline,
 }
 
-impl std::fmt::Debug for Back {
+impl std::fmt::Debug for H2ClientConn {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Back")
+        f.debug_struct("H2ClientConn")
             .field("target", &self.target.name)
             .field("streams", &self.streams.len())
             .finish_non_exhaustive()
     }
 }
 
-impl Back {
+impl H2ClientConn {
     /// Over a connection that was begun; nothing for `idle_ms` ends it.
     pub(crate) fn new(transport: Transport, target: &Arc<Target>, port: u16, idle_ms: u64) -> Self {
         Self {
-            line: Line::new(transport, Ready::default(), &[], Vec::new(), None),
+            io: ConnIo::new(transport, Ready::default(), &[], Vec::new(), None),
             state: State::Connecting,
             streams: Vec::new(),
             begun: 0,
@@ -121,12 +121,12 @@ impl Back {
     }
 
     pub(crate) const fn ready(&mut self) -> &mut Ready {
-        &mut self.line.ready
+        &mut self.io.ready
     }
 
     /// Registers its socket.
     pub(crate) fn watch(&self, epoll: &OwnedFd, token: u64) -> rustix::io::Result<()> {
-        self.line.transport.watch(epoll, token)
+        self.io.transport.watch(epoll, token)
     }
 
     /// Whether it is to this server.
@@ -155,68 +155,70 @@ impl Back {
 
     /// How far it is. Requests wait until the server has said how many it takes: what was written to a connection that
     /// takes none of them could not go elsewhere.
-    pub(crate) const fn strand_state(&self) -> StrandState {
+    pub(crate) const fn pipe_state(&self) -> PipeState {
         match self.allowed {
-            Some(_) => StrandState::Open,
-            None => StrandState::Begun,
+            Some(_) => PipeState::Open,
+            None => PipeState::Connecting,
         }
     }
 
     /// Whether its peer is who it should be, and cannot be overheard.
     pub(crate) fn is_secure(&self) -> bool {
-        self.line.transport.is_secure()
+        self.io.transport.is_secure()
     }
 
     /// Another request, of `most` in all; 0 = any number.
-    pub(crate) fn add(&mut self, strand: Rc<RefCell<Strand>>, most: u32) {
+    pub(crate) fn add(&mut self, pipe: Rc<RefCell<StreamPipe>>, most: u32) {
         self.begun = self.begun.saturating_add(1);
         self.closing |= most != 0 && self.begun >= most;
         self.waiting |= self.allowed.is_none();
         self.streams.push(Stream {
-            strand,
+            pipe,
             phase: Phase::Head,
         });
     }
 
     /// Does all that can be done without waiting; whether it goes on.
-    pub(crate) fn drive(&mut self, key: Key, cx: &mut Context, errands: &mut Errands) -> bool {
+    pub(crate) fn drive(&mut self, key: Key, cx: &mut Context, actions: &mut Actions) -> bool {
         let busy = !self.streams.is_empty();
         for round in 0..ROUNDS {
-            if !self.line.flush() || !self.open() {
-                return self.end(errands);
+            if !self.io.flush() || !self.open() {
+                return self.end(actions);
             }
             if matches!(self.state, State::Connecting) {
                 break;
             }
-            let came = self.line.take_in(&mut cx.scratch, cx.now);
+            let came = self.io.take_in(&mut cx.scratch, cx.now);
             if !self.poll() {
-                return self.end(errands);
+                return self.end(actions);
             }
-            self.admit(errands);
-            let moved = self.pump(cx, errands);
+            self.admit(actions);
+            let moved = self.pump(cx, actions);
             if moved && !self.poll() {
-                return self.end(errands);
+                return self.end(actions);
             }
-            if !self.line.flush() {
-                return self.end(errands);
+            if !self.io.flush() {
+                return self.end(actions);
             }
             if !came && !moved {
                 break;
             }
             if round + 1 == ROUNDS {
-                cx.bell.borrow_mut().push(token::of(token::BACK, key));
+                cx.wakeups
+                    .borrow_mut()
+                    .push(token::of(token::H2_CLIENT, key));
             }
         }
         self.streams
-            .retain(|stream| !matches!(stream.phase, Phase::Over));
+            .retain(|stream| !matches!(stream.phase, Phase::Closed));
         if self.streams.is_empty() {
             let unused =
                 self.target.load.is_withdrawn() && !matches!(self.state, State::Connecting);
             if self.closing || cx.draining || unused || self.allowed == Some(0) {
-                return self.end(errands);
+                return self.end(actions);
             }
             if busy {
-                cx.back_wheel
+                cx.h2_client_wheel
                     .set(&mut self.deadline, key, cx.now + self.idle_ms);
             }
         }
@@ -224,11 +226,11 @@ impl Back {
     }
 
     /// Its time is over; whether it goes on all the same.
-    pub(crate) fn expire(&mut self, key: Key, cx: &mut Context, errands: &mut Errands) -> bool {
+    pub(crate) fn expire(&mut self, key: Key, cx: &mut Context, actions: &mut Actions) -> bool {
         if self.streams.is_empty() || self.allowed.is_none() {
-            return self.end(errands);
+            return self.end(actions);
         }
-        cx.back_wheel
+        cx.h2_client_wheel
             .set(&mut self.deadline, key, cx.now + self.idle_ms);
         true
     }
@@ -238,9 +240,9 @@ impl Back {
         if !matches!(self.state, State::Connecting) {
             return true;
         }
-        let Line {
+        let ConnIo {
             transport, ready, ..
-        } = &mut self.line;
+        } = &mut self.io;
         if !ready.writable && !ready.ended {
             return true;
         }
@@ -252,7 +254,7 @@ impl Back {
             Handshake::Failed => {
                 if let Some(error) = transport.error() {
                     let server = &self.target.name;
-                    let error = sentence(error, Peer::Server);
+                    let error = describe_error(error, Peer::Server);
                     tracing::warn!(server, error, "no TLS with a server");
                 }
                 return false;
@@ -271,12 +273,12 @@ impl Back {
             .max_send_buffer_size(SEND_BUFFER)
             .initial_max_send_streams(UNSETTLED)
             .enable_push(false);
-        self.state = State::Greeting(Box::pin(builder.handshake(self.line.end())));
+        self.state = State::Greeting(Box::pin(builder.handshake(self.io.end())));
         true
     }
 
     /// Begins as many of the waiting requests as the server allows; the others go over another connection.
-    fn admit(&mut self, errands: &mut Errands) {
+    fn admit(&mut self, actions: &mut Actions) {
         let Some(allowed) = self.allowed else {
             return;
         };
@@ -285,23 +287,23 @@ impl Back {
         }
         let mut taken = 0;
         for stream in &mut self.streams {
-            let strand = &mut *stream.strand.borrow_mut();
+            let pipe = &mut *stream.pipe.borrow_mut();
             // What h2 has not begun when the server lowers its limit to nothing would wait for ever.
             let stuck = allowed == 0 && matches!(stream.phase, Phase::Head);
-            let waits = strand.state == StrandState::Begun;
-            if strand.left || !(waits || stuck) {
-                taken += usize::from(!strand.left);
+            let waits = pipe.state == PipeState::Connecting;
+            if pipe.detached || !(waits || stuck) {
+                taken += usize::from(!pipe.detached);
                 continue;
             }
             if waits && taken < allowed {
                 taken += 1;
-                strand.state = StrandState::Open;
-                errands.push(Errand::Go(strand.owner));
+                pipe.state = PipeState::Open;
+                actions.push(Action::Resume(pipe.owner));
                 continue;
             }
-            stream.phase = Phase::Over;
-            strand.state = StrandState::Declined;
-            errands.push(Errand::Over(strand.owner));
+            stream.phase = Phase::Closed;
+            pipe.state = PipeState::Refused;
+            actions.push(Action::Close(pipe.owner));
         }
     }
 
@@ -309,7 +311,7 @@ impl Back {
     fn poll(&mut self) -> bool {
         if let State::Greeting(greeting) = &mut self.state {
             match greeting.as_mut().poll(&mut context()) {
-                Poll::Pending => return !self.line.is_ended(),
+                Poll::Pending => return !self.io.is_ended(),
                 Poll::Ready(Err(_)) => return false,
                 Poll::Ready(Ok((send, connection))) => {
                     self.state = State::Open(send, Box::new(connection));
@@ -329,53 +331,53 @@ impl Back {
         goes_on
     }
 
-    /// Moves octets between streams and sessions; whether the connection got something to send.
-    fn pump(&mut self, cx: &mut Context, errands: &mut Errands) -> bool {
+    /// Moves bytes between streams and sessions; whether the connection got something to send.
+    fn pump(&mut self, cx: &mut Context, actions: &mut Actions) -> bool {
         let State::Open(send, _) = &mut self.state else {
             return false;
         };
-        let secure = self.line.transport.is_secure();
+        let secure = self.io.transport.is_secure();
         let mut moved = false;
         for stream in &mut self.streams {
-            let strand = Rc::clone(&stream.strand);
-            let strand = &mut *strand.borrow_mut();
-            if strand.left {
+            let pipe = Rc::clone(&stream.pipe);
+            let pipe = &mut *pipe.borrow_mut();
+            if pipe.detached {
                 moved |= stream.cancel();
                 continue;
             }
-            if matches!(stream.phase, Phase::Head) && !strand.outward.is_empty() {
+            if matches!(stream.phase, Phase::Head) && !pipe.outbound.is_empty() {
                 match send.poll_ready(&mut context()) {
                     Poll::Pending => continue,
-                    Poll::Ready(Ok(())) => moved |= stream.begin(strand, send, secure, cx),
+                    Poll::Ready(Ok(())) => moved |= stream.begin(pipe, send, secure, cx),
                     // The server goes away; what was not begun goes elsewhere.
                     Poll::Ready(Err(_)) => {
                         self.closing = true;
-                        stream.phase = Phase::Over;
-                        strand.state = StrandState::Over;
-                        errands.push(Errand::Over(strand.owner));
+                        stream.phase = Phase::Closed;
+                        pipe.state = PipeState::Closed;
+                        actions.push(Action::Close(pipe.owner));
                         continue;
                     }
                 }
             }
-            moved |= stream.go_on(strand, errands);
+            moved |= stream.go_on(pipe, actions);
         }
         moved
     }
 
     /// Ends all of its streams.
-    pub(crate) fn end(&mut self, errands: &mut Errands) -> bool {
+    pub(crate) fn end(&mut self, actions: &mut Actions) -> bool {
         for stream in self.streams.drain(..) {
-            let strand = &mut *stream.strand.borrow_mut();
-            if strand.state == StrandState::Declined {
+            let pipe = &mut *stream.pipe.borrow_mut();
+            if pipe.state == PipeState::Refused {
                 continue;
             }
-            strand.state = StrandState::Over;
-            if !strand.left {
-                errands.push(Errand::Over(strand.owner));
+            pipe.state = PipeState::Closed;
+            if !pipe.detached {
+                actions.push(Action::Close(pipe.owner));
             }
         }
-        self.line.flush();
-        self.line.transport.part();
+        self.io.flush();
+        self.io.transport.part();
         false
     }
 }
@@ -383,7 +385,7 @@ impl Back {
 impl Stream {
     /// Its session has gone; whether the server must be told.
     fn cancel(&mut self) -> bool {
-        let phase = std::mem::replace(&mut self.phase, Phase::Over);
+        let phase = std::mem::replace(&mut self.phase, Phase::Closed);
         match phase {
             Phase::Exchange {
                 send: Some((mut send, _)),
@@ -393,39 +395,39 @@ impl Stream {
                 true
             }
             Phase::Exchange { .. } => true,
-            Phase::Head | Phase::Over => false,
+            Phase::Head | Phase::Closed => false,
         }
     }
 
     /// Sends the head, if it is all there; whether the connection got something to send.
     fn begin(
         &mut self,
-        strand: &mut Strand,
+        pipe: &mut StreamPipe,
         send: &mut SendRequest<Bytes>,
         secure: bool,
         cx: &mut Context,
     ) -> bool {
-        let text = &strand.outward;
+        let text = &pipe.outbound;
         let read = match head::request(text, &OWN, &mut cx.fields) {
             Ok(Some(read)) => read,
             Ok(None) => {
-                strand.await_head();
+                pipe.await_head();
                 return false;
             }
             Err(_) => {
-                self.phase = Phase::Over;
-                strand.state = StrandState::Over;
+                self.phase = Phase::Closed;
+                pipe.state = PipeState::Closed;
                 return false;
             }
         };
         let message = message::request(text, &read, &cx.fields, secure);
-        strand.take_head(read.len);
+        pipe.take_head(read.len);
         let content = Content::new(read.framing);
         let ends = content.is_done();
         let sent = message.and_then(|message| send.send_request(message, ends).ok());
         let Some((response, stream)) = sent else {
-            self.phase = Phase::Over;
-            strand.state = StrandState::Over;
+            self.phase = Phase::Closed;
+            pipe.state = PipeState::Closed;
             return false;
         };
         self.phase = Phase::Exchange {
@@ -438,7 +440,7 @@ impl Stream {
     }
 
     /// Request content there, response here; whether the connection got something to send.
-    fn go_on(&mut self, strand: &mut Strand, errands: &mut Errands) -> bool {
+    fn go_on(&mut self, pipe: &mut StreamPipe, actions: &mut Actions) -> bool {
         let Phase::Exchange {
             send,
             response,
@@ -446,30 +448,30 @@ impl Stream {
             to_head,
         } = &mut self.phase
         else {
-            if strand.state == StrandState::Over {
-                errands.push(Errand::Over(strand.owner));
-            } else if strand.makes_room() {
-                errands.push(Errand::Go(strand.owner));
+            if pipe.state == PipeState::Closed {
+                actions.push(Action::Close(pipe.owner));
+            } else if pipe.makes_room() {
+                actions.push(Action::Resume(pipe.owner));
             }
             return false;
         };
         let mut moved = false;
         if let Some((stream, content)) = send {
-            let sent = flow::send(stream, content, strand);
+            let sent = transfer::send(stream, content, pipe);
             moved |= sent.moved;
             if sent.over {
                 *send = None;
             }
         }
-        if strand.makes_room() {
-            errands.push(Errand::Go(strand.owner));
+        if pipe.makes_room() {
+            actions.push(Action::Resume(pipe.owner));
         }
         let mut broken = false;
         if let Some(future) = response {
             while let Poll::Ready(Some(Ok(interim))) = future.poll_informational(&mut context()) {
                 let (parts, ()) = interim.into_parts();
-                message::write_response(&parts, true, true, strand.inward());
-                errands.push(Errand::Go(strand.owner));
+                message::write_response(&parts, true, true, pipe.inbound());
+                actions.push(Action::Resume(pipe.owner));
             }
             match Pin::new(future).poll(&mut context()) {
                 Poll::Pending => {}
@@ -477,16 +479,16 @@ impl Stream {
                 Poll::Ready(Ok(answer)) => {
                     let (parts, content) = answer.into_parts();
                     let ended = content.is_end_stream();
-                    let coding = message::write_response(&parts, ended, *to_head, strand.inward());
-                    strand.inward_ended = ended;
+                    let coding = message::write_response(&parts, ended, *to_head, pipe.inbound());
+                    pipe.inbound_ended = ended;
                     *response = None;
                     *body = (!ended).then_some((content, coding));
-                    errands.push(Errand::Go(strand.owner));
+                    actions.push(Action::Resume(pipe.owner));
                 }
             }
         }
         if let Some((content, coding)) = body {
-            match flow::receive(content, *coding, strand) {
+            match transfer::receive(content, *coding, pipe) {
                 Received::Nothing => {}
                 Received::Broken => broken = true,
                 received => {
@@ -494,16 +496,16 @@ impl Stream {
                     if received == Received::All {
                         *body = None;
                     }
-                    errands.push(Errand::Go(strand.owner));
+                    actions.push(Action::Resume(pipe.owner));
                 }
             }
         }
         if broken {
-            self.phase = Phase::Over;
-            strand.state = StrandState::Over;
-            errands.push(Errand::Over(strand.owner));
+            self.phase = Phase::Closed;
+            pipe.state = PipeState::Closed;
+            actions.push(Action::Close(pipe.owner));
         } else if send.is_none() && response.is_none() && body.is_none() {
-            self.phase = Phase::Over;
+            self.phase = Phase::Closed;
         }
         moved
     }

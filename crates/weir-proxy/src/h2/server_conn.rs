@@ -1,7 +1,7 @@
-//! A client's HTTP/2 connection: its streams are served as so many HTTP/1.1 sessions, each over a [`Strand`].
+//! A client's HTTP/2 connection: its streams are served as so many HTTP/1.1 sessions, each over a [`StreamPipe`].
 //!
-//! Frames, header compression and flow control are the `h2` crate's, polled by hand over octets in memory. What a
-//! client does not take stays with the server that sends it: of each stream no more than a strand and the client's own
+//! Frames, header compression and flow control are the `h2` crate's, polled by hand over bytes in memory. What a
+//! client does not take stays with the server that sends it: of each stream no more than a pipe and the client's own
 //! window are kept.
 
 use std::cell::RefCell;
@@ -17,14 +17,14 @@ use h2::server::{self, SendResponse};
 use h2::{Reason, RecvStream};
 use http::Request;
 
-use super::census::Census;
-use super::flow::context;
-use super::line::Line;
-use super::reset::Verdict;
-use super::strand::{Strand, StrandState};
+use super::conn_io::ConnIo;
+use super::frame_counter::FrameCounter;
+use super::io_buffer::IoHandle;
+use super::reset_limit::Verdict;
 use super::stream::Stream;
-use super::wire::WireEnd;
-use super::{Errand, Errands};
+use super::stream_pipe::{PipeState, StreamPipe};
+use super::transfer::context;
+use super::{Action, Actions};
 use crate::context::{Context, Local, Ready, token};
 use crate::plan::Millis;
 use crate::slab::Key;
@@ -35,7 +35,7 @@ use crate::wheel::Deadline;
 /// What a client may send ahead, of a stream and of all: a window holds what no session has taken.
 const STREAM_WINDOW: u32 = 64 << 10;
 const CONNECTION_WINDOW: u32 = 1 << 20;
-/// Octets of a stream that wait for the socket.
+/// Bytes of a stream that wait for the socket.
 const SEND_BUFFER: usize = 64 << 10;
 /// Rounds before others get their turn.
 const ROUNDS: usize = 4;
@@ -45,12 +45,12 @@ const RESETS: u64 = 2;
 const FORGIVEN: u64 = 20;
 /// How long a client has to understand that the connection is to end.
 const LEAVE_MS: u64 = 2_000;
-type Connection = server::Connection<WireEnd, Bytes>;
+type Connection = server::Connection<IoHandle, Bytes>;
 
 enum State {
-    Greeting(Box<server::Handshake<WireEnd, Bytes>>),
+    Greeting(Box<server::Handshake<IoHandle, Bytes>>),
     Open(Box<Connection>),
-    Over,
+    Closed,
 }
 
 impl std::fmt::Debug for State {
@@ -58,14 +58,14 @@ impl std::fmt::Debug for State {
         f.write_str(match self {
             Self::Greeting(_) => "Greeting",
             Self::Open(_) => "Open",
-            Self::Over => "Over",
+            Self::Closed => "Closed",
         })
     }
 }
 
 /// See the module.
-pub(crate) struct Front {
-    line: Line,
+pub(crate) struct H2ServerConn {
+    io: ConnIo,
     watched: bool,
     state: State,
     streams: Vec<Stream>,
@@ -85,9 +85,9 @@ pub(crate) struct Front {
     leaving: bool,
 }
 
-impl std::fmt::Debug for Front {
+impl std::fmt::Debug for H2ServerConn {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Front")
+        f.debug_struct("H2ServerConn")
             .field("state", &self.state)
             .field("streams", &self.streams.len())
             .finish_non_exhaustive()
@@ -96,7 +96,7 @@ impl std::fmt::Debug for Front {
 
 /// What a session was before it turned out to speak HTTP/2.
 #[derive(Debug)]
-pub(crate) struct Former {
+pub(crate) struct Upgrade {
     pub(crate) transport: Transport,
     pub(crate) ready: Ready,
     pub(crate) watched: bool,
@@ -113,8 +113,8 @@ pub(crate) struct Former {
 
 /// What a stream is served by.
 #[derive(Debug)]
-pub(crate) struct Begun {
-    pub(crate) strand: Rc<RefCell<Strand>>,
+pub(crate) struct NewStream {
+    pub(crate) pipe: Rc<RefCell<StreamPipe>>,
     pub(crate) peer: SocketAddr,
     pub(crate) port: u16,
     pub(crate) spoken_to: Option<SocketAddr>,
@@ -122,18 +122,18 @@ pub(crate) struct Begun {
     pub(crate) local: Rc<Local>,
 }
 
-impl Front {
-    pub(crate) fn new(former: Former) -> Self {
-        let census = Some(Census::new());
-        let asked = former.transport.asked().map(Rc::from);
-        let line = Line::new(
-            former.transport,
-            former.ready,
-            &former.input,
-            former.first,
-            census,
+impl H2ServerConn {
+    pub(crate) fn new(upgrade: Upgrade) -> Self {
+        let counter = Some(FrameCounter::new());
+        let asked = upgrade.transport.asked().map(Rc::from);
+        let io = ConnIo::new(
+            upgrade.transport,
+            upgrade.ready,
+            &upgrade.input,
+            upgrade.first,
+            counter,
         );
-        let service = &former.local.service;
+        let service = &upgrade.local.service;
         let head = u32::try_from(service.head.head).unwrap_or(u32::MAX);
         let handshake = server::Builder::new()
             .max_concurrent_streams(service.streams)
@@ -147,16 +147,16 @@ impl Front {
             // counted.
             .max_pending_accept_reset_streams(service.streams as usize)
             .reset_stream_duration(Duration::from_secs(5))
-            .handshake(line.end());
+            .handshake(io.end());
         Self {
-            line,
-            watched: former.watched,
+            io,
+            watched: upgrade.watched,
             state: State::Greeting(Box::new(handshake)),
             streams: Vec::new(),
-            local: former.local,
-            peer: former.peer,
-            port: former.port,
-            spoken_to: former.spoken_to,
+            local: upgrade.local,
+            peer: upgrade.peer,
+            port: upgrade.port,
+            spoken_to: upgrade.spoken_to,
             asked,
             deadline: Deadline::default(),
             resumption: Deadline::default(),
@@ -168,35 +168,35 @@ impl Front {
     }
 
     pub(crate) const fn ready(&mut self) -> &mut Ready {
-        &mut self.line.ready
+        &mut self.io.ready
     }
 
     /// Whether an event of its socket changes nothing now: reading pauses, and there is nothing to send.
     pub(crate) fn is_at_rest(&self, now_ms: u64) -> bool {
-        let open = !matches!(self.state, State::Over);
-        open && self.line.paused_until(now_ms).is_some() && self.line.is_flushed()
+        let open = !matches!(self.state, State::Closed);
+        open && self.io.paused_until(now_ms).is_some() && self.io.is_flushed()
     }
 
     /// Its first turn; whether it goes on.
-    pub(crate) fn begin(&mut self, key: Key, cx: &mut Context, errands: &mut Errands) -> bool {
-        let token = token::of(token::FRONT, key);
+    pub(crate) fn begin(&mut self, key: Key, cx: &mut Context, actions: &mut Actions) -> bool {
+        let token = token::of(token::H2_SERVER, key);
         let registered = if self.watched {
-            self.line.transport.rewatch(&cx.epoll, token)
+            self.io.transport.rewatch(&cx.epoll, token)
         } else {
-            self.line.transport.watch(&cx.epoll, token)
+            self.io.transport.watch(&cx.epoll, token)
         };
         if registered.is_err() {
             return false;
         }
         let ms = self.timeouts().request;
-        cx.front_wheel.set(&mut self.deadline, key, cx.now + ms);
-        self.drive(key, cx, errands)
+        cx.h2_server_wheel.set(&mut self.deadline, key, cx.now + ms);
+        self.drive(key, cx, actions)
     }
 
     /// The address that the client connected to. Asked of the socket for the first stream only: many connections of a
     /// flood never open one.
     fn local_address(&mut self) -> Option<SocketAddr> {
-        let transport = &self.line.transport;
+        let transport = &self.io.transport;
         let ask = || socket::own_address(transport.socket()?);
         self.spoken_to = self.spoken_to.or_else(ask);
         self.spoken_to
@@ -207,46 +207,48 @@ impl Front {
     }
 
     /// Does all that can be done without waiting; whether it goes on.
-    pub(crate) fn drive(&mut self, key: Key, cx: &mut Context, errands: &mut Errands) -> bool {
-        if matches!(self.state, State::Over) {
-            return self.line.flush() && self.line.discard(&mut cx.scratch);
+    pub(crate) fn drive(&mut self, key: Key, cx: &mut Context, actions: &mut Actions) -> bool {
+        if matches!(self.state, State::Closed) {
+            return self.io.flush() && self.io.discard(&mut cx.scratch);
         }
         self.resume_reading(key, cx);
         let before = self.streams.len();
         for round in 0..ROUNDS {
-            if !self.line.flush() {
-                return self.end(errands);
+            if !self.io.flush() {
+                return self.end(actions);
             }
-            let came = self.line.take_in(&mut cx.scratch, cx.now);
-            if self.line.is_flooded(cx.now) {
+            let came = self.io.take_in(&mut cx.scratch, cx.now);
+            if self.io.is_flooded(cx.now) {
                 self.calm();
             }
-            if !self.poll(key, cx, errands) {
-                return self.farewell(key, cx, errands);
+            if !self.poll(key, cx, actions) {
+                return self.farewell(key, cx, actions);
             }
-            let moved = self.pump(cx, came, errands);
+            let moved = self.pump(cx, came, actions);
             // What the streams sent becomes frames.
-            if moved && !self.poll(key, cx, errands) {
-                return self.farewell(key, cx, errands);
+            if moved && !self.poll(key, cx, actions) {
+                return self.farewell(key, cx, actions);
             }
-            if !self.line.flush() {
-                return self.end(errands);
+            if !self.io.flush() {
+                return self.end(actions);
             }
             if !came && !moved {
                 break;
             }
             if round + 1 == ROUNDS {
-                cx.bell.borrow_mut().push(token::of(token::FRONT, key));
+                cx.wakeups
+                    .borrow_mut()
+                    .push(token::of(token::H2_SERVER, key));
             }
         }
-        if let Some(at) = self.line.paused_until(cx.now) {
+        if let Some(at) = self.io.paused_until(cx.now) {
             cx.pace_wheel.set(&mut self.resumption, key, at);
             self.suspend_reading(key, cx);
         }
         self.leave(key, cx);
         if self.streams.is_empty() && before > 0 && !self.leaving {
             let ms = self.timeouts().idle;
-            cx.front_wheel.set(&mut self.deadline, key, cx.now + ms);
+            cx.h2_server_wheel.set(&mut self.deadline, key, cx.now + ms);
         }
         true
     }
@@ -254,37 +256,37 @@ impl Front {
     /// Has the kernel report no incoming data during a pause. If it refuses, the events are ignored one by one.
     fn suspend_reading(&mut self, key: Key, cx: &Context) {
         if !self.reading_suspended {
-            let token = token::of(token::FRONT, key);
-            let transport = &self.line.transport;
+            let token = token::of(token::H2_SERVER, key);
+            let transport = &self.io.transport;
             self.reading_suspended = transport.suspend_reading(&cx.epoll, token).is_ok();
         }
     }
 
     /// Has incoming data reported again once the pause is over.
     fn resume_reading(&mut self, key: Key, cx: &Context) {
-        if self.reading_suspended && self.line.paused_until(cx.now).is_none() {
-            let token = token::of(token::FRONT, key);
+        if self.reading_suspended && self.io.paused_until(cx.now).is_none() {
+            let token = token::of(token::H2_SERVER, key);
             // Registered sockets can be modified; what came meanwhile is reported at once.
-            let resumed = self.line.transport.rewatch(&cx.epoll, token);
+            let resumed = self.io.transport.rewatch(&cx.epoll, token);
             self.reading_suspended = resumed.is_err();
         }
     }
 
     /// Its time is over; whether it goes on all the same.
-    pub(crate) fn expire(&mut self, key: Key, cx: &mut Context, errands: &mut Errands) -> bool {
+    pub(crate) fn expire(&mut self, key: Key, cx: &mut Context, actions: &mut Actions) -> bool {
         if self.leaving || matches!(self.state, State::Greeting(_)) {
-            return self.end(errands);
+            return self.end(actions);
         }
         // Who has an answer and does not send the rest either.
         self.streams.retain(|stream| !stream.is_answered());
         if !self.streams.is_empty() {
             // Each stream has a session with deadlines of its own.
             let ms = self.timeouts().idle;
-            cx.front_wheel.set(&mut self.deadline, key, cx.now + ms);
+            cx.h2_server_wheel.set(&mut self.deadline, key, cx.now + ms);
             return true;
         }
         self.begin_leaving(key, cx);
-        self.drive(key, cx, errands)
+        self.drive(key, cx, actions)
     }
 
     /// Since when no stream is open, where the connection may be closed to make room for others.
@@ -295,21 +297,23 @@ impl Front {
     }
 
     /// Ends an idle connection: streams that the client may have begun meanwhile were not processed.
-    pub(crate) fn shed(&mut self, key: Key, cx: &mut Context, errands: &mut Errands) -> bool {
+    pub(crate) fn shed(&mut self, key: Key, cx: &mut Context, actions: &mut Actions) -> bool {
         if let State::Open(connection) = &mut self.state {
             connection.abrupt_shutdown(Reason::NO_ERROR);
         }
-        self.poll(key, cx, errands);
+        self.poll(key, cx, actions);
         // What the socket does not take of it is not waited for.
-        self.line.flush();
-        self.end(errands)
+        self.io.flush();
+        self.end(actions)
     }
 
     /// Tells the client that no further streams are taken, once its service is gone or the process ends.
     fn leave(&mut self, key: Key, cx: &mut Context) {
         if (cx.draining || self.local.gone) && !self.leaving {
             self.begin_leaving(key, cx);
-            cx.bell.borrow_mut().push(token::of(token::FRONT, key));
+            cx.wakeups
+                .borrow_mut()
+                .push(token::of(token::H2_SERVER, key));
         }
     }
 
@@ -323,14 +327,14 @@ impl Front {
         } else {
             self.timeouts().server.max(LEAVE_MS)
         };
-        cx.front_wheel.set(&mut self.deadline, key, cx.now + ms);
+        cx.h2_server_wheel.set(&mut self.deadline, key, cx.now + ms);
     }
 
     /// Lets the connection read and write frames, and takes new streams; whether it goes on.
-    fn poll(&mut self, key: Key, cx: &mut Context, errands: &mut Errands) -> bool {
+    fn poll(&mut self, key: Key, cx: &mut Context, actions: &mut Actions) -> bool {
         if let State::Greeting(handshake) = &mut self.state {
             match Pin::new(&mut **handshake).poll(&mut context()) {
-                Poll::Pending => return !self.line.is_ended(),
+                Poll::Pending => return !self.io.is_ended(),
                 Poll::Ready(Err(_)) => return false,
                 Poll::Ready(Ok(connection)) => self.state = State::Open(Box::new(connection)),
             }
@@ -338,7 +342,7 @@ impl Front {
                 self.calm();
             }
             let ms = self.timeouts().idle;
-            cx.front_wheel.set(&mut self.deadline, key, cx.now + ms);
+            cx.h2_server_wheel.set(&mut self.deadline, key, cx.now + ms);
         }
         loop {
             let State::Open(connection) = &mut self.state else {
@@ -347,7 +351,7 @@ impl Front {
             match connection.poll_accept(&mut context()) {
                 Poll::Pending => return true,
                 Poll::Ready(Some(Ok((request, respond)))) => {
-                    self.accept(key, cx, request, respond, errands);
+                    self.accept(key, cx, request, respond, actions);
                 }
                 Poll::Ready(Some(Err(_)) | None) => return false,
             }
@@ -360,7 +364,7 @@ impl Front {
         cx: &mut Context,
         request: Request<RecvStream>,
         mut respond: SendResponse<Bytes>,
-        errands: &mut Errands,
+        actions: &mut Actions,
     ) {
         if respond.poll_reset(&mut context()).is_ready() {
             return self.count_resets(1, cx);
@@ -376,14 +380,14 @@ impl Front {
             }
             Verdict::Blocked => return self.calm(),
         }
-        let token = token::of(token::FRONT, key);
-        let secure = self.line.transport.is_secure();
-        let strand = Strand::new(&cx.bell, token, secure, StrandState::Open);
-        let Some(stream) = Stream::begin(request, respond, strand, &mut cx.random) else {
+        let token = token::of(token::H2_SERVER, key);
+        let secure = self.io.transport.is_secure();
+        let pipe = StreamPipe::new(&cx.wakeups, token, secure, PipeState::Open);
+        let Some(stream) = Stream::begin(request, respond, pipe, &mut cx.random) else {
             return;
         };
-        errands.push(Errand::Serve(Begun {
-            strand: stream.strand(),
+        actions.push(Action::Serve(NewStream {
+            pipe: stream.pipe(),
             peer: self.peer,
             port: self.port,
             spoken_to: self.local_address(),
@@ -393,30 +397,30 @@ impl Front {
         self.streams.push(stream);
     }
 
-    /// Moves octets between streams and their sessions; whether the connection got something to send.
-    fn pump(&mut self, cx: &mut Context, came: bool, errands: &mut Errands) -> bool {
+    /// Moves bytes between streams and their sessions; whether the connection got something to send.
+    fn pump(&mut self, cx: &mut Context, came: bool, actions: &mut Actions) -> bool {
         let mut moved = false;
         let mut at = 0;
         let mut reset = 0;
         while let Some(stream) = self.streams.get_mut(at) {
-            let taken_back = (came && stream.is_reset()) || !stream.pump_request(errands);
+            let taken_back = (came && stream.is_reset()) || !stream.pump_request(actions);
             let answered = stream.is_answered();
             reset += u64::from(taken_back && !answered);
             if !answered {
-                moved |= stream.pump_reply(cx, errands);
+                moved |= stream.pump_reply(cx, actions);
                 if stream.is_answered() {
-                    stream.release(errands);
+                    stream.release(actions);
                 }
             }
             if taken_back || stream.is_over() {
-                self.streams.swap_remove(at).release(errands);
+                self.streams.swap_remove(at).release(actions);
                 moved = true;
             } else {
                 at += 1;
             }
         }
         // What this side reset because of the client's frames: some of these streams never came here (CVE-2025-8671).
-        reset += self.line.provoked_resets();
+        reset += self.io.provoked_resets();
         if reset > 0 {
             self.count_resets(reset, cx);
             moved = true;
@@ -476,25 +480,25 @@ impl Front {
     }
 
     /// The connection is over. Its last frames say why, and closing with something unread would take them back.
-    fn farewell(&mut self, key: Key, cx: &mut Context, errands: &mut Errands) -> bool {
-        if !self.line.flush() {
-            return self.end(errands);
+    fn farewell(&mut self, key: Key, cx: &mut Context, actions: &mut Actions) -> bool {
+        if !self.io.flush() {
+            return self.end(actions);
         }
-        self.end(errands);
-        self.line.transport.finish();
-        cx.front_wheel
+        self.end(actions);
+        self.io.transport.finish();
+        cx.h2_server_wheel
             .set(&mut self.deadline, key, cx.now + LEAVE_MS);
         self.leaving = true;
-        self.line.discard(&mut cx.scratch)
+        self.io.discard(&mut cx.scratch)
     }
 
     /// Ends all of its sessions.
-    pub(crate) fn end(&mut self, errands: &mut Errands) -> bool {
+    pub(crate) fn end(&mut self, actions: &mut Actions) -> bool {
         for stream in self.streams.drain(..) {
-            stream.release(errands);
+            stream.release(actions);
         }
-        self.state = State::Over;
-        self.line.transport.part();
+        self.state = State::Closed;
+        self.io.transport.part();
         false
     }
 }

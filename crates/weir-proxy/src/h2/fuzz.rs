@@ -10,11 +10,11 @@ use bytes::Bytes;
 use h2::server::{self, Connection};
 use weir_http::{HeadLimits, head};
 
-use super::census::Census;
-use super::fields::Fields;
-use super::flow::context;
+use super::field_filter::FieldFilter;
+use super::frame_counter::FrameCounter;
+use super::io_buffer::{IoBuffer, IoHandle};
 use super::message;
-use super::wire::{Wire, WireEnd};
+use super::transfer::context;
 
 /// Bytes of one field block that may wait for its end; an input is shorter than any real limit.
 const HELD_MAX: usize = 160 << 10;
@@ -22,20 +22,20 @@ const HELD_MAX: usize = 160 << 10;
 /// Hands the input over in portions. Every request that comes out must be one head of HTTP/1, and nothing after it:
 /// what else a server read there would be a request that the client smuggled in.
 pub(crate) fn read_frames(input: &[u8], portion: usize) {
-    let wire = Rc::new(RefCell::new(Wire::default()));
+    let buffer = Rc::new(RefCell::new(IoBuffer::default()));
     let mut handshake = server::Builder::new()
         .max_concurrent_streams(16)
         .max_header_list_size(16 << 10)
         .enable_connect_protocol()
-        .handshake::<_, Bytes>(WireEnd(Rc::clone(&wire)));
+        .handshake::<_, Bytes>(IoHandle(Rc::clone(&buffer)));
     let mut connection = None;
-    let mut census = Census::new();
-    let mut fields = Fields::new();
+    let mut counter = FrameCounter::new();
+    let mut fields = FieldFilter::new();
     let mut held = Vec::new();
     for piece in input.chunks(portion) {
-        census.read(piece);
-        let _ = census.is_flood(0);
-        fields.pass(piece, |bytes| wire.borrow_mut().put(bytes));
+        counter.read(piece);
+        let _ = counter.is_flood(0);
+        fields.pass(piece, |bytes| buffer.borrow_mut().put(bytes));
         assert!(
             fields.held() < HELD_MAX,
             "{} bytes held back",
@@ -54,15 +54,15 @@ pub(crate) fn read_frames(input: &[u8], portion: usize) {
         {
             return;
         }
-        let mut wire = wire.borrow_mut();
-        census.sent(&wire.outbox);
-        wire.outbox.clear();
+        let mut buffer = buffer.borrow_mut();
+        counter.sent(&buffer.outbox);
+        buffer.outbox.clear();
     }
 }
 
 /// Takes every stream that began; whether the connection goes on.
 fn accept(
-    connection: &mut Connection<WireEnd, Bytes>,
+    connection: &mut Connection<IoHandle, Bytes>,
     held: &mut Vec<(h2::RecvStream, server::SendResponse<Bytes>)>,
 ) -> bool {
     loop {

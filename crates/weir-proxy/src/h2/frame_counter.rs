@@ -106,7 +106,7 @@ impl Frames {
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Census {
+pub(super) struct FrameCounter {
     inward: Frames,
     outward: Frames,
     saved: u64,
@@ -120,7 +120,7 @@ pub(super) struct Census {
     provoked: u64,
 }
 
-impl Census {
+impl FrameCounter {
     /// Before a client's preface.
     pub(super) const fn new() -> Self {
         Self {
@@ -229,86 +229,86 @@ mod tests {
         frame
     }
 
-    fn begun() -> Census {
-        let mut census = Census::new();
-        census.read(&[b'x'; PREFACE]);
-        census
+    fn begun() -> FrameCounter {
+        let mut counter = FrameCounter::new();
+        counter.read(&[b'x'; PREFACE]);
+        counter
     }
 
     #[test]
     fn work_is_no_flood_and_idle_frames_are() {
-        let mut census = begun();
+        let mut counter = begun();
         for _ in 0..5_000 {
-            census.read(&frame(HEADERS, 5, 40));
-            census.read(&frame(DATA, 0, 1_000));
-            census.read(&frame(WINDOW_UPDATE, 0, 4));
+            counter.read(&frame(HEADERS, 5, 40));
+            counter.read(&frame(DATA, 0, 1_000));
+            counter.read(&frame(WINDOW_UPDATE, 0, 4));
         }
-        assert!(!census.is_flood(1));
-        (0..999).for_each(|_| census.read(&frame(6, 0, 8)));
-        assert!(!census.is_flood(2));
-        (0..50).for_each(|_| census.read(&frame(4, 0, 0)));
-        assert!(census.is_flood(1_000));
+        assert!(!counter.is_flood(1));
+        (0..999).for_each(|_| counter.read(&frame(6, 0, 8)));
+        assert!(!counter.is_flood(2));
+        (0..50).for_each(|_| counter.read(&frame(4, 0, 0)));
+        assert!(counter.is_flood(1_000));
     }
 
     #[test]
     fn idle_frames_slow_a_connection_until_something_makes_up_for_them() {
-        let mut census = begun();
-        assert!(!census.is_flood(1));
-        (0..FREE).for_each(|_| census.read(&frame(6, 0, 8)));
-        assert!(!census.is_slowed() && !census.take_pause());
-        census.read(&frame(6, 0, 8));
-        assert!(census.is_slowed() && census.take_pause());
+        let mut counter = begun();
+        assert!(!counter.is_flood(1));
+        (0..FREE).for_each(|_| counter.read(&frame(6, 0, 8)));
+        assert!(!counter.is_slowed() && !counter.take_pause());
+        counter.read(&frame(6, 0, 8));
+        assert!(counter.is_slowed() && counter.take_pause());
         // Without further ones there is no further pause.
-        assert!(!census.take_pause());
+        assert!(!counter.take_pause());
         for progress in [frame(HEADERS, 5, 40), frame(DATA, 0, 40)] {
-            (0..PER_PROGRESS).for_each(|_| census.read(&frame(6, 0, 8)));
-            assert!(census.take_pause());
-            census.read(&progress);
-            census.read(&progress);
-            assert!(!census.is_slowed());
-            (0..PER_PROGRESS).for_each(|_| census.read(&frame(6, 0, 8)));
+            (0..PER_PROGRESS).for_each(|_| counter.read(&frame(6, 0, 8)));
+            assert!(counter.take_pause());
+            counter.read(&progress);
+            counter.read(&progress);
+            assert!(!counter.is_slowed());
+            (0..PER_PROGRESS).for_each(|_| counter.read(&frame(6, 0, 8)));
         }
-        census.sent(&frame(DATA, 0, 40));
-        census.sent(&frame(DATA, 0, 0));
-        assert_eq!(census.debt, FREE + 1 - PER_PROGRESS);
-        (0..PER_PROGRESS).for_each(|_| census.read(&frame(0, 0, 0)));
-        assert!(census.take_pause());
-        assert!(!census.is_flood(1_001) && !census.is_slowed());
+        counter.sent(&frame(DATA, 0, 40));
+        counter.sent(&frame(DATA, 0, 0));
+        assert_eq!(counter.debt, FREE + 1 - PER_PROGRESS);
+        (0..PER_PROGRESS).for_each(|_| counter.read(&frame(0, 0, 0)));
+        assert!(counter.take_pause());
+        assert!(!counter.is_flood(1_001) && !counter.is_slowed());
     }
 
     #[test]
     fn window_updates_of_a_download_are_no_flood_and_others_are() {
-        let mut census = begun();
+        let mut counter = begun();
         for _ in 0..20_000 {
-            census.sent(&frame(DATA, 0, 16_384));
+            counter.sent(&frame(DATA, 0, 16_384));
             // For every kilobyte of the stream, and for every frame of the connection.
-            (0..17).for_each(|_| census.read(&frame(WINDOW_UPDATE, 0, 4)));
+            (0..17).for_each(|_| counter.read(&frame(WINDOW_UPDATE, 0, 4)));
         }
-        assert!(!census.is_flood(0));
+        assert!(!counter.is_flood(0));
         // Small messages that are acknowledged one by one.
         for _ in 0..20_000 {
-            census.sent(&frame(DATA, 0, 10));
-            (0..2).for_each(|_| census.read(&frame(WINDOW_UPDATE, 0, 4)));
+            counter.sent(&frame(DATA, 0, 10));
+            (0..2).for_each(|_| counter.read(&frame(WINDOW_UPDATE, 0, 4)));
         }
-        assert!(!census.is_flood(0));
+        assert!(!counter.is_flood(0));
         let most = WINDOWS_MAX + SAVED_MAX;
-        (0..most).for_each(|_| census.read(&frame(WINDOW_UPDATE, 0, 4)));
-        assert!(census.is_flood(0));
+        (0..most).for_each(|_| counter.read(&frame(WINDOW_UPDATE, 0, 4)));
+        assert!(counter.is_flood(0));
         let mut idle = begun();
         (0..SAVED_MAX).for_each(|_| idle.read(&frame(WINDOW_UPDATE, 0, 4)));
         assert!(idle.is_flood(0));
     }
 
     #[test]
-    fn resets_that_the_client_provoked_are_told_from_others() {
-        let mut census = begun();
+    fn provoked_resets_are_counted_apart_from_others() {
+        let mut counter = begun();
         for code in 0..14u8 {
             let mut reset = frame(RST_STREAM, 0, 4);
             reset[HEADER..].copy_from_slice(&[0, 0, 0, code]);
-            reset.chunks(5).for_each(|part| census.sent(part));
-            census.sent(&frame(DATA, 0, 100));
+            reset.chunks(5).for_each(|part| counter.sent(part));
+            counter.sent(&frame(DATA, 0, 100));
         }
-        assert_eq!((census.take_provoked(), census.take_provoked()), (4, 0));
+        assert_eq!((counter.take_provoked(), counter.take_provoked()), (4, 0));
     }
 
     proptest! {
@@ -318,7 +318,7 @@ mod tests {
             for (kind, length) in &kinds {
                 text.extend(frame(*kind, 0, *length));
             }
-            let (mut whole, mut parts) = (Census::new(), Census::new());
+            let (mut whole, mut parts) = (FrameCounter::new(), FrameCounter::new());
             whole.read(&text);
             text.chunks(step).for_each(|part| parts.read(part));
             prop_assert_eq!(whole.saved, parts.saved);

@@ -39,7 +39,7 @@ type Piles = HashMap<(u32, u16), Vec<Parked>>;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(crate) struct Depot {
+pub(crate) struct IdlePool {
     piles: Mutex<Piles>,
     /// How many there are, so that nobody locks an empty one.
     count: AtomicUsize,
@@ -47,7 +47,7 @@ pub(crate) struct Depot {
     swept: AtomicU64,
 }
 
-impl Depot {
+impl IdlePool {
     fn piles(&self) -> MutexGuard<'_, Piles> {
         self.piles.lock().unwrap_or_else(PoisonError::into_inner)
     }

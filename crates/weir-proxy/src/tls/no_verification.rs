@@ -7,16 +7,16 @@ use rustls::{DigitallySignedStruct, SignatureScheme};
 
 /// `verify = false`: whoever holds the key of the certificate that is shown will do.
 #[derive(Debug)]
-pub struct Anybody(WebPkiSupportedAlgorithms);
+pub struct NoCertificateVerification(WebPkiSupportedAlgorithms);
 
-impl Anybody {
+impl NoCertificateVerification {
     /// With the signatures that `provider` understands.
     pub fn new(provider: &CryptoProvider) -> Self {
         Self(provider.signature_verification_algorithms)
     }
 }
 
-impl ServerCertVerifier for Anybody {
+impl ServerCertVerifier for NoCertificateVerification {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,

@@ -1,33 +1,33 @@
-//! A socket and the octets in memory that stand for it: what both kinds of HTTP/2 connections do with them.
+//! A socket and the bytes in memory that stand for it: what both kinds of HTTP/2 connections do with them.
 
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use super::census::Census;
-use super::fields::Fields;
+use super::field_filter::FieldFilter;
+use super::frame_counter::FrameCounter;
+use super::io_buffer::{IoBuffer, IoHandle};
 use super::upgrade::settings_end;
-use super::wire::{Wire, WireEnd};
 use crate::context::Ready;
 use crate::socket::{Read, Written};
 use crate::transport::Transport;
 
-/// Octets that are read before they are understood, and that a buffer may keep when it is empty.
+/// Bytes that are read before they are understood, and that a buffer may keep when it is empty.
 const INBOX_MAX: usize = 64 << 10;
 
-/// Octets that are read at once from a client whose idle frames are too many. With TLS the rest of a record, 16 KiB and
+/// Bytes that are read at once from a client whose idle frames are too many. With TLS the rest of a record, 16 KiB and
 /// more, has to fit in addition.
 const SLOW_ROOM: usize = 2 << 10;
 const SLOW_ROOM_TLS: usize = 20 << 10;
-/// The pause behind each of these reads: so much more than [`Census`] forgives is read that who goes on is ended in a
+/// The pause behind each of these reads: so much more than [`FrameCounter`] forgives is read that who goes on is ended in a
 /// few seconds.
 const PAUSE_MS: u64 = 200;
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct ConnIo {
     pub(super) transport: Transport,
     pub(super) ready: Ready,
-    wire: Rc<RefCell<Wire>>,
+    buffer: Rc<RefCell<IoBuffer>>,
     sent: usize,
     /// Of the outbox, what the frame counter has seen.
     counted: usize,
@@ -35,87 +35,87 @@ pub(super) struct Line {
     behind: Vec<u8>,
     early: Vec<u8>,
     /// Of a client's frames.
-    census: Option<Census>,
+    counter: Option<FrameCounter>,
     /// Nothing is read until then.
     paused_until: u64,
     /// Of what a client sends: takes errors of fields for errors of their streams.
-    fields: Option<Box<Fields>>,
+    fields: Option<Box<FieldFilter>>,
 }
 
-impl Line {
+impl ConnIo {
     /// `input` was read from it before; `behind` goes behind the other side's settings.
     pub(super) fn new(
         transport: Transport,
         ready: Ready,
         input: &[u8],
         behind: Vec<u8>,
-        census: Option<Census>,
+        counter: Option<FrameCounter>,
     ) -> Self {
-        let mut line = Self {
+        let mut io = Self {
             transport,
             ready,
-            wire: Rc::default(),
+            buffer: Rc::default(),
             sent: 0,
             counted: 0,
             behind,
             early: Vec::new(),
-            fields: census.is_some().then(|| Box::new(Fields::new())),
-            census,
+            fields: counter.is_some().then(|| Box::new(FieldFilter::new())),
+            counter,
             paused_until: 0,
         };
-        line.put(input);
-        line
+        io.put(input);
+        io
     }
 
     /// Hands on what came.
-    fn put(&mut self, octets: &[u8]) {
-        if let Some(census) = &mut self.census {
-            census.read(octets);
+    fn put(&mut self, bytes: &[u8]) {
+        if let Some(counter) = &mut self.counter {
+            counter.read(bytes);
         }
-        let wire = &mut *self.wire.borrow_mut();
+        let buffer = &mut *self.buffer.borrow_mut();
         let fields = &mut self.fields;
-        let mut put = |wire: &mut Wire, bytes: &[u8]| match fields {
-            Some(fields) => fields.pass(bytes, |bytes| wire.put(bytes)),
-            None => wire.put(bytes),
+        let mut put = |buffer: &mut IoBuffer, bytes: &[u8]| match fields {
+            Some(fields) => fields.pass(bytes, |bytes| buffer.put(bytes)),
+            None => buffer.put(bytes),
         };
         if self.behind.is_empty() {
-            return put(wire, octets);
+            return put(buffer, bytes);
         }
-        self.early.extend_from_slice(octets);
+        self.early.extend_from_slice(bytes);
         if let Some(end) = settings_end(&self.early) {
             let (settings, rest) = self.early.split_at(end);
-            put(wire, settings);
-            wire.put(&std::mem::take(&mut self.behind));
-            put(wire, rest);
+            put(buffer, settings);
+            buffer.put(&std::mem::take(&mut self.behind));
+            put(buffer, rest);
             self.early = Vec::new();
         }
     }
 
     /// The connection's end.
-    pub(super) fn end(&self) -> WireEnd {
-        WireEnd(Rc::clone(&self.wire))
+    pub(super) fn end(&self) -> IoHandle {
+        IoHandle(Rc::clone(&self.buffer))
     }
 
     /// Whether a client's frames ask for nothing, and are too many.
     pub(super) fn is_flooded(&mut self, now_ms: u64) -> bool {
-        let census = self.census.as_mut();
-        census.is_some_and(|census| census.is_flood(now_ms))
+        let counter = self.counter.as_mut();
+        counter.is_some_and(|counter| counter.is_flood(now_ms))
     }
 
     /// Streams that this side reset because of what the client sent, since the last call.
     pub(super) fn provoked_resets(&mut self) -> u64 {
-        let census = self.census.as_mut();
-        census.map_or(0, Census::take_provoked)
+        let counter = self.counter.as_mut();
+        counter.map_or(0, FrameCounter::take_provoked)
     }
 
     /// Whether the other side sends no more.
     pub(super) fn is_ended(&self) -> bool {
-        self.wire.borrow().ended
+        self.buffer.borrow().ended
     }
 
     fn has_room(&self) -> bool {
         let held = self.fields.as_ref().map_or(0, |fields| fields.held());
-        self.wire.borrow().unread() + self.early.len() + held < INBOX_MAX.max(held + 1)
+        self.buffer.borrow().unread() + self.early.len() + held < INBOX_MAX.max(held + 1)
     }
 
     /// Reads what nobody will understand any more; whether the other side may still send.
@@ -132,31 +132,31 @@ impl Line {
 
     /// Sends frames; whether the connection stands.
     pub(super) fn flush(&mut self) -> bool {
-        let wire = &mut *self.wire.borrow_mut();
-        if let Some(census) = &mut self.census {
-            census.sent(&wire.outbox[self.counted..]);
-            self.counted = wire.outbox.len();
+        let buffer = &mut *self.buffer.borrow_mut();
+        if let Some(counter) = &mut self.counter {
+            counter.sent(&buffer.outbox[self.counted..]);
+            self.counted = buffer.outbox.len();
         }
-        while self.ready.writable && (self.sent < wire.outbox.len() || self.transport.holds()) {
-            let rest = &wire.outbox[self.sent..];
+        while self.ready.writable && (self.sent < buffer.outbox.len() || self.transport.holds()) {
+            let rest = &buffer.outbox[self.sent..];
             match self.transport.write(rest) {
                 Written::Broken => return false,
-                Written::Some(octets) => {
-                    self.ready.writable = octets == rest.len() && !self.transport.holds();
-                    self.sent += octets;
+                Written::Some(bytes) => {
+                    self.ready.writable = bytes == rest.len() && !self.transport.holds();
+                    self.sent += bytes;
                 }
             }
         }
-        if self.sent == wire.outbox.len() {
-            if wire.outbox.capacity() > INBOX_MAX {
+        if self.sent == buffer.outbox.len() {
+            if buffer.outbox.capacity() > INBOX_MAX {
                 // Memory only while it is needed.
-                wire.outbox = Vec::new();
+                buffer.outbox = Vec::new();
             } else {
-                wire.outbox.clear();
+                buffer.outbox.clear();
             }
             (self.sent, self.counted) = (0, 0);
         } else if self.sent > INBOX_MAX {
-            wire.outbox.drain(..self.sent);
+            buffer.outbox.drain(..self.sent);
             self.counted = self.counted.saturating_sub(self.sent);
             self.sent = 0;
         }
@@ -169,14 +169,14 @@ impl Line {
         pauses.then_some(self.paused_until)
     }
 
-    /// Whether no octet waits for the socket.
+    /// Whether no byte waits for the socket.
     pub(super) fn is_flushed(&self) -> bool {
-        self.wire.borrow().outbox.is_empty() && !self.transport.holds()
+        self.buffer.borrow().outbox.is_empty() && !self.transport.holds()
     }
 
     /// How much is read at once.
     fn room(&self) -> usize {
-        let slowed = self.census.as_ref().is_some_and(Census::is_slowed);
+        let slowed = self.counter.as_ref().is_some_and(FrameCounter::is_slowed);
         match slowed && !self.ready.ended {
             false => INBOX_MAX,
             true if self.transport.is_secure() => SLOW_ROOM_TLS,
@@ -186,7 +186,7 @@ impl Line {
 
     /// Pauses if there were idle frames, and too many.
     fn pace(&mut self, now_ms: u64) {
-        if self.census.as_mut().is_some_and(Census::take_pause) {
+        if self.counter.as_mut().is_some_and(FrameCounter::take_pause) {
             self.paused_until = now_ms + PAUSE_MS;
         }
     }
@@ -201,12 +201,12 @@ impl Line {
         {
             let room = self.room();
             match self.transport.read(&mut self.ready, &mut scratch[..room]) {
-                Read::Some(octets) => {
-                    self.put(&scratch[..octets]);
+                Read::Some(bytes) => {
+                    self.put(&scratch[..bytes]);
                     self.pace(now_ms);
                 }
                 Read::Blocked => break,
-                Read::End | Read::Broken => self.wire.borrow_mut().ended = true,
+                Read::End | Read::Broken => self.buffer.borrow_mut().ended = true,
             }
             came = true;
         }

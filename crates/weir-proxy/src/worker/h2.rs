@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::Worker;
 use crate::context::{Context, Ready, token};
-use crate::h2::{Back, Errand, Errands, Front, Owner, StrandEnd, StrandState};
+use crate::h2::{Action, Actions, H2ClientConn, H2ServerConn, Owner, PipeState, StreamPipeEnd};
 use crate::session::Session;
 use crate::slab::Key;
 use crate::transport::Transport;
@@ -16,18 +16,20 @@ const ROUNDS: usize = 8;
 
 impl Worker {
     /// A client turned out to speak HTTP/2.
-    pub(super) fn promote(&mut self, key: Key) {
+    pub(super) fn upgrade_to_h2(&mut self, key: Key) {
         let Some(session) = self.sessions.remove(key) else {
             return;
         };
-        let front = self.fronts.insert(Front::new(session.into_former()));
-        self.drive_front(front, Front::begin);
+        let front = self
+            .h2_servers
+            .insert(H2ServerConn::new(session.into_upgrade()));
+        self.drive_h2_server(front, H2ServerConn::begin);
     }
 
     /// Connections whose streams did something, in rounds: what sessions answer in one of them goes out together.
-    pub(super) fn answer_bells(&mut self) {
+    pub(super) fn run_wakeups(&mut self) {
         for _ in 0..ROUNDS {
-            let mut rung = std::mem::take(&mut *self.cx.bell.borrow_mut());
+            let mut rung = std::mem::take(&mut *self.cx.wakeups.borrow_mut());
             if rung.is_empty() {
                 return;
             }
@@ -35,55 +37,57 @@ impl Worker {
             rung.dedup();
             for token in rung {
                 match token::kind(token) {
-                    token::BACK => self.drive_back(token::key(token), Back::drive),
-                    _ => self.drive_front(token::key(token), Front::drive),
+                    token::H2_CLIENT => {
+                        self.drive_h2_client(token::key(token), H2ClientConn::drive)
+                    }
+                    _ => self.drive_h2_server(token::key(token), H2ServerConn::drive),
                 }
             }
         }
     }
 
     /// All of them shall look whether they may go on.
-    pub(super) fn ring_fronts(&self) {
-        let keys = self.fronts.keys().into_iter();
-        let tokens = keys.map(|key| token::of(token::FRONT, key));
-        self.cx.bell.borrow_mut().extend(tokens);
+    pub(super) fn wake_h2_servers(&self) {
+        let keys = self.h2_servers.keys().into_iter();
+        let tokens = keys.map(|key| token::of(token::H2_SERVER, key));
+        self.cx.wakeups.borrow_mut().extend(tokens);
     }
 
     /// Reads on from clients whose pauses are over.
-    pub(super) fn resume_fronts(&mut self) {
+    pub(super) fn resume_h2_servers(&mut self) {
         let now = self.cx.now;
         let mut over = Vec::new();
-        let fronts = &mut self.fronts;
+        let h2_servers = &mut self.h2_servers;
         self.cx.pace_wheel.advance(now, |wheel, key, slot| {
-            if let Some(front) = fronts.get_mut(key)
+            if let Some(front) = h2_servers.get_mut(key)
                 && wheel.is_over(&mut front.resumption, key, slot, now)
             {
                 over.push(key);
             }
         });
         for key in over {
-            self.drive_front(key, Front::drive);
+            self.drive_h2_server(key, H2ServerConn::drive);
         }
     }
 
-    pub(super) fn drive_front(
+    pub(super) fn drive_h2_server(
         &mut self,
         key: Key,
-        work: impl FnOnce(&mut Front, Key, &mut Context, &mut Errands) -> bool,
+        work: impl FnOnce(&mut H2ServerConn, Key, &mut Context, &mut Actions) -> bool,
     ) {
-        let Some(front) = self.fronts.get_mut(key) else {
+        let Some(front) = self.h2_servers.get_mut(key) else {
             return;
         };
-        let mut errands = std::mem::take(&mut self.errands);
+        let mut actions = std::mem::take(&mut self.actions);
         let cx = &mut self.cx;
         // As with sessions: a defect costs the connection that met it.
-        let worked = catch_unwind(AssertUnwindSafe(|| work(front, key, cx, &mut errands)));
+        let worked = catch_unwind(AssertUnwindSafe(|| work(front, key, cx, &mut actions)));
         let failed = worked.is_err();
         if !self.goes_on(worked)
-            && let Some(mut front) = self.fronts.remove(key)
+            && let Some(mut front) = self.h2_servers.remove(key)
         {
             // After a defect its streams have sessions still.
-            let end = || front.end(&mut errands);
+            let end = || front.end(&mut actions);
             if failed && catch_unwind(AssertUnwindSafe(end)).is_err() {
                 tracing::error!("an HTTP/2 connection's end failed");
             }
@@ -91,69 +95,69 @@ impl Worker {
             service.clients.fetch_sub(1, Relaxed);
             service.counters.of(self.cx.worker).present.sub(1);
         }
-        for errand in errands.drain(..) {
-            self.perform(errand);
+        for action in actions.drain(..) {
+            self.perform(action);
         }
-        self.errands = errands;
+        self.actions = actions;
     }
 
     fn goes_on(&mut self, worked: std::thread::Result<bool>) -> bool {
         worked.unwrap_or_else(|_| {
             tracing::error!("an HTTP/2 connection's handling failed");
-            self.cx.mend();
+            self.cx.restore_buffers();
             false
         })
     }
 
-    pub(super) fn drive_back(
+    pub(super) fn drive_h2_client(
         &mut self,
         key: Key,
-        work: impl FnOnce(&mut Back, Key, &mut Context, &mut Errands) -> bool,
+        work: impl FnOnce(&mut H2ClientConn, Key, &mut Context, &mut Actions) -> bool,
     ) {
         // It stands beside the worker's other things for its turn.
-        let Some(mut back) = self.cx.backs.get_mut(key).and_then(Option::take) else {
+        let Some(mut back) = self.cx.h2_clients.get_mut(key).and_then(Option::take) else {
             return;
         };
-        let mut errands = std::mem::take(&mut self.errands);
+        let mut actions = std::mem::take(&mut self.actions);
         let cx = &mut self.cx;
-        let worked = catch_unwind(AssertUnwindSafe(|| work(&mut back, key, cx, &mut errands)));
+        let worked = catch_unwind(AssertUnwindSafe(|| work(&mut back, key, cx, &mut actions)));
         let failed = worked.is_err();
         let goes_on = self.goes_on(worked);
-        let end = || back.end(&mut errands);
+        let end = || back.end(&mut actions);
         if failed && catch_unwind(AssertUnwindSafe(end)).is_err() {
             tracing::error!("the end of an HTTP/2 connection to a server failed");
         }
-        match self.cx.backs.get_mut(key) {
+        match self.cx.h2_clients.get_mut(key) {
             Some(place) if goes_on => *place = Some(back),
-            _ => drop(self.cx.backs.remove(key)),
+            _ => drop(self.cx.h2_clients.remove(key)),
         }
-        for errand in errands.drain(..) {
-            self.perform(errand);
+        for action in actions.drain(..) {
+            self.perform(action);
         }
-        self.errands = errands;
+        self.actions = actions;
     }
 
     /// Gives servers' HTTP/2 connections a turn: those that are of no use any more end.
-    pub(super) fn drive_backs(&mut self) {
-        for key in self.cx.backs.keys() {
-            self.drive_back(key, Back::drive);
+    pub(super) fn drive_h2_clients(&mut self) {
+        for key in self.cx.h2_clients.keys() {
+            self.drive_h2_client(key, H2ClientConn::drive);
         }
     }
 
-    fn perform(&mut self, errand: Errand) {
-        let (owner, over) = match errand {
-            Errand::Serve(begun) if begun.strand.borrow().state == StrandState::Over => return,
-            Errand::Serve(begun) => {
-                let transport = Transport::strand(StrandEnd(Rc::clone(&begun.strand)));
+    fn perform(&mut self, action: Action) {
+        let (owner, over) = match action {
+            Action::Serve(begun) if begun.pipe.borrow().state == PipeState::Closed => return,
+            Action::Serve(begun) => {
+                let transport = Transport::stream(StreamPipeEnd(Rc::clone(&begun.pipe)));
                 let mut session = Session::new(transport, begun.peer, begun.port, begun.local);
                 session.spoken_to = begun.spoken_to;
                 session.asked_host = begun.asked;
                 let key = self.sessions.insert(session);
-                begun.strand.borrow_mut().owner = Owner::Session(key);
+                begun.pipe.borrow_mut().owner = Owner::Session(key);
                 return self.turn(key, Session::begin);
             }
-            Errand::Go(owner) => (owner, false),
-            Errand::Over(owner) => (owner, true),
+            Action::Resume(owner) => (owner, false),
+            Action::Close(owner) => (owner, true),
         };
         let go = |ready: &mut Ready| {
             ready.readable = true;
@@ -162,7 +166,7 @@ impl Worker {
             ready.broken |= over;
         };
         let key = match owner {
-            // Its session begins with this turn's errands, and looks at everything that came until then.
+            // Its session begins with this turn's actions, and looks at everything that came until then.
             Owner::Pending => return,
             Owner::Session(key) => {
                 let Some(session) = self.sessions.get_mut(key) else {

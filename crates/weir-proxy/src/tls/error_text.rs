@@ -38,7 +38,7 @@ impl Peer {
 }
 
 /// The error as a sentence without a full stop.
-pub fn sentence(error: &Error, peer: Peer) -> String {
+pub fn describe_error(error: &Error, peer: Peer) -> String {
     let name = peer.name();
     match error {
         Error::InvalidCertificate(error) => certificate(error, peer),
@@ -88,9 +88,9 @@ pub fn sentence(error: &Error, peer: Peer) -> String {
 }
 
 /// Of an input or output error that a TLS error caused; `None` = it has another cause.
-pub fn sentence_of_io(error: &io::Error, peer: Peer) -> Option<String> {
+pub fn describe_io_error(error: &io::Error, peer: Peer) -> Option<String> {
     let inner = error.get_ref()?.downcast_ref::<Error>()?;
-    Some(sentence(inner, peer))
+    Some(describe_error(inner, peer))
 }
 
 fn certificate(error: &CertificateError, peer: Peer) -> String {
@@ -272,7 +272,7 @@ mod tests {
     }
 
     /// No name of a type is left: two capitals or a bracket within a word give one away.
-    fn is_sentence(text: &str) -> bool {
+    fn is_description(text: &str) -> bool {
         let camel = |word: &str| {
             let mut lower = false;
             word.chars().any(|c| {
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn every_error_of_webpki_is_a_sentence() {
+    fn every_webpki_error_has_a_description() {
         for name in [
             "BadDer",
             "BadDerTime",
@@ -329,21 +329,21 @@ mod tests {
             "UnsupportedRevocationReason",
             "UnsupportedRevocationReasonsPartitioning",
         ] {
-            let text = sentence(&webpki(name), Peer::Server);
+            let text = describe_error(&webpki(name), Peer::Server);
             assert!(
-                text.starts_with("the server's certificate ") && is_sentence(&text),
+                text.starts_with("the server's certificate ") && is_description(&text),
                 "{name}: {text}"
             );
         }
         assert!(
-            sentence(&webpki("UnsupportedCertVersion"), Peer::Server).starts_with(
+            describe_error(&webpki("UnsupportedCertVersion"), Peer::Server).starts_with(
                 "the server's certificate is X.509 version 1, which is not supported: "
             )
         );
     }
 
     #[test]
-    fn every_error_of_rustls_is_a_sentence() {
+    fn every_rustls_error_has_a_description() {
         let time = UnixTime::since_unix_epoch(std::time::Duration::from_secs(1));
         let certificates = [
             CertificateError::BadEncoding,
@@ -409,8 +409,8 @@ mod tests {
         errors.extend((0..=u8::MAX).map(|code| Error::AlertReceived(code.into())));
         for error in errors {
             for peer in [Peer::Server, Peer::Client, Peer::File] {
-                let text = sentence(&error, peer);
-                assert!(is_sentence(&text), "{error:?}: {text}");
+                let text = describe_error(&error, peer);
+                assert!(is_description(&text), "{error:?}: {text}");
             }
         }
     }

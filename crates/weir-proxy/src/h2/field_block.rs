@@ -2,14 +2,14 @@
 //!
 //! The `h2` crate stops at a field that is no field of HTTP, in the middle of a block, and can only end the connection:
 //! its table would not be the client's any more. So such a field is replaced here by one of the same size in the table,
-//! and the block gets a field that h2 takes for an error of the stream alone (RFC 9113 section 8.1.1). Blocks without
+//! and the block gets a field that h2 takes for an error of the stream alone (RFC 9113 section 8.1.1). BlockChecker without
 //! errors pass as they are.
 //!
 //! What the client's table holds is not kept, only of which kind each of its latest fields is.
 
 use super::huffman;
 
-/// Fields that fit into a table of 4096 bytes, each of 33 at least.
+/// FieldFilter that fit into a table of 4096 bytes, each of 33 at least.
 const KINDS: usize = 128;
 /// The first index of the dynamic table.
 const DYNAMIC: usize = 62;
@@ -96,9 +96,9 @@ const fn is_token(byte: u8) -> bool {
 
 /// What becomes of a block.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Judged {
+pub(super) enum Checked {
     /// It passes as it is; also one that is none, which is h2's to say.
-    Passes,
+    Unchanged,
     /// This goes in its place.
     Replaced(Vec<u8>),
     /// h2 ends the connection because of its size.
@@ -107,7 +107,7 @@ pub(super) enum Judged {
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Blocks {
+pub(super) struct BlockChecker {
     /// Of each of the latest fields in the client's table, by their number; and how many there ever were.
     kinds: [Kind; KINDS],
     /// Their sizes, or less where the name came from a table. None is larger than the table, 4096 bytes.
@@ -126,7 +126,7 @@ struct Reader<'a> {
     out: Option<Vec<u8>>,
 }
 
-impl Blocks {
+impl BlockChecker {
     pub(super) const fn new() -> Self {
         Self {
             kinds: [Kind::Wrong; KINDS],
@@ -139,7 +139,7 @@ impl Blocks {
     }
 
     /// Reads a whole block; `trailers` = it is not a request's first.
-    pub(super) fn judge(&mut self, block: &[u8], trailers: bool) -> Judged {
+    pub(super) fn judge(&mut self, block: &[u8], trailers: bool) -> Checked {
         let mut reader = Reader {
             block,
             at: 0,
@@ -149,18 +149,18 @@ impl Blocks {
         self.list = 0;
         while reader.at < block.len() {
             if self.list > LIST_MAX {
-                return Judged::TooLarge;
+                return Checked::TooLarge;
             }
             match self.field(&mut reader, trailers) {
                 Some(well) => wrong |= !well,
-                None => return Judged::Passes,
+                None => return Checked::Unchanged,
             }
         }
         if wrong {
             let out = reader.out.get_or_insert_with(|| block.to_vec());
             out.extend_from_slice(ERROR);
         }
-        reader.out.map_or(Judged::Passes, Judged::Replaced)
+        reader.out.map_or(Checked::Unchanged, Checked::Replaced)
     }
 
     /// Reads a field; whether it may be where it is. `None`: the block cannot be read on.
@@ -370,7 +370,7 @@ mod tests {
 
     #[test]
     fn blocks_without_errors_pass() {
-        let mut blocks = Blocks::new();
+        let mut blocks = BlockChecker::new();
         let mut block = vec![0x82, 0x86, 0x84, 0x41, 1, b'a', 0x3f, 0x45];
         block.extend(plain(b"x-a", b"b c\t\xff", true));
         block.push(0x80 | 62);
@@ -378,16 +378,16 @@ mod tests {
         coded.extend(huffman::tests::encode(b"x-ab"));
         coded.push(0);
         block.extend(coded);
-        assert_eq!(blocks.judge(&block, false), Judged::Passes);
-        // Fields of the table, and what is no block.
-        assert_eq!(blocks.judge(&[0xbe, 0xbf, 0xc0], false), Judged::Passes);
+        assert_eq!(blocks.judge(&block, false), Checked::Unchanged);
+        // FieldFilter of the table, and what is no block.
+        assert_eq!(blocks.judge(&[0xbe, 0xbf, 0xc0], false), Checked::Unchanged);
         for none in [
             &[0xff, 0x80, 0x80, 0x80, 0x80, 0x80, 1][..],
             &[0x40, 9, b'a'],
             &[0x80],
             &[0xf0],
         ] {
-            assert_eq!(blocks.judge(none, false), Judged::Passes);
+            assert_eq!(blocks.judge(none, false), Checked::Unchanged);
         }
     }
 
@@ -404,32 +404,32 @@ mod tests {
             (b":path", b"/\xff"),
             (b"", b"b"),
         ] {
-            let mut blocks = Blocks::new();
+            let mut blocks = BlockChecker::new();
             let mut block = vec![0x82];
             block.extend(plain(name, value, true));
             block.push(0x84);
-            let Judged::Replaced(out) = blocks.judge(&block, false) else {
+            let Checked::Replaced(out) = blocks.judge(&block, false) else {
                 panic!("{name:?} passes");
             };
             assert!(out.starts_with(&[0x82]) && out.ends_with(&[&[0x84], ERROR].concat()));
             let size = block.len() - 2;
             assert_eq!(out.len() - 2 - ERROR.len(), size, "{name:?}");
             // What is in the table now makes later streams as wrong, by itself and by its name.
-            assert!(matches!(blocks.judge(&[0xbe], false), Judged::Replaced(_)));
+            assert!(matches!(blocks.judge(&[0xbe], false), Checked::Replaced(_)));
             assert!(matches!(
                 blocks.judge(&[0x7e, 1, b'a'], false),
-                Judged::Replaced(_)
+                Checked::Replaced(_)
             ));
-            assert_eq!(blocks.judge(&[0x82], false), Judged::Passes);
+            assert_eq!(blocks.judge(&[0x82], false), Checked::Unchanged);
         }
     }
 
     #[test]
     fn pseudo_fields_among_trailers_are_wrong() {
-        let mut blocks = Blocks::new();
+        let mut blocks = BlockChecker::new();
         assert_eq!(
             blocks.judge(&plain(b":path", b"/a", true), false),
-            Judged::Passes
+            Checked::Unchanged
         );
         let others = [
             plain(b":path", b"/", false),
@@ -439,33 +439,33 @@ mod tests {
         ];
         for block in others {
             let expected = [&block[..], ERROR].concat();
-            assert_eq!(blocks.judge(&block, true), Judged::Replaced(expected));
+            assert_eq!(blocks.judge(&block, true), Checked::Replaced(expected));
         }
         assert_eq!(
             blocks.judge(&plain(b"grpc-status", b"0", true), true),
-            Judged::Passes
+            Checked::Unchanged
         );
     }
 
     #[test]
     fn references_to_a_large_field_are_read_up_to_the_limit_only() {
-        let mut blocks = Blocks::new();
+        let mut blocks = BlockChecker::new();
         let mut block = plain(b"x", &[b'a'; 4000], true);
         let fits = LIST_MAX / 4033 - 1;
         block.extend(std::iter::repeat_n(0xbe, fits));
-        assert_eq!(blocks.judge(&block, false), Judged::Passes);
+        assert_eq!(blocks.judge(&block, false), Checked::Unchanged);
         // What follows the limit is not looked at: the reference to no field would end the reading.
         block.extend([0xbe, 0xbe, 0xff, 0xff, 0x7f]);
-        assert_eq!(blocks.judge(&block, false), Judged::TooLarge);
+        assert_eq!(blocks.judge(&block, false), Checked::TooLarge);
         // Each block has a limit of its own.
-        assert_eq!(blocks.judge(&[0xbe], false), Judged::Passes);
+        assert_eq!(blocks.judge(&[0xbe], false), Checked::Unchanged);
     }
 
     #[test]
     fn paths_with_fragments_are_wrong() {
-        let mut blocks = Blocks::new();
+        let mut blocks = BlockChecker::new();
         let block = [0x44, 4, b'/', b'c', b'#', b'x'];
         let expected = [&[0x44, 4][..], b"xxxx", ERROR].concat();
-        assert_eq!(blocks.judge(&block, false), Judged::Replaced(expected));
+        assert_eq!(blocks.judge(&block, false), Checked::Replaced(expected));
     }
 }

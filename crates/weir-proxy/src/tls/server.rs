@@ -34,7 +34,7 @@ impl Resolver {
             first: None,
         };
         for certificate in certificates {
-            for name in &certificate.facts.names {
+            for name in &certificate.info.names {
                 let (map, name) = match name.strip_prefix('*') {
                     Some(rest) => (&mut resolver.below, rest),
                     None => (&mut resolver.exact, name.as_str()),
@@ -45,7 +45,7 @@ impl Resolver {
         }
         if !strict && let Some(first) = certificates.first() {
             // Another kind of key for the same host serves clients that cannot use the first.
-            let same = first.facts.names.first();
+            let same = first.info.names.first();
             let named = same.and_then(|name| resolver.named(name)).cloned();
             resolver.first = Some(named.unwrap_or_else(|| vec![Arc::clone(&first.key)]));
         }
@@ -104,7 +104,7 @@ pub fn listener_tls(
     tls: &ServiceTls,
     protocols: &[&[u8]],
 ) -> Result<Arc<ServerConfig>, CertificateError> {
-    config(tls, protocols, Arc::new(NoTickets)).map(|(config, _)| config)
+    server_config(tls, protocols, Arc::new(NoTickets)).map(|(config, _)| config)
 }
 
 /// What a service's `tls` asks for, and the names in its certificates; `protocols` are those of ALPN. Tickets are known
@@ -112,17 +112,20 @@ pub fn listener_tls(
 ///
 /// # Errors
 /// A certificate cannot be used.
-pub(crate) fn config(
+pub(crate) fn server_config(
     tls: &ServiceTls,
     protocols: &[&[u8]],
     tickets: Arc<dyn ProducesTickets>,
 ) -> Result<(Arc<ServerConfig>, Names), CertificateError> {
     let provider = Arc::new(aws_lc_rs::default_provider());
-    let place = Path::new(&tls.certificates);
+    let path = Path::new(&tls.certificates);
     let certificates: Result<Vec<Certificate>, _> =
-        certificate::all(place, &provider)?.into_iter().collect();
+        certificate::all(path, &provider)?.into_iter().collect();
     let certificates = certificates?;
-    for (path, fault) in certificates.iter().filter_map(|it| it.bad_staple.as_ref()) {
+    for (path, fault) in certificates
+        .iter()
+        .filter_map(|it| it.rejected_ocsp.as_ref())
+    {
         tracing::warn!(path = %path.display(), %fault, "clients get no OCSP response");
     }
     let refused = |path: &str, source| CertificateError::Refused {
@@ -154,6 +157,6 @@ pub(crate) fn config(
     let mut config = builder.with_cert_resolver(Arc::new(resolver));
     config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
     config.ticketer = tickets;
-    let names = certificates.iter().flat_map(|one| &one.facts.names);
+    let names = certificates.iter().flat_map(|one| &one.info.names);
     Ok((Arc::new(config), Names::new(names.map(String::as_str))))
 }

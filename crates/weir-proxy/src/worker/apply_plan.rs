@@ -14,7 +14,7 @@ use crate::session::Session;
 
 impl Worker {
     /// Goes over to the plan in force.
-    pub(super) fn adopt(&mut self) {
+    pub(super) fn apply_plan(&mut self) {
         let plan = self.shared.plan();
         self.cx.targets(plan.targets);
         let mut former: HashMap<String, Rc<Local>> = HashMap::new();
@@ -26,8 +26,8 @@ impl Worker {
                     .or_insert_with(|| Rc::clone(local));
             }
         }
-        for key in self.fronts.keys() {
-            if let Some(front) = self.fronts.get(key) {
+        for key in self.h2_servers.keys() {
+            if let Some(front) = self.h2_servers.get(key) {
                 let local = &front.local;
                 former
                     .entry(local.service.name.clone())
@@ -134,8 +134,8 @@ impl Worker {
                 session.adopt(local);
             }
         }
-        for key in self.fronts.keys() {
-            let Some(front) = self.fronts.get_mut(key) else {
+        for key in self.h2_servers.keys() {
+            let Some(front) = self.h2_servers.get_mut(key) else {
                 continue;
             };
             let name = &front.local.service.name;
@@ -146,7 +146,7 @@ impl Worker {
             }
         }
         // HTTP/1 clients of a service that is gone are told with their next response: an end now could meet a request.
-        self.ring_fronts();
+        self.wake_h2_servers();
     }
 
     /// Ends the sessions that wait for a request which will not be served.

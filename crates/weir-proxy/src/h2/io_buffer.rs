@@ -1,6 +1,6 @@
-//! The octets of one HTTP/2 connection in memory: the `h2` crate reads and writes here, sockets are somebody else's.
+//! The bytes of one HTTP/2 connection in memory: the `h2` crate reads and writes here, sockets are somebody else's.
 //!
-//! Nobody is woken: whoever puts octets in, or takes them out, polls the connection afterwards.
+//! Nobody is woken: whoever puts bytes in, or takes them out, polls the connection afterwards.
 
 use std::cell::RefCell;
 use std::io::{self, IoSlice};
@@ -15,7 +15,7 @@ const OUT_MAX: usize = 256 << 10;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(crate) struct Wire {
+pub(crate) struct IoBuffer {
     /// What came; this much of it is read.
     pub(crate) inbox: Vec<u8>,
     read: usize,
@@ -25,60 +25,60 @@ pub(crate) struct Wire {
     pub(crate) ended: bool,
 }
 
-impl Wire {
-    /// Octets that came and were not read.
+impl IoBuffer {
+    /// Bytes that came and were not read.
     pub(crate) const fn unread(&self) -> usize {
         self.inbox.len() - self.read
     }
 
     /// Adds what came.
-    pub(crate) fn put(&mut self, octets: &[u8]) {
+    pub(crate) fn put(&mut self, bytes: &[u8]) {
         if self.read == self.inbox.len() {
             self.inbox.clear();
             self.read = 0;
         }
-        self.inbox.extend_from_slice(octets);
+        self.inbox.extend_from_slice(bytes);
     }
 }
 
 /// The connection's end of it.
 #[derive(Debug)]
-pub(crate) struct WireEnd(pub(crate) Rc<RefCell<Wire>>);
+pub(crate) struct IoHandle(pub(crate) Rc<RefCell<IoBuffer>>);
 
-impl AsyncRead for WireEnd {
+impl AsyncRead for IoHandle {
     fn poll_read(
         self: Pin<&mut Self>,
         _: &mut Context<'_>,
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let wire = &mut *self.0.borrow_mut();
-        let octets = wire.unread().min(into.remaining());
-        if octets == 0 && !wire.ended {
+        let buffer = &mut *self.0.borrow_mut();
+        let bytes = buffer.unread().min(into.remaining());
+        if bytes == 0 && !buffer.ended {
             return Poll::Pending;
         }
-        into.put_slice(&wire.inbox[wire.read..wire.read + octets]);
-        wire.read += octets;
-        if wire.read == wire.inbox.len() {
+        into.put_slice(&buffer.inbox[buffer.read..buffer.read + bytes]);
+        buffer.read += bytes;
+        if buffer.read == buffer.inbox.len() {
             // Memory only while it is needed.
-            wire.inbox = Vec::new();
-            wire.read = 0;
+            buffer.inbox = Vec::new();
+            buffer.read = 0;
         }
         Poll::Ready(Ok(()))
     }
 }
 
-impl AsyncWrite for WireEnd {
+impl AsyncWrite for IoHandle {
     fn poll_write(
         self: Pin<&mut Self>,
         _: &mut Context<'_>,
-        octets: &[u8],
+        bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let wire = &mut *self.0.borrow_mut();
-        if wire.outbox.len() >= OUT_MAX {
+        let buffer = &mut *self.0.borrow_mut();
+        if buffer.outbox.len() >= OUT_MAX {
             return Poll::Pending;
         }
-        wire.outbox.extend_from_slice(octets);
-        Poll::Ready(Ok(octets.len()))
+        buffer.outbox.extend_from_slice(bytes);
+        Poll::Ready(Ok(bytes.len()))
     }
 
     fn poll_write_vectored(
@@ -86,12 +86,12 @@ impl AsyncWrite for WireEnd {
         _: &mut Context<'_>,
         parts: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let wire = &mut *self.0.borrow_mut();
-        if wire.outbox.len() >= OUT_MAX {
+        let buffer = &mut *self.0.borrow_mut();
+        if buffer.outbox.len() >= OUT_MAX {
             return Poll::Pending;
         }
         for part in parts {
-            wire.outbox.extend_from_slice(part);
+            buffer.outbox.extend_from_slice(part);
         }
         Poll::Ready(Ok(parts.iter().map(|part| part.len()).sum()))
     }

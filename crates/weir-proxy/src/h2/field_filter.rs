@@ -4,7 +4,7 @@
 //! framer would keep each of them. A block is held back until it is all there, as the framer does not do anything with
 //! a part of it either.
 
-use super::block::{Blocks, Judged};
+use super::field_block::{BlockChecker, Checked};
 
 const HEADER: usize = 9;
 const PREFACE: usize = 24;
@@ -29,8 +29,8 @@ const PRIORITY_LEN: usize = 5;
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Fields {
-    blocks: Blocks,
+pub(super) struct FieldFilter {
+    blocks: BlockChecker,
     /// Bytes that pass, until the next frame's header.
     skip: usize,
     /// A frame's header that is not all there, or the frames of a block; and where the last of them begins.
@@ -67,11 +67,11 @@ impl Head {
     }
 }
 
-impl Fields {
+impl FieldFilter {
     /// Before a client's preface.
     pub(super) const fn new() -> Self {
         Self {
-            blocks: Blocks::new(),
+            blocks: BlockChecker::new(),
             skip: PREFACE,
             held: Vec::new(),
             last: 0,
@@ -238,9 +238,9 @@ impl Fields {
             self.blocks.judge(&block, trailers)
         };
         match judged {
-            Judged::Passes => None,
-            Judged::Replaced(block) => Some(frames_of(&head, priority, &block)),
-            Judged::TooLarge => {
+            Checked::Unchanged => None,
+            Checked::Replaced(block) => Some(frames_of(&head, priority, &block)),
+            Checked::TooLarge => {
                 self.off = true;
                 None
             }
@@ -297,7 +297,7 @@ mod tests {
     }
 
     fn pass(text: &[u8], step: usize) -> Vec<u8> {
-        let (mut fields, mut out) = (Fields::new(), Vec::new());
+        let (mut fields, mut out) = (FieldFilter::new(), Vec::new());
         for part in text.chunks(step) {
             fields.pass(part, |bytes| out.extend_from_slice(bytes));
         }

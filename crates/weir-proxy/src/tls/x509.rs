@@ -6,14 +6,14 @@
 
 /// A certificate's own words.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Facts {
+pub(crate) struct CertificateInfo {
     /// Seconds since 1970.
     pub(crate) not_before: i64,
     /// Seconds since 1970.
     pub(crate) not_after: i64,
     /// Host names in lower case, `*.` included; without any, the subject's common name.
     pub(crate) names: Vec<String>,
-    /// The octets of the serial number.
+    /// The bytes of the serial number.
     pub(crate) serial: Vec<u8>,
 }
 
@@ -54,10 +54,10 @@ impl<'a> Iterator for Elements<'a> {
         let (length, rest) = match first {
             short @ 0..=0x7f => (usize::from(short), rest),
             long @ 0x81..=0x84 => {
-                let (octets, rest) = rest.split_at_checked(usize::from(long & 0x7f))?;
-                let length = octets
+                let (bytes, rest) = rest.split_at_checked(usize::from(long & 0x7f))?;
+                let length = bytes
                     .iter()
-                    .fold(0usize, |sum, octet| sum << 8 | usize::from(*octet));
+                    .fold(0usize, |sum, byte| sum << 8 | usize::from(*byte));
                 (length, rest)
             }
             _ => return None,
@@ -77,7 +77,7 @@ impl<'a> Elements<'a> {
 }
 
 /// Reads a certificate; `None` = it is none.
-pub(crate) fn facts(certificate: &[u8]) -> Option<Facts> {
+pub(crate) fn read(certificate: &[u8]) -> Option<CertificateInfo> {
     let mut body = Elements(Elements(Elements(certificate).element(SEQUENCE)?).element(SEQUENCE)?);
     let (tag, content) = body.next()?;
     let serial = match tag {
@@ -97,7 +97,7 @@ pub(crate) fn facts(certificate: &[u8]) -> Option<Facts> {
     if names.is_empty() {
         names.extend(common_name(subject));
     }
-    Some(Facts {
+    Some(CertificateInfo {
         not_before,
         not_after,
         names,
@@ -223,9 +223,9 @@ mod tests {
     proptest! {
         #[test]
         fn nothing_that_a_file_holds_panics(input in der_like(), times in vec(any::<u8>(), 0..20)) {
-            let _ = facts(&input);
+            let _ = read(&input);
             let body = around(SEQUENCE, &around(SEQUENCE, &input));
-            let _ = facts(&body);
+            let _ = read(&body);
             let _ = (is_end_entity(&body), is_for_servers(&body));
             let _ = time((UTC_TIME, &times));
             let _ = time((GENERALIZED_TIME, &times));
@@ -262,7 +262,7 @@ mod tests {
             b"\x30\x02\x30\x00",
             b"\x30\x04\x30\x02\x02\x00",
         ] {
-            assert_eq!(facts(bad), None, "{bad:?}");
+            assert_eq!(read(bad), None, "{bad:?}");
         }
     }
 }

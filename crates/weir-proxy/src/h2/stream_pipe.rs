@@ -1,4 +1,4 @@
-//! One stream's octets between an HTTP/2 connection and whoever speaks HTTP/1 on its behalf: two bounded buffers, and
+//! One stream's bytes between an HTTP/2 connection and whoever speaks HTTP/1 on its behalf: two bounded buffers, and
 //! the marks that say who has to go on.
 
 use std::cell::RefCell;
@@ -8,12 +8,12 @@ use crate::context::Ready;
 use crate::slab::Key;
 use crate::socket::{Read, Written};
 
-/// Octets that wait in each direction; a side that is slow makes the other one wait.
-pub(crate) const STRAND_MAX: usize = 32 << 10;
+/// Bytes that wait in each direction; a side that is slow makes the other one wait.
+pub(crate) const PIPE_MAX: usize = 32 << 10;
 
 /// As long as the stream has taken no content, which clients with a window of zero never do: a response of 16 KiB with
 /// its head.
-const STRAND_START: usize = 18 << 10;
+const PIPE_START: usize = 18 << 10;
 
 /// Less is not worth a read.
 const READ_MIN: usize = 2 << 10;
@@ -22,42 +22,42 @@ const READ_MIN: usize = 2 << 10;
 const HEAD_USUAL: usize = 512;
 
 /// Connections that have something to do, as an event's 64 bits.
-pub(crate) type Bell = Rc<RefCell<Vec<u64>>>;
+pub(crate) type Wakeups = Rc<RefCell<Vec<u64>>>;
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Strand {
+pub(crate) struct StreamPipe {
     /// From the connection's stream; this much of it is read.
-    inward: Vec<u8>,
+    inbound: Vec<u8>,
     read: usize,
     /// Nothing more comes from there.
-    pub(crate) inward_ended: bool,
+    pub(crate) inbound_ended: bool,
     /// To the connection's stream.
-    pub(crate) outward: Vec<u8>,
-    /// Bytes that `outward` takes: more than [`STRAND_MAX`] only while a longer head is put together.
-    outward_max: usize,
+    pub(crate) outbound: Vec<u8>,
+    /// Bytes that `outbound` takes: more than [`PIPE_MAX`] only while a longer head is put together.
+    outbound_max: usize,
     /// Nothing more goes there.
-    pub(crate) outward_ended: bool,
+    pub(crate) outbound_ended: bool,
     /// The HTTP/1 side could not write all that it had.
     pub(crate) full: bool,
     /// The stream stands, or is over.
-    pub(crate) state: StrandState,
+    pub(crate) state: PipeState,
     /// The HTTP/1 side is gone.
-    pub(crate) left: bool,
+    pub(crate) detached: bool,
     /// Whose HTTP/1 side it is.
     pub(crate) owner: Owner,
     /// Nobody on the way can read what is sent.
     pub(crate) secure: bool,
-    bell: Bell,
+    wakeups: Wakeups,
     /// The HTTP/2 connection.
     token: u64,
 }
 
-/// Who speaks HTTP/1 over a strand.
+/// Who speaks HTTP/1 over a pipe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Owner {
     /// No session serves it yet. A stream that ends before one does never gets one: see
-    /// [`Errand::Serve`](super::Errand).
+    /// [`Action::Serve`](super::Action).
     Pending,
     /// The session that serves a client's stream.
     Session(Key),
@@ -67,156 +67,156 @@ pub(crate) enum Owner {
 
 /// Whether a stream can be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum StrandState {
+pub(crate) enum PipeState {
     /// Its connection is not there yet.
-    Begun,
+    Connecting,
     Open,
-    Over,
+    Closed,
     /// Its connection takes no more streams, and has sent nothing of this one.
-    Declined,
+    Refused,
 }
 
-impl Strand {
-    pub(crate) fn new(bell: &Bell, token: u64, secure: bool, state: StrandState) -> Self {
+impl StreamPipe {
+    pub(crate) fn new(wakeups: &Wakeups, token: u64, secure: bool, state: PipeState) -> Self {
         Self {
-            inward: Vec::new(),
+            inbound: Vec::new(),
             read: 0,
-            inward_ended: false,
-            outward: Vec::new(),
-            outward_max: STRAND_START,
-            outward_ended: false,
+            inbound_ended: false,
+            outbound: Vec::new(),
+            outbound_max: PIPE_START,
+            outbound_ended: false,
             full: false,
             state,
-            left: false,
+            detached: false,
             owner: Owner::Pending,
             secure,
-            bell: Rc::clone(bell),
+            wakeups: Rc::clone(wakeups),
             token,
         }
     }
 
     /// Whether nothing goes either way any more.
     pub(crate) const fn is_over(&self) -> bool {
-        matches!(self.state, StrandState::Over | StrandState::Declined)
+        matches!(self.state, PipeState::Closed | PipeState::Refused)
     }
 
     /// Whether the HTTP/1 side has taken enough for more to be put in.
     pub(crate) const fn has_room(&self) -> bool {
-        self.inward.len() - self.read < STRAND_MAX
+        self.inbound.len() - self.read < PIPE_MAX
     }
 
-    /// Where the stream's octets are put.
-    pub(crate) fn inward(&mut self) -> &mut Vec<u8> {
-        if self.read == self.inward.len() {
-            self.inward.clear();
+    /// Where the stream's bytes are put.
+    pub(crate) fn inbound(&mut self) -> &mut Vec<u8> {
+        if self.read == self.inbound.len() {
+            self.inbound.clear();
             self.read = 0;
         }
-        if self.inward.capacity() == 0 {
-            self.inward.reserve(HEAD_USUAL);
+        if self.inbound.capacity() == 0 {
+            self.inbound.reserve(HEAD_USUAL);
         }
-        &mut self.inward
+        &mut self.inbound
     }
 
     /// The head that goes out is not complete: one that fills the room gets more. Whoever sends it has limited its
     /// length.
     pub(super) const fn await_head(&mut self) {
-        if self.outward.len() >= self.outward_max {
-            self.outward_max *= 2;
+        if self.outbound.len() >= self.outbound_max {
+            self.outbound_max *= 2;
         }
     }
 
     /// The head that goes out had this length and is dealt with.
     pub(super) fn take_head(&mut self, length: usize) {
-        self.outward.drain(..length);
-        self.outward_max = STRAND_START;
+        self.outbound.drain(..length);
+        self.outbound_max = PIPE_START;
     }
 
     /// The stream takes content.
     pub(super) const fn widen(&mut self) {
-        self.outward_max = STRAND_MAX;
+        self.outbound_max = PIPE_MAX;
     }
 
     /// Whether the HTTP/1 side waits for room that is there now; true once.
     pub(super) const fn makes_room(&mut self) -> bool {
-        let makes = self.full && self.outward.len() < self.outward_max;
+        let makes = self.full && self.outbound.len() < self.outbound_max;
         self.full &= !makes;
         makes
     }
 
-    fn ring(&self) {
-        let mut bell = self.bell.borrow_mut();
-        if bell.last() != Some(&self.token) {
-            bell.push(self.token);
+    fn wake(&self) {
+        let mut wakeups = self.wakeups.borrow_mut();
+        if wakeups.last() != Some(&self.token) {
+            wakeups.push(self.token);
         }
     }
 }
 
 /// The HTTP/1 side.
 #[derive(Debug)]
-pub(crate) struct StrandEnd(pub(crate) Rc<RefCell<Strand>>);
+pub(crate) struct StreamPipeEnd(pub(crate) Rc<RefCell<StreamPipe>>);
 
-impl StrandEnd {
+impl StreamPipeEnd {
     pub(crate) fn read(&self, ready: &mut Ready, into: &mut [u8]) -> Read {
-        let strand = &mut *self.0.borrow_mut();
-        let octets = (strand.inward.len() - strand.read).min(into.len());
-        if octets == 0 {
-            if strand.inward_ended || strand.is_over() {
+        let pipe = &mut *self.0.borrow_mut();
+        let bytes = (pipe.inbound.len() - pipe.read).min(into.len());
+        if bytes == 0 {
+            if pipe.inbound_ended || pipe.is_over() {
                 return Read::End;
             }
             ready.readable = false;
             return Read::Blocked;
         }
-        let end = strand.read + octets;
-        into[..octets].copy_from_slice(&strand.inward[strand.read..end]);
-        strand.read = end;
-        if end == strand.inward.len() {
-            strand.inward = Vec::new();
-            strand.read = 0;
-            ready.readable = strand.inward_ended;
+        let end = pipe.read + bytes;
+        into[..bytes].copy_from_slice(&pipe.inbound[pipe.read..end]);
+        pipe.read = end;
+        if end == pipe.inbound.len() {
+            pipe.inbound = Vec::new();
+            pipe.read = 0;
+            ready.readable = pipe.inbound_ended;
         }
-        if !strand.inward_ended {
-            strand.ring();
+        if !pipe.inbound_ended {
+            pipe.wake();
         }
-        Read::Some(octets)
+        Read::Some(bytes)
     }
 
     pub(crate) fn write(&self, parts: &[&[u8]]) -> Written {
-        let strand = &mut *self.0.borrow_mut();
-        if strand.is_over() {
+        let pipe = &mut *self.0.borrow_mut();
+        if pipe.is_over() {
             return Written::Broken;
         }
         let mut written = 0;
         let total: usize = parts.iter().map(|part| part.len()).sum();
-        let room = strand.outward_max.saturating_sub(strand.outward.len());
-        strand.outward.reserve(total.min(room));
+        let room = pipe.outbound_max.saturating_sub(pipe.outbound.len());
+        pipe.outbound.reserve(total.min(room));
         for part in parts {
-            let room = strand.outward_max.saturating_sub(strand.outward.len());
-            let octets = room.min(part.len());
-            strand.outward.extend_from_slice(&part[..octets]);
-            written += octets;
-            if octets < part.len() {
-                strand.full = true;
+            let room = pipe.outbound_max.saturating_sub(pipe.outbound.len());
+            let bytes = room.min(part.len());
+            pipe.outbound.extend_from_slice(&part[..bytes]);
+            written += bytes;
+            if bytes < part.len() {
+                pipe.full = true;
                 break;
             }
         }
-        strand.ring();
+        pipe.wake();
         Written::Some(written)
     }
 
     /// How much is worth reading for it: what it has no room for would wait in a second buffer.
     pub(crate) fn worth_reading(&self) -> usize {
-        let strand = self.0.borrow();
-        let room = strand.outward_max.saturating_sub(strand.outward.len());
+        let pipe = self.0.borrow();
+        let room = pipe.outbound_max.saturating_sub(pipe.outbound.len());
         room.max(READ_MIN)
     }
 
     pub(crate) fn finish(&self) {
-        let strand = &mut *self.0.borrow_mut();
-        strand.outward_ended = true;
-        strand.ring();
+        let pipe = &mut *self.0.borrow_mut();
+        pipe.outbound_ended = true;
+        pipe.wake();
     }
 
-    pub(crate) fn state(&self) -> StrandState {
+    pub(crate) fn state(&self) -> PipeState {
         self.0.borrow().state
     }
 
@@ -225,12 +225,12 @@ impl StrandEnd {
     }
 }
 
-impl Drop for StrandEnd {
+impl Drop for StreamPipeEnd {
     fn drop(&mut self) {
         // It is borrowed only where a defect unwinds, and then its connection goes too.
-        if let Ok(mut strand) = self.0.try_borrow_mut() {
-            strand.left = true;
-            strand.ring();
+        if let Ok(mut pipe) = self.0.try_borrow_mut() {
+            pipe.detached = true;
+            pipe.wake();
         }
     }
 }

@@ -3,16 +3,16 @@
 //!
 //! Who signed it is for clients to judge.
 
-use super::der::{Elements, INTEGER, OID, SEQUENCE, time};
+use super::x509::{Elements, INTEGER, OID, SEQUENCE, time};
 
-const OCTETS: u8 = 0x04;
+const OCTET_STRING: u8 = 0x04;
 const ENUMERATED: u8 = 0x0a;
 const GENERALIZED_TIME: u8 = 0x18;
 const EXPLICIT_0: u8 = 0xa0;
 
 /// Why a response is not stapled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum StapleFault {
+pub(crate) enum OcspFault {
     /// Empty, or something else.
     #[error("this is no OCSP response")]
     Malformed,
@@ -31,20 +31,20 @@ pub(crate) enum StapleFault {
 ///
 /// # Errors
 /// It is not.
-pub(crate) fn judge(response: &[u8], serial: &[u8], now: i64) -> Result<(), StapleFault> {
-    let mut outer = whole(response).ok_or(StapleFault::Malformed)?;
+pub(crate) fn check(response: &[u8], serial: &[u8], now: i64) -> Result<(), OcspFault> {
+    let mut outer = whole(response).ok_or(OcspFault::Malformed)?;
     match outer.element(ENUMERATED) {
         Some([0]) => {}
-        Some(_) => return Err(StapleFault::Refusal),
-        None => return Err(StapleFault::Malformed),
+        Some(_) => return Err(OcspFault::Refusal),
+        None => return Err(OcspFault::Malformed),
     }
-    let answers = answers(outer).ok_or(StapleFault::Malformed)?;
-    let mut found = Err(StapleFault::Other);
-    for (_, answer) in answers {
-        let (of, until) = single(answer).ok_or(StapleFault::Malformed)?;
+    let responses = responses(outer).ok_or(OcspFault::Malformed)?;
+    let mut found = Err(OcspFault::Other);
+    for (_, answer) in responses {
+        let (of, until) = single(answer).ok_or(OcspFault::Malformed)?;
         if of == serial {
             let over = until.is_some_and(|until| until <= now);
-            found = if over { Err(StapleFault::Over) } else { Ok(()) };
+            found = if over { Err(OcspFault::Over) } else { Ok(()) };
         }
     }
     found
@@ -58,10 +58,10 @@ fn whole(response: &[u8]) -> Option<Elements<'_>> {
 }
 
 /// What is said of certificates, behind the response's status.
-fn answers(mut outer: Elements<'_>) -> Option<Elements<'_>> {
+fn responses(mut outer: Elements<'_>) -> Option<Elements<'_>> {
     let mut bytes = Elements(Elements(outer.element(EXPLICIT_0)?).element(SEQUENCE)?);
     bytes.element(OID)?;
-    let mut basic = Elements(Elements(bytes.element(OCTETS)?).element(SEQUENCE)?);
+    let mut basic = Elements(Elements(bytes.element(OCTET_STRING)?).element(SEQUENCE)?);
     let data = Elements(basic.element(SEQUENCE)?);
     // Version and responder come before, in forms that do not matter here.
     let mut after = data.skip_while(|(tag, _)| *tag != GENERALIZED_TIME);
@@ -103,8 +103,8 @@ mod tests {
             SEQUENCE,
             &[
                 &around(SEQUENCE, &[]),
-                &around(OCTETS, &[b"name"]),
-                &around(OCTETS, &[b"key"]),
+                &around(OCTET_STRING, &[b"name"]),
+                &around(OCTET_STRING, &[b"key"]),
                 &around(INTEGER, &[&[7]]),
             ],
         );
@@ -131,7 +131,7 @@ mod tests {
         let basic = around(SEQUENCE, &[&data]);
         let bytes = around(
             SEQUENCE,
-            &[&around(OID, &[b"x"]), &around(OCTETS, &[&basic])],
+            &[&around(OID, &[b"x"]), &around(OCTET_STRING, &[&basic])],
         );
         around(
             SEQUENCE,
@@ -144,27 +144,27 @@ mod tests {
         // 2030-01-01.
         const THEN: i64 = 1_893_456_000;
         let dated = response(Some("20300101000000Z"));
-        assert_eq!(judge(&dated, &[7], THEN - 1), Ok(()));
-        assert_eq!(judge(&dated, &[7], THEN), Err(StapleFault::Over));
-        assert_eq!(judge(&dated, &[8], 0), Err(StapleFault::Other));
-        assert_eq!(judge(&response(None), &[7], i64::MAX), Ok(()));
+        assert_eq!(check(&dated, &[7], THEN - 1), Ok(()));
+        assert_eq!(check(&dated, &[7], THEN), Err(OcspFault::Over));
+        assert_eq!(check(&dated, &[8], 0), Err(OcspFault::Other));
+        assert_eq!(check(&response(None), &[7], i64::MAX), Ok(()));
         for short in 0..dated.len() {
-            let judged = judge(&dated[..short], &[7], 0);
-            assert_eq!(judged, Err(StapleFault::Malformed), "{short}");
+            let checked = check(&dated[..short], &[7], 0);
+            assert_eq!(checked, Err(OcspFault::Malformed), "{short}");
         }
-        let refusal = judge(b"\x30\x03\x0a\x01\x06", &[7], 0);
-        assert_eq!(refusal, Err(StapleFault::Refusal));
+        let refusal = check(b"\x30\x03\x0a\x01\x06", &[7], 0);
+        assert_eq!(refusal, Err(OcspFault::Refusal));
     }
 
     proptest! {
         #[test]
-        fn nothing_that_a_file_holds_panics(input in vec(any::<u8>(), 0..120), at in 0usize..100, octet: u8) {
-            let _ = judge(&input, &[7], 0);
+        fn nothing_that_a_file_holds_panics(input in vec(any::<u8>(), 0..120), at in 0usize..100, byte: u8) {
+            let _ = check(&input, &[7], 0);
             let mut response = response(Some("20300101000000Z"));
-            if let Some(place) = response.get_mut(at) {
-                *place = octet;
+            if let Some(target) = response.get_mut(at) {
+                *target = byte;
             }
-            let _ = judge(&response, &[7], 0);
+            let _ = check(&response, &[7], 0);
         }
     }
 }

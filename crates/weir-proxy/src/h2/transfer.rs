@@ -1,4 +1,4 @@
-//! Content between a stream and its strand, the same for requests and responses: as much as the other side takes, no
+//! Content between a stream and its pipe, the same for requests and responses: as much as the other side takes, no
 //! more.
 
 use std::task::{self, Poll, Waker};
@@ -7,7 +7,7 @@ use bytes::Bytes;
 use h2::{RecvStream, SendStream};
 
 use super::message::{self, Coding, Content};
-use super::strand::Strand;
+use super::stream_pipe::StreamPipe;
 
 /// Polling by hand: nobody is to be woken.
 pub(super) fn context() -> task::Context<'static> {
@@ -26,15 +26,15 @@ pub(super) enum Received {
     Broken,
 }
 
-/// From the stream into its strand.
-pub(super) fn receive(body: &mut RecvStream, coding: Coding, strand: &mut Strand) -> Received {
+/// From the stream into its pipe.
+pub(super) fn receive(body: &mut RecvStream, coding: Coding, pipe: &mut StreamPipe) -> Received {
     let mut received = Received::Nothing;
-    while strand.has_room() {
+    while pipe.has_room() {
         match body.poll_data(&mut context()) {
             Poll::Pending => break,
             Poll::Ready(Some(Ok(data))) => {
-                message::write_content(coding, &data, strand.inward());
-                // The strand is what bounds what is kept; a stream that is over needs no window.
+                message::write_content(coding, &data, pipe.inbound());
+                // The pipe is what bounds what is kept; a stream that is over needs no window.
                 let _ = body.flow_control().release_capacity(data.len());
                 received = Received::Some;
             }
@@ -42,8 +42,8 @@ pub(super) fn receive(body: &mut RecvStream, coding: Coding, strand: &mut Strand
             Poll::Ready(None) => match body.poll_trailers(&mut context()) {
                 Poll::Pending => break,
                 Poll::Ready(Ok(trailers)) => {
-                    message::write_end(coding, trailers.as_ref(), strand.inward());
-                    strand.inward_ended = true;
+                    message::write_end(coding, trailers.as_ref(), pipe.inbound());
+                    pipe.inbound_ended = true;
                     return Received::All;
                 }
                 Poll::Ready(Err(_)) => return Received::Broken,
@@ -53,7 +53,7 @@ pub(super) fn receive(body: &mut RecvStream, coding: Coding, strand: &mut Strand
     received
 }
 
-/// What nobody wants any more, and the client sends all the same; `count` grows by its octets, and beyond `most` it
+/// What nobody wants any more, and the client sends all the same; `count` grows by its bytes, and beyond `most` it
 /// ends.
 pub(super) fn discard(body: &mut RecvStream, count: &mut usize, most: usize) -> Received {
     while *count <= most {
@@ -71,7 +71,7 @@ pub(super) fn discard(body: &mut RecvStream, count: &mut usize, most: usize) -> 
     Received::Some
 }
 
-/// What became of a strand's outgoing content.
+/// What became of a pipe's outgoing content.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Sent {
     pub(super) moved: bool,
@@ -81,25 +81,25 @@ pub(super) struct Sent {
     pub(super) over: bool,
 }
 
-/// From the strand into its stream.
+/// From the pipe into its stream.
 pub(super) fn send(
     stream: &mut SendStream<Bytes>,
     content: &mut Content,
-    strand: &mut Strand,
+    pipe: &mut StreamPipe,
 ) -> Sent {
     let mut done = Sent::default();
-    while !done.over && (!strand.outward.is_empty() || strand.outward_ended) {
-        stream.reserve_capacity(strand.outward.len().max(1));
+    while !done.over && (!pipe.outbound.is_empty() || pipe.outbound_ended) {
+        stream.reserve_capacity(pipe.outbound.len().max(1));
         let room = stream.capacity();
-        if room == 0 && !strand.outward.is_empty() {
+        if room == 0 && !pipe.outbound.is_empty() {
             done.stalled = true;
             break;
         }
-        strand.widen();
-        let before = strand.outward.len();
-        let Some(piece) = content.take(&mut strand.outward, room, strand.outward_ended) else {
+        pipe.widen();
+        let before = pipe.outbound.len();
+        let Some(piece) = content.take(&mut pipe.outbound, room, pipe.outbound_ended) else {
             // What was taken may have been no content.
-            if strand.outward.len() < before {
+            if pipe.outbound.len() < before {
                 continue;
             }
             break;

@@ -9,19 +9,19 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, SignatureScheme};
 use weir_model::ServerTls;
 
-use super::Anybody;
+use super::NoCertificateVerification;
 use super::certificate::{self, CertificateError};
 use super::verifier::{SYSTEM, server_verifier};
 use super::versions;
 
 /// How to connect to the servers of a pool.
 #[derive(Debug, Clone)]
-pub(crate) struct Back {
+pub(crate) struct TlsConnector {
     pub(crate) config: Arc<ClientConfig>,
     name: Option<ServerName<'static>>,
 }
 
-impl Back {
+impl TlsConnector {
     /// What a server at `address` must be.
     pub(crate) fn name(&self, address: IpAddr) -> ServerName<'static> {
         let own = || ServerName::IpAddress(address.into());
@@ -47,10 +47,10 @@ impl Back {
                 .dangerous()
                 .with_custom_certificate_verifier(verifier)
         } else {
-            let anybody = Anybody::new(&provider);
+            let no_verification = NoCertificateVerification::new(&provider);
             builder
                 .dangerous()
-                .with_custom_certificate_verifier(Arc::new(anybody))
+                .with_custom_certificate_verifier(Arc::new(no_verification))
         };
         let mut config = match &tls.certificate {
             None => builder.with_no_client_auth(),

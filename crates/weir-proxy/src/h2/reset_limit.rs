@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use weir_select::limit::{Table, join, split};
 
-/// Resets that a network may make at once, in seconds of its rate.
+/// ResetLimit that a network may make at once, in seconds of its rate.
 const BURST_S: u64 = 10;
 /// How long a network over its limit is refused.
 const PENALTY_S: u64 = 10;
@@ -31,7 +31,7 @@ const FINE: u64 = 1_000_000_000;
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Resets {
+pub(crate) struct ResetLimit {
     /// By network, the time until which its resets are used up; made by the first reset.
     networks: OnceLock<Table>,
     /// Clients must not be able to choose addresses that meet in one row.
@@ -55,7 +55,7 @@ pub(super) enum Verdict {
     Blocked,
 }
 
-impl Resets {
+impl ResetLimit {
     /// So many resets a second of one network; `None` if they are not limited.
     pub(crate) fn new(per_second: u32) -> Option<Self> {
         let rate = u64::from(per_second);
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn network_over_its_limit_is_blocked_for_a_while_and_no_other_is() {
-        let resets = Resets::new(100).expect("a limit");
+        let resets = ResetLimit::new(100).expect("a limit");
         assert!(!resets.count(v4(1), false, 1_000, START));
         assert_eq!(resets.judge(v4(1), false, START), Verdict::Served);
         assert!(resets.count(v4(1), false, 2, START));
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn resets_within_the_rate_are_never_too_many() {
-        let resets = Resets::new(100).expect("a limit");
+        let resets = ResetLimit::new(100).expect("a limit");
         for second in 0..1_000 {
             assert!(!resets.count(v4(1), false, 99, START + second * 1_000));
         }
@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn ipv6_networks_are_64_bits_wide() {
-        let resets = Resets::new(100).expect("a limit");
+        let resets = ResetLimit::new(100).expect("a limit");
         let client = |text: &str| text.parse::<IpAddr>().expect("an address");
         for host in 0..11 {
             let _ = resets.count(
@@ -265,13 +265,13 @@ mod tests {
 
     #[test]
     fn service_over_its_limit_refuses_only_networks_that_reset() {
-        let resets = Resets::new(100).expect("a limit");
+        let resets = ResetLimit::new(100).expect("a limit");
         for last in 0..200 {
             assert!(!resets.count(v4(last), false, 900, START));
         }
         assert_eq!(resets.judge(v4(3), false, START), Verdict::Refused);
         assert_eq!(resets.judge(v4(250), false, START), Verdict::Served);
-        // Resets of proxies in front count for the service, too.
+        // ResetLimit of proxies in front count for the service, too.
         assert!(!resets.count(v4(251), true, 900, START));
         assert_eq!(resets.judge(v4(251), false, START), Verdict::Served);
         assert_eq!(resets.judge(v4(3), false, START + 1_100), Verdict::Served);
@@ -279,7 +279,7 @@ mod tests {
 
     #[test]
     fn workers_share_what_they_count() {
-        let resets = std::sync::Arc::new(Resets::new(100).expect("a limit"));
+        let resets = std::sync::Arc::new(ResetLimit::new(100).expect("a limit"));
         let threads: Vec<_> = (0..4)
             .map(|_| {
                 let resets = std::sync::Arc::clone(&resets);
@@ -301,7 +301,7 @@ mod tests {
 
     #[test]
     fn memory_stays_the_same_whatever_clients_come() {
-        let resets = Resets::new(100).expect("a limit");
+        let resets = ResetLimit::new(100).expect("a limit");
         for network in 0..200_000u128 {
             let client = std::net::Ipv6Addr::from_bits(network << 64);
             assert!(
