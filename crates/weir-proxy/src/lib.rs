@@ -1,13 +1,12 @@
-//! `forward = "proxy"`: TCP and HTTP/1 services in user space, by plain threads.
+//! `forward = "proxy"`: TCP and HTTP services in user space, with plain threads.
 //!
 //! One thread per CPU, each with its own listeners (`SO_REUSEPORT`), epoll set, clients, connections to servers and
-//! timers; nothing is locked and nothing is allocated for an ordinary request. What they run by is an immutable plan
-//! that they look up once per wake-up ([`Proxy::prepare`], [`Proxy::commit`]); servers' weights and loads are numbers
-//! that all share. weir-http parses and frames messages; weir-select decides which server gets a request, and what
-//! follows a failure.
+//! timers. An ordinary request takes no lock and allocates nothing. Workers execute an immutable plan that they fetch
+//! once per wake-up ([`Proxy::prepare`], [`Proxy::commit`]); they share the servers' weights and loads. weir-http parses
+//! and frames messages; weir-select decides which server gets a request, and what follows a failure.
 //!
-//! The crate refuses to read configuration, to check servers' health, and to touch the kernel's data plane: it needs no
-//! more rights than its ports do.
+//! The crate does not read configuration, check servers' health, or touch the kernel's data plane: it needs no rights
+//! except those for its ports.
 
 mod context;
 mod descriptor;
@@ -49,7 +48,7 @@ pub use tls::{
     describe_error, describe_io_error, listener_tls, server_verifier,
 };
 
-/// Looks at every file that `desired` names and a service needs, as of `now`.
+/// Checks every file that `desired` refers to and a service needs, as of `now`.
 pub fn inspect(desired: &weir_model::Desired, now: std::time::SystemTime) -> Vec<Problem> {
     let mut problems = tls::inspect(desired, now);
     problems.extend(page::problems(desired));
@@ -58,8 +57,8 @@ pub fn inspect(desired: &weir_model::Desired, now: std::time::SystemTime) -> Vec
     problems
 }
 
-/// Looks whether the addresses that `desired` is to listen on, the API's included, are to be had; those in `held` are
-/// left out. Nothing listens meanwhile. Without `rights` an address that this user may not have is none of the problems.
+/// Checks whether the addresses that `desired` listens on, the API's included, are available; those in `held` are left
+/// out. Nothing listens meanwhile. Without `rights`, an address that this user may not use is no problem.
 pub fn inspect_listeners(
     desired: &weir_model::Desired,
     held: &BTreeSet<SocketAddr>,
@@ -82,7 +81,7 @@ pub fn inspect_listeners(
         (rights || !denied).then(|| Problem {
             fatal: true,
             message: format!("{owner}: {listen}: {error}"),
-            cause: "neither start nor reload would take it".to_owned(),
+            cause: "start and reload would reject it".to_owned(),
             fix: if denied {
                 "run as root, or grant CAP_NET_BIND_SERVICE".to_owned()
             } else {

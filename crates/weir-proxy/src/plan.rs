@@ -1,8 +1,8 @@
-//! What the workers run by: services with listeners, pools and servers, as an immutable snapshot that they look up once
-//! per wake-up, and the numbers that workers and control share.
+//! The workers' configuration: services with listeners, pools and servers, as an immutable snapshot that they fetch
+//! once per wake-up, and the numbers that workers and control share.
 //!
-//! Only numbers change in a snapshot: a server's weight, its load, the counters. The load that schedulers compare is
-//! shared by all workers.
+//! Only numbers change in a snapshot: a server's weight, its load, the counters. All workers share the loads that
+//! schedulers compare.
 
 mod counters;
 mod shared;
@@ -25,7 +25,7 @@ use crate::h2::ResetLimit;
 use crate::log::Log;
 use crate::misdirect::Misdirect;
 use crate::page::Page;
-use crate::queue::Line;
+use crate::queue::Queue;
 use crate::tls::TlsConnector;
 
 pub(crate) use counters::Sharded;
@@ -34,27 +34,27 @@ pub(crate) use shared::Shared;
 /// A server as one service uses it.
 #[derive(Debug)]
 pub(crate) struct Target {
-    /// Place among all targets that ever were; what a worker's idle connections are kept by.
+    /// Index among all targets that ever existed; a worker's idle connections are stored by it.
     pub(crate) id: u32,
     pub(crate) name: String,
     pub(crate) address: IpAddr,
     /// `None` = the listener's.
     pub(crate) port: Option<u16>,
     pub(crate) load: Arc<Load>,
-    /// How it is connected to; a connection of another kind is another target's.
+    /// How to connect to it; a connection of another kind belongs to another target.
     pub(crate) tls: Option<ServerTls>,
     pub(crate) http2: bool,
-    /// What tells it apart in a hash; follows from its name.
+    /// Identifies it in a hash; depends on its name only.
     pub(crate) seed: u64,
-    /// Who waits for a server of its pool.
-    pub(crate) line: Arc<Line>,
+    /// The queue of its pool.
+    pub(crate) queue: Arc<Queue>,
     pub(crate) counters: Arc<Sharded>,
 }
 
 impl Target {
-    /// A server of no pool, for a tunnel to it that came to `worker` from another process. It has no place among those
-    /// whose connections wait, and no client is sent there.
-    pub(crate) fn stranger(name: &str, address: IpAddr, port: u16, worker: usize) -> Self {
+    /// A server of no pool, for a tunnel that `worker` took over from another process. It has no idle connections, and
+    /// no client is sent to it.
+    pub(crate) fn unlisted(name: &str, address: IpAddr, port: u16, worker: usize) -> Self {
         Self {
             id: u32::MAX,
             name: name.to_owned(),
@@ -64,13 +64,13 @@ impl Target {
             tls: None,
             http2: false,
             seed: 0,
-            line: Arc::default(),
+            queue: Arc::default(),
             counters: Arc::new(Sharded::new(worker + 1)),
         }
     }
 
-    /// Notes how it did: as it should, or not.
-    pub(crate) fn judge(&self, worker: usize, fault: Option<Fault>) {
+    /// Records a success, or a fault.
+    pub(crate) fn record_result(&self, worker: usize, fault: Option<Fault>) {
         let counters = self.counters.of(worker);
         match fault {
             None => counters.well.add(1),
@@ -78,10 +78,10 @@ impl Target {
         }
     }
 
-    /// Gives back a place that was taken.
-    pub(crate) fn give_back(&self) {
+    /// Releases a slot, and calls the queue.
+    pub(crate) fn release_slot(&self) {
         self.load.release();
-        self.line.call(1);
+        self.queue.call(1);
     }
 }
 
@@ -109,17 +109,17 @@ pub(crate) struct Targets {
     pub(crate) pool: String,
     pub(crate) scheduler: Scheduler,
     pub(crate) tls: Option<TlsConnector>,
-    /// Servers speak HTTP/2.
+    /// Whether servers use HTTP/2.
     pub(crate) http2: bool,
-    /// Those of the pool in file order, then the backups, then the sorry server.
+    /// The pool's servers in file order, then the backups, then the sorry server.
     pub(crate) list: Vec<Arc<Target>>,
-    /// Where the backups begin, and where they end.
+    /// Index of the first backup, and of the sorry server.
     pub(crate) tiers: [usize; 2],
     pub(crate) hash_key: HashKey,
     pub(crate) sticky: Option<Stickiness>,
-    /// What servers are told in front.
+    /// Version of the PROXY protocol that servers expect.
     pub(crate) preamble: Option<ProxyHeader>,
-    pub(crate) line: Arc<Line>,
+    pub(crate) queue: Arc<Queue>,
     pub(crate) queue_ms: u64,
     pub(crate) no_server: NoServer,
     /// Changes with every weight.
@@ -134,83 +134,83 @@ impl Targets {
             servers: &self.list,
             tiers: self.tiers,
             version: self.version.load(Ordering::Acquire),
-            queued: self.line.len(),
+            queued: self.queue.len(),
             queue_timeout_ms: self.queue_ms,
             no_server: self.no_server,
         }
     }
 }
 
-/// How clients come back to a server.
+/// How clients are kept at a server.
 #[derive(Debug)]
 pub(crate) struct Stickiness {
     pub(crate) kind: Sticky,
-    /// Of each server in the list.
+    /// The cookie values of the servers, in the order of the list.
     pub(crate) signs: Vec<[u8; 16]>,
-    /// Of a cookie that Weir sets; empty = none.
+    /// Attributes of a cookie that Weir sets; empty = none.
     pub(crate) attributes: String,
 }
 
-/// Sockets on one address: one for each worker, more when another process with more workers left them.
+/// Listening sockets of one address: one for each worker, more if another process with more workers handed them over.
 #[derive(Debug)]
 pub(crate) struct Listeners {
     pub(crate) address: SocketAddr,
     pub(crate) sockets: Vec<OwnedFd>,
-    /// Socket `n` is worker `n % workers`'s.
+    /// Socket `n` belongs to worker `n % workers`.
     pub(crate) workers: usize,
 }
 
-/// One service. Its sockets are the plan's: a client that outlives the service would keep them open, and whoever comes
-/// would wait where nobody accepts.
+/// One service. The plan owns its sockets: a client that outlives the service would keep them open, and new clients
+/// would wait where no worker accepts.
 #[derive(Debug)]
 pub(crate) struct Service {
     pub(crate) name: String,
     pub(crate) protocol: ProxyProtocol,
     /// `ADDRESS:PORT` for a request without `Host`.
     pub(crate) host: String,
-    /// Of each pool, the service's own first.
+    /// The service's own pool, then those of its routes.
     pub(crate) pools: Vec<Targets>,
     pub(crate) routes: Routes,
-    /// In which form paths are compared; `None` = as they are received.
+    /// The form in which paths are compared; `None` = as received.
     pub(crate) normalize_path: Option<NormalizePath>,
     pub(crate) limits: Limits,
-    /// Of HTTP/2 streams.
+    /// Limit of HTTP/2 stream resets.
     pub(crate) resets: Option<Arc<ResetLimit>>,
     pub(crate) tls: Option<Arc<ServerConfig>>,
-    /// `None` = no request of its clients is misdirected.
+    /// `None` = no request is misdirected.
     pub(crate) misdirect: Option<Misdirect>,
-    /// Clients may speak HTTP/2.
+    /// Whether clients may use HTTP/2.
     pub(crate) http2: bool,
     pub(crate) timeouts: Millis,
     pub(crate) head: HeadLimits,
     pub(crate) connections: u32,
     pub(crate) idle_servers: usize,
-    /// Requests of one connection to a server; 0 = any number.
+    /// Most requests on one connection to a server; 0 = no limit.
     pub(crate) server_requests: u32,
-    /// Streams of one HTTP/2 client at once.
+    /// Most concurrent streams of an HTTP/2 client.
     pub(crate) streams: u32,
     pub(crate) retry: RetryPolicy,
-    /// Requests that may be sent a second time, in percent of all.
+    /// Retry budget in percent of the requests.
     pub(crate) retry_percent: u32,
     pub(crate) forwarded: Forwarded,
-    /// A client that closes its direction ends its request.
+    /// Whether a client that closes its direction aborts its request.
     pub(crate) abort_on_close: bool,
-    /// Whether content of a known length is waited for before a server is chosen.
+    /// Whether a body of known length is received before a server is selected.
     pub(crate) request_buffering: bool,
     pub(crate) pages: Vec<Page>,
     pub(crate) compression: Option<Compression>,
     pub(crate) trusted: Vec<Network>,
-    /// Clients say in front for whom they speak.
+    /// Whether clients send a PROXY protocol header.
     pub(crate) preamble: bool,
     pub(crate) log: Option<Arc<Log>>,
     pub(crate) counters: Arc<Sharded>,
-    /// Clients connected now, over all workers.
+    /// Current clients of all workers.
     pub(crate) clients: Arc<AtomicU32>,
 }
 
 impl Service {
-    /// A client of a worker's counts as one of `other` from now on: the same service in another form, or one that was
-    /// gone meanwhile and has begun to count anew.
+    /// Counts a client of a worker as one of `other` from now on: the same service with another configuration, or one
+    /// that was removed and added again.
     pub(crate) fn pass_client(&self, other: &Self, worker: usize) {
         if Arc::ptr_eq(&self.clients, &other.clients) {
             return;
@@ -221,21 +221,25 @@ impl Service {
         other.counters.of(worker).present.add(1);
     }
 
-    /// Path and query that a server is asked for where no route writes another.
-    pub(crate) fn asked<'a>(&self, target: &RequestPath<'a>, received: &'a [u8]) -> &'a [u8] {
+    /// Path and query that a server receives if no route rewrites them.
+    pub(crate) fn forwarded_path<'a>(
+        &self,
+        target: &RequestPath<'a>,
+        received: &'a [u8],
+    ) -> &'a [u8] {
         match self.normalize_path {
             Some(rules) if rules.forward == ForwardedPath::Normalized => target.as_bytes(),
             _ => received,
         }
     }
 
-    /// Servers of all its pools.
+    /// The servers of all its pools.
     pub(crate) fn targets(&self) -> impl Iterator<Item = &Arc<Target>> {
         self.pools.iter().flat_map(|pool| &pool.list)
     }
 }
 
-/// The timeouts in the clock's unit.
+/// The timeouts in milliseconds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Millis {
     pub(crate) request: u64,
@@ -243,7 +247,7 @@ pub(crate) struct Millis {
     pub(crate) client: u64,
     pub(crate) connect: u64,
     pub(crate) server: u64,
-    /// For a response to begin.
+    /// Time to the first byte of a response.
     pub(crate) response: u64,
     pub(crate) tunnel: u64,
     /// 0 = none.
@@ -266,14 +270,14 @@ impl From<&ProxyTimeouts> for Millis {
     }
 }
 
-/// Everything that workers run by.
+/// Everything that workers need.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
     pub(crate) services: Vec<Arc<Service>>,
-    /// Where each is listened for.
+    /// The listeners, with their services.
     pub(crate) listen: Vec<(Arc<Listeners>, Arc<Service>)>,
-    /// Services that are in force no more, while another process may still send clients of theirs.
+    /// Services that are no longer configured, but whose clients another process may still hand over.
     pub(crate) former: Vec<Arc<Service>>,
-    /// How many targets there ever were.
+    /// Number of targets that ever existed.
     pub(crate) targets: usize,
 }

@@ -163,7 +163,7 @@ fn service_status(service: &Service) -> ServiceStatus {
         queued: service
             .pools
             .iter()
-            .map(|pool| u64::from(pool.line.len()))
+            .map(|pool| u64::from(pool.queue.len()))
             .sum(),
         log_dropped: service.log.as_ref().map_or(0, |log| log.dropped()),
         streams_reset: counters.sum(|c| &c.resets),

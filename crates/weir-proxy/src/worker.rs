@@ -157,7 +157,9 @@ impl Worker {
             }
             for (key, line) in self.cx.inbox.take() {
                 match self.sessions.get(key) {
-                    Some(session) if session.is_queued() => self.turn(key, Session::called),
+                    Some(session) if session.is_queued() => {
+                        self.turn(key, Session::handle_queue_turn)
+                    }
                     // It has left: the next one's turn.
                     _ => line.call(1),
                 }

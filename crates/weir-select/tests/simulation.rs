@@ -358,7 +358,7 @@ impl World {
             }),
             Ok(None) => None,
         };
-        if verdict.is_some_and(|verdict| retries(verdict)) && is_sent {
+        if verdict.is_some_and(retries) && is_sent {
             self.paid += 1;
         }
         match verdict {
@@ -479,7 +479,7 @@ const fn retries(verdict: Verdict) -> bool {
 }
 
 fn below(random: &mut Random, most: u32) -> u32 {
-    (u64::from(random.next()) * u64::from(most) >> 32) as u32
+    ((u64::from(random.next()) * u64::from(most)) >> 32) as u32
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! From a service of the configuration to one of the plan: what is known already stays, the rest is made.
+//! Builds the plan's services from the configuration's: known state is kept, the rest is created.
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
@@ -123,8 +123,8 @@ pub(super) fn service(
     Ok((service, names, listen))
 }
 
-/// Which requests of each service are misdirected: what others ask of clients decides. `parts` are in the order of
-/// `services`.
+/// Sets which requests of each service are misdirected: that depends on the TLS requirements of the other services.
+/// `parts` are in the order of `services`.
 pub(super) fn misdirect(services: &mut [Service], parts: Vec<(&weir_model::Proxy, Option<Names>)>) {
     let parts: Vec<_> = parts
         .into_iter()
@@ -140,7 +140,7 @@ pub(super) fn misdirect(services: &mut [Service], parts: Vec<(&weir_model::Proxy
     }
 }
 
-/// TLS with a service's clients, from certificates as they are now.
+/// TLS with a service's clients, from the current certificate files.
 fn secure(
     known: &mut Known,
     proxy: &weir_model::Proxy,
@@ -200,7 +200,7 @@ fn targets(
             source,
         })
     });
-    let line = Arc::clone(known.lines.entry(pool.name.clone()).or_default());
+    let queue = Arc::clone(known.queues.entry(pool.name.clone()).or_default());
     let by_backup = |backup: bool| pool.servers.iter().filter(move |one| one.backup == backup);
     let own = by_backup(false).count();
     let servers = by_backup(false).chain(by_backup(true)).chain(&pool.sorry);
@@ -229,7 +229,7 @@ fn targets(
             tls: pool.tls.clone(),
             http2: pool.http2,
             seed: cookie::siphash((0, 0), server.name.as_bytes()),
-            line: Arc::clone(&line),
+            queue: Arc::clone(&queue),
             counters,
         });
         known.next_target += 1;
@@ -254,7 +254,7 @@ fn targets(
         hash_key: pool.hash_key.clone(),
         sticky,
         preamble: pool.proxy_protocol,
-        line,
+        queue,
         queue_ms: u64::try_from(pool.queue_timeout.as_millis()).unwrap_or(u64::MAX / 2),
         pool: pool.name.clone(),
         tls: back.transpose()?,
@@ -267,7 +267,7 @@ fn targets(
     })
 }
 
-/// What is counted of a service's clients: the former tables where they count the same.
+/// The tables that limit a service's clients: the former ones if the limits are the same.
 fn tables(known: &mut Known, proxy: &weir_model::Proxy) -> Tables {
     let limits = &proxy.limits;
     let burst = match limits.burst {
@@ -298,7 +298,7 @@ fn tables(known: &mut Known, proxy: &weir_model::Proxy) -> Tables {
     tables.clone()
 }
 
-/// The log of a service: the former one where it is the same.
+/// The log of a service: the former one if it is the same.
 fn log(known: &mut Known, workers: usize, proxy: &weir_model::Proxy) -> Option<Arc<Log>> {
     let kind = proxy.access_log.as_ref()?;
     let former = known.logs.get(&proxy.name);
@@ -311,7 +311,7 @@ fn log(known: &mut Known, workers: usize, proxy: &weir_model::Proxy) -> Option<A
     Some(log)
 }
 
-/// Drops what no service has any more; its sockets close when the last worker has let go.
+/// Drops what no service uses; its sockets close when the last worker has released them.
 pub(super) fn forget(
     known: &mut Known,
     services: &[Arc<Service>],
@@ -335,7 +335,7 @@ pub(super) fn forget(
     known
         .tables
         .retain(|name, _| services.iter().any(|service| service.name == *name));
-    known.lines.retain(|pool, _| {
+    known.queues.retain(|pool, _| {
         services
             .iter()
             .any(|service| service.pools.iter().any(|targets| targets.pool == *pool))

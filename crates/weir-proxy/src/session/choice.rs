@@ -1,4 +1,4 @@
-//! What of a request its server follows from: a cookie that leads back, or a hash.
+//! The cookie of a server, and what routes change in heads.
 
 use weir_http::{CookieEdit, Field, RequestPath, ResponseEdit, cookie, route};
 use weir_model::StickyMode;
@@ -7,8 +7,9 @@ use super::Session;
 use crate::plan::{Service, Stickiness, Targets};
 
 impl Session {
-    /// Looks for the cookie of a server. What the server is to see instead is appended to `add`, as a whole line.
-    pub(super) fn look_for_sign(
+    /// Reads the cookie that names a server. The fields that the server receives instead are appended to `add`, as
+    /// whole lines.
+    pub(super) fn find_sticky_server(
         &mut self,
         sticky: &Stickiness,
         head: &[u8],
@@ -25,7 +26,7 @@ impl Session {
                 continue;
             };
             let word = &value[place.clone()];
-            let tilde = word.iter().position(|octet| *octet == b'~');
+            let tilde = word.iter().position(|byte| *byte == b'~');
             let (sign, own) = match (sticky.kind.mode, tilde) {
                 (StickyMode::Prefix, Some(at)) => (&word[..at], &word[at + 1..]),
                 (StickyMode::Prefix, None) => continue,
@@ -47,8 +48,8 @@ impl Session {
         }
     }
 
-    /// What the route changes of a request: the fields here, what is added in `add`; the path to ask for, if it is
-    /// another one.
+    /// Applies the route's changes to a request: removed fields are marked, new ones are appended to `add`. Returns the
+    /// path if it is rewritten.
     pub(super) fn edit_request(
         &self,
         target: &RequestPath<'_>,
@@ -69,8 +70,8 @@ impl Session {
         Some(route::rewritten(to, route, target))
     }
 
-    /// What a response's head gets: what its route says, and what leads the client back; `room` holds what is added.
-    pub(super) fn touch<'a>(
+    /// Returns the changes to a response's head: those of its route, and the cookie; `room` contains what is added.
+    pub(super) fn response_edit<'a>(
         &self,
         service: &'a Service,
         targets: &'a Targets,
@@ -83,7 +84,7 @@ impl Session {
             gone.extend(edits.remove_response.iter().cloned());
             gone.extend(edits.set_response.iter().map(|(name, _)| name.clone()));
         }
-        let cookie = self.mark_client(targets, room);
+        let cookie = self.set_sticky_cookie(targets, room);
         ResponseEdit {
             add: room,
             remove: gone,
@@ -92,8 +93,12 @@ impl Session {
         }
     }
 
-    /// The cookie that leads the client back.
-    fn mark_client<'a>(&self, targets: &'a Targets, room: &mut Vec<u8>) -> Option<CookieEdit<'a>> {
+    /// The cookie that names the server.
+    fn set_sticky_cookie<'a>(
+        &self,
+        targets: &'a Targets,
+        room: &mut Vec<u8>,
+    ) -> Option<CookieEdit<'a>> {
         let sticky = targets.sticky.as_ref()?;
         let server = self.request.selection.server()?;
         let sign = sticky.signs.get(server)?;

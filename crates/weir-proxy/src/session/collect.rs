@@ -1,8 +1,8 @@
-//! A request's content before a server is chosen, so that a client that sends it slowly occupies no connection to a
+//! A request's body before a server is selected, so that a client that sends it slowly occupies no connection to a
 //! server.
 //!
-//! Only content of a known length is waited for: other content may be half of a conversation, in which each side waits
-//! for the other. What is kept is bounded; the rest of a longer body goes on as it comes.
+//! Only a body of known length is collected: other bodies may be half of a conversation in which each side waits for
+//! the other. What is kept is bounded; the rest of a longer body is forwarded as it arrives.
 
 use weir_http::Request;
 use weir_select::Replay;
@@ -14,12 +14,17 @@ use crate::context::{Context, HEAD_ROOM};
 use crate::slab::Key;
 use crate::socket::Read;
 
-/// Octets of content after which a server is chosen though there are more to come.
+/// Bytes of the body after which a server is selected although there are more to come.
 const COLLECTED_MAX: u64 = 16 << 10;
 
 impl Session {
-    /// Goes on to a server, at once or when the request's content is there.
-    pub(super) fn proceed(&mut self, key: Key, cx: &mut Context, request: &Request) -> Step {
+    /// Connects to a server, at once or when the body was received.
+    pub(super) fn collect_or_connect(
+        &mut self,
+        key: Key,
+        cx: &mut Context,
+        request: &Request,
+    ) -> Step {
         if self.request.exchange.request_done() || !self.may_collect(request) || self.is_collected()
         {
             self.set_replay(request.method.is_idempotent() && self.request.exchange.request_done());
@@ -28,7 +33,7 @@ impl Session {
         self.set_replay(request.method.is_idempotent());
         self.phase = Phase::Collect;
         let ms = self.local.service.timeouts.client;
-        self.wait(key, cx, ms);
+        self.set_deadline(key, cx, ms);
         Step::Continue
     }
 
@@ -40,7 +45,7 @@ impl Session {
         });
     }
 
-    /// Whether the client sends its content whatever the server does.
+    /// Whether the client sends its body without waiting for the server.
     fn may_collect(&self, request: &Request) -> bool {
         self.local.service.request_buffering
             && self.request.exchange.request_remaining().is_some()
@@ -52,7 +57,7 @@ impl Session {
             || self.request.exchange.request_content() >= COLLECTED_MAX
     }
 
-    /// Reads content until there is enough of it.
+    /// Reads the body until there is enough of it.
     pub(super) fn collect(&mut self, key: Key, cx: &mut Context) -> Step {
         if !self.ready.readable {
             return Step::Pending;
@@ -61,33 +66,33 @@ impl Session {
         let found = self
             .transport
             .read(&mut self.ready, &mut scratch[..HEAD_ROOM]);
-        let moved = match found {
-            Read::Some(octets) => self.add_content(key, cx, &scratch[..octets]),
+        let step = match found {
+            Read::Some(bytes) => self.add_content(key, cx, &scratch[..bytes]),
             Read::Blocked => Step::Pending,
-            // No server has the request yet.
+            // No server has received the request yet.
             Read::End | Read::Broken => Step::Close,
         };
         cx.scratch = scratch;
-        moved
+        step
     }
 
-    fn add_content(&mut self, key: Key, cx: &mut Context, octets: &[u8]) -> Step {
-        let upload = match self.receive(key, cx, octets) {
+    fn add_content(&mut self, key: Key, cx: &mut Context, bytes: &[u8]) -> Step {
+        let upload = match self.receive(key, cx, bytes) {
             Ok(upload) => upload,
-            Err(moved) => return moved,
+            Err(step) => return step,
         };
         self.to_server
             .bytes
-            .extend_from_slice(&octets[..upload.forward]);
+            .extend_from_slice(&bytes[..upload.forward]);
         if self.is_collected() {
             if !self.request.exchange.request_done() {
                 self.request.selection.set_replay(Replay::Forbidden);
             }
-            self.mark(Part::Request);
+            self.end_part(Part::Request);
             return self.connect(key, cx);
         }
         let ms = self.local.service.timeouts.client;
-        self.wait(key, cx, ms);
+        self.set_deadline(key, cx, ms);
         Step::Continue
     }
 }

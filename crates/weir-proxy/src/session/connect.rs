@@ -27,7 +27,7 @@ impl Session {
         self.execute(output, key, cx)
     }
 
-    /// Asks the selection, with all that it depends on.
+    /// Calls the selection with everything that it depends on.
     pub(super) fn decide<T>(
         &mut self,
         cx: &mut Context,
@@ -47,7 +47,7 @@ impl Session {
         input(&mut self.request.selection, &mut env)
     }
 
-    /// Does what the selection decided.
+    /// Executes a decision.
     pub(super) fn execute(&mut self, output: Output, key: Key, cx: &mut Context) -> Step {
         let mut output = output;
         loop {
@@ -56,16 +56,16 @@ impl Session {
                     server,
                     connections,
                 } => (server, connections),
-                Output::Queue => return self.queue_up(key, cx),
+                Output::Queue => return self.enter_queue(key, cx),
                 Output::Answer { status, reason } => return self.fail_for(key, cx, status, reason),
                 Output::Close { reason } => {
                     self.local.service.counters.of(cx.worker).errors.add(1);
-                    self.blame_reason(reason);
+                    self.set_termination_for_reason(reason);
                     return Step::Close;
                 }
             };
             let error = match self.open(server, connections, key, cx) {
-                Ok(moved) => return moved,
+                Ok(step) => return step,
                 Err(error) => error,
             };
             let verdict = self.decide(cx, |selection, env| {
@@ -73,9 +73,9 @@ impl Session {
             });
             let target = &self.local.service.pools[self.request.pool].list[server];
             if let Some(fault) = verdict.fault {
-                target.judge(cx.worker, Some(fault));
+                target.record_result(cx.worker, Some(fault));
             }
-            target.give_back();
+            target.release_slot();
             match verdict.next {
                 Next::Select { counted } => {
                     self.count_retry(cx, counted);
@@ -86,7 +86,7 @@ impl Session {
         }
     }
 
-    /// Takes an idle connection to the server, or begins a new one.
+    /// Takes an idle connection to the server, or starts a new one.
     fn open(
         &mut self,
         server: usize,
@@ -99,7 +99,7 @@ impl Session {
         let pool = &service.pools[self.request.pool];
         let target = &pool.list[server];
         if matches!(self.phase, Phase::Queue(_)) {
-            self.mark(Part::Queue);
+            self.end_part(Part::Queue);
         }
         let port = target.port.unwrap_or(self.port);
         let is_http = service.protocol == ProxyProtocol::Http;
@@ -109,7 +109,7 @@ impl Session {
             let checked = self.request.selection.replay() == Replay::Forbidden;
             if may_reuse && let Some(server) = cx.reuse(target, port, key, checked) {
                 self.server = server;
-                self.ask(key, cx);
+                self.send_request(key, cx);
                 return Ok(Step::Continue);
             }
         }
@@ -123,7 +123,7 @@ impl Session {
             Ok(server) => {
                 self.server = server;
                 self.phase = Phase::Connect;
-                self.wait(key, cx, service.timeouts.connect);
+                self.set_deadline(key, cx, service.timeouts.connect);
                 // The HTTP/2 connection may be established already.
                 Ok(if is_stream {
                     Step::Continue
@@ -144,20 +144,20 @@ impl Session {
     }
 
     /// The server's connection is established: the request is sent.
-    fn ask(&mut self, key: Key, cx: &mut Context) {
-        self.mark(Part::Connect);
+    fn send_request(&mut self, key: Key, cx: &mut Context) {
+        self.end_part(Part::Connect);
         self.phase = Phase::Exchange;
         let service = &self.local.service;
         let learns = service.pools[self.request.pool].scheduler.kind == SchedulerKind::LeastTime;
         self.request.sent_ns = if learns { now_ns(Clock::Monotonic) } else { 0 };
         let ms = service.timeouts.response;
-        self.wait(key, cx, ms);
+        self.set_deadline(key, cx, ms);
     }
 
-    /// Records how the server of the current request did: well, or its fault.
-    pub(super) fn judge(&self, cx: &Context, fault: Option<Fault>) {
+    /// Records the result of the server of the current request: success, or its fault.
+    pub(super) fn record_result(&self, cx: &Context, fault: Option<Fault>) {
         if let Some(upstream) = cx.upstreams.get(self.server) {
-            upstream.target.judge(cx.worker, fault);
+            upstream.target.record_result(cx.worker, fault);
         }
     }
 
@@ -168,16 +168,16 @@ impl Session {
         }
     }
 
-    /// The server failed: another one, or an answer.
+    /// Reports a failure of the server; the request goes to another one, or is answered.
     pub(super) fn fail_server(&mut self, key: Key, cx: &mut Context, failure: Failure) -> Step {
         let verdict = self.decide(cx, |selection, env| selection.handle_failure(failure, env));
         self.apply(key, cx, verdict)
     }
 
-    /// Leaves the server, and does what follows.
+    /// Leaves the server and executes the verdict.
     pub(super) fn apply(&mut self, key: Key, cx: &mut Context, verdict: Verdict) -> Step {
         if let Some(fault) = verdict.fault {
-            self.judge(cx, Some(fault));
+            self.record_result(cx, Some(fault));
         }
         match verdict.next {
             Next::Select { counted } => {
@@ -190,8 +190,8 @@ impl Session {
         }
     }
 
-    /// The connection that was begun is established, or failed.
-    pub(super) fn await_server(&mut self, key: Key, cx: &mut Context) -> Step {
+    /// Handles an event of a connection that is being established.
+    pub(super) fn handle_connect_event(&mut self, key: Key, cx: &mut Context) -> Step {
         let Some(upstream) = cx.upstreams.get_mut(self.server) else {
             return Step::Close;
         };
@@ -207,7 +207,7 @@ impl Session {
         let service = Rc::clone(&self.local);
         let targets = service.service.pools.get(self.request.pool);
         if let Some(version) = targets.and_then(|targets| targets.preamble)
-            && !self.introduce(version, cx)
+            && !self.write_proxy_header(version, cx)
         {
             return self.fail_server(key, cx, Failure::Connect);
         }
@@ -217,16 +217,16 @@ impl Session {
         match upstream.transport.handshake(&mut upstream.ready) {
             Handshake::Done => {}
             Handshake::Waits => return Step::Pending,
-            Handshake::Failed => return self.mistrust(key, cx),
+            Handshake::Failed => return self.fail_tls(key, cx),
         }
         if self.local.service.protocol == ProxyProtocol::Tcp {
-            self.mark(Part::Connect);
-            self.judge(cx, None);
+            self.end_part(Part::Connect);
+            self.record_result(cx, None);
             self.phase = Phase::Tunnel(Tunnel::default());
             let ms = self.local.service.timeouts.tunnel;
-            self.wait(key, cx, ms);
+            self.set_deadline(key, cx, ms);
         } else {
-            self.ask(key, cx);
+            self.send_request(key, cx);
         }
         Step::Continue
     }

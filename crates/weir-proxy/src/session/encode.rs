@@ -1,4 +1,4 @@
-//! Responses whose content is compressed on its way.
+//! Compression of responses.
 
 use weir_http::{Encoding, Step};
 
@@ -8,7 +8,7 @@ use crate::encoder::Encoder;
 use crate::plan::Service;
 
 impl Session {
-    /// By which rules the present response may be compressed.
+    /// The rules by which the current response may be compressed.
     pub(super) fn encoding<'a>(&self, service: &'a Service) -> Option<Encoding<'a>> {
         service.compression.as_ref().map(|rules| Encoding {
             rules,
@@ -16,7 +16,7 @@ impl Session {
         })
     }
 
-    /// Makes a coded body of the content behind the head in `out`; whether that can be done.
+    /// Compresses the body that follows the head in `out`. Returns false if that failed.
     pub(super) fn encode(&mut self, cx: &Context, step: &Step, out: &mut Vec<u8>) -> bool {
         let Some(coding) = self
             .request
@@ -33,7 +33,7 @@ impl Session {
             self.request.encoder = Encoder::new(coding).ok().map(Box::new);
         }
         let done = self.request.exchange.response_done();
-        // What the server does not go on with at once is not to wait for more.
+        // If the server pauses, the client should not wait for more.
         let pauses = cx
             .upstreams
             .get(self.server)
@@ -51,7 +51,7 @@ impl Session {
         written.is_ok()
     }
 
-    /// Appends the end of a coded body, if there is one; whether that can be done.
+    /// Appends the end of a compressed body, if there is one. Returns false if that failed.
     pub(super) fn end_encoding(&mut self, out: &mut Vec<u8>) -> bool {
         match self.request.encoder.take() {
             Some(encoder) => encoder.finish(out).is_ok(),

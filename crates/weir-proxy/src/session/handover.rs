@@ -1,4 +1,4 @@
-//! A session out of this process, or into it.
+//! Handing a session over to another process, and taking one over.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use crate::slab::Key;
 use crate::transport::Transport;
 
 impl Session {
-    /// Whether another process can go on with it as it is now.
+    /// Whether another process can continue it in its current state.
     pub(crate) fn can_be_handed(&self, cx: &Context) -> bool {
         if self.transport.bare().is_none() {
             return false;
         }
         match self.phase {
-            Phase::Head => !self.owes() && self.input.len() <= TAKEN_ALONG_MAX,
+            Phase::Head => !self.has_unsent() && self.input.len() <= TAKEN_ALONG_MAX,
             Phase::Tunnel(_) => {
                 let upstream = cx.upstreams.get(self.server);
                 let along = self.to_server.unsent().len() + self.to_client.unsent().len();
@@ -34,7 +34,7 @@ impl Session {
         }
     }
 
-    /// Whether its service is among these, and the server of its tunnel among the service's.
+    /// Whether its service is among these, and its tunnel's server among the service's.
     pub(crate) fn is_in(&self, services: &[Arc<Service>], cx: &Context) -> bool {
         let own = &self.local.service;
         let Some(service) = services.iter().find(|service| service.name == own.name) else {
@@ -56,10 +56,10 @@ impl Session {
         })
     }
 
-    /// Takes it apart; `None` if it cannot be handed after all, and then it is over.
+    /// Converts it for the other process; `None` if that is not possible after all, which ends it.
     pub(crate) fn hand(mut self, cx: &mut Context) -> Option<Handed> {
         if let Some(note) = self.log_record.take() {
-            // The other process writes the line.
+            // The other process logs it.
             cx.forget(note);
         }
         cx.pipes.give(self.up.take());
@@ -69,8 +69,8 @@ impl Session {
         let tunnel = match self.phase {
             Phase::Tunnel(ends) => {
                 let upstream = cx.upstreams.remove(self.server)?;
-                upstream.target.give_back();
-                // The other process has the same open socket: closing this descriptor would not end the watch.
+                upstream.target.release_slot();
+                // The other process has the same open socket: closing this descriptor would not remove it from epoll.
                 upstream.transport.unwatch(&cx.epoll);
                 Some(Tunnel {
                     server: upstream.transport.into_plain()?,
@@ -102,7 +102,7 @@ impl Session {
         })
     }
 
-    /// Of another process; its tunnel, if it has one, is `server` of pool number `pool`.
+    /// A session of another process; its tunnel, if it has one, is connected to `server` of the pool with index `pool`.
     pub(crate) fn handed(handed: Handed, local: Rc<Local>, server: Key, pool: usize) -> Self {
         let transport = Transport::plain(handed.client).counted(Use::Client);
         let mut session = Self::new(transport, handed.peer, handed.port, local);
@@ -123,10 +123,10 @@ impl Session {
         session
     }
 
-    /// Its first turn in this process.
+    /// Continues it in this process.
     pub(crate) fn resume(&mut self, key: Key, cx: &mut Context) -> Outcome {
         if matches!(self.phase, Phase::Tunnel(_)) {
-            self.begin_note(cx);
+            self.begin_log_record(cx);
         }
         let timeouts = self.local.service.timeouts;
         let ms = match self.phase {
@@ -135,7 +135,7 @@ impl Session {
             _ if self.served && self.input.is_empty() => timeouts.idle,
             _ => timeouts.request,
         };
-        self.wait(key, cx, ms);
+        self.set_deadline(key, cx, ms);
         self.drive(key, cx)
     }
 }

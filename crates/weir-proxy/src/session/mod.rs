@@ -1,9 +1,9 @@
-//! One client's connection, from accept to close: requests in turn, each with a server's connection, or octets both
-//! ways.
+//! One client's connection, from accept to close: a sequence of requests, each with a connection to a server, or a
+//! tunnel.
 //!
-//! [`Session::drive`] is called when either socket may have something to say, and does all that can be done without
-//! waiting. A session owns memory only while something is under way: a head that is not all there, a request that may
-//! have to be sent again, or what a side does not take as fast as the other gives.
+//! [`Session::drive`] is called when either socket may have an event, and does everything that needs no waiting. A
+//! session owns memory only while it is needed: for an incomplete head, for a request that may have to be sent again,
+//! or for what one side does not take as fast as the other side sends.
 
 mod bulk;
 mod choice;
@@ -13,8 +13,8 @@ mod encode;
 mod handover;
 mod handshake;
 mod host;
-mod line;
 mod preamble;
+mod queue;
 mod record;
 mod reply;
 mod request;
@@ -40,11 +40,11 @@ use crate::slab::Key;
 use crate::transport::Transport;
 use crate::wheel::Deadline;
 
-/// Turns before other connections get theirs.
+/// Steps before other sessions get their turn.
 const TURNS: usize = 16;
-/// How long a client that has not asked yet is spared when descriptors are short.
+/// How long a client that has not sent a request is kept when descriptors are short.
 const FIRST_MS: u64 = 1_000;
-/// How long a client that was told to go may still send before it is cut off.
+/// How long a client may still send after the end of its connection was announced.
 const LINGER_MS: u64 = 2_000;
 
 /// Result of a session's turn.
@@ -148,24 +148,24 @@ impl Session {
         }
     }
 
-    /// Its first turn.
+    /// Starts the session.
     pub(crate) fn begin(&mut self, key: Key, cx: &mut Context) -> Outcome {
         let ms = self.local.service.timeouts.request;
-        self.wait(key, cx, ms);
-        let moved = if self.is_proxied() {
+        self.set_deadline(key, cx, ms);
+        let step = if self.expects_preamble() {
             self.phase = Phase::Preamble;
             Step::Continue
         } else {
             self.start(key, cx)
         };
-        self.go_on(moved, key, cx)
+        self.run(step, key, cx)
     }
 
-    /// Who the client is, is known.
+    /// Continues after the client's address is known.
     fn start(&mut self, key: Key, cx: &mut Context) -> Step {
         let tcp = self.local.service.protocol == ProxyProtocol::Tcp;
         if tcp {
-            self.begin_note(cx);
+            self.begin_log_record(cx);
             self.request.selection = Selection::new(hash_of_client(self.peer));
         }
         self.phase = match tcp {
@@ -177,55 +177,55 @@ impl Session {
         Step::Continue
     }
 
-    /// Does all that can be done without waiting.
+    /// Does everything that needs no waiting.
     pub(crate) fn drive(&mut self, key: Key, cx: &mut Context) -> Outcome {
-        self.go_on(Step::Continue, key, cx)
+        self.run(Step::Continue, key, cx)
     }
 
-    fn go_on(&mut self, first: Step, key: Key, cx: &mut Context) -> Outcome {
-        let mut moved = first;
+    fn run(&mut self, first: Step, key: Key, cx: &mut Context) -> Outcome {
+        let mut step = first;
         for _ in 0..TURNS {
-            if matches!(moved, Step::Continue | Step::Pending) && self.has_left() {
+            if matches!(step, Step::Continue | Step::Pending) && self.is_abandoned() {
                 return Outcome::Ends;
             }
-            match moved {
+            match step {
                 Step::Continue => {}
                 Step::Pending => {
-                    self.register(key, cx);
+                    self.watch_client(key, cx);
                     return Outcome::Waits;
                 }
                 Step::Close => return Outcome::Ends,
                 Step::Http2 => return Outcome::Http2,
             }
-            moved = match &self.phase {
-                Phase::Preamble => self.take_preamble(key, cx),
-                Phase::Handshake => self.greet(key, cx),
-                Phase::PeekSni => self.overhear(key, cx),
-                Phase::Head => self.take_request(key, cx),
+            step = match &self.phase {
+                Phase::Preamble => self.read_preamble(key, cx),
+                Phase::Handshake => self.handshake(key, cx),
+                Phase::PeekSni => self.peek_sni(key, cx),
+                Phase::Head => self.read_head(key, cx),
                 Phase::Collect => self.collect(key, cx),
                 Phase::Queue(_) => Step::Pending,
-                Phase::Connect => self.await_server(key, cx),
-                Phase::Exchange => self.pass_on(key, cx),
-                Phase::Tunnel(_) => self.carry(key, cx),
-                Phase::Linger(_) => self.farewell(key, cx),
+                Phase::Connect => self.handle_connect_event(key, cx),
+                Phase::Exchange => self.run_exchange(key, cx),
+                Phase::Tunnel(_) => self.run_tunnel(key, cx),
+                Phase::Linger(_) => self.linger(key, cx),
             };
         }
-        match moved {
+        match step {
             Step::Close => Outcome::Ends,
             Step::Http2 => Outcome::Http2,
             Step::Continue => Outcome::Again,
             Step::Pending => {
-                self.register(key, cx);
+                self.watch_client(key, cx);
                 Outcome::Waits
             }
         }
     }
 
-    /// Whether the client of a request that is queued, or that a server works on, has gone: by a reset, or by the end
-    /// of its direction where the service says so.
-    fn has_left(&mut self) -> bool {
+    /// Whether the client of a queued request, or of one that a server is processing, has closed its connection: by a
+    /// reset, or by the end of its direction if the service says so.
+    fn is_abandoned(&mut self) -> bool {
         match &self.phase {
-            // No response can be sent, so none is asked for.
+            // No response could be sent.
             Phase::Head | Phase::Collect => return self.ready.broken && self.is_stream(),
             Phase::Queue(_) | Phase::Connect | Phase::Exchange => {}
             _ => return false,
@@ -237,9 +237,10 @@ impl Session {
                         && self.transport.is_closed(&mut self.ready))
     }
 
-    /// Enters epoll when it is the client that is waited for. While a server works, only the client's end matters: that
-    /// is looked for from the next tick on, so that a client that comes, gets its answer and goes costs no call for it.
-    fn register(&mut self, key: Key, cx: &mut Context) {
+    /// Adds the client's socket to epoll if the session waits for the client. While a server is working, only the
+    /// client's end matters: the socket is added at the next tick, so that a client that connects, is answered and
+    /// leaves costs no system call for it.
+    fn watch_client(&mut self, key: Key, cx: &mut Context) {
         let for_client = match &self.phase {
             Phase::Preamble
             | Phase::Handshake
@@ -250,7 +251,7 @@ impl Session {
             | Phase::Tunnel(_)
             | Phase::Linger(_) => true,
             Phase::Connect | Phase::Exchange => {
-                !self.request.exchange.request_done() || self.owes()
+                !self.request.exchange.request_done() || self.has_unsent()
             }
         };
         if self.watch == Watch::Yes {
@@ -264,7 +265,7 @@ impl Session {
         }
     }
 
-    /// Enters epoll, if it has not.
+    /// Adds the client's socket to epoll.
     pub(crate) fn watch_now(&mut self, key: Key, cx: &Context) {
         if self.watch == Watch::Yes {
             return;
@@ -275,18 +276,21 @@ impl Session {
         self.watch = if added.is_ok() { Watch::Yes } else { Watch::No };
     }
 
-    /// Whether it waits for a request that has not begun, and can end without anybody's loss.
+    /// Whether it waits for the first byte of a request, so that closing it loses nothing.
     pub(crate) fn is_idle(&self) -> bool {
-        matches!(self.phase, Phase::Head) && self.served && self.input.is_empty() && !self.owes()
+        matches!(self.phase, Phase::Head)
+            && self.served
+            && self.input.is_empty()
+            && !self.has_unsent()
     }
 
-    /// Since when a client that may be closed to make room for others has been idle: between two requests, or for
-    /// longer than a first request takes to arrive.
+    /// Since when a client that may be closed to make room for others has been idle: between two requests, or longer
+    /// than a first request takes to arrive.
     pub(crate) fn idle_since(&self, now: u64) -> Option<u64> {
         let waits = matches!(self.phase, Phase::Head)
             && self.input.is_empty()
             && !self.ready.readable
-            && !self.owes()
+            && !self.has_unsent()
             && !self.is_stream();
         let timeouts = &self.local.service.timeouts;
         let since = |ms| self.deadline.at_ms.saturating_sub(ms);
@@ -297,8 +301,8 @@ impl Session {
         }
     }
 
-    /// How much may be read from the server at once: what a stream of many does not take adds up.
-    const fn widest(&self) -> usize {
+    /// How much may be read from the server at once: the unsent bytes of many streams would add up.
+    const fn max_read_size(&self) -> usize {
         if self.is_stream() {
             HEAD_ROOM
         } else {
@@ -306,9 +310,9 @@ impl Session {
         }
     }
 
-    /// Its service has another form now. A server that is being asked is so by its connection; only where to look for
-    /// another one follows from places, which mean something else in other lists.
-    pub(crate) fn adopt(&mut self, local: &Rc<Local>) {
+    /// Its service has a new configuration. A request in progress keeps its server connection; only the indices of pool
+    /// and server change.
+    pub(crate) fn apply_service(&mut self, local: &Rc<Local>) {
         if Rc::ptr_eq(&self.local, local) {
             return;
         }
@@ -340,19 +344,19 @@ impl Session {
         self.local = Rc::clone(local);
     }
 
-    /// Whether the present response is to be the last.
+    /// Whether the current response must be the last one.
     fn is_last(&self, cx: &Context) -> bool {
-        // A client that can be handed to another process asks there.
+        // A client that can be handed over continues in the other process.
         let goes = cx.handing && self.transport.bare().is_some();
         cx.draining && !goes || self.local.gone
     }
 
-    /// Whether it serves a stream of an HTTP/2 connection, and is no client of its own.
+    /// Whether it serves a stream of an HTTP/2 connection.
     pub(crate) const fn is_stream(&self) -> bool {
         self.transport.is_stream()
     }
 
-    /// What an HTTP/2 connection begins with.
+    /// Converts it for an HTTP/2 connection.
     pub(crate) fn into_upgrade(self) -> Upgrade {
         Upgrade {
             spoken_to: self.spoken_to,
@@ -367,16 +371,16 @@ impl Session {
         }
     }
 
-    /// Tells a client that is closed while it is idle, as far as TLS has words for that.
+    /// Sends the end of the TLS session to a client that is closed while idle.
     pub(crate) fn part(&mut self) {
         self.transport.part();
     }
 
-    /// Gives back what it holds of others.
+    /// Ends the session and releases everything that it holds.
     pub(crate) fn end(&mut self, cx: &mut Context) {
-        self.record_rest(cx);
+        self.record_abandoned(cx);
         self.request.slot = None;
-        self.step_out();
+        self.leave_queue();
         self.leave_server(cx, false);
         cx.recycle(self.to_server.take());
         cx.recycle(std::mem::take(&mut self.input));

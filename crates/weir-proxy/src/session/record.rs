@@ -1,4 +1,4 @@
-//! What is said of an exchange when it is over: counters, and the access log.
+//! What is recorded of a finished exchange: counters and the access log.
 
 use std::time::SystemTime;
 
@@ -11,10 +11,10 @@ use super::state::Phase;
 use crate::context::Context;
 use crate::log::Outcome;
 
-/// Nobody ended it before its time.
+/// Termination flags of a normal end.
 pub(super) const NORMAL_END: [u8; 2] = *b"--";
 
-/// The parts of an exchange that a log tells apart.
+/// The parts of an exchange whose durations are logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
     Request = 0,
@@ -24,22 +24,22 @@ pub(super) enum Part {
 }
 
 impl Session {
-    /// Begins to take notes, where there is a log.
-    pub(super) fn begin_note(&mut self, cx: &mut Context) {
+    /// Starts a log record, if there is a log.
+    pub(super) fn begin_log_record(&mut self, cx: &mut Context) {
         if self.log_record.is_none() && self.local.service.log.is_some() {
             self.log_record = Some(cx.note());
         }
     }
 
-    /// The request is there.
-    pub(super) fn note_request(
+    /// Records the request.
+    pub(super) fn log_request(
         &mut self,
         cx: &mut Context,
         head: &[u8],
         request: &Request,
         body: usize,
     ) {
-        self.begin_note(cx);
+        self.begin_log_record(cx);
         let version = match self.version(request) {
             "1.0" => "HTTP/1.0",
             "2" => "HTTP/2.0",
@@ -68,11 +68,11 @@ impl Session {
             version,
         );
         note.bytes_in = (head.len() + body) as u64;
-        self.mark(Part::Request);
+        self.end_part(Part::Request);
     }
 
-    /// A part is over.
-    pub(super) fn mark(&mut self, part: Part) {
+    /// Records the end of a part.
+    pub(super) fn end_part(&mut self, part: Part) {
         if let Some(note) = &mut self.log_record {
             let now = now_ns(Clock::Monotonic);
             note.spent_us[part as usize] += (now - note.asked) / 1_000;
@@ -80,42 +80,44 @@ impl Session {
         }
     }
 
-    /// The part that is under way is over without its end: its time counts all the same.
+    /// Records the current part, which is interrupted.
     fn mark_unfinished(&mut self) {
         match self.phase {
-            Phase::Collect => self.mark(Part::Request),
-            Phase::Queue(_) => self.mark(Part::Queue),
-            Phase::Connect => self.mark(Part::Connect),
-            Phase::Exchange if !self.request.exchange.is_answered() => self.mark(Part::Response),
+            Phase::Collect => self.end_part(Part::Request),
+            Phase::Queue(_) => self.end_part(Part::Queue),
+            Phase::Connect => self.end_part(Part::Connect),
+            Phase::Exchange if !self.request.exchange.is_answered() => {
+                self.end_part(Part::Response)
+            }
             _ => {}
         }
     }
 
-    /// Octets from the client.
-    pub(super) fn count_in(&mut self, octets: usize) {
+    /// Counts bytes from the client.
+    pub(super) fn count_in(&mut self, bytes: usize) {
         if let Some(note) = &mut self.log_record {
-            note.bytes_in += octets as u64;
+            note.bytes_in += bytes as u64;
         }
     }
 
-    /// Octets to the client.
-    pub(super) fn count_out(&mut self, octets: usize) {
+    /// Counts bytes to the client.
+    pub(super) fn count_out(&mut self, bytes: usize) {
         if let Some(note) = &mut self.log_record {
-            note.bytes_out += octets as u64;
+            note.bytes_out += bytes as u64;
         }
     }
 
-    /// Who ends the exchange, and in which phase, as HAProxy would say it; the first word counts.
-    pub(super) fn blame(&mut self, end: [u8; 2]) {
+    /// Sets the termination flags, which are HAProxy's; the first ones are kept.
+    pub(super) fn set_termination(&mut self, end: [u8; 2]) {
         if self.request.termination == NORMAL_END {
             self.request.termination = end;
         }
     }
 
     /// Sets the termination flags of a request that no server answers.
-    pub(super) fn blame_reason(&mut self, reason: Reason) {
+    pub(super) fn set_termination_for_reason(&mut self, reason: Reason) {
         self.mark_unfinished();
-        self.blame(match reason {
+        self.set_termination(match reason {
             Reason::Queued => *b"sQ",
             Reason::NoConnection => *b"SC",
             Reason::ConnectTimeout => *b"sC",
@@ -124,10 +126,10 @@ impl Session {
         });
     }
 
-    /// What an answer of Weir's own says of the exchange.
-    pub(super) fn blame_for(&mut self, status: u16) {
+    /// Sets the termination flags of a response by Weir itself.
+    pub(super) fn set_termination_for_status(&mut self, status: u16) {
         self.mark_unfinished();
-        self.blame(match (&self.phase, status) {
+        self.set_termination(match (&self.phase, status) {
             (Phase::Queue(_), _) => *b"sQ",
             (Phase::Connect, 504) => *b"sC",
             (Phase::Connect, _) | (_, 503) => *b"SC",
@@ -139,7 +141,7 @@ impl Session {
         });
     }
 
-    /// The exchange is over; `status` is what the client was told, 0 = nothing.
+    /// Records the end of an exchange; `status` is what the client received, 0 = nothing.
     pub(super) fn record(&mut self, cx: &mut Context, status: u16) {
         self.request.slot = None;
         let class = usize::from(status / 100);
@@ -175,8 +177,8 @@ impl Session {
         cx.forget(note);
     }
 
-    /// The session ends; what was under way is over too.
-    pub(super) fn record_rest(&mut self, cx: &mut Context) {
+    /// Records an exchange that the session's end interrupts.
+    pub(super) fn record_abandoned(&mut self, cx: &mut Context) {
         let status = self.request.exchange.status();
         self.mark_unfinished();
         match self.phase {
@@ -184,24 +186,24 @@ impl Session {
                 self.record(cx, status);
                 return;
             }
-            Phase::Queue(_) => self.blame(*b"CQ"),
-            Phase::Connect => self.blame(*b"CC"),
-            Phase::Exchange if self.request.exchange.is_answered() => self.blame(*b"CD"),
-            Phase::Exchange => self.blame(*b"CH"),
-            Phase::Collect => self.blame(*b"CR"),
-            // A TCP service takes notes before it has a server.
+            Phase::Queue(_) => self.set_termination(*b"CQ"),
+            Phase::Connect => self.set_termination(*b"CC"),
+            Phase::Exchange if self.request.exchange.is_answered() => self.set_termination(*b"CD"),
+            Phase::Exchange => self.set_termination(*b"CH"),
+            Phase::Collect => self.set_termination(*b"CR"),
+            // A TCP service has a log record before it has a server.
             Phase::Head | Phase::Handshake | Phase::PeekSni if self.log_record.is_some() => {
-                self.blame(*b"CR");
+                self.set_termination(*b"CR");
             }
-            // TLS with the client of a TCP service failed.
-            Phase::Linger(_) if self.log_record.is_some() => self.blame(*b"PR"),
+            // The TLS handshake with the client of a TCP service failed.
+            Phase::Linger(_) if self.log_record.is_some() => self.set_termination(*b"PR"),
             _ => return,
         }
-        let told = if self.request.exchange.is_answered() {
+        let sent = if self.request.exchange.is_answered() {
             status
         } else {
             0
         };
-        self.record(cx, told);
+        self.record(cx, sent);
     }
 }

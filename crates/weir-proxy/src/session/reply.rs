@@ -1,4 +1,4 @@
-//! What goes to the client: a server's octets, answers of Weir's own, and the end.
+//! What the client receives: a server's response, Weir's own responses, and the end.
 
 use std::rc::Rc;
 
@@ -13,11 +13,11 @@ use crate::page::Page;
 use crate::slab::Key;
 use crate::socket::{Read, Written};
 
-/// What a client over its rate is told to wait: rates count in requests a second.
+/// `Retry-After` for a client over its rate; rates are per second.
 const RETRY_AFTER_S: u32 = 1;
 
 impl Session {
-    /// Sends what the client did not take. `None`: the client is gone.
+    /// Sends what the client did not take. `None`: its connection is broken.
     pub(super) fn flush(&mut self, cx: &mut Context) -> Option<bool> {
         if self.to_client.bytes.is_empty() && !self.transport.holds() {
             return self.flush_pipe(cx);
@@ -27,25 +27,25 @@ impl Session {
         }
         match self.transport.write(self.to_client.unsent()) {
             Written::Broken => None,
-            Written::Some(octets) => {
-                self.made_progress |= octets > 0;
-                self.to_client.sent += octets;
+            Written::Some(bytes) => {
+                self.made_progress |= bytes > 0;
+                self.to_client.sent += bytes;
                 if self.to_client.is_sent() {
-                    // Memory only while it is needed.
+                    // Memory is kept only while it is needed.
                     cx.recycle(self.to_client.take());
                     if !self.transport.holds() {
                         return self.flush_pipe(cx);
                     }
                 }
-                self.ready.writable = !self.owes();
+                self.ready.writable = !self.has_unsent();
                 Some(self.ready.writable)
             }
         }
     }
 
-    /// Sends to the client, head and body; what it does not take is kept. Whether the client is still there.
-    pub(super) fn deliver(&mut self, cx: &mut Context, head: &mut Vec<u8>, body: &[u8]) -> bool {
-        /// Up to here one copy is cheaper than a second part of a call.
+    /// Sends head and body to the client; what it does not take is kept. Returns false if the connection is broken.
+    pub(super) fn send(&mut self, cx: &mut Context, head: &mut Vec<u8>, body: &[u8]) -> bool {
+        /// Up to this size a copy is cheaper than a vectored write.
         const JOINED_MAX: usize = 4096;
         let total = head.len() + body.len();
         if total == 0 {
@@ -83,28 +83,28 @@ impl Session {
         };
         match written {
             Written::Broken => false,
-            Written::Some(octets) => {
-                if octets == total && !self.transport.holds() {
-                    self.read_size = (self.read_size * 2).min(self.widest());
+            Written::Some(bytes) => {
+                if bytes == total && !self.transport.holds() {
+                    self.read_size = (self.read_size * 2).min(self.max_read_size());
                     return true;
                 }
                 self.ready.writable = false;
                 self.read_size = (self.read_size / 2).max(HEAD_ROOM);
-                if octets < total {
+                if bytes < total {
                     self.to_client = cx.large().into();
-                    let in_head = octets.min(head.len());
+                    let in_head = bytes.min(head.len());
                     self.to_client.bytes.extend_from_slice(&head[in_head..]);
                     self.to_client
                         .bytes
-                        .extend_from_slice(&body[octets - in_head..]);
+                        .extend_from_slice(&body[bytes - in_head..]);
                 }
                 true
             }
         }
     }
 
-    /// Answers a request that is not understood; where the next one begins nobody knows.
-    pub(super) fn refuse(&mut self, key: Key, cx: &mut Context, status: u16) -> Step {
+    /// Answers an invalid request. The start of the next one is unknown.
+    pub(super) fn reject(&mut self, key: Key, cx: &mut Context, status: u16) -> Step {
         self.request.exchange = Exchange::idle();
         self.fail(key, cx, status)
     }
@@ -117,13 +117,13 @@ impl Session {
         status: u16,
         reason: Reason,
     ) -> Step {
-        self.blame_reason(reason);
+        self.set_termination_for_reason(reason);
         self.fail(key, cx, status)
     }
 
-    /// Answers in the server's place, or ends where that cannot be.
+    /// Answers in place of the server, or closes if that is not possible.
     pub(super) fn fail(&mut self, key: Key, cx: &mut Context, status: u16) -> Step {
-        self.blame_for(status);
+        self.set_termination_for_status(status);
         self.leave_server(cx, false);
         let http = self.local.service.protocol == ProxyProtocol::Http;
         self.local.service.counters.of(cx.worker).errors.add(1);
@@ -145,7 +145,7 @@ impl Session {
         self.send_answer(key, cx, &answer)
     }
 
-    /// Answers where a route says so.
+    /// Sends the response of a route.
     pub(super) fn answer_route(
         &mut self,
         key: Key,
@@ -154,7 +154,7 @@ impl Session {
         location: Option<&[u8]>,
         body: &str,
     ) -> Step {
-        self.blame(*b"LR");
+        self.set_termination(*b"LR");
         let stays = self.request.exchange.client_could_persist() && !self.is_last(cx);
         let local = Rc::clone(&self.local);
         let page = Page::of(&local.service.pages, status).filter(|_| body.is_empty());
@@ -175,7 +175,7 @@ impl Session {
         let mut out = std::mem::take(&mut cx.out);
         out.clear();
         answer.write(&mut out);
-        let there = self.deliver(cx, &mut out, &[]);
+        let there = self.send(cx, &mut out, &[]);
         cx.out = out;
         if there {
             self.record(cx, answer.status);
@@ -185,7 +185,7 @@ impl Session {
         }
     }
 
-    /// The response is delivered, or kept for a slow client: the next request, or the end.
+    /// The response is sent, or kept for a slow client: prepares for the next request, or for the end.
     pub(super) fn after_response(&mut self, key: Key, cx: &mut Context, stays: bool) -> Step {
         cx.recycle(self.to_server.take());
         self.request = self.request.finished();
@@ -198,16 +198,17 @@ impl Session {
             } else {
                 timeouts.request
             };
-            self.wait(key, cx, ms);
+            self.set_deadline(key, cx, ms);
         } else {
             self.phase = Phase::Linger(Linger::Flush);
-            self.wait(key, cx, timeouts.client);
+            self.set_deadline(key, cx, timeouts.client);
         }
         Step::Continue
     }
 
-    /// Sends the rest, then ends so that the client can read it all: closing with something unread would reset.
-    pub(super) fn farewell(&mut self, key: Key, cx: &mut Context) -> Step {
+    /// Sends the rest, then closes so that the client can read all of it: closing with unread input would cause a
+    /// reset.
+    pub(super) fn linger(&mut self, key: Key, cx: &mut Context) -> Step {
         match self.flush(cx) {
             None => return Step::Close,
             Some(false) => return Step::Pending,
@@ -221,7 +222,7 @@ impl Session {
             }
             self.phase = Phase::Linger(Linger::Discard);
             self.transport.finish();
-            self.wait(key, cx, LINGER_MS);
+            self.set_deadline(key, cx, LINGER_MS);
         }
         if !self.ready.readable && self.watch == Watch::Yes {
             return Step::Pending;

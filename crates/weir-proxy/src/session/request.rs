@@ -1,4 +1,4 @@
-//! From the client's octets to a server: heads, the choice, connecting, and trying again.
+//! Request heads: reading, routing, and writing what the server receives.
 
 use std::rc::Rc;
 
@@ -21,33 +21,32 @@ use crate::socket::{self, Read};
 
 impl Session {
     /// Reads until a head is complete.
-    pub(super) fn take_request(&mut self, key: Key, cx: &mut Context) -> Step {
+    pub(super) fn read_head(&mut self, key: Key, cx: &mut Context) -> Step {
         match self.flush(cx) {
             None => return Step::Close,
             Some(false) => return Step::Pending,
             Some(true) => {}
         }
-        // Who stays behind because of an upgrade, or because its service is gone, is told to leave by an answer, never
-        // by silence.
+        // A client that cannot be handed over, or whose service is gone, is closed by a response, never without one.
         if cx.draining && !cx.handing && self.served && self.input.is_empty() {
             return Step::Close;
         }
         if self.scanned < self.input.len() {
-            return self.look(key, cx);
+            return self.resume_head(key, cx);
         }
         if !self.ready.readable {
             return Step::Pending;
         }
         let mut scratch = std::mem::take(&mut cx.scratch);
-        let moved = match self
+        let step = match self
             .transport
             .read(&mut self.ready, &mut scratch[..HEAD_ROOM])
         {
-            Read::Some(octets) => {
+            Read::Some(bytes) => {
                 if self.input.is_empty() {
-                    self.understand(key, cx, &scratch[..octets])
+                    self.handle_head(key, cx, &scratch[..bytes])
                 } else {
-                    self.input.extend_from_slice(&scratch[..octets]);
+                    self.input.extend_from_slice(&scratch[..bytes]);
                     Step::Continue
                 }
             }
@@ -55,49 +54,49 @@ impl Session {
             Read::End | Read::Broken => Step::Close,
         };
         cx.scratch = scratch;
-        moved
+        step
     }
 
-    /// Looks into what was kept: octets that follow an earlier request, or a head that came in pieces.
-    fn look(&mut self, key: Key, cx: &mut Context) -> Step {
+    /// Scans buffered input: bytes that followed an earlier request, or an incomplete head.
+    fn resume_head(&mut self, key: Key, cx: &mut Context) -> Step {
         match head_end(&self.input, self.scanned) {
             Ok(Some(_)) => {
                 let input = std::mem::take(&mut self.input);
-                let moved = self.understand(key, cx, &input);
+                let step = self.handle_head(key, cx, &input);
                 cx.recycle(input);
-                moved
+                step
             }
             Ok(None) if self.input.len() > self.local.service.head.head => {
-                self.refuse(key, cx, 431)
+                self.reject(key, cx, 431)
             }
             Ok(None) => {
                 self.scanned = self.input.len();
                 Step::Continue
             }
-            Err(refusal) => self.refuse(key, cx, refusal.request_status()),
+            Err(refusal) => self.reject(key, cx, refusal.request_status()),
         }
     }
 
-    /// Reads a head from octets that begin with one, and goes on to a server.
-    fn understand(&mut self, key: Key, cx: &mut Context, octets: &[u8]) -> Step {
+    /// Handles input that starts with a complete head, and continues with a server.
+    fn handle_head(&mut self, key: Key, cx: &mut Context, bytes: &[u8]) -> Step {
         let local = Rc::clone(&self.local);
         let service = &local.service;
-        if octets.starts_with(PREFACE) && self.may_switch() && !self.served {
-            self.input = octets.to_vec();
+        if bytes.starts_with(PREFACE) && self.may_upgrade_to_h2() && !self.served {
+            self.input = bytes.to_vec();
             return Step::Http2;
         }
-        let request = match self.read_head(key, cx, octets) {
+        let request = match self.parse_head(key, cx, bytes) {
             Ok(request) => request,
-            Err(moved) => return moved,
+            Err(step) => return step,
         };
-        let (head, rest) = octets.split_at(request.len);
-        if self.may_switch()
+        let (head, rest) = bytes.split_at(request.len);
+        if self.may_upgrade_to_h2()
             && let Some(frame) = first_stream(head, &request, &cx.fields)
         {
-            return self.switch(frame, rest);
+            return self.upgrade_to_h2(frame, rest);
         }
         if request.underscores > 0 {
-            self.note_underscores(&request);
+            self.log_underscores(&request);
         }
         let mut exchange = Exchange::new(&request, service.head.underscores);
         let Upload {
@@ -106,66 +105,68 @@ impl Session {
             trailers,
         } = match exchange.client_data(rest) {
             Ok(upload) => upload,
-            Err(refusal) => return self.refuse(key, cx, refusal.request_status()),
+            Err(refusal) => return self.reject(key, cx, refusal.request_status()),
         };
         let counters = service.counters.of(cx.worker);
         counters.requests.add(1);
         counters.bytes_in.add((head.len() + body) as u64);
-        self.note_request(cx, head, &request, body);
+        self.log_request(cx, head, &request, body);
         local.budget.earn(service.retry_percent);
         self.request = state::Request::new(exchange);
         if service.timeouts.total > 0 {
             self.request.deadline_ms = cx.now + service.timeouts.total;
         }
-        self.keep(cx, &rest[body..]);
+        self.keep_input(cx, &rest[body..]);
         let mut room = std::mem::take(&mut cx.path);
         let ended = self.route(key, cx, service, head, &request, &mut room);
         cx.path = room;
-        if let Some(moved) = ended {
-            return moved;
+        if let Some(step) = ended {
+            return step;
         }
         self.to_server.bytes.extend_from_slice(&rest[..forward]);
         self.to_server.bytes.extend_from_slice(&trailers);
-        self.proceed(key, cx, &request)
+        self.collect_or_connect(key, cx, &request)
     }
 
-    /// The head that the octets begin with; or what becomes of a client that sent another.
+    /// Parses the head at the start of the input, or handles an incomplete or invalid one.
     #[inline]
-    fn read_head(&mut self, key: Key, cx: &mut Context, octets: &[u8]) -> Result<Request, Step> {
+    fn parse_head(&mut self, key: Key, cx: &mut Context, bytes: &[u8]) -> Result<Request, Step> {
         let service = &self.local.service;
-        match head::request(octets, &service.head, &mut cx.fields) {
+        match head::request(bytes, &service.head, &mut cx.fields) {
             Ok(Some(request)) => Ok(request),
             Ok(None) => {
                 let ms = service.timeouts.request;
                 if self.served && self.input.is_empty() {
-                    self.wait(key, cx, ms);
+                    self.set_deadline(key, cx, ms);
                 }
-                self.begin_note(cx);
+                self.begin_log_record(cx);
                 self.input = cx.buffer();
-                self.input.extend_from_slice(octets);
-                self.scanned = octets.len();
+                self.input.extend_from_slice(bytes);
+                self.scanned = bytes.len();
                 Err(Step::Continue)
             }
-            Err(_) if self.may_switch() && !self.served && head::is_other_protocol(octets) => {
+            Err(_)
+                if self.may_upgrade_to_h2() && !self.served && head::is_other_protocol(bytes) =>
+            {
                 Err(Step::Close)
             }
             Err(refusal) => {
-                self.begin_note(cx);
-                Err(self.refuse(key, cx, refusal.request_status()))
+                self.begin_log_record(cx);
+                Err(self.reject(key, cx, refusal.request_status()))
             }
         }
     }
 
-    /// Fields that were left out are worth a line where an operator looks for one.
+    /// Dropped fields are logged for operators who look for them.
     #[cold]
-    fn note_underscores(&self, request: &Request) {
+    fn log_underscores(&self, request: &Request) {
         let service = &self.local.service.name;
         let count = request.underscores;
-        tracing::debug!(service, peer = %self.peer, count, "fields with an underscore in their names were dropped");
+        tracing::debug!(service, peer = %self.peer, count, "dropped fields with underscores in their names");
     }
 
-    /// Finds the request's pool and writes what the server is asked; what became of a request that no server gets.
-    /// `room` is for a path that is not normal.
+    /// Finds the request's pool and writes the request for the server. `Some` if the request needs no server. `room` is
+    /// a buffer for a normalized path.
     #[inline]
     fn route(
         &mut self,
@@ -186,12 +187,12 @@ impl Session {
         };
         let ended = self.find_pool(key, cx, service, head, request, &target);
         if ended.is_none() {
-            self.prepare(cx, service, head, request, &target);
+            self.write_request(cx, service, head, request, &target);
         }
         ended
     }
 
-    /// Finds the request's pool; what became of a request that no server gets.
+    /// Finds the request's pool. `Some` if the request needs no server.
     #[inline]
     fn find_pool(
         &mut self,
@@ -230,7 +231,7 @@ impl Session {
         self.request.route = Some(route);
         match &service.routes.get(route)?.action {
             RouteAction::Redirect { to, status } => {
-                let host = self.host_of_nameless(head, request, &cx.fields);
+                let host = self.default_host(head, request, &cx.fields);
                 let host = host.as_bytes();
                 let location = route::location(to, head, request, &cx.fields, host);
                 Some(self.answer_route(key, cx, *status, Some(&location), ""))
@@ -242,9 +243,9 @@ impl Session {
         }
     }
 
-    /// Writes what the server is asked, and notes by what it is chosen.
+    /// Writes the request for the server, and sets what its selection depends on.
     #[inline]
-    fn prepare(
+    fn write_request(
         &mut self,
         cx: &mut Context,
         service: &Service,
@@ -264,27 +265,27 @@ impl Session {
         }
         let mut add = Vec::new();
         if let Some(sticky) = &targets.sticky {
-            self.look_for_sign(sticky, head, &mut cx.fields, &mut add);
+            self.find_sticky_server(sticky, head, &mut cx.fields, &mut add);
         }
         let rewritten = self.edit_request(target, head, &mut cx.fields, &mut add);
-        let asked = service.asked(target, request.path_in(head));
+        let forwarded = service.forwarded_path(target, request.path_in(head));
         let route = self.request.route.and_then(|at| service.routes.get(at));
-        let host = self.host_of_nameless(head, request, &cx.fields);
+        let host = self.default_host(head, request, &cx.fields);
         let edit = RequestEdit {
             add: &add,
             route: route.map(|route| &route.edits),
-            client: self.introduction(),
+            client: self.forwarded_client(),
             host: host.as_bytes(),
             version: self.version(request),
-            path: Some(rewritten.as_deref().unwrap_or(asked)),
+            path: Some(rewritten.as_deref().unwrap_or(forwarded)),
             close: service.idle_servers == 0,
         };
         self.to_server = cx.buffer().into();
         write_request(head, request, &cx.fields, &edit, &mut self.to_server.bytes);
     }
 
-    /// The host of a client that named none: where it connected to.
-    fn host_of_nameless(&self, head: &[u8], request: &Request, fields: &[Field]) -> String {
+    /// The host of a request without one: the address to which the client connected.
+    fn default_host(&self, head: &[u8], request: &Request, fields: &[Field]) -> String {
         if !request.http10 || request.host_in(head, fields).is_some() {
             return String::new();
         }
@@ -293,8 +294,8 @@ impl Session {
         address.map_or_else(|| self.local.service.host.clone(), |it| it.to_string())
     }
 
-    /// What servers are told of the client.
-    fn introduction(&self) -> Option<Client> {
+    /// What the forwarding fields tell a server about the client.
+    fn forwarded_client(&self) -> Option<Client> {
         let service = &self.local.service;
         let address = self.peer.ip();
         (service.forwarded != Forwarded::Off).then(|| Client {
@@ -308,7 +309,7 @@ impl Session {
         })
     }
 
-    /// The version that the client speaks, for `Via`.
+    /// The client's HTTP version, for `Via`.
     pub(super) const fn version(&self, request: &Request) -> &'static str {
         match request.http10 {
             _ if self.is_stream() => "2",
@@ -317,15 +318,15 @@ impl Session {
         }
     }
 
-    /// Keeps what belongs to a later request.
-    pub(super) fn keep(&mut self, cx: &mut Context, octets: &[u8]) {
+    /// Keeps the bytes of a later request.
+    pub(super) fn keep_input(&mut self, cx: &mut Context, bytes: &[u8]) {
         self.scanned = 0;
-        if octets.is_empty() {
+        if bytes.is_empty() {
             return;
         }
         if self.input.capacity() == 0 {
             self.input = cx.buffer();
         }
-        self.input.extend_from_slice(octets);
+        self.input.extend_from_slice(bytes);
     }
 }

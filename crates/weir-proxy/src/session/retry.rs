@@ -1,4 +1,4 @@
-//! When a response makes the session send the request to another server, or keeps it from that.
+//! Retries because of a response, or because of its absence.
 
 use weir_http::Exchange;
 use weir_select::{Failure, Replay, Unwanted};
@@ -8,30 +8,29 @@ use crate::context::Context;
 use crate::slab::Key;
 
 impl Session {
-    /// Bytes of a response were received. The request is dropped, unless they may turn out to cause a retry: then this
-    /// is the exchange as it was before them.
+    /// Handles the first bytes of a response. The request is dropped, unless the response may cause a retry: then this
+    /// returns the exchange as it was before them.
     #[inline]
-    pub(super) fn remember(&mut self, cx: &mut Context, first: bool) -> Option<Exchange> {
+    pub(super) fn snapshot_for_retry(&mut self, cx: &mut Context, first: bool) -> Option<Exchange> {
         let may_retry = first
             && self.request.selection.replay() == Replay::Allowed
             && self.local.service.retry.needs_response;
         if may_retry {
             return Some(self.request.exchange.clone());
         }
-        self.forget_request(cx);
+        self.drop_request(cx);
         None
     }
 
-    fn forget_request(&mut self, cx: &mut Context) {
+    fn drop_request(&mut self, cx: &mut Context) {
         self.request.selection.set_replay(Replay::Forbidden);
         if self.to_server.is_sent() {
             cx.recycle(self.to_server.take());
         }
     }
 
-    /// Whether the response that began causes a retry, and what follows. `step` is the result of parsing it, `None` if
-    /// it is malformed.
-    pub(super) fn repeat_after(
+    /// Retries if the response is unwanted. `step` is the result of parsing it, `None` if it is malformed.
+    pub(super) fn retry_unwanted(
         &mut self,
         key: Key,
         cx: &mut Context,
@@ -54,13 +53,13 @@ impl Session {
         }
         // An interim response is sent to the client.
         if answered || step.is_some_and(|step| step.consumed > 0) {
-            self.forget_request(cx);
+            self.drop_request(cx);
         }
         None
     }
 
     /// The server closed the connection before a complete response head.
-    pub(super) fn server_broke(&mut self, key: Key, cx: &mut Context) -> Step {
+    pub(super) fn server_lost(&mut self, key: Key, cx: &mut Context) -> Step {
         let upstream = cx.upstreams.get(self.server);
         let failure = upstream.map_or(
             Failure::Lost {

@@ -10,7 +10,7 @@ use weir_select::limit::Slot;
 use super::bulk::Bulk;
 use super::record::NORMAL_END;
 use crate::encoder::Encoder;
-use crate::queue::Line;
+use crate::queue::Queue;
 
 /// What a session waits for.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ pub(super) enum Phase {
 #[derive(Debug)]
 pub(super) struct Ticket {
     pub(super) number: u64,
-    pub(super) queue: Arc<Line>,
+    pub(super) queue: Arc<Queue>,
 }
 
 /// The two directions of a tunnel.

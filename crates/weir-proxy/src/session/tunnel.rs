@@ -1,4 +1,4 @@
-//! Octets both ways, with each direction's own end: TCP services, and protocols that a client upgraded to.
+//! Bytes in both directions, each with its own end: TCP services, and protocols to which a client upgraded.
 
 use super::bulk::Bulk;
 use super::state::{Direction, Phase, Tunnel};
@@ -8,14 +8,14 @@ use crate::slab::Key;
 use crate::socket::{Read, Written};
 
 impl Session {
-    /// One turn of both directions.
-    pub(super) fn carry(&mut self, key: Key, cx: &mut Context) -> Step {
+    /// One step of both directions.
+    pub(super) fn run_tunnel(&mut self, key: Key, cx: &mut Context) -> Step {
         let mut scratch = std::mem::take(&mut cx.scratch);
-        let sent = self.carry_up(cx, &mut scratch);
+        let sent = self.relay_up(cx, &mut scratch);
         let received = if sent == Step::Close {
             Step::Close
         } else {
-            self.carry_down(cx, &mut scratch)
+            self.relay_down(cx, &mut scratch)
         };
         cx.scratch = scratch;
         if received == Step::Close {
@@ -27,33 +27,33 @@ impl Session {
         }
         let waits = sent == Step::Pending && received == Step::Pending;
         let took = std::mem::take(&mut self.made_progress);
-        // Both directions closed in order look the same as a reset.
+        // An orderly end of both directions looks like a reset.
         if waits && self.ready.broken && down != Direction::Closed {
-            return self.client_broke_off();
+            return self.client_failed();
         }
         if waits && !took {
             return Step::Pending;
         }
         let ms = self.local.service.timeouts.tunnel;
-        self.wait(key, cx, ms);
+        self.set_deadline(key, cx, ms);
         if waits { Step::Pending } else { Step::Continue }
     }
 
-    fn carry_up(&mut self, cx: &mut Context, scratch: &mut [u8]) -> Step {
+    fn relay_up(&mut self, cx: &mut Context, scratch: &mut [u8]) -> Step {
         let Some(upstream) = cx.upstreams.get_mut(self.server) else {
-            return self.server_broke_off();
+            return self.server_failed();
         };
         if !self.to_server.is_sent() || upstream.transport.holds() {
             if !upstream.ready.writable {
                 return Step::Pending;
             }
             let rest = self.to_server.unsent();
-            let Written::Some(octets) = upstream.transport.write(rest) else {
-                return self.server_broke_off();
+            let Written::Some(bytes) = upstream.transport.write(rest) else {
+                return self.server_failed();
             };
-            upstream.ready.writable = octets == rest.len() && !upstream.transport.holds();
-            self.made_progress |= octets > 0;
-            self.to_server.sent += octets;
+            upstream.ready.writable = bytes == rest.len() && !upstream.transport.holds();
+            self.made_progress |= bytes > 0;
+            self.to_server.sent += bytes;
             if self.to_server.is_sent() {
                 drop(self.to_server.take());
             }
@@ -63,13 +63,13 @@ impl Session {
                 Step::Pending
             };
         }
-        match self.drain_up(cx) {
+        match self.flush_up(cx) {
             Some(true) => {}
             Some(false) => return Step::Pending,
-            None => return self.server_broke_off(),
+            None => return self.server_failed(),
         }
         let Some(upstream) = cx.upstreams.get_mut(self.server) else {
-            return self.server_broke_off();
+            return self.server_failed();
         };
         match self.tunnel().up {
             Direction::Open => {}
@@ -88,45 +88,45 @@ impl Session {
         {
             return match found {
                 Read::Some(_) => Step::Continue,
-                other => self.up_is_over(other),
+                other => self.end_up(other),
             };
         }
         let Some(upstream) = cx.upstreams.get_mut(self.server) else {
-            return self.server_broke_off();
+            return self.server_failed();
         };
         match self.transport.read(&mut self.ready, scratch) {
-            Read::Some(octets) => {
-                self.count_in(octets);
-                self.update_tunnel(|tunnel| tunnel.bulk.up = Bulk::after(octets));
+            Read::Some(bytes) => {
+                self.count_in(bytes);
+                self.update_tunnel(|tunnel| tunnel.bulk.up = Bulk::after(bytes));
                 self.local
                     .service
                     .counters
                     .of(cx.worker)
                     .bytes_in
-                    .add(octets as u64);
+                    .add(bytes as u64);
                 upstream
                     .target
                     .counters
                     .of(cx.worker)
                     .bytes_in
-                    .add(octets as u64);
-                let Written::Some(sent) = upstream.transport.write(&scratch[..octets]) else {
-                    return self.server_broke_off();
+                    .add(bytes as u64);
+                let Written::Some(sent) = upstream.transport.write(&scratch[..bytes]) else {
+                    return self.server_failed();
                 };
-                upstream.ready.writable = sent == octets && !upstream.transport.holds();
-                if sent < octets {
+                upstream.ready.writable = sent == bytes && !upstream.transport.holds();
+                if sent < bytes {
                     self.to_server
                         .bytes
-                        .extend_from_slice(&scratch[sent..octets]);
+                        .extend_from_slice(&scratch[sent..bytes]);
                 }
                 Step::Continue
             }
-            other => self.up_is_over(other),
+            other => self.end_up(other),
         }
     }
 
-    /// The client says nothing now, or nothing more.
-    fn up_is_over(&mut self, found: Read) -> Step {
+    /// The client sends nothing now, or nothing more.
+    fn end_up(&mut self, found: Read) -> Step {
         self.ready.readable = false;
         match found {
             Read::Some(_) | Read::Blocked => Step::Pending,
@@ -134,18 +134,18 @@ impl Session {
                 self.update_tunnel(|tunnel| tunnel.up = Direction::Ended);
                 Step::Continue
             }
-            Read::Broken => self.client_broke_off(),
+            Read::Broken => self.client_failed(),
         }
     }
 
-    fn carry_down(&mut self, cx: &mut Context, scratch: &mut [u8]) -> Step {
+    fn relay_down(&mut self, cx: &mut Context, scratch: &mut [u8]) -> Step {
         match self.flush(cx) {
-            None => return self.client_broke_off(),
+            None => return self.client_failed(),
             Some(false) => return Step::Pending,
             Some(true) => {}
         }
         let Some(upstream) = cx.upstreams.get_mut(self.server) else {
-            return self.server_broke_off();
+            return self.server_failed();
         };
         match self.tunnel().down {
             Direction::Open => {}
@@ -163,34 +163,34 @@ impl Session {
             && let Some(found) = self.splice_down(cx)
         {
             return match found {
-                Read::Some(_) if self.flush_pipe(cx).is_none() => self.client_broke_off(),
+                Read::Some(_) if self.flush_pipe(cx).is_none() => self.client_failed(),
                 Read::Some(_) => Step::Continue,
-                other => self.down_is_over(cx, other),
+                other => self.end_down(cx, other),
             };
         }
         let Some(upstream) = cx.upstreams.get_mut(self.server) else {
-            return self.server_broke_off();
+            return self.server_failed();
         };
         let room = self.read_size;
         match upstream
             .transport
             .read(&mut upstream.ready, &mut scratch[..room])
         {
-            Read::Some(octets) => {
-                self.update_tunnel(|tunnel| tunnel.bulk.down = Bulk::after(octets));
+            Read::Some(bytes) => {
+                self.update_tunnel(|tunnel| tunnel.bulk.down = Bulk::after(bytes));
                 let mut nothing = Vec::new();
-                if self.deliver(cx, &mut nothing, &scratch[..octets]) {
+                if self.send(cx, &mut nothing, &scratch[..bytes]) {
                     Step::Continue
                 } else {
-                    self.client_broke_off()
+                    self.client_failed()
                 }
             }
-            other => self.down_is_over(cx, other),
+            other => self.end_down(cx, other),
         }
     }
 
-    /// The server says nothing now, or nothing more.
-    fn down_is_over(&mut self, cx: &mut Context, found: Read) -> Step {
+    /// The server sends nothing now, or nothing more.
+    fn end_down(&mut self, cx: &mut Context, found: Read) -> Step {
         match found {
             Read::Some(_) | Read::Blocked => {
                 if let Some(upstream) = cx.upstreams.get_mut(self.server) {
@@ -202,11 +202,11 @@ impl Session {
                 self.update_tunnel(|tunnel| tunnel.down = Direction::Ended);
                 Step::Continue
             }
-            Read::Broken => self.server_broke_off(),
+            Read::Broken => self.server_failed(),
         }
     }
 
-    /// The state of the tunnel; of one that has not begun in other phases.
+    /// The state of the tunnel; a new one's in other phases.
     pub(super) fn tunnel(&self) -> Tunnel {
         match &self.phase {
             Phase::Tunnel(tunnel) => *tunnel,
@@ -220,13 +220,13 @@ impl Session {
         }
     }
 
-    fn client_broke_off(&mut self) -> Step {
-        self.blame(*b"CD");
+    fn client_failed(&mut self) -> Step {
+        self.set_termination(*b"CD");
         Step::Close
     }
 
-    fn server_broke_off(&mut self) -> Step {
-        self.blame(*b"SD");
+    fn server_failed(&mut self) -> Step {
+        self.set_termination(*b"SD");
         Step::Close
     }
 }

@@ -131,7 +131,7 @@ impl Worker {
                     let former = &session.local.service;
                     former.pass_client(&local.service, self.cx.worker);
                 }
-                session.adopt(local);
+                session.apply_service(local);
             }
         }
         for key in self.h2_servers.keys() {
