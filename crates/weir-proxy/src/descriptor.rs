@@ -1,4 +1,4 @@
-//! File descriptors: how many the proxy may use, and how many it uses.
+//! Accounts for file descriptors: how many the proxy may use, and how many it uses.
 //!
 //! RLIMIT_NOFILE limits the process as a whole, so the counts are the process's too. A part of the limit stays free for
 //! everything else that opens descriptors: the API, health checks, log files, reloads. Of the rest, a client is
@@ -15,9 +15,9 @@ use crate::Problem;
 /// Smallest and largest part of the limit that stays free, and its share of limits in between.
 const RESERVE: (usize, usize) = (32, 1024);
 const RESERVE_SHARE: usize = 8;
-/// What a process has open before it has clients, where that cannot be counted.
+/// Descriptors of a process without clients, if they cannot be counted.
 const USUAL: usize = 64;
-/// How long the workers look for idle clients after one of them has found none of its own.
+/// How long workers close idle clients after one worker has found none of its own.
 const WANTED_MS: u64 = 500;
 
 /// The process's descriptors.
@@ -31,12 +31,12 @@ pub(crate) struct Table {
     /// Open descriptors that are not counted below, and those that stay free.
     others: AtomicUsize,
     reserve: AtomicUsize,
-    /// How many the proxy may have.
+    /// Descriptors that the proxy may use.
     most: AtomicUsize,
     clients: Padded,
     servers: Padded,
     pipes: Padded,
-    /// Until when workers close idle clients for each other, by the workers' clock in milliseconds.
+    /// Until when workers close idle clients for each other, in milliseconds of the workers' clock.
     wanted_until: AtomicU64,
 }
 
@@ -54,7 +54,7 @@ pub(crate) enum Use {
     Pipe,
 }
 
-/// Counts for as long as it lives.
+/// Counts a descriptor until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Held(Use);
 
@@ -115,7 +115,7 @@ impl Table {
         [&self.clients, &self.servers, &self.pipes].map(|count| count.0.load(Relaxed))
     }
 
-    /// Whether so many more clients fit, each with a connection to a server, and so many other descriptors.
+    /// Whether this many more clients fit, each with a connection to a server, and this many other descriptors.
     fn fits(&self, clients: usize, others: usize) -> bool {
         let [present, servers, pipes] = self.used();
         let clients = present + clients;
@@ -127,7 +127,7 @@ impl Table {
         self.fits(1, 0)
     }
 
-    /// Whether a pipe fits, which only saves work.
+    /// Whether a pipe fits; a pipe is only an optimization.
     pub(crate) fn has_room_for_pipe(&self) -> bool {
         self.fits(0, 2)
     }
@@ -139,14 +139,14 @@ impl Table {
         self.used().iter().sum::<usize>() < self.most.load(Relaxed).saturating_add(slack)
     }
 
-    /// Whether connections to servers that nothing uses are in the way of clients.
+    /// Whether idle server connections reduce the number of clients.
     pub(crate) fn is_tight(&self) -> bool {
         let [clients, servers, pipes] = self.used();
         let most = self.most.load(Relaxed);
         servers > clients && clients + servers + pipes >= most - most / 8
     }
 
-    /// Takes the limit as it is now; another process may have changed it.
+    /// Reads the current limit, which another process may have changed.
     pub(crate) fn refit(&self) {
         let limit = getrlimit(Resource::Nofile).current;
         let limit = limit.map_or(usize::MAX, |limit| {
@@ -177,12 +177,12 @@ impl Table {
         Some(open.saturating_sub(self.used().iter().sum()))
     }
 
-    /// A worker has no idle client of its own to close for one that waits.
+    /// Requests idle clients of other workers to be closed.
     pub(crate) fn want(&self, now_ms: u64) {
         self.wanted_until.store(now_ms + WANTED_MS, Relaxed);
     }
 
-    /// Whether idle clients are to be closed for those that wait at another worker.
+    /// Whether another worker has requested idle clients to be closed.
     pub(crate) fn is_wanted(&self, now_ms: u64) -> bool {
         now_ms < self.wanted_until.load(Relaxed) && !self.admits()
     }
@@ -203,7 +203,8 @@ fn reserve(limit: usize) -> usize {
     (limit / RESERVE_SHARE).clamp(RESERVE.0, RESERVE.1)
 }
 
-/// Services that are to have more clients than descriptors allow. The default is no wish: it is fitted in silence.
+/// Services whose configured `limits.connections` exceeds the available descriptors. The default limit is reduced
+/// without a warning.
 pub(crate) fn problems(desired: &Desired) -> Vec<Problem> {
     let Some(limit) = getrlimit(Resource::Nofile).maximum else {
         return Vec::new();
@@ -213,7 +214,7 @@ pub(crate) fn problems(desired: &Desired) -> Vec<Problem> {
     exceeding(desired, limit, fit)
 }
 
-/// The same of the running process, whose limit and other descriptors are known.
+/// The same for the running process, whose limit and other descriptors are known.
 pub(crate) fn exceeding_now(desired: &Desired) -> Vec<Problem> {
     let most = TABLE.most.load(Relaxed);
     exceeding(desired, TABLE.limit.load(Relaxed), most / 2)
@@ -229,8 +230,8 @@ fn exceeding(desired: &Desired, limit: usize, fit: usize) -> Vec<Problem> {
         fatal: false,
         message,
         cause: format!(
-            "{limit} open files (RLIMIT_NOFILE) are enough for {fit} clients at once, each with a connection to a server; \
-             more wait to be accepted"
+            "{limit} open files (RLIMIT_NOFILE) are enough for {fit} clients at once, each with a connection \
+             to a server; more wait to be accepted"
         ),
         fix: "raise the hard limit (`LimitNOFILE=` of the unit, `ulimit -Hn`), or lower `limits.connections`"
             .to_owned(),

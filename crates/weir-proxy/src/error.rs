@@ -1,4 +1,4 @@
-//! Why the proxy cannot do what a configuration asks for.
+//! Errors of preparing and starting the proxy.
 
 use std::net::SocketAddr;
 
@@ -7,17 +7,17 @@ use rustix::io::Errno;
 /// See the module.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A listener cannot be had.
+    /// A listener cannot be opened.
     #[error("service {service}: cannot listen on {address}: {source}")]
     Listen {
         /// Which service.
         service: String,
-        /// Where.
+        /// The address.
         address: SocketAddr,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: Errno,
     },
-    /// TLS cannot be had as it is written.
+    /// A TLS file cannot be used.
     #[error("{owner}: {source}")]
     Tls {
         /// Which service or pool.
@@ -25,23 +25,23 @@ pub enum Error {
         /// Which file, and why.
         source: crate::tls::CertificateError,
     },
-    /// A page cannot be had.
+    /// An error page cannot be read.
     #[error("service {service}: {file}: {source}")]
     Page {
         /// Which service.
         service: String,
         /// Which file.
         file: String,
-        /// The kernel's answer, or why it is none.
+        /// The kernel's error, or why the content is invalid.
         source: std::io::Error,
     },
     /// A worker cannot be started.
     #[error("a worker thread cannot be started: {source}")]
     Worker {
-        /// The kernel's answer.
+        /// The kernel's error.
         source: std::io::Error,
     },
-    /// No such server.
+    /// The server does not exist.
     #[error("there is no server {pool}/{server} in a proxy service")]
     NoServer {
         /// Pool.

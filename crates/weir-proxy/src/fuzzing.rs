@@ -1,11 +1,11 @@
-//! Ways into parsers that nothing outside this crate calls, for weir-fuzz alone.
+//! Entry points of weir-fuzz to parsers that are not public otherwise.
 
-/// Reads a certificate, and the same bytes as an OCSP response for it.
+/// Parses the input as a certificate and as an OCSP response.
 pub fn certificate(input: &[u8]) {
     crate::tls::read_der(input);
 }
 
-/// Takes an HTTP/2 client's bytes, in portions of `portion` bytes.
+/// Parses an HTTP/2 client's bytes, in portions of `portion` bytes.
 pub fn http2(input: &[u8], portion: usize) {
     crate::h2::read_frames(input, portion);
 }

@@ -1,7 +1,7 @@
-//! Clients' connections on their way from one process to another, with all that this side knows of them.
+//! Client connections that are handed over from one process to another, with their state.
 //!
-//! What can go: a client of HTTP/1 that waits for its next request, and bytes both ways with what is buffered of them;
-//! no TLS, whose keys stay in the process. Everything else ends where it began.
+//! HTTP/1 clients that are idle between requests and tunnels with their buffers can be handed over. TLS and HTTP/2
+//! connections cannot, because their state stays in the process; they finish where they began.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -11,10 +11,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::plan::Shared;
 use crate::status::{self, ServiceStatus};
 
-/// The most bytes that a connection takes along; with more it waits until they are fewer.
+/// Most buffered bytes of a connection that is handed over; with more it waits.
 pub const TAKEN_ALONG_MAX: usize = 32 << 10;
 
-/// A connection without a process.
+/// A connection between two processes.
 #[derive(Debug)]
 pub struct Handed {
     /// Its service's name.
@@ -25,17 +25,17 @@ pub struct Handed {
     pub peer: SocketAddr,
     /// The listener's port.
     pub port: u16,
-    /// Where the client connected to, as a proxy in front said.
+    /// The address that the client connected to, as reported by a proxy in front.
     pub spoken_to: Option<SocketAddr>,
-    /// A request came before.
+    /// It had requests before.
     pub served: bool,
-    /// What came from the client and was not dealt with.
+    /// Input that was not processed.
     pub input: Vec<u8>,
-    /// Bytes both ways; without one the next request is waited for.
+    /// The tunnel; without one, the connection waits for the next request.
     pub tunnel: Option<Tunnel>,
 }
 
-/// The other half of a connection that carries bytes both ways.
+/// The server's side of a tunnel.
 #[derive(Debug)]
 pub struct Tunnel {
     /// The server.
@@ -46,21 +46,21 @@ pub struct Tunnel {
     pub name: String,
     /// The port it was reached at.
     pub port: u16,
-    /// What the server is still to get.
+    /// Bytes to send to the server.
     pub to_server: Vec<u8>,
-    /// What the client is still to get.
+    /// Bytes to send to the client.
     pub to_client: Vec<u8>,
-    /// The client sends no more; the server was told so.
+    /// The client has ended its direction.
     pub client_ended: bool,
-    /// See `client_ended`.
+    /// That end was sent to the server.
     pub end_sent_to_server: bool,
-    /// The server sends no more; the client was told so.
+    /// The server has ended its direction.
     pub server_ended: bool,
-    /// See `server_ended`.
+    /// That end was sent to the client.
     pub end_sent_to_client: bool,
 }
 
-/// Connections that came for workers, and are not theirs yet: the worker's number with each.
+/// Connections that workers have not taken yet, each with its worker's number.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox(Mutex<Vec<(usize, Handed)>>);
 
@@ -69,7 +69,7 @@ impl Inbox {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Those of one worker.
+    /// Takes the connections of one worker.
     pub(crate) fn take(&self, worker: usize) -> Vec<Handed> {
         let mut all = self.lock();
         let (own, others) = std::mem::take(&mut *all)
@@ -81,10 +81,10 @@ impl Inbox {
     }
 }
 
-/// Where another process's connections come in.
+/// Receives the connections of another process.
 #[derive(Debug)]
 pub struct Inlet {
-    /// As long as there is one, services that a reload removes are remembered.
+    /// While it exists, services that a reload removes are kept.
     pub(crate) _open: Arc<()>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) wakes: Vec<Arc<OwnedFd>>,
@@ -92,24 +92,24 @@ pub struct Inlet {
 }
 
 impl Inlet {
-    /// Adds what the other process has counted to the services in force. One caller at a time may, and
-    /// [`Proxy::count_from`](crate::Proxy::count_from) not meanwhile.
+    /// Adds the other process's counters to the active services. Must not run concurrently with itself or with
+    /// [`Proxy::count_from`](crate::Proxy::count_from).
     pub fn count(&mut self, more: &[ServiceStatus]) {
         status::add(&self.shared.plan().services, more);
     }
 
-    /// Gives a connection to a worker, or onwards when the workers' own go to yet another process. One whose service is
-    /// not there is closed.
+    /// Passes a connection to a worker, or to the next process while the workers hand over theirs. A connection of an
+    /// unknown service is closed.
     pub fn give(&mut self, handed: Handed) {
         if self.wakes.is_empty() {
             return;
         }
-        // Held until the connection is in: whoever hands over next finds it, or is seen here.
+        // Locked until the connection is added, so that a concurrent handover either finds it or is seen here.
         let mut inbox = self.shared.inbox.lock();
         if self.shared.handing.load(Ordering::Acquire) {
             drop(inbox);
             if let Some(outlet) = self.shared.outlet() {
-                // Nobody takes it if that process is gone.
+                // Fails if that process has ended: the connection is closed.
                 let _ = outlet.send(handed);
             }
             return;
@@ -118,9 +118,9 @@ impl Inlet {
         self.next = worker + 1;
         inbox.push((worker, handed));
         drop(inbox);
-        // Behind the connection: a worker that sees the number finds it.
+        // After the connection, so that a worker that sees the new number finds it.
         self.shared.arrivals.fetch_add(1, Ordering::Release);
-        // A full counter wakes it too.
+        // Fails if the counter is full, which also wakes the worker.
         let _ = rustix::io::write(&*self.wakes[worker], &1u64.to_ne_bytes());
     }
 }

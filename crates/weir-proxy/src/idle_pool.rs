@@ -1,7 +1,7 @@
-//! Connections to servers that a worker did not need for a while, for any worker to take before it connects anew.
+//! Idle server connections that all workers share.
 //!
-//! Workers share nothing for an ordinary request: a connection comes here only after [`UNUSED_MS`] at the bottom of its
-//! worker's pile, and a worker looks here only when its own pile has none.
+//! An ordinary request touches no shared state: a connection is moved here only after it was idle for [`UNUSED_MS`] in
+//! its worker's own stack, and a worker looks here only when its own stack is empty.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -13,37 +13,37 @@ use crate::plan::Target;
 use crate::socket;
 use crate::tls::Channel;
 
-/// How long a connection waits for the worker that used it last, before others may have it.
+/// Idle time with the last worker before other workers may use a connection.
 pub(crate) const UNUSED_MS: u64 = 1_000;
-/// How often those that ended meanwhile are looked for: no epoll set has them.
+/// Interval of the search for connections that servers have closed: they are in no epoll set.
 pub(crate) const SWEEP_MS: u64 = 1_000;
 
-/// A connection between two requests, and two workers.
+/// An idle connection that belongs to no worker.
 #[derive(Debug)]
 pub(crate) struct Parked {
     pub(crate) socket: OwnedFd,
-    /// TLS over it.
+    /// TLS over the socket.
     pub(crate) channel: Option<Box<Channel>>,
     pub(crate) target: Arc<Target>,
     pub(crate) port: u16,
-    /// Exchanges that it had.
+    /// Exchanges over it so far.
     pub(crate) served: u32,
     /// When it is closed, by the workers' clock in milliseconds.
     pub(crate) until: u64,
-    /// Its descriptor counts.
+    /// Counts its descriptor.
     pub(crate) _counts: Held,
 }
 
-/// By target and port, the last that came on top.
+/// By target and port, the most recent last.
 type Piles = HashMap<(u32, u16), Vec<Parked>>;
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct IdlePool {
     piles: Mutex<Piles>,
-    /// How many there are, so that nobody locks an empty one.
+    /// Number of connections, so that an empty pool is not locked.
     count: AtomicUsize,
-    /// When a worker last swept it.
+    /// Time of the last sweep.
     swept: AtomicU64,
 }
 
@@ -56,7 +56,7 @@ impl IdlePool {
         self.count.load(Ordering::Relaxed) == 0
     }
 
-    /// Leaves one here; back again where its target has `most` already.
+    /// Adds a connection. Returns it if its target has `most` already.
     pub(crate) fn put(&self, parked: Parked, most: usize) -> Option<Parked> {
         let mut piles = self.piles();
         let pile = piles.entry((parked.target.id, parked.port)).or_default();
@@ -68,7 +68,7 @@ impl IdlePool {
         None
     }
 
-    /// One to the target; those found ended on the way are given to `ended`.
+    /// Takes a connection to the target. Passes closed ones that it finds to `ended`.
     pub(crate) fn take(
         &self,
         target: u32,
@@ -90,7 +90,7 @@ impl IdlePool {
         None
     }
 
-    /// Takes out any one of them; whether there was one.
+    /// Removes any one connection. Returns whether there was one.
     pub(crate) fn drop_one(&self, ended: impl FnOnce(Parked)) -> bool {
         if self.is_empty() {
             return false;
@@ -102,7 +102,7 @@ impl IdlePool {
         parked.map(ended).is_some()
     }
 
-    /// Takes out what `stays` does not name, for `ended`.
+    /// Removes the connections that `stays` rejects, and passes them to `ended`.
     pub(crate) fn retain(&self, stays: impl Fn(&Parked) -> bool, ended: impl FnMut(Parked)) {
         if self.is_empty() {
             return;
@@ -118,7 +118,7 @@ impl IdlePool {
         out.into_iter().for_each(ended);
     }
 
-    /// Takes out those whose time is over and those that the server ended, if nobody did so within [`SWEEP_MS`].
+    /// Removes expired connections and those that the server has closed, at most once per [`SWEEP_MS`].
     pub(crate) fn sweep(&self, now: u64, ended: impl FnMut(Parked)) {
         let swept = self.swept.load(Ordering::Relaxed);
         let mine = now >= swept + SWEEP_MS

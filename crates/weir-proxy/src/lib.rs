@@ -1,12 +1,12 @@
-//! `forward = "proxy"`: TCP and HTTP services in user space, with plain threads.
+//! The proxy (`forward = "proxy"`): TCP, HTTP/1 and HTTP/2 services in user space, with one worker thread per CPU.
 //!
-//! One thread per CPU, each with its own listeners (`SO_REUSEPORT`), epoll set, clients, connections to servers and
-//! timers. An ordinary request takes no lock and allocates nothing. Workers execute an immutable plan that they fetch
-//! once per wake-up ([`Proxy::prepare`], [`Proxy::commit`]); they share the servers' weights and loads. weir-http parses
-//! and frames messages; weir-select decides which server gets a request, and what follows a failure.
+//! Each worker has its own listeners (`SO_REUSEPORT`), epoll set, clients, server connections and timers. An ordinary
+//! request takes no lock and allocates nothing. Workers read an immutable plan once per wake-up ([`Proxy::prepare`],
+//! [`Proxy::commit`]); server weights and loads are shared atomics. weir-http parses messages; weir-select decides
+//! which server gets a request, and what follows a failure.
 //!
-//! The crate does not read configuration, check servers' health, or touch the kernel's data plane: it needs no rights
-//! except those for its ports.
+//! The crate does not read the configuration, does not check servers' health, and does not touch the kernel's data
+//! plane: it needs no privileges except those for its ports.
 
 mod context;
 mod descriptor;
@@ -48,7 +48,7 @@ pub use tls::{
     describe_error, describe_io_error, listener_tls, server_verifier,
 };
 
-/// Checks every file that `desired` refers to and a service needs, as of `now`.
+/// Checks the files and limits that `desired` needs, as of `now`.
 pub fn inspect(desired: &weir_model::Desired, now: std::time::SystemTime) -> Vec<Problem> {
     let mut problems = tls::inspect(desired, now);
     problems.extend(page::problems(desired));
@@ -57,8 +57,8 @@ pub fn inspect(desired: &weir_model::Desired, now: std::time::SystemTime) -> Vec
     problems
 }
 
-/// Checks whether the addresses that `desired` listens on, the API's included, are available; those in `held` are left
-/// out. Nothing listens meanwhile. Without `rights`, an address that this user may not use is no problem.
+/// Checks whether the listen addresses of `desired`, the API's included, can be bound; those in `held` are skipped.
+/// Nothing listens during the check. Without `rights`, a lack of permission is not a problem.
 pub fn inspect_listeners(
     desired: &weir_model::Desired,
     held: &BTreeSet<SocketAddr>,
@@ -81,7 +81,7 @@ pub fn inspect_listeners(
         (rights || !denied).then(|| Problem {
             fatal: true,
             message: format!("{owner}: {listen}: {error}"),
-            cause: "start and reload would reject it".to_owned(),
+            cause: "the daemon would fail to start or reload with it".to_owned(),
             fix: if denied {
                 "run as root, or grant CAP_NET_BIND_SERVICE".to_owned()
             } else {
@@ -94,5 +94,5 @@ pub fn inspect_listeners(
     problems.collect()
 }
 
-/// The result of every fallible function of this crate.
+/// Result with this crate's error.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -1,6 +1,6 @@
-//! Access logs: workers note what happened in a buffer of their own, a thread turns that into lines and writes them.
+//! Access logs. Each worker appends records to its own buffer; one thread formats and writes them.
 //!
-//! A worker takes an uncontended lock and copies some bytes. When the writer does not keep up, notes are dropped and
+//! A worker takes an uncontended lock and copies some bytes. If the writer does not keep up, records are dropped and
 //! counted.
 
 use std::fs::OpenOptions;
@@ -17,22 +17,22 @@ use weir_model::{AccessLog, Desired, LogFormat, ProxyProtocol};
 
 use crate::Problem;
 
-/// How much a worker may have noted that is not written.
+/// Bytes of records that a worker may buffer.
 const ROOM: usize = 4 << 20;
-/// Between two looks of the writer.
+/// Interval of the writer.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Between two lines of Weir's own log about an access log that cannot be written.
+/// Interval of warnings about an access log that cannot be written.
 const COMPLAINT: Duration = Duration::from_secs(60);
 
-/// What is known of an exchange while it lasts.
+/// The record of an exchange in progress.
 #[derive(Debug, Default)]
 pub(crate) struct Note {
-    /// Method, target, `Host`, `Referer` and `User-Agent` behind each other.
+    /// Method, target, `Host`, `Referer` and `User-Agent`, concatenated.
     text: Vec<u8>,
     ends: [usize; 5],
     version: &'static str,
-    /// Nanoseconds of a clock that only goes forward.
+    /// Nanoseconds of the monotonic clock.
     pub(crate) began: u64,
     pub(crate) asked: u64,
     /// Microseconds of each phase.
@@ -43,7 +43,7 @@ pub(crate) struct Note {
 }
 
 impl Note {
-    /// Begins anew.
+    /// Starts a new record in the same buffer.
     pub(crate) fn begin(&mut self, now: u64) {
         let mut text = std::mem::take(&mut self.text);
         text.clear();
@@ -55,7 +55,7 @@ impl Note {
         };
     }
 
-    /// What the request said.
+    /// Sets the request's fields.
     pub(crate) fn request(&mut self, parts: [&[u8]; 5], version: &'static str) {
         for (end, part) in self.ends.iter_mut().zip(parts) {
             self.text.extend_from_slice(part);
@@ -70,7 +70,7 @@ impl Note {
     }
 }
 
-/// The rest of a line.
+/// The fields of a line that are known at the end of an exchange.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Outcome<'a> {
     pub(crate) client: SocketAddr,
@@ -80,7 +80,7 @@ pub(crate) struct Outcome<'a> {
     pub(crate) end: [u8; 2],
 }
 
-/// Logs of a configuration that nobody could open.
+/// Finds access logs that cannot be opened.
 pub(crate) fn problems(desired: &Desired) -> Vec<Problem> {
     let logs = desired.proxies.iter();
     let logs = logs.filter_map(|proxy| Some((proxy, proxy.access_log.as_ref()?)));
@@ -94,14 +94,14 @@ pub(crate) fn problems(desired: &Desired) -> Vec<Problem> {
         };
         let cause = match place.metadata() {
             Ok(found) if found.is_dir() && !path.is_dir() => return None,
-            Ok(_) => "it is no file in a directory".to_owned(),
+            Ok(_) => "not a file in a directory".to_owned(),
             Err(error) => format!("{}: {error}", place.display()),
         };
         Some(Problem {
             fatal: false,
             message: format!("service {}: {} cannot be written", proxy.name, log.path),
-            cause: format!("{cause}; lines would be left out and counted"),
-            fix: "make the directory, for the user that the daemon runs as".to_owned(),
+            cause: format!("{cause}; lines would be dropped and counted"),
+            fix: "create the directory with write permission for the daemon's user".to_owned(),
             source: proxy.source,
         })
     });
@@ -137,17 +137,17 @@ impl Log {
         }
     }
 
-    /// Lines that were not written because the writer did not keep up, or the file could not be had.
+    /// Lines that were dropped because the writer did not keep up or the file could not be written.
     pub(crate) fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
 
-    /// Opens the file anew before the next line: somebody may have moved it away.
+    /// Opens the file again before the next line, because log rotation may have moved it.
     pub(crate) fn reopen(&self) {
         self.reopen.store(true, Ordering::Relaxed);
     }
 
-    /// Notes the end of an exchange; `time_ms` since 1970.
+    /// Adds a finished record; `time_ms` counts from 1970.
     pub(crate) fn put(&self, worker: usize, time_ms: u64, note: &Note, outcome: &Outcome<'_>) {
         let mut into = self.noted[worker]
             .lock()
@@ -182,7 +182,7 @@ impl Log {
         }
     }
 
-    /// Turns what was noted into lines.
+    /// Formats the buffered records and returns their number.
     fn lines(&self, spare: &mut Vec<u8>, out: &mut Vec<u8>) -> u64 {
         let mut count = 0;
         for noted in &self.noted {
@@ -261,7 +261,7 @@ pub(crate) struct Writer {
 struct Open {
     log: Arc<Log>,
     file: Option<Box<dyn Write + Send>>,
-    /// The last write may have left half a line.
+    /// The last write may have ended within a line.
     torn: bool,
     trouble: Option<Trouble>,
 }
@@ -270,7 +270,7 @@ struct Open {
 #[derive(Debug, Clone, Copy)]
 struct Trouble {
     since: Instant,
-    /// When that was last logged, and the lines that were lost since then and in all.
+    /// When a warning was last logged, and the lines lost since then and in total.
     logged: Instant,
     lost: u64,
     lost_in_all: u64,
@@ -280,7 +280,7 @@ impl Writer {
     /// Starts it.
     ///
     /// # Errors
-    /// There is no thread for it.
+    /// The thread cannot be created.
     pub(crate) fn start() -> std::io::Result<Self> {
         let (logs, stop) = (
             Arc::<Mutex<Vec<Weak<Log>>>>::default(),
@@ -293,7 +293,7 @@ impl Writer {
         Ok(Self { logs, stop, thread })
     }
 
-    /// Writes this one too, as long as anybody holds it.
+    /// Adds a log. It is written until all other references are dropped.
     pub(crate) fn add(&self, log: &Arc<Log>) {
         let mut logs = self.logs.lock().unwrap_or_else(PoisonError::into_inner);
         logs.retain(|known| known.strong_count() > 0);
@@ -302,12 +302,12 @@ impl Writer {
         }
     }
 
-    /// Writes what is noted, then ends.
+    /// Writes all buffered records, then stops.
     pub(crate) fn stop(self) {
         self.stop.store(true, Ordering::Release);
         self.thread.thread().unpark();
         if self.thread.join().is_err() {
-            tracing::error!("the writer of access logs had failed");
+            tracing::error!("the access log writer has panicked");
         }
     }
 }
@@ -338,7 +338,7 @@ fn run(logs: &Mutex<Vec<Weak<Log>>>, stop: &AtomicBool) {
                 one.write(&out, count, Instant::now());
             }
         }
-        // Nobody else holds it: its service is gone, and all is written.
+        // No other reference: its service was removed, and everything is written.
         open.retain(|one| Arc::strong_count(&one.log) > 1);
         if last {
             return;
@@ -364,7 +364,8 @@ impl Open {
         }
     }
 
-    /// What failed, and how.
+    /// # Errors
+    /// The operation that failed, and its error.
     fn try_write(&mut self, out: &[u8]) -> Result<(), (&'static str, std::io::Error)> {
         let path = &self.log.kind.path;
         let file = match &mut self.file {
@@ -389,7 +390,7 @@ impl Open {
         Ok(())
     }
 
-    /// Lines are lost: that is logged at once, and then once a minute.
+    /// Counts lost lines. Logs a warning at once, and then once a minute.
     fn lose(&mut self, count: u64, what: &str, error: &std::io::Error, now: Instant) {
         let first = self.trouble.is_none();
         let trouble = self.trouble.get_or_insert(Trouble {
@@ -408,7 +409,7 @@ impl Open {
         tracing::warn!(path, %error, lost, "the access log cannot be {what}; lines are lost");
     }
 
-    /// Lines are written again: that is logged once.
+    /// Logs once that lines are written again.
     fn recover(&mut self, now: Instant) {
         if let Some(trouble) = self.trouble.take() {
             let (path, lost) = (&self.log.kind.path, trouble.lost_in_all);
@@ -443,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_noted_is_what_is_read() {
+    fn records_are_formatted_as_written() {
         let log = log();
         let mut note = Note::default();
         note.begin(0);
@@ -457,7 +458,7 @@ mod tests {
         assert_eq!(String::from_utf8(out).unwrap(), line.repeat(2));
     }
 
-    /// Takes so many bytes, and then no more.
+    /// Accepts a limited number of bytes.
     struct Full(Arc<Mutex<(Vec<u8>, usize)>>);
 
     impl Write for Full {

@@ -1,9 +1,10 @@
 //! 421 Misdirected Request: a request over TLS for a host that another service guards by client certificates.
 //!
-//! A client chooses the name in its handshake (SNI), the address that it connects to and the host in its requests
-//! independently. Where servers tell hosts apart, a request for a guarded host that comes by a service without that
-//! guard would pass it. The names in the services' certificates say which host is whose. HTTP/2 clients use one
-//! connection for several hosts, and repeat on another one what is answered with 421 (RFC 9110 section 15.5.20).
+//! A client chooses the server name in its handshake (SNI), the address that it connects to and the host in its
+//! requests independently. If the servers distinguish hosts, a request for a guarded host through a service without
+//! client authentication would bypass the guard. The names in the services' certificates define which host belongs to
+//! which service. HTTP/2 clients use one connection for several hosts, and retry on a new connection after 421 (RFC
+//! 9110 section 15.5.20).
 
 use std::collections::HashSet;
 use std::net::Ipv6Addr;
@@ -56,19 +57,19 @@ impl Names {
     }
 }
 
-/// What a service rejects; see the module.
+/// The rules of one service; see the module.
 #[derive(Debug)]
 pub(crate) struct Misdirect {
-    /// Every host but the one in the handshake.
+    /// Rejects every host except the SNI.
     same: bool,
     own: Arc<Names>,
-    /// Of the services that ask for other client certificates.
+    /// Names of the services that require other client certificates.
     guarded: Vec<Arc<Names>>,
 }
 
 impl Misdirect {
-    /// For a service with `tls`, whose certificates have the names `own`, next to `others`; `None` where it rejects
-    /// nothing.
+    /// Rules for a service with `tls` whose certificates have the names `own`, given the other services. Returns `None`
+    /// if nothing is rejected.
     pub(crate) fn new<'a>(
         tls: &ServiceTls,
         own: &Arc<Names>,
@@ -93,8 +94,7 @@ impl Misdirect {
         })
     }
 
-    /// Whether a request for `host`, which has no port, must not come by a connection whose handshake asked for
-    /// `asked`.
+    /// Whether a request for `host`, without port, is rejected on a connection with the SNI `asked`.
     pub(crate) fn rejects(&self, host: &[u8], asked: Option<&str>) -> bool {
         let host = host.strip_suffix(b".").unwrap_or(host);
         let asked = asked.map(|name| name.strip_suffix('.').unwrap_or(name));
@@ -113,8 +113,8 @@ impl Misdirect {
         lower.copy_from_slice(host);
         lower.make_ascii_lowercase();
         let own = self.own.cover(lower);
-        // A name that the client was given this service's certificate for is this service's, though another has it more
-        // exactly.
+        // The client has verified this service's certificate for the name, even if another service has a more exact
+        // one.
         if own == Cover::Exact || (named && own != Cover::None) {
             return false;
         }
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn only_services_with_another_guard_matter() {
+    fn only_services_with_other_client_authentication_matter() {
         let open = tls(None, ClientAuth::Required, SniHost::ClientAuth);
         let guarded = tls(Some("/ca"), ClientAuth::Required, SniHost::ClientAuth);
         let optional = tls(Some("/ca"), ClientAuth::Optional, SniHost::ClientAuth);
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn most_exact_name_decides_whose_a_host_is() {
+    fn most_exact_name_decides_which_service_a_host_belongs_to() {
         let open = tls(None, ClientAuth::Required, SniHost::ClientAuth);
         let guarded = tls(Some("/ca"), ClientAuth::Required, SniHost::ClientAuth);
         let (own, its) = (

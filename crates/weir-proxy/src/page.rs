@@ -111,7 +111,7 @@ pub(crate) fn problems(desired: &Desired) -> Vec<Problem> {
         Some(Problem {
             fatal: true,
             message: format!("service {}: {}: {error}", proxy.name, page.file),
-            cause: "start and reload would reject it".to_owned(),
+            cause: "the daemon would fail to start or reload with it".to_owned(),
             fix: "use a file that the daemon can read, of at most 64 KiB".to_owned(),
             source: page.source,
         })

@@ -1,4 +1,4 @@
-//! Pipes that carry a body from one socket to the other inside the kernel: pages change hands, nothing is copied.
+//! Pipes that splice a body from one socket to another inside the kernel, without copying.
 
 use std::os::fd::OwnedFd;
 
@@ -7,15 +7,15 @@ use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 use crate::descriptor::{Held, TABLE, Use};
 use crate::socket::{self, Read, Written};
 
-/// A body is worth a pipe when at least this much of it is left: two calls and a pipe cost as much as copying less.
+/// Smallest remaining body that is spliced: below this, copying is as fast as two calls and a pipe.
 pub(crate) const SPLICE_MIN: u64 = 64 << 10;
-/// What a pipe may hold; the most that the kernel gives those without rights.
+/// Capacity of a pipe: the largest that the kernel grants without privileges.
 const PIPE_ROOM: usize = 1 << 20;
-/// Empty pipes that a worker keeps, two descriptors each. A session has one only while its body moves, so few are
-/// enough.
+/// Empty pipes that a worker keeps, two descriptors each. Few suffice, because a session has a pipe only while a body
+/// is transferred.
 const SPARE_MAX: usize = 16;
 
-/// One pipe, and how much is in it.
+/// One pipe and its fill level.
 #[derive(Debug)]
 pub(crate) struct Pipe {
     into: OwnedFd,
@@ -27,7 +27,7 @@ pub(crate) struct Pipe {
 impl Pipe {
     fn new() -> rustix::io::Result<Self> {
         let (out, into) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-        // A user's pipes may have used up what all of them may hold together: a smaller one does too.
+        // Fails if the user's limit for all pipes is used up; a smaller pipe works too.
         let _ = fcntl_setpipe_size(&into, PIPE_ROOM);
         Ok(Self {
             into,
@@ -41,7 +41,7 @@ impl Pipe {
         self.held == 0
     }
 
-    /// Takes up to `most` bytes from a socket.
+    /// Splices up to `most` bytes from a socket into the pipe.
     pub(crate) fn fill(&mut self, from: &OwnedFd, most: u64) -> Read {
         let most = usize::try_from(most).unwrap_or(PIPE_ROOM).min(PIPE_ROOM);
         let read = socket::splice(from, &self.into, most);
@@ -51,7 +51,7 @@ impl Pipe {
         read
     }
 
-    /// Gives what it holds to a socket; fewer bytes than that mean that an event will tell when to go on.
+    /// Splices the pipe's content to a socket; if fewer bytes are returned, an event follows when there is room.
     pub(crate) fn drain(&mut self, to: &OwnedFd) -> Written {
         match socket::splice(&self.out, to, self.held) {
             Read::Some(bytes) => {

@@ -1,6 +1,6 @@
-//! Places with generations: a key of a thing that is gone finds nothing, also when its slot was given away again.
+//! Slab with generations: the key of a removed value finds nothing, even if its slot was reused.
 
-/// Which slot, and whose.
+/// A slot's index and generation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     pub(crate) index: u32,
@@ -8,7 +8,7 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    /// No thing has it.
+    /// The key of no value.
     pub(crate) const NONE: Self = Self {
         index: u32::MAX,
         generation: 0,
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_old_key_finds_nothing_in_a_new_tenant() {
+    fn old_key_does_not_find_the_new_value_of_a_slot() {
         let mut slab = Slab::new();
         let first = slab.insert('a');
         assert_eq!(slab.remove(first), Some('a'));

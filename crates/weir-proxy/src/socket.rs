@@ -1,5 +1,6 @@
-//! The few calls that the workers make on sockets, with what they mean in an edge-triggered loop. Another way of doing
-//! I/O would replace this file.
+//! System calls of the workers on sockets, with their results for an edge-triggered event loop.
+//!
+//! The only file to replace for another I/O interface.
 
 use std::io::IoSlice;
 use std::net::SocketAddr;
@@ -13,26 +14,26 @@ use rustix::net::{
 };
 use rustix::pipe::SpliceFlags;
 
-/// Connections that may wait for a worker to accept them, as far as `net.core.somaxconn` lets it.
+/// Length of the accept queue, limited by `net.core.somaxconn`.
 const BACKLOG: i32 = 65_535;
 
-/// What a read found.
+/// Result of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Read {
-    /// That many bytes; fewer than there was room for means that there are no more now.
+    /// Bytes read; fewer than the room means that there are no more now.
     Some(usize),
-    /// Nothing now; an event will tell.
+    /// Nothing now; an event follows.
     Blocked,
-    /// The other side sends no more.
+    /// The peer has ended its direction.
     End,
     /// The connection is broken.
     Broken,
 }
 
-/// What became of a write.
+/// Result of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Written {
-    /// That many bytes; fewer than given means that an event will tell when to go on.
+    /// Bytes written; if fewer than given, an event follows when there is room.
     Some(usize),
     /// The connection is broken.
     Broken,
@@ -58,7 +59,7 @@ pub(crate) fn listen(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// The same without a client that could come.
+/// Binds such a socket without listening.
 pub(crate) fn bind(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
     let socket = stream(address)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
@@ -66,9 +67,9 @@ pub(crate) fn bind(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
     if address.is_ipv6() {
         sockopt::set_ipv6_v6only(&socket, true)?;
     }
-    // What is accepted inherits it.
+    // Accepted sockets inherit it.
     sockopt::set_tcp_nodelay(&socket, true)?;
-    // A VIP that another machine holds at present may come here later.
+    // The VIP may be configured on another machine at present.
     let _ = sockopt::set_ip_freebind(&socket, true);
     rustix::net::bind(&socket, &address)?;
     Ok(socket)
@@ -84,14 +85,14 @@ pub(crate) fn accept(listener: BorrowedFd<'_>) -> rustix::io::Result<(OwnedFd, S
                     .map(|address| (client, address))
                     .ok_or(Errno::AFNOSUPPORT);
             }
-            // The client was gone before it was accepted.
+            // The client has disconnected before it was accepted.
             Err(Errno::CONNABORTED | Errno::INTR) => {}
             Err(error) => return Err(error),
         }
     }
 }
 
-/// Begins to connect.
+/// Starts to connect.
 pub(crate) fn connect(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
     let socket = stream(address)?;
     sockopt::set_tcp_nodelay(&socket, true)?;
@@ -101,7 +102,7 @@ pub(crate) fn connect(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
     }
 }
 
-/// Whether that was said by the other side or on the way there, and is not a want of this machine's own.
+/// Whether the error was caused by the peer or the network, not by a shortage on this machine.
 pub(crate) const fn is_answer(error: Errno) -> bool {
     matches!(
         error,
@@ -109,7 +110,7 @@ pub(crate) const fn is_answer(error: Errno) -> bool {
     )
 }
 
-/// Whether a connection that was begun stands.
+/// Whether a connection attempt has succeeded.
 pub(crate) fn is_connected(socket: impl AsFd) -> bool {
     matches!(sockopt::socket_error(socket), Ok(Ok(())))
 }
@@ -118,12 +119,12 @@ pub(crate) fn read(socket: &OwnedFd, into: &mut [u8]) -> Read {
     take(socket, into)
 }
 
-/// Looks at what there is and leaves it there.
+/// Reads without consuming.
 pub(crate) fn peek(socket: impl AsFd, into: &mut [u8]) -> Read {
     received(rustix::net::recv(socket, into, RecvFlags::PEEK))
 }
 
-/// Reads past what stands above the socket, which is still in its beginnings.
+/// Reads from the socket directly, before TLS starts.
 pub(crate) fn take(socket: impl AsFd, into: &mut [u8]) -> Read {
     received(rustix::net::recv(socket, into, RecvFlags::empty()))
 }
@@ -137,14 +138,14 @@ fn received(found: rustix::io::Result<(usize, usize)>) -> Read {
     }
 }
 
-/// Where the other side connected to.
+/// The local address of the connection.
 pub(crate) fn own_address(socket: impl AsFd) -> Option<SocketAddr> {
     rustix::net::getsockname(socket)
         .ok()
         .and_then(|any| SocketAddr::try_from(any).ok())
 }
 
-/// Whether an idle connection is as silent as it should be.
+/// Whether an idle connection is open and has no input.
 pub(crate) fn is_silent(socket: impl AsFd) -> bool {
     let mut byte = [0u8; 1];
     let found = rustix::net::recv(socket, &mut byte[..], RecvFlags::PEEK | RecvFlags::DONTWAIT);
@@ -155,7 +156,7 @@ pub(crate) fn write(socket: impl AsFd, bytes: &[u8]) -> Written {
     written(rustix::net::send(socket, bytes, SendFlags::NOSIGNAL))
 }
 
-/// Moves bytes between a socket and a pipe without looking at them.
+/// Splices bytes between a socket and a pipe.
 pub(crate) fn splice(from: impl AsFd, to: impl AsFd, most: usize) -> Read {
     let how = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
     match rustix::pipe::splice(from, None, to, None, most, how) {
@@ -166,7 +167,7 @@ pub(crate) fn splice(from: impl AsFd, to: impl AsFd, most: usize) -> Read {
     }
 }
 
-/// Two parts in one call.
+/// Writes two parts in one call.
 pub(crate) fn write_both(socket: &OwnedFd, first: &[u8], second: &[u8]) -> Written {
     let parts = [IoSlice::new(first), IoSlice::new(second)];
     let mut nothing = SendAncillaryBuffer::default();
@@ -186,24 +187,24 @@ fn written(result: rustix::io::Result<usize>) -> Written {
     }
 }
 
-/// Tells the other side that no more will be sent.
+/// Shuts down the write direction.
 pub(crate) fn finish(socket: &OwnedFd) {
-    // A connection that is broken already needs no end.
+    // Fails only if the connection is already broken.
     let _ = rustix::net::shutdown(socket, Shutdown::Write);
 }
 
-/// What a connection is registered for, edge-triggered.
+/// Events of a connection, edge-triggered.
 const EVENTS: EventFlags = EventFlags::IN
     .union(EventFlags::OUT)
     .union(EventFlags::RDHUP)
     .union(EventFlags::ET);
 
-/// Registers for everything; rarely changed afterwards.
+/// Registers for all events; rarely changed afterwards.
 pub(crate) fn watch(epoll: &OwnedFd, socket: impl AsFd, token: u64) -> rustix::io::Result<()> {
     epoll::add(epoll, socket, EventData::new_u64(token), EVENTS)
 }
 
-/// What was registered so is about something else from now on; what is ready is told again.
+/// Changes the token and enables all events; the kernel reports again what is ready.
 pub(crate) fn rewatch(epoll: &OwnedFd, socket: impl AsFd, token: u64) -> rustix::io::Result<()> {
     epoll::modify(epoll, socket, EventData::new_u64(token), EVENTS)
 }
@@ -218,7 +219,7 @@ pub(crate) fn suspend_reading(
     epoll::modify(epoll, socket, EventData::new_u64(token), events)
 }
 
-/// Registers for as long as there is something to read.
+/// Registers level-triggered read events.
 pub(crate) fn watch_level(
     epoll: &OwnedFd,
     socket: impl AsFd,
@@ -227,8 +228,8 @@ pub(crate) fn watch_level(
     epoll::add(epoll, socket, EventData::new_u64(token), EventFlags::IN)
 }
 
-/// Ends it; closing would too, if nobody else held the descriptor.
+/// Removes a socket from epoll. Closing it does too, unless the descriptor was duplicated.
 pub(crate) fn unwatch(epoll: &OwnedFd, socket: impl AsFd) {
-    // It is watched, or there is nothing to end.
+    // Fails only if it is not registered.
     let _ = epoll::delete(epoll, socket);
 }

@@ -1,4 +1,4 @@
-//! What the workers' numbers say, summed.
+//! Status of services and servers: the workers' counters, summed up.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ pub struct ServiceStatus {
     pub name: String,
     /// Clients connected now.
     pub clients: u64,
-    /// Clients that ever connected.
+    /// Clients that have connected since the start.
     pub connections: u64,
     /// Requests; 0 of a TCP service.
     pub requests: u64,
@@ -23,23 +23,23 @@ pub struct ServiceStatus {
     pub bytes_in: u64,
     /// Bytes to clients.
     pub bytes_out: u64,
-    /// Answers in place of a server's, refused requests included.
+    /// Responses that Weir generated, rejected requests included.
     pub errors: u64,
-    /// Attempts at another server.
+    /// Requests that were retried with another server.
     pub retries: u64,
     /// Final responses by the status's first digit, 1xx first.
     pub responses: [u64; 5],
     /// Clients that wait for a server of its pools now.
     pub queued: u64,
-    /// Lines of the access log that were left out.
+    /// Lines of the access log that were dropped.
     pub log_dropped: u64,
     /// HTTP/2 streams that clients reset before their response, or had reset by an error.
     pub streams_reset: u64,
     /// HTTP/2 streams refused because too many were reset.
     pub streams_refused: u64,
-    /// Idle clients that were closed because descriptors were short.
+    /// Idle clients that were closed for want of descriptors.
     pub shed: u64,
-    /// How often accepting paused because descriptors were short.
+    /// How often accepting was paused for want of descriptors.
     pub accept_pauses: u64,
     /// In file order; backups behind the others, then the sorry server.
     pub servers: Vec<ServerStatus>,
@@ -56,7 +56,7 @@ pub struct ServerStatus {
     pub address: IpAddr,
     /// The port given in the file.
     pub port: Option<u16>,
-    /// What the scheduler uses.
+    /// The weight that the scheduler uses.
     pub effective_weight: u32,
     /// Requests under way, or connections of a TCP service.
     pub active: u64,
@@ -70,25 +70,25 @@ pub struct ServerStatus {
     pub bytes_in: u64,
     /// Bytes to clients.
     pub bytes_out: u64,
-    /// How it did in this process.
+    /// Results of its requests in this process.
     pub conduct: Conduct,
 }
 
-/// What clients' requests show of a server, since the process began: for those who compare two looks.
+/// Results of a server's requests since the process started. Monotonic, so that two samples can be compared.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Conduct {
-    /// Responses that came whole, of a status below 500; of a TCP service connections that stood.
+    /// Complete responses with a status below 500; for a TCP service, established connections.
     pub well: u64,
-    /// Connections that did not come about, with TLS where that is wanted.
+    /// Failed connection attempts, TLS handshakes included.
     pub unreached: u64,
-    /// Exchanges that it ended early, or was silent in, or spoke nonsense.
+    /// Exchanges with an early end, a timeout or a malformed response.
     pub broken: u64,
-    /// Responses of 5xx.
+    /// Responses with a status of 5xx.
     pub status: u64,
 }
 
 impl ServerStatus {
-    /// A server that has done nothing, of which nothing but its name is known.
+    /// A server with zero counters and no known address.
     pub fn named(pool: &str, name: &str) -> Self {
         Self {
             pool: pool.to_owned(),
@@ -114,7 +114,7 @@ pub(crate) fn of(plan: &Plan) -> Vec<ServiceStatus> {
         .collect()
 }
 
-/// Adds what another process counted to these services' numbers.
+/// Adds another process's counters to these services.
 pub(crate) fn add(services: &[Arc<Service>], more: &[ServiceStatus]) {
     for service in services {
         let Some(more) = more.iter().find(|more| more.name == service.name) else {
@@ -191,7 +191,7 @@ fn server_status(pool: &str, target: &Target) -> ServerStatus {
         port: target.port,
         effective_weight: target.load.weight.load(Relaxed),
         active: u64::from(target.load.active.load(Relaxed)),
-        // Between two workers one may be gone before it came.
+        // One worker may have counted an end before another counts the beginning.
         idle: counters.sum(|c| &c.present).cast_signed().max(0) as u64,
         connections: counters.sum(|c| &c.connections),
         requests: counters.sum(|c| &c.requests),

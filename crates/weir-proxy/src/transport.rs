@@ -1,9 +1,8 @@
-//! What stands between a connection's socket and those who read and write it: nothing, TLS, or a stream pipe of an HTTP/2
-//! connection, which has a socket with others.
+//! Transport: the layer between a socket and a session. It is the plain socket, TLS over it, or the stream pipe of an
+//! HTTP/2 connection, whose socket several streams share.
 //!
-//! A transport takes bytes and gives bytes. It may have taken some that the socket has not ([`Transport::holds`]):
-//! then nothing more is written until an event says that the socket takes more, and a write of nothing sends what is
-//! held.
+//! A transport may have accepted bytes that the socket has not taken yet ([`Transport::holds`]). Nothing more is
+//! written then until the socket is writable; an empty write sends the held bytes.
 
 use std::os::fd::OwnedFd;
 
@@ -19,7 +18,7 @@ use crate::tls::{Channel, Handshake};
 #[derive(Debug)]
 pub(crate) struct Transport {
     kind: Kind,
-    /// Its descriptor counts.
+    /// Counts its descriptor.
     held: Option<Held>,
 }
 
@@ -45,7 +44,7 @@ impl Transport {
         Self::new(Kind::Secure(socket, Box::new(channel)))
     }
 
-    /// Counts its descriptor as a client's, or a server's, as long as it lives.
+    /// Counts its descriptor as a client's or a server's until it is dropped.
     pub(crate) fn counted(mut self, of: Use) -> Self {
         self.held = Some(Held::new(of));
         self
@@ -59,7 +58,7 @@ impl Transport {
         })
     }
 
-    /// The socket and the TLS over it, if it has a socket of its own: for another thread.
+    /// The socket and the TLS over it, for another thread; `None` for a stream.
     pub(crate) fn into_own(self) -> Option<(OwnedFd, Option<Box<Channel>>)> {
         match self.kind {
             Kind::Plain(socket) => Some((socket, None)),
@@ -78,7 +77,7 @@ impl Transport {
         matches!(self.kind, Kind::Stream(_))
     }
 
-    /// The socket, if there is nothing over it.
+    /// The socket, if it is plain.
     pub(crate) fn into_plain(self) -> Option<OwnedFd> {
         match self.kind {
             Kind::Plain(socket) => Some(socket),
@@ -86,7 +85,7 @@ impl Transport {
         }
     }
 
-    /// Whether nobody on the way can read what is sent.
+    /// Whether the connection is encrypted.
     pub(crate) fn is_secure(&self) -> bool {
         match &self.kind {
             Kind::Plain(_) => false,
@@ -95,7 +94,7 @@ impl Transport {
         }
     }
 
-    /// The socket under it, if it has one of its own: for what goes before everything else.
+    /// The underlying socket, if it has one of its own.
     pub(crate) const fn socket(&self) -> Option<&OwnedFd> {
         match &self.kind {
             Kind::Plain(socket) | Kind::Secure(socket, _) => Some(socket),
@@ -103,7 +102,7 @@ impl Transport {
         }
     }
 
-    /// Takes back what [`Transport::watch`] did.
+    /// Removes its socket from epoll.
     pub(crate) fn unwatch(&self, epoll: &OwnedFd) {
         if let Some(socket) = self.socket() {
             socket::unwatch(epoll, socket);
@@ -116,30 +115,30 @@ impl Transport {
             .map_or(Ok(()), |socket| socket::watch(epoll, socket, token))
     }
 
-    /// Its events are about something else from now on.
+    /// Changes the token of its events.
     pub(crate) fn rewatch(&self, epoll: &OwnedFd, token: u64) -> io::Result<()> {
         self.socket()
             .map_or(Ok(()), |socket| socket::rewatch(epoll, socket, token))
     }
 
-    /// No events for incoming data until [`Transport::rewatch`].
+    /// Disables read events until [`Transport::rewatch`].
     pub(crate) fn suspend_reading(&self, epoll: &OwnedFd, token: u64) -> io::Result<()> {
         self.socket().map_or(Ok(()), |socket| {
             socket::suspend_reading(epoll, socket, token)
         })
     }
 
-    /// Whether a connection that was begun stands.
+    /// Whether a connection attempt has succeeded.
     pub(crate) fn is_connected(&self) -> bool {
         self.socket().is_none_or(socket::is_connected)
     }
 
-    /// Whether an idle connection is as silent as it should be.
+    /// Whether an idle connection is open and has no input.
     pub(crate) fn is_silent(&self) -> bool {
         self.socket().is_some_and(socket::is_silent)
     }
 
-    /// Whether it is a stream that its HTTP/2 connection had no room for.
+    /// Whether it is a stream that its HTTP/2 connection did not accept.
     pub(crate) fn is_declined(&self) -> bool {
         match &self.kind {
             Kind::Plain(_) | Kind::Secure(..) => false,
@@ -147,7 +146,7 @@ impl Transport {
         }
     }
 
-    /// Goes on with what comes before any byte.
+    /// Continues the handshake that precedes content.
     pub(crate) fn handshake(&mut self, ready: &mut Ready) -> Handshake {
         match &mut self.kind {
             Kind::Plain(_) => Handshake::Done,
@@ -167,22 +166,22 @@ impl Transport {
         }
     }
 
-    /// The protocol that both sides agreed on in the TLS handshake.
+    /// The ALPN protocol.
     pub(crate) fn protocol(&self) -> Option<&[u8]> {
         self.channel()?.protocol()
     }
 
-    /// The host that a client of TLS asked for.
+    /// The client's SNI.
     pub(crate) fn asked(&self) -> Option<&str> {
         self.channel()?.asked.as_deref()
     }
 
-    /// Why TLS broke, if it did.
+    /// The TLS error that ended the connection, if any.
     pub(crate) fn error(&self) -> Option<&rustls::Error> {
         self.channel()?.error.as_ref()
     }
 
-    /// Reads, and notes in `ready` whether there may be more. `into` has room for at least 64 KiB.
+    /// Reads, and updates `ready`. `into` has room for at least 64 KiB.
     pub(crate) fn read(&mut self, ready: &mut Ready, into: &mut [u8]) -> Read {
         let socket = match &mut self.kind {
             Kind::Plain(socket) => socket,
@@ -198,7 +197,7 @@ impl Transport {
         found
     }
 
-    /// Whether TLS says that the other side sends no more, which may be known before the socket's own end is.
+    /// Whether the peer has sent close_notify, which may arrive before the socket's end.
     pub(crate) fn is_closed(&mut self, ready: &mut Ready) -> bool {
         match &mut self.kind {
             Kind::Secure(socket, channel) => channel.is_closed(socket, ready),
@@ -206,7 +205,7 @@ impl Transport {
         }
     }
 
-    /// Reads what nobody will look at, also where TLS has failed.
+    /// Reads input that is dropped, also after a TLS error.
     pub(crate) fn discard(&mut self, ready: &mut Ready, into: &mut [u8]) -> Read {
         let Kind::Secure(socket, channel) = &mut self.kind else {
             return self.read(ready, into);
@@ -223,7 +222,7 @@ impl Transport {
         found
     }
 
-    /// Takes as much as it can.
+    /// Writes as much as possible.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Written {
         match &mut self.kind {
             Kind::Plain(socket) => socket::write(socket, bytes),
@@ -232,7 +231,7 @@ impl Transport {
         }
     }
 
-    /// Two parts at once.
+    /// Writes two parts in one call.
     pub(crate) fn write_both(&mut self, first: &[u8], second: &[u8]) -> Written {
         match &mut self.kind {
             Kind::Plain(socket) => socket::write_both(socket, first, second),
@@ -241,7 +240,7 @@ impl Transport {
         }
     }
 
-    /// The socket, where it carries just what is read and written here, so that bytes may pass by.
+    /// The socket if it is plain, so that bytes may be spliced.
     pub(crate) const fn bare(&self) -> Option<&OwnedFd> {
         match &self.kind {
             Kind::Plain(socket) => Some(socket),
@@ -249,7 +248,7 @@ impl Transport {
         }
     }
 
-    /// Up to how many bytes are worth reading to be written here.
+    /// How many bytes to read in order to write them here.
     pub(crate) fn worth_reading(&self) -> usize {
         match &self.kind {
             Kind::Plain(_) | Kind::Secure(..) => usize::MAX,
@@ -257,12 +256,12 @@ impl Transport {
         }
     }
 
-    /// Whether it took bytes that are still to be sent.
+    /// Whether it has accepted bytes that were not sent yet.
     pub(crate) fn holds(&self) -> bool {
         self.channel().is_some_and(Channel::holds)
     }
 
-    /// Before it is closed: says that nothing was cut off, as far as there are words for it.
+    /// Reports a regular end before the socket is closed: close_notify with TLS, the stream's end with HTTP/2.
     pub(crate) fn part(&mut self) {
         match &mut self.kind {
             Kind::Plain(_) => {}
@@ -271,12 +270,100 @@ impl Transport {
         }
     }
 
-    /// Tells the other side that no more will be sent.
+    /// Ends the write direction.
     pub(crate) fn finish(&mut self) {
         match &mut self.kind {
             Kind::Plain(socket) => socket::finish(socket),
             Kind::Secure(socket, channel) => channel.finish(socket),
             Kind::Stream(end) => end.finish(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::os::unix::net::UnixStream;
+    use std::rc::Rc;
+
+    use super::*;
+    use crate::h2::{StreamPipe, Wakeups};
+
+    fn stream(state: PipeState, secure: bool) -> Transport {
+        let pipe = StreamPipe::new(&Wakeups::default(), 1, secure, state);
+        Transport::stream(StreamPipeEnd(Rc::new(RefCell::new(pipe))))
+    }
+
+    fn plain() -> (Transport, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().expect("two ends");
+        ours.set_nonblocking(true).expect("nonblocking");
+        (Transport::plain(ours.into()), theirs)
+    }
+
+    #[test]
+    fn plain_socket_is_read_and_written_as_it_is() {
+        let (mut transport, theirs) = plain();
+        let (mut ready, mut into) = (Ready::default(), [0; 16]);
+        ready.readable = true;
+        assert_eq!(transport.read(&mut ready, &mut into), Read::Blocked);
+        assert!(!ready.readable);
+        rustix::io::write(&theirs, b"in").expect("room");
+        ready.readable = true;
+        assert_eq!(transport.read(&mut ready, &mut into), Read::Some(2));
+        assert_eq!(&into[..2], b"in");
+        assert!(!ready.readable, "fewer bytes than room: nothing more now");
+        assert_eq!(transport.write(b"a"), Written::Some(1));
+        assert_eq!(transport.write_both(b"b", b"c"), Written::Some(2));
+        assert_eq!(rustix::io::read(&theirs, &mut into), Ok(3));
+        assert_eq!(&into[..3], b"abc");
+        transport.part();
+        assert_eq!(transport.write(b"d"), Written::Some(1), "no end was sent");
+        transport.finish();
+        assert_eq!(rustix::io::read(&theirs, &mut into), Ok(1));
+        assert_eq!(rustix::io::read(&theirs, &mut into), Ok(0));
+        drop(theirs);
+        ready.readable = true;
+        assert_eq!(transport.read(&mut ready, &mut into), Read::End);
+    }
+
+    #[test]
+    fn kinds_differ_in_what_they_report() {
+        let (socket, _theirs) = plain();
+        assert!(socket.socket().is_some() && socket.bare().is_some());
+        assert!(!socket.is_secure() && !socket.is_stream() && !socket.holds());
+        assert_eq!(socket.worth_reading(), usize::MAX);
+        assert!(
+            socket
+                .into_own()
+                .is_some_and(|(_, channel)| channel.is_none())
+        );
+        let open = stream(PipeState::Open, true);
+        assert!(open.socket().is_none() && open.bare().is_none() && open.is_connected());
+        assert!(open.is_secure() && open.is_stream() && !open.is_silent());
+        assert!(open.worth_reading() < usize::MAX);
+        assert!(open.into_own().is_none());
+        assert!(!stream(PipeState::Open, false).is_secure());
+        assert!(stream(PipeState::Open, false).into_plain().is_none());
+        assert!(plain().0.into_plain().is_some());
+    }
+
+    #[test]
+    fn handshake_of_a_stream_follows_its_state() {
+        for (state, handshake, refused) in [
+            (PipeState::Connecting, Handshake::Waits, false),
+            (PipeState::Open, Handshake::Done, false),
+            (PipeState::Closed, Handshake::Failed, false),
+            (PipeState::Refused, Handshake::Failed, true),
+        ] {
+            let mut transport = stream(state, false);
+            assert_eq!(
+                transport.handshake(&mut Ready::default()),
+                handshake,
+                "{state:?}"
+            );
+            assert_eq!(transport.is_declined(), refused, "{state:?}");
+        }
+        assert_eq!(plain().0.handshake(&mut Ready::default()), Handshake::Done);
+        assert!(!plain().0.is_declined());
     }
 }

@@ -1,8 +1,8 @@
-//! Deadlines, coarse and lazy: setting one writes a number, and the wheel is touched only when an earlier one is needed
-//! or a slot comes round.
+//! Timer wheel with coarse, lazy deadlines. Setting a deadline stores a number; the wheel changes only if the deadline
+//! moved to an earlier slot, or if a slot is due.
 //!
-//! A connection has at most one entry that counts. When it comes round and the connection's deadline has moved on, it
-//! is entered again. Deadlines beyond the wheel's span come round early and are entered again in the same way.
+//! A connection has at most one valid entry. If the entry is due and the deadline has moved, it is inserted again.
+//! Deadlines beyond the wheel's span are due early and are inserted again in the same way.
 
 use crate::slab::Key;
 
@@ -14,12 +14,12 @@ const SLOTS: u64 = 512;
 #[derive(Debug)]
 pub(crate) struct Wheel {
     slots: Vec<Vec<Key>>,
-    /// The slot, counted from the clock's start, that is looked at next.
+    /// The next slot to process, counted from the clock's start.
     next: u64,
     entries: usize,
 }
 
-/// What a connection keeps: when it ends, and in which slot it is entered (0 = in none).
+/// A connection's deadline and the slot of its entry (0 = none).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Deadline {
     pub(crate) at_ms: u64,
@@ -38,7 +38,7 @@ impl Wheel {
     /// Moves the deadline to `at_ms`.
     pub(crate) fn set(&mut self, deadline: &mut Deadline, key: Key, at_ms: u64) {
         deadline.at_ms = at_ms;
-        // The slot behind the deadline's: when that one is looked at, the deadline has passed.
+        // The slot after the deadline's: when it is due, the deadline has passed.
         let slot = (at_ms / SLOT_MS + 1).clamp(self.next, self.next + SLOTS - 1);
         if deadline.slot == 0 || slot < deadline.slot {
             deadline.slot = slot;
@@ -51,8 +51,7 @@ impl Wheel {
         self.entries += 1;
     }
 
-    /// Goes on to `now_ms` and calls `due` with each entry met and its slot; it answers with the slot to enter it
-    /// again.
+    /// Advances to `now_ms` and calls `due` with each due entry and its slot.
     pub(crate) fn advance(&mut self, now_ms: u64, mut due: impl FnMut(&mut Self, Key, u64)) {
         let now = now_ms / SLOT_MS;
         while self.next <= now {
@@ -70,8 +69,8 @@ impl Wheel {
         }
     }
 
-    /// Whether an entry of `deadline` that was met in `slot` is the one that counts and its time is over. Enters it
-    /// again where it counts and the time is not over.
+    /// Whether the entry in `slot` is the valid one of `deadline` and the deadline has passed. Inserts a valid entry
+    /// again if the deadline has not passed.
     pub(crate) fn is_over(
         &mut self,
         deadline: &mut Deadline,
@@ -91,7 +90,7 @@ impl Wheel {
         false
     }
 
-    /// How long one may sleep without missing more than a slot; `None` = for ever.
+    /// How long the worker may sleep; `None` = until an event.
     pub(crate) const fn sleep_ms(&self) -> Option<u64> {
         if self.entries == 0 {
             None
@@ -112,7 +111,7 @@ mod tests {
         }
     }
 
-    /// Runs the wheel to `now` over one deadline; whether it was over.
+    /// Advances the wheel to `now` with one deadline. Returns whether the deadline has passed.
     fn run(wheel: &mut Wheel, deadline: &mut Deadline, now: u64) -> bool {
         let mut over = false;
         wheel.advance(now, |wheel, key, slot| {
@@ -122,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deadline_is_over_once_and_not_before() {
+    fn deadline_expires_once_and_not_early() {
         let mut wheel = Wheel::new(1_000);
         let mut deadline = Deadline::default();
         wheel.set(&mut deadline, key(1), 5_000);
@@ -133,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_moves_on_costs_no_entry() {
+    fn later_deadline_adds_no_entry() {
         let mut wheel = Wheel::new(0);
         let mut deadline = Deadline::default();
         for at in 0..1_000 {
@@ -145,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_moves_nearer_is_met_in_time() {
+    fn earlier_deadline_expires_in_time() {
         let mut wheel = Wheel::new(0);
         let mut deadline = Deadline::default();
         wheel.set(&mut deadline, key(1), 40_000);
@@ -155,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn one_beyond_the_span_comes_in_its_time() {
+    fn deadline_beyond_the_span_expires_in_time() {
         let mut wheel = Wheel::new(0);
         let mut deadline = Deadline::default();
         wheel.set(&mut deadline, key(1), 200_000);

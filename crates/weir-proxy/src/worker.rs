@@ -1,5 +1,6 @@
-//! One thread: its listeners, its clients, its connections to servers, one epoll set. Nothing is shared with other
-//! workers but the plan and the servers' loads.
+//! A worker thread with its own listeners, clients, server connections and epoll set.
+//!
+//! Workers share only the plan, the servers' load counters, and idle server connections.
 
 mod apply_plan;
 mod h2;
@@ -33,9 +34,9 @@ use crate::session::{Outcome, Session};
 use crate::slab::{Key, Slab};
 use crate::socket;
 
-/// Events taken in one call.
+/// Events per call of epoll.
 const EVENTS: usize = 256;
-/// How long a paused listener waits before it is asked again.
+/// Interval of checks whether a paused listener can be resumed.
 const PAUSE_MS: u64 = 100;
 
 /// See the module.
@@ -46,24 +47,24 @@ pub(crate) struct Worker {
     generation: u64,
     listening: Slab<Listening>,
     sessions: Slab<Session>,
-    /// Clients' HTTP/2 connections, and what they want done.
+    /// HTTP/2 connections from clients, and their pending actions.
     h2_servers: Slab<H2ServerConn>,
     actions: Actions,
-    /// Sessions that could go on.
+    /// Sessions that can continue without an event.
     again: Vec<Key>,
     /// A listener is paused.
     any_paused: bool,
-    /// Until then none of them is asked again: there were no descriptors.
+    /// No listener is resumed before this time, because descriptors were exhausted.
     accepts_from: u64,
     /// Clients that can be closed to make room for others.
     idle: Idle,
-    /// When a want of descriptors was last logged.
+    /// When exhausted descriptors were last logged.
     warned_at: u64,
-    /// How often a server was withdrawn, as far as was looked.
+    /// Last seen number of server withdrawals.
     withdrawals: u64,
-    /// Where another process gets the clients.
+    /// Channel to the process that takes over the clients.
     outlet: Option<Sender<Handed>>,
-    /// How often connections of another process came, as far as was looked.
+    /// Last seen number of connections from another process.
     arrivals: u64,
     cx: Context,
 }
@@ -72,7 +73,7 @@ fn now_ms() -> u64 {
     now_ns(Clock::MonotonicCoarse) / 1_000_000
 }
 
-/// A worker before it has its thread; what it holds later never leaves that.
+/// What a worker is built from. It moves to the worker's thread; the worker itself never leaves that thread.
 #[derive(Debug)]
 pub(crate) struct WorkerConfig {
     number: usize,
@@ -84,10 +85,10 @@ pub(crate) struct WorkerConfig {
 }
 
 impl WorkerConfig {
-    /// Worker number `number`, alone or not, woken by writing to `wake`.
+    /// For worker `number`, which is woken by writing to `wake`.
     ///
     /// # Errors
-    /// The kernel has no epoll set for it.
+    /// The epoll set cannot be created.
     pub(crate) fn new(
         number: usize,
         shared: Arc<Shared>,
@@ -106,7 +107,7 @@ impl WorkerConfig {
         })
     }
 
-    /// On its thread.
+    /// Builds the worker; called on its thread.
     pub(crate) fn build(self) -> Worker {
         let seed =
             now_ns(Clock::Monotonic).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ self.number as u64;
@@ -142,7 +143,7 @@ impl WorkerConfig {
 }
 
 impl Worker {
-    /// Runs until it is told to stop, or has drained.
+    /// Runs until it is stopped or has drained.
     pub(crate) fn run(mut self) {
         let mut events: Vec<Event> = Vec::with_capacity(EVENTS);
         loop {
@@ -155,13 +156,13 @@ impl Worker {
             for event in events.drain(..) {
                 self.dispatch(event);
             }
-            for (key, line) in self.cx.inbox.take() {
+            for (key, queue) in self.cx.inbox.take() {
                 match self.sessions.get(key) {
                     Some(session) if session.is_queued() => {
-                        self.turn(key, Session::handle_queue_turn)
+                        self.turn(key, Session::handle_queue_turn);
                     }
-                    // It has left: the next one's turn.
-                    _ => line.call(1),
+                    // The session has ended: calls the next one in the queue.
+                    _ => queue.call(1),
                 }
             }
             for key in std::mem::take(&mut self.again) {
@@ -199,12 +200,12 @@ impl Worker {
         });
         match epoll::wait(&self.cx.epoll, spare_capacity(events), timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
-            // Nothing can be done but to try again; the descriptor is the thread's own.
-            Err(error) => tracing::error!(%error, "epoll"),
+            // Cannot happen with a valid descriptor; tries again.
+            Err(error) => tracing::error!(%error, "epoll_wait failed"),
         }
     }
 
-    /// Once per wake-up: is there another plan, or an end?
+    /// Once per wake-up: applies a new plan, and starts draining or handing over.
     fn poll_control(&mut self) {
         let generation = self.shared.generation.load(Acquire);
         if generation != self.generation {
@@ -263,13 +264,13 @@ impl Worker {
                 if !session.is_none() {
                     self.turn(session, Session::drive);
                 } else if upstream.ready.readable {
-                    // It ended, or speaks unasked.
+                    // The server has closed it, or sent data without a request.
                     self.cx.end_idle(key);
                 }
             }
             _ => {
                 let mut count = [0u8; 8];
-                // Whatever it counts: the plan is looked up at every wake-up.
+                // The value does not matter: control state is polled at every wake-up.
                 let _ = rustix::io::read(&*self.wake, &mut count);
             }
         }
@@ -279,7 +280,7 @@ impl Worker {
         let Some(session) = self.sessions.get_mut(key) else {
             return;
         };
-        // A defect costs the connection that met it, and no other.
+        // A panic closes only the connection that caused it.
         let cx = &mut self.cx;
         let fate = catch_unwind(AssertUnwindSafe(|| work(session, key, cx)));
         match fate {
@@ -294,7 +295,7 @@ impl Worker {
             Err(_) => {
                 tracing::error!(
                     service = session.local.service.name,
-                    "a connection's handling failed"
+                    "panic while handling a connection"
                 );
                 self.cx.restore_buffers();
                 self.close(key);
@@ -306,7 +307,7 @@ impl Worker {
         if let Some(mut session) = self.sessions.remove(key) {
             let cx = &mut self.cx;
             if catch_unwind(AssertUnwindSafe(|| session.end(cx))).is_err() {
-                tracing::error!("a connection's end failed");
+                tracing::error!("panic while closing a connection");
             }
             if session.is_stream() {
                 return;

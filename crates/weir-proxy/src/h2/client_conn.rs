@@ -1,7 +1,7 @@
-//! A server's HTTP/2 connection: requests of many sessions, each over a [`StreamPipe`], as its streams.
+//! HTTP/2 connection to a server. It carries the requests of many sessions as streams, each over a [`StreamPipe`].
 //!
-//! A session connects, writes HTTP/1.1 and reads HTTP/1.1, as with a connection of its own. When the connection breaks,
-//! or the server takes no more streams, its strands end as connections do, and sessions try again by their own rules.
+//! A session connects, writes and reads HTTP/1.1, as on a connection of its own. If the connection fails or the server
+//! accepts no more streams, the pipes close like connections, and sessions retry by their own rules.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -30,15 +30,15 @@ use crate::tls::{Handshake, Peer, describe_error};
 use crate::transport::Transport;
 use crate::wheel::Deadline;
 
-/// Requests on one connection, if the server allows as many; more make another.
+/// Concurrent requests on one connection, if the server allows as many; more open another one.
 const STREAMS: usize = 100;
-/// What the library says that a server allows before its settings have come; no server can say so.
+/// The stream limit that `h2` reports before the server's SETTINGS frame; no server can send this value.
 const UNSETTLED: usize = usize::MAX - 1;
 const STREAM_WINDOW: u32 = 64 << 10;
 const CONNECTION_WINDOW: u32 = 1 << 20;
 const SEND_BUFFER: usize = 64 << 10;
 const ROUNDS: usize = 4;
-/// A request was written by us; here its head is only to be found.
+/// Limits for heads that Weir itself has written.
 const OWN: HeadLimits = HeadLimits {
     connect: false,
     underscores: Underscores::Keep,
@@ -56,14 +56,14 @@ enum State {
     Open(SendRequest<Bytes>, Box<Connection>),
 }
 
-/// A request under way.
+/// A request in progress.
 struct Stream {
     pipe: Rc<RefCell<StreamPipe>>,
     phase: Phase,
 }
 
 enum Phase {
-    /// Its head is not all there, or the server takes no more streams now.
+    /// The head is not complete, or the server accepts no more streams now.
     Head,
     Exchange {
         send: Option<(SendStream<Bytes>, Content)>,
@@ -79,15 +79,15 @@ pub(crate) struct H2ClientConn {
     io: ConnIo,
     state: State,
     streams: Vec<Stream>,
-    /// Streams that there ever were.
+    /// Number of streams since the connection was opened.
     begun: u32,
     target: Arc<Target>,
     port: u16,
-    /// It takes no further streams.
+    /// It accepts no further streams.
     closing: bool,
-    /// How many it takes at once; see [`H2ClientConn::allowed`].
+    /// Concurrent streams; see [`H2ClientConn::allowed`].
     allowed: Option<usize>,
-    /// There are requests that came before that was known.
+    /// Some requests were added before the limit was known.
     waiting: bool,
     idle_ms: u64,
     pub(crate) deadline: Deadline,
@@ -103,7 +103,7 @@ impl std::fmt::Debug for H2ClientConn {
 }
 
 impl H2ClientConn {
-    /// Over a connection that was begun; nothing for `idle_ms` ends it.
+    /// A connection over a transport that is connecting; it is closed after `idle_ms` without streams.
     pub(crate) fn new(transport: Transport, target: &Arc<Target>, port: u16, idle_ms: u64) -> Self {
         Self {
             io: ConnIo::new(transport, Ready::default(), &[], Vec::new(), None),
@@ -129,23 +129,23 @@ impl H2ClientConn {
         self.io.transport.watch(epoll, token)
     }
 
-    /// Whether it is to this server.
+    /// Whether it is a connection to this server and port.
     pub(crate) fn leads_to(&self, target: &Target, port: u16) -> bool {
         self.target.id == target.id && self.port == port
     }
 
-    /// Whether it has room for another request; `usual` is how many the server allows on other connections.
+    /// Whether it accepts another request; `usual` is the number that the server allows on other connections.
     pub(crate) fn has_room(&self, usual: usize) -> bool {
         !self.closing && self.streams.len() < self.allowed.unwrap_or(usual)
     }
 
-    /// How many requests the server allows at once, at most [`STREAMS`]; `None` before its settings have come.
+    /// Concurrent streams that the server allows, at most [`STREAMS`]; `None` before its SETTINGS frame was received.
     pub(crate) const fn allowed(&self) -> Option<usize> {
         self.allowed
     }
 
-    /// How many requests may wait for a new connection to a server of which `known` says how many it allowed on others.
-    /// Of one that allows none now, it is not known.
+    /// How many requests may wait for a new connection, given the limit `known` from other connections to the server. A
+    /// known limit of 0 says nothing about a new connection.
     pub(crate) const fn usual(known: Option<usize>) -> usize {
         match known {
             Some(0) | None => STREAMS,
@@ -153,8 +153,8 @@ impl H2ClientConn {
         }
     }
 
-    /// How far it is. Requests wait until the server has said how many it takes: what was written to a connection that
-    /// takes none of them could not go elsewhere.
+    /// State of a new stream's pipe. Requests wait until the server has sent its limit: a request that was written to a
+    /// connection that accepts no streams could not be sent to another one.
     pub(crate) const fn pipe_state(&self) -> PipeState {
         match self.allowed {
             Some(_) => PipeState::Open,
@@ -162,12 +162,12 @@ impl H2ClientConn {
         }
     }
 
-    /// Whether its peer is who it should be, and cannot be overheard.
+    /// Whether the connection uses TLS.
     pub(crate) fn is_secure(&self) -> bool {
         self.io.transport.is_secure()
     }
 
-    /// Another request, of `most` in all; 0 = any number.
+    /// Adds a request. The connection accepts `most` of them in total; 0 = unlimited.
     pub(crate) fn add(&mut self, pipe: Rc<RefCell<StreamPipe>>, most: u32) {
         self.begun = self.begun.saturating_add(1);
         self.closing |= most != 0 && self.begun >= most;
@@ -178,7 +178,7 @@ impl H2ClientConn {
         });
     }
 
-    /// Does all that can be done without waiting; whether it goes on.
+    /// Reads, processes and writes as much as possible without blocking. Returns whether the connection stays open.
     pub(crate) fn drive(&mut self, key: Key, cx: &mut Context, actions: &mut Actions) -> bool {
         let busy = !self.streams.is_empty();
         for round in 0..ROUNDS {
@@ -225,7 +225,7 @@ impl H2ClientConn {
         true
     }
 
-    /// Its time is over; whether it goes on all the same.
+    /// Handles an expired deadline. Returns whether the connection stays open.
     pub(crate) fn expire(&mut self, key: Key, cx: &mut Context, actions: &mut Actions) -> bool {
         if self.streams.is_empty() || self.allowed.is_none() {
             return self.end(actions);
@@ -235,7 +235,7 @@ impl H2ClientConn {
         true
     }
 
-    /// From a connection that was begun to one that speaks HTTP/2; whether it stands.
+    /// Completes the TCP and TLS handshakes and starts HTTP/2. Returns whether the connection stays open.
     fn open(&mut self) -> bool {
         if !matches!(self.state, State::Connecting) {
             return true;
@@ -255,7 +255,7 @@ impl H2ClientConn {
                 if let Some(error) = transport.error() {
                     let server = &self.target.name;
                     let error = describe_error(error, Peer::Server);
-                    tracing::warn!(server, error, "no TLS with a server");
+                    tracing::warn!(server, error, "TLS handshake with a server failed");
                 }
                 return false;
             }
@@ -277,7 +277,7 @@ impl H2ClientConn {
         true
     }
 
-    /// Begins as many of the waiting requests as the server allows; the others go over another connection.
+    /// Starts as many of the waiting requests as the server allows; the others are sent over another connection.
     fn admit(&mut self, actions: &mut Actions) {
         let Some(allowed) = self.allowed else {
             return;
@@ -288,7 +288,7 @@ impl H2ClientConn {
         let mut taken = 0;
         for stream in &mut self.streams {
             let pipe = &mut *stream.pipe.borrow_mut();
-            // What h2 has not begun when the server lowers its limit to nothing would wait for ever.
+            // A request that h2 has not started when the server lowers its limit to 0 would wait for ever.
             let stuck = allowed == 0 && matches!(stream.phase, Phase::Head);
             let waits = pipe.state == PipeState::Connecting;
             if pipe.detached || !(waits || stuck) {
@@ -307,7 +307,7 @@ impl H2ClientConn {
         }
     }
 
-    /// Lets the connection read and write frames; whether it goes on.
+    /// Polls the connection, which reads and writes frames. Returns whether it stays open.
     fn poll(&mut self) -> bool {
         if let State::Greeting(greeting) = &mut self.state {
             match greeting.as_mut().poll(&mut context()) {
@@ -331,7 +331,7 @@ impl H2ClientConn {
         goes_on
     }
 
-    /// Moves bytes between streams and sessions; whether the connection got something to send.
+    /// Moves bytes between streams and sessions. Returns whether the connection has something new to send.
     fn pump(&mut self, cx: &mut Context, actions: &mut Actions) -> bool {
         let State::Open(send, _) = &mut self.state else {
             return false;
@@ -349,7 +349,7 @@ impl H2ClientConn {
                 match send.poll_ready(&mut context()) {
                     Poll::Pending => continue,
                     Poll::Ready(Ok(())) => moved |= stream.begin(pipe, send, secure, cx),
-                    // The server goes away; what was not begun goes elsewhere.
+                    // The server has sent GOAWAY. Requests that were not started use another connection.
                     Poll::Ready(Err(_)) => {
                         self.closing = true;
                         stream.phase = Phase::Closed;
@@ -364,7 +364,7 @@ impl H2ClientConn {
         moved
     }
 
-    /// Ends all of its streams.
+    /// Closes all streams and the connection.
     pub(crate) fn end(&mut self, actions: &mut Actions) -> bool {
         for stream in self.streams.drain(..) {
             let pipe = &mut *stream.pipe.borrow_mut();
@@ -383,7 +383,7 @@ impl H2ClientConn {
 }
 
 impl Stream {
-    /// Its session has gone; whether the server must be told.
+    /// Resets the stream, whose session has ended. Returns whether the connection has something new to send.
     fn cancel(&mut self) -> bool {
         let phase = std::mem::replace(&mut self.phase, Phase::Closed);
         match phase {
@@ -399,7 +399,7 @@ impl Stream {
         }
     }
 
-    /// Sends the head, if it is all there; whether the connection got something to send.
+    /// Sends the head if it is complete. Returns whether the connection has something new to send.
     fn begin(
         &mut self,
         pipe: &mut StreamPipe,
@@ -439,7 +439,7 @@ impl Stream {
         true
     }
 
-    /// Request content there, response here; whether the connection got something to send.
+    /// Sends request content and receives the response. Returns whether the connection has something new to send.
     fn go_on(&mut self, pipe: &mut StreamPipe, actions: &mut Actions) -> bool {
         let Phase::Exchange {
             send,

@@ -1,4 +1,6 @@
-//! A socket and the bytes in memory that stand for it: what both kinds of HTTP/2 connections do with them.
+//! Connects the transport of an HTTP/2 connection with the memory buffers that the `h2` crate reads and writes.
+//!
+//! Used by both kinds of connections. For clients it also filters header fields, counts frames and slows down floods.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -11,15 +13,14 @@ use crate::context::Ready;
 use crate::socket::{Read, Written};
 use crate::transport::Transport;
 
-/// Bytes that are read before they are understood, and that a buffer may keep when it is empty.
+/// Most bytes that wait for `h2`, and largest capacity that an empty buffer keeps.
 const INBOX_MAX: usize = 64 << 10;
 
-/// Bytes that are read at once from a client whose idle frames are too many. With TLS the rest of a record, 16 KiB and
-/// more, has to fit in addition.
+/// Bytes per read from a client with too many idle frames. With TLS, a whole record of more than 16 KiB has to fit too.
 const SLOW_ROOM: usize = 2 << 10;
 const SLOW_ROOM_TLS: usize = 20 << 10;
-/// The pause behind each of these reads: so much more than [`FrameCounter`] forgives is read that who goes on is ended in a
-/// few seconds.
+/// The pause behind each of these reads: so much more than [`FrameCounter`] forgives is read that who goes on is ended
+/// in a few seconds.
 const PAUSE_MS: u64 = 200;
 
 /// See the module.
@@ -29,21 +30,21 @@ pub(super) struct ConnIo {
     pub(super) ready: Ready,
     buffer: Rc<RefCell<IoBuffer>>,
     sent: usize,
-    /// Of the outbox, what the frame counter has seen.
+    /// Bytes of the outbox that the frame counter has seen.
     counted: usize,
-    /// A frame that goes behind the other side's settings, and what came until these are there.
+    /// A frame to insert after the peer's SETTINGS frame, and bytes received until that frame is complete.
     behind: Vec<u8>,
     early: Vec<u8>,
-    /// Of a client's frames.
+    /// Counts a client's frames; none for servers.
     counter: Option<FrameCounter>,
-    /// Nothing is read until then.
+    /// Nothing is read before this time, in milliseconds.
     paused_until: u64,
-    /// Of what a client sends: takes errors of fields for errors of their streams.
+    /// Turns malformed fields of a client from connection errors into stream errors.
     fields: Option<Box<FieldFilter>>,
 }
 
 impl ConnIo {
-    /// `input` was read from it before; `behind` goes behind the other side's settings.
+    /// `input` was read before; `behind` is inserted after the peer's SETTINGS frame.
     pub(super) fn new(
         transport: Transport,
         ready: Ready,
@@ -67,7 +68,7 @@ impl ConnIo {
         io
     }
 
-    /// Hands on what came.
+    /// Passes received bytes to `h2`.
     fn put(&mut self, bytes: &[u8]) {
         if let Some(counter) = &mut self.counter {
             counter.read(bytes);
@@ -91,24 +92,24 @@ impl ConnIo {
         }
     }
 
-    /// The connection's end.
+    /// The handle for `h2`.
     pub(super) fn end(&self) -> IoHandle {
         IoHandle(Rc::clone(&self.buffer))
     }
 
-    /// Whether a client's frames ask for nothing, and are too many.
+    /// Whether a client has sent too many frames that request nothing.
     pub(super) fn is_flooded(&mut self, now_ms: u64) -> bool {
         let counter = self.counter.as_mut();
         counter.is_some_and(|counter| counter.is_flood(now_ms))
     }
 
-    /// Streams that this side reset because of what the client sent, since the last call.
+    /// Streams that were reset because of a client error since the last call.
     pub(super) fn provoked_resets(&mut self) -> u64 {
         let counter = self.counter.as_mut();
         counter.map_or(0, FrameCounter::take_provoked)
     }
 
-    /// Whether the other side sends no more.
+    /// Whether the peer has ended its direction.
     pub(super) fn is_ended(&self) -> bool {
         self.buffer.borrow().ended
     }
@@ -118,7 +119,7 @@ impl ConnIo {
         self.buffer.borrow().unread() + self.early.len() + held < INBOX_MAX.max(held + 1)
     }
 
-    /// Reads what nobody will understand any more; whether the other side may still send.
+    /// Reads and drops input of a closed connection. Returns whether the peer may still send.
     pub(super) fn discard(&mut self, scratch: &mut [u8]) -> bool {
         while self.ready.readable {
             match self.transport.read(&mut self.ready, scratch) {
@@ -130,7 +131,7 @@ impl ConnIo {
         true
     }
 
-    /// Sends frames; whether the connection stands.
+    /// Sends frames. Returns whether the connection is usable.
     pub(super) fn flush(&mut self) -> bool {
         let buffer = &mut *self.buffer.borrow_mut();
         if let Some(counter) = &mut self.counter {
@@ -149,7 +150,7 @@ impl ConnIo {
         }
         if self.sent == buffer.outbox.len() {
             if buffer.outbox.capacity() > INBOX_MAX {
-                // Memory only while it is needed.
+                // Frees a large buffer.
                 buffer.outbox = Vec::new();
             } else {
                 buffer.outbox.clear();
@@ -163,18 +164,18 @@ impl ConnIo {
         true
     }
 
-    /// Until when nothing is read, where reading pauses. The end of a client that has gone is always looked for.
+    /// End of a read pause, if reading is paused. A connection that the client has closed is always read.
     pub(super) fn paused_until(&self, now_ms: u64) -> Option<u64> {
         let pauses = now_ms < self.paused_until && !self.ready.ended;
         pauses.then_some(self.paused_until)
     }
 
-    /// Whether no byte waits for the socket.
+    /// Whether all bytes were written to the socket.
     pub(super) fn is_flushed(&self) -> bool {
         self.buffer.borrow().outbox.is_empty() && !self.transport.holds()
     }
 
-    /// How much is read at once.
+    /// Bytes per read.
     fn room(&self) -> usize {
         let slowed = self.counter.as_ref().is_some_and(FrameCounter::is_slowed);
         match slowed && !self.ready.ended {
@@ -184,14 +185,14 @@ impl ConnIo {
         }
     }
 
-    /// Pauses if there were idle frames, and too many.
+    /// Starts a pause if there were too many idle frames.
     fn pace(&mut self, now_ms: u64) {
         if self.counter.as_mut().is_some_and(FrameCounter::take_pause) {
             self.paused_until = now_ms + PAUSE_MS;
         }
     }
 
-    /// Reads what came; whether something did.
+    /// Reads from the transport. Returns whether something was received.
     pub(super) fn take_in(&mut self, scratch: &mut [u8], now_ms: u64) -> bool {
         let mut came = false;
         while self.ready.readable

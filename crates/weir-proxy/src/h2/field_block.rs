@@ -1,11 +1,10 @@
-//! Field blocks of HPACK (RFC 7541) as they come, judged field by field without their tables.
+//! Checks HPACK field blocks (RFC 7541) field by field, without a copy of the dynamic table.
 //!
-//! The `h2` crate stops at a field that is no field of HTTP, in the middle of a block, and can only end the connection:
-//! its table would not be the client's any more. So such a field is replaced here by one of the same size in the table,
-//! and the block gets a field that h2 takes for an error of the stream alone (RFC 9113 section 8.1.1). BlockChecker without
-//! errors pass as they are.
+//! The `h2` crate stops at a malformed field in the middle of a block. Its table then differs from the client's, and it
+//! has to close the connection. Such a field is therefore replaced here by one of the same table size, and the block
+//! gets a field that h2 treats as a stream error (RFC 9113 section 8.1.1). Blocks without errors pass unchanged.
 //!
-//! What the client's table holds is not kept, only of which kind each of its latest fields is.
+//! Of the client's dynamic table only the kind and size of each recent entry are kept.
 
 use super::huffman;
 
@@ -35,9 +34,9 @@ enum Kind {
     Path,
     /// `:authority`, `:scheme`, `:protocol`.
     Text,
-    /// What no request has.
+    /// Not allowed in requests.
     Status,
-    /// One that was replaced.
+    /// A field that was replaced.
     Wrong,
 }
 
@@ -75,7 +74,7 @@ impl Kind {
                 .iter()
                 .all(|byte| matches!(byte, b'\t' | b' '..=0x7e | 0x80..)),
             Self::Method => !value.is_empty() && value.iter().all(|byte| is_token(*byte)),
-            // The library would cut a fragment off.
+            // `h2` would remove a fragment.
             Self::Path => !value.contains(&b'#') && std::str::from_utf8(value).is_ok(),
             Self::Text => std::str::from_utf8(value).is_ok(),
             Self::Status | Self::Wrong => false,
@@ -90,36 +89,47 @@ impl Kind {
 const fn is_token(byte: u8) -> bool {
     matches!(
         byte,
-        b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' | b'!' | b'#'..=b'\'' | b'*' | b'+' | b'-' | b'.' | b'^'..=b'`' | b'|' | b'~'
+        b'0'..=b'9'
+            | b'a'..=b'z'
+            | b'A'..=b'Z'
+            | b'!'
+            | b'#'..=b'\''
+            | b'*'
+            | b'+'
+            | b'-'
+            | b'.'
+            | b'^'..=b'`'
+            | b'|'
+            | b'~'
     )
 }
 
-/// What becomes of a block.
+/// Result of checking a block.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Checked {
-    /// It passes as it is; also one that is none, which is h2's to say.
+    /// The block passes unchanged; also an undecodable one, which `h2` rejects.
     Unchanged,
-    /// This goes in its place.
+    /// The block to send in its place.
     Replaced(Vec<u8>),
-    /// h2 ends the connection because of its size.
+    /// `h2` closes the connection because of the block's size.
     TooLarge,
 }
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct BlockChecker {
-    /// Of each of the latest fields in the client's table, by their number; and how many there ever were.
+    /// Kinds of the most recent entries of the client's table, by insertion number modulo [`KINDS`].
     kinds: [Kind; KINDS],
-    /// Their sizes, or less where the name came from a table. None is larger than the table, 4096 bytes.
+    /// Their sizes, or a lower bound if the name was indexed. None exceeds the table size, 4096 bytes.
     sizes: [u16; KINDS],
     inserted: usize,
-    /// Least size of the block's fields so far.
+    /// Lower bound of the size of the block's field list so far.
     list: usize,
     name: Vec<u8>,
     value: Vec<u8>,
 }
 
-/// Where a block is read, and what goes in its place as far as it is known to be needed.
+/// Reads a block, and writes the replacement once one is needed.
 struct Reader<'a> {
     block: &'a [u8],
     at: usize,
@@ -138,7 +148,7 @@ impl BlockChecker {
         }
     }
 
-    /// Reads a whole block; `trailers` = it is not a request's first.
+    /// Checks a whole block; `trailers` = it is not the first one of a request.
     pub(super) fn judge(&mut self, block: &[u8], trailers: bool) -> Checked {
         let mut reader = Reader {
             block,
@@ -163,7 +173,7 @@ impl BlockChecker {
         reader.out.map_or(Checked::Unchanged, Checked::Replaced)
     }
 
-    /// Reads a field; whether it may be where it is. `None`: the block cannot be read on.
+    /// Reads a field and returns whether it is allowed. `None` = the block is malformed.
     fn field(&mut self, reader: &mut Reader<'_>, trailers: bool) -> Option<bool> {
         let begin = reader.at;
         let first = *reader.block.get(begin)?;
@@ -207,7 +217,7 @@ impl BlockChecker {
         Some(well && !(trailers && kind.is_pseudo()))
     }
 
-    /// The kind of a field in a table.
+    /// The kind of a table entry.
     fn kind(&self, index: usize) -> Option<Kind> {
         match index {
             0 => None,
@@ -220,7 +230,7 @@ impl BlockChecker {
         }
     }
 
-    /// The least size of a field in a table.
+    /// Lower bound of the size of a table entry.
     fn size(&self, index: usize) -> usize {
         match index {
             ..DYNAMIC => FIELD_SIZE,
@@ -231,7 +241,7 @@ impl BlockChecker {
         }
     }
 
-    /// Puts a field of the same size in its place.
+    /// Replaces the field by one of the same table size.
     fn replace(
         &self,
         reader: &mut Reader<'_>,
@@ -241,14 +251,14 @@ impl BlockChecker {
         kind: Kind,
     ) -> Option<()> {
         let mut length = self.value.len();
-        // A name in the table may stay if any value goes with it.
+        // An indexed name is kept if it allows any value.
         let name = match (index, kind) {
             (0, _) => Some(self.name.len()),
             (_, Kind::Method | Kind::Status) => Some(SHORT_PSEUDO),
             _ => None,
         };
         let name = match name {
-            // There must be a name; one of nothing at all has no size that another has.
+            // The name must not be empty, so an empty field has no replacement of the same size.
             Some(0) if length == 0 && inserts => return None,
             Some(0) => {
                 length = length.saturating_sub(1);
@@ -299,14 +309,14 @@ impl Reader<'_> {
         Some(())
     }
 
-    /// What was read from `begin` on stays.
+    /// Copies what was read from `begin` on to the replacement, if there is one.
     fn pass(&mut self, begin: usize) {
         if let Some(out) = &mut self.out {
             out.extend_from_slice(&self.block[begin..self.at]);
         }
     }
 
-    /// Where something else goes in place of what was read from `begin` on.
+    /// The replacement, to append to in place of what was read from `begin` on.
     fn replacement(&mut self, begin: usize) -> &mut Vec<u8> {
         self.out.get_or_insert_with(|| self.block[..begin].to_vec())
     }
@@ -354,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn what_passes_is_what_the_library_takes() {
+    fn accepted_bytes_are_those_of_the_http_crate() {
         for byte in 0..=255u8 {
             let text = [b'a', byte];
             let field = Kind::of_name(&text) == Kind::Field;
@@ -392,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_fields_are_replaced_by_ones_of_their_size_and_never_come_back() {
+    fn malformed_fields_are_replaced_by_fields_of_the_same_size() {
         for (name, value) in [
             (&b"x-a"[..], &b"b\r\nc: d"[..]),
             (b"x-a", b"\0"),
@@ -425,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn pseudo_fields_among_trailers_are_wrong() {
+    fn pseudo_fields_in_trailers_are_malformed() {
         let mut blocks = BlockChecker::new();
         assert_eq!(
             blocks.judge(&plain(b":path", b"/a", true), false),

@@ -1,19 +1,19 @@
-//! Finds the field blocks in what a client sends, and puts others in place of those with errors; see [`super::block`].
+//! Finds the field blocks in a client's byte stream and replaces malformed ones; see [`super::field_block`].
 //!
-//! Everything else passes as it comes, but for DATA frames that are empty and end nothing: they mean nothing, and the
-//! framer would keep each of them. A block is held back until it is all there, as the framer does not do anything with
-//! a part of it either.
+//! Everything else passes unchanged, except empty DATA frames without END_STREAM: they have no effect, and the framer
+//! would queue each of them. A block is held back until it is complete, because the framer does not process parts of
+//! blocks either.
 
 use super::field_block::{BlockChecker, Checked};
 
 const HEADER: usize = 9;
 const PREFACE: usize = 24;
-/// Largest frame that a client may send, and that is sent to the framer.
+/// Largest frame from clients and to the framer.
 const FRAME_MAX: usize = 16 << 10;
-/// More of one block is not held back: of the longest heads that a service may allow (64 KiB) the framer takes five
-/// CONTINUATION frames, and no more.
+/// Most bytes of one block that are held back: for the largest heads that a service may allow (64 KiB) the framer
+/// accepts five CONTINUATION frames.
 const HELD_MAX: usize = 128 << 10;
-/// Streams with content to come, of which trailers are known.
+/// Open streams that are tracked, to recognize their trailers.
 const OPEN_MAX: usize = 1_000;
 
 const DATA: u8 = 0;
@@ -31,15 +31,15 @@ const PRIORITY_LEN: usize = 5;
 #[derive(Debug)]
 pub(super) struct FieldFilter {
     blocks: BlockChecker,
-    /// Bytes that pass, until the next frame's header.
+    /// Bytes to pass until the next frame's header.
     skip: usize,
-    /// A frame's header that is not all there, or the frames of a block; and where the last of them begins.
+    /// An incomplete frame header or the frames of a block, and the offset of the last frame.
     held: Vec<u8>,
     last: usize,
-    /// The latest stream that began, and the latest whose content has not ended: the others have no trailers.
+    /// The last stream that was opened, and the streams whose content has not ended, which may get trailers.
     stream: u32,
     open: Vec<u32>,
-    /// The client does not keep to the protocol, and the framer will say so.
+    /// The client violates the protocol, which the framer handles: everything passes.
     off: bool,
 }
 
@@ -51,7 +51,7 @@ struct Head {
 }
 
 impl Head {
-    /// Of a frame that begins with these bytes.
+    /// Parses a frame header.
     fn read(bytes: &[u8]) -> Option<Self> {
         let [a, b, c, kind, flags, id @ ..] = *bytes.first_chunk::<HEADER>()?;
         Some(Self {
@@ -68,7 +68,7 @@ impl Head {
 }
 
 impl FieldFilter {
-    /// Before a client's preface.
+    /// Starts before the client's preface.
     pub(super) const fn new() -> Self {
         Self {
             blocks: BlockChecker::new(),
@@ -81,14 +81,14 @@ impl FieldFilter {
         }
     }
 
-    /// Bytes that are held back.
+    /// Number of bytes that are held back.
     pub(super) const fn held(&self) -> usize {
         self.held.len()
     }
 
-    /// Hands on to `put` what may pass of what came.
+    /// Passes received bytes on to `put`, as far as they are complete.
     pub(super) fn pass(&mut self, bytes: &[u8], mut put: impl FnMut(&[u8])) {
-        // From `from` to `at` passes as it is.
+        // Bytes between `from` and `at` pass unchanged.
         let (mut from, mut at) = (0, 0);
         while at < bytes.len() && !self.off {
             let rest = &bytes[at..];
@@ -130,7 +130,7 @@ impl FieldFilter {
         put(&bytes[from..]);
     }
 
-    /// Holds back as much of `bytes` as belongs to the present frame; how much that is.
+    /// Holds back the bytes that belong to the current frame, and returns their number.
     fn hold(&mut self, bytes: &[u8], put: &mut impl FnMut(&[u8])) -> usize {
         let have = self.held.len() - self.last;
         let head = Head::read(&self.held[self.last..]);
@@ -193,7 +193,7 @@ impl FieldFilter {
         }
     }
 
-    /// Whether a block is of trailers; otherwise it begins a stream, or is an error that the framer finds.
+    /// Whether a block contains trailers. Otherwise it opens a stream, or is an error that the framer detects.
     fn is_trailers(&mut self, head: &Head) -> bool {
         let ends = head.flags & END_STREAM != 0;
         if let Some(at) = self.open.iter().position(|open| *open == head.stream) {
@@ -205,7 +205,7 @@ impl FieldFilter {
         if head.stream > self.stream {
             self.stream = head.stream;
             if !ends {
-                // Of those that were reset here nothing says so.
+                // Streams that were reset by this side are not removed otherwise.
                 if self.open.len() == OPEN_MAX {
                     self.open.remove(0);
                 }
@@ -220,7 +220,7 @@ impl FieldFilter {
         self.last = 0;
     }
 
-    /// Judges the block in these frames; what goes in their place, if anything.
+    /// Checks the block in these frames and returns the replacement, if needed.
     fn judge(&mut self, frames: &[u8]) -> Option<Vec<u8>> {
         let head = Head::read(frames)?;
         let trailers = self.is_trailers(&head);
@@ -248,7 +248,7 @@ impl FieldFilter {
     }
 }
 
-/// The priority and the part of a block in a HEADERS frame; `None`: it is malformed.
+/// The priority and the block fragment of a HEADERS frame; `None` = malformed.
 fn content<'a>(head: &Head, payload: &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
     let mut rest = payload;
     if head.flags & PADDED != 0 {
@@ -310,7 +310,7 @@ mod tests {
     const REPLACED: &[u8] = b"\x00\x01x\x01x\x00\x0aconnection\x01x";
 
     #[test]
-    fn blocks_with_errors_are_replaced_however_they_come() {
+    fn malformed_blocks_are_replaced_for_any_segmentation() {
         let preface = [b'p'; PREFACE];
         let settings = frame(4, 0, 0, &[]);
         let data = frame(0, 0, 1, &[1; 300]);
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_data_is_left_out_where_it_is_no_error() {
+    fn empty_data_frames_are_dropped_unless_they_are_errors() {
         let empty = |flags, stream| frame(DATA, flags, stream, &[]);
         let begun = frame(HEADERS, END_HEADERS, 1, WELL);
         let ended = frame(HEADERS, END_HEADERS | END_STREAM, 3, WELL);
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_longer_than_a_frame_stay_so() {
+    fn replaced_block_longer_than_a_frame_is_continued() {
         let wrong = [
             &[0, 1, b'X', 0x7f, 0x81, 0xfd, 0x01][..],
             &[b'y'; 32_512 - 256],
@@ -400,9 +400,12 @@ mod tests {
     }
 
     proptest! {
-        /// What is no protocol passes as it is, byte by byte, and nothing of it stays here in the end.
+        /// Other input passes unchanged, and nothing is held back at the end.
         #[test]
-        fn nothing_is_lost(frames in prop::collection::vec((0u8..12, any::<u8>(), 0u8..4, 0usize..40), 0..20), step in 1usize..50) {
+        fn other_input_passes_unchanged(
+            frames in prop::collection::vec((0u8..12, any::<u8>(), 0u8..4, 0usize..40), 0..20),
+            step in 1usize..50,
+        ) {
             let mut text = vec![b'p'; PREFACE];
             for (kind, flags, stream, length) in &frames {
                 // Of DATA only empty frames may be left out. A table's size is always well.

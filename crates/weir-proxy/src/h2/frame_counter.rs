@@ -1,31 +1,31 @@
-//! Counts the frames of a client that ask for nothing: a few are manners, thousands are an attack.
+//! Counts a client's frames that request nothing. A few are normal, thousands are an attack.
 //!
-//! SETTINGS and PING must be answered, CONTINUATION and empty DATA be looked at, and none of them brings a request
-//! nearer (CVE-2019-9512, CVE-2019-9515, CVE-2019-9518, CVE-2024-27316). WINDOW_UPDATE frames follow from what was sent
-//! to the client; those beyond that count, too. Only frame headers are read here; what the frames mean is the framer's.
+//! SETTINGS and PING must be acknowledged, CONTINUATION and empty DATA must be parsed, and none of them carries a
+//! request (CVE-2019-9512, CVE-2019-9515, CVE-2019-9518, CVE-2024-27316). WINDOW_UPDATE frames that follow from sent
+//! data are normal; those beyond that count too. Only frame headers are parsed here.
 //!
-//! Few of them cost nothing. Beyond [`FREE`] the connection is read slowly, and one that goes on all the same is ended.
-//! So a flood costs little CPU: its sender waits, where a connection that was ended at once would only be opened again.
+//! Up to [`FREE`] idle frames have no effect. Above it the connection is read slowly, and a client that continues is
+//! disconnected. A flood then costs little CPU: the sender has to wait, whereas a connection that is closed at once
+//! would only be opened again.
 //!
-//! The same is read of what goes to the client: DATA that it may acknowledge, and streams that its own mistakes had
-//! reset.
+//! Outbound frames are parsed too: DATA, which the client may acknowledge, and RST_STREAM caused by client errors.
 
-/// Frames in hand at the beginning, and how many more a second brings.
+/// Initial budget of idle frames, and its growth per second.
 const SAVED_MAX: u64 = 1_000;
 const EARNED: u64 = 100;
 
-/// Idle frames that are read at full speed, and how many of them a request or content makes up for. Time does too, at
-/// [`EARNED`].
+/// Idle frames that are read at full speed, and how many of them a request or content offsets. Elapsed time offsets
+/// them too, at the rate [`EARNED`].
 const FREE: u64 = 100;
 const PER_PROGRESS: u64 = 10;
 
-/// WINDOW_UPDATE frames that may follow a DATA frame, and one more for each so many bytes in it: some clients
+/// WINDOW_UPDATE frames that may follow a DATA frame, and bytes of content that allow one more: some clients
 /// acknowledge every frame twice, for its stream and for the connection, or every kilobyte that they read.
 const WINDOWS_PER_DATA: u64 = 2;
 const BYTES_PER_WINDOW: usize = 1 << 10;
-/// And those that may follow a request, whose window some clients enlarge at once.
+/// WINDOW_UPDATE frames that may follow a request: some clients enlarge its window at once.
 const WINDOWS_PER_REQUEST: u64 = 4;
-/// As many as may be on their way: a client with windows of 32 MiB that acknowledges every kilobyte.
+/// Most WINDOW_UPDATE frames in flight: a client with windows of 32 MiB that acknowledges every kilobyte.
 const WINDOWS_MAX: u64 = 1 << 16;
 
 const HEADER: usize = 9;
@@ -37,12 +37,12 @@ const RST_STREAM: u8 = 3;
 const WINDOW_UPDATE: u8 = 8;
 const END_STREAM: u8 = 1;
 
-/// Finds frame headers in a stream of bytes that comes in pieces.
+/// Parses frame headers from a byte stream that arrives in pieces.
 #[derive(Debug)]
 struct Frames {
     /// Bytes until the next frame's header.
     skip: usize,
-    /// A header and, of RST_STREAM, its error code; so many bytes of that are there.
+    /// A header and, for RST_STREAM, its error code; the first `have` bytes are present.
     header: [u8; HEADER + 4],
     have: usize,
 }
@@ -52,7 +52,7 @@ struct Frame {
     length: usize,
     kind: u8,
     flags: u8,
-    /// Of RST_STREAM.
+    /// Error code of RST_STREAM.
     code: u32,
 }
 
@@ -65,7 +65,7 @@ impl Frames {
         }
     }
 
-    /// The next frame whose header, and code, is complete within `bytes`, which moves on behind it.
+    /// The next frame whose header, and error code, is complete within `bytes`. Advances `bytes` past it.
     fn next(&mut self, bytes: &mut &[u8]) -> Option<Frame> {
         let skipped = self.skip.min(bytes.len());
         *bytes = &bytes[skipped..];
@@ -98,7 +98,7 @@ impl Frames {
         })
     }
 
-    /// Whether the header is of a RST_STREAM that has a code.
+    /// Whether the header is that of a RST_STREAM frame with an error code.
     fn is_reset(&self) -> bool {
         self.header[..4] == [0, 0, 4, RST_STREAM]
     }
@@ -111,17 +111,17 @@ pub(super) struct FrameCounter {
     outward: Frames,
     saved: u64,
     earned_at: u64,
-    /// Idle frames that nothing has made up for, and whether some of them came since that was last asked.
+    /// Idle frames that are not offset, and whether there were any since the last [`FrameCounter::take_pause`].
     debt: u64,
     came: bool,
-    /// WINDOW_UPDATE frames that follow from what was sent.
+    /// WINDOW_UPDATE frames that sent data allows.
     windows: u64,
-    /// Streams that this side reset, and not of its own accord.
+    /// Streams that were reset because of client errors.
     provoked: u64,
 }
 
 impl FrameCounter {
-    /// Before a client's preface.
+    /// Starts before the client's preface.
     pub(super) const fn new() -> Self {
         Self {
             inward: Frames::new(PREFACE),
@@ -135,7 +135,7 @@ impl FrameCounter {
         }
     }
 
-    /// Reads on in what the client sends.
+    /// Parses bytes from the client.
     pub(super) fn read(&mut self, mut bytes: &[u8]) {
         while let Some(frame) = self.inward.next(&mut bytes) {
             let asks = match frame.kind {
@@ -149,7 +149,7 @@ impl FrameCounter {
                     self.windows = self.windows.saturating_sub(1);
                     allowed
                 }
-                // Streams that are reset are counted where it is known in which state they were.
+                // Resets are counted where the state of the stream is known.
                 RST_STREAM => true,
                 _ => false,
             };
@@ -163,17 +163,17 @@ impl FrameCounter {
         }
     }
 
-    /// Whether the client's frames are to be read in small pieces.
+    /// Whether the connection is read slowly.
     pub(super) const fn is_slowed(&self) -> bool {
         self.debt > FREE
     }
 
-    /// Whether there is to be a pause after what was read since the last call.
+    /// Whether reading pauses after what was parsed since the last call.
     pub(super) fn take_pause(&mut self) -> bool {
         std::mem::take(&mut self.came) && self.is_slowed()
     }
 
-    /// Reads on in what goes to the client.
+    /// Parses bytes to the client.
     pub(super) fn sent(&mut self, mut bytes: &[u8]) {
         while let Some(frame) = self.outward.next(&mut bytes) {
             match frame.kind {
@@ -196,18 +196,18 @@ impl FrameCounter {
         self.windows = (self.windows + more).min(WINDOWS_MAX);
     }
 
-    /// Streams that this side reset because of what the client sent, since the last call.
+    /// Streams that were reset because of client errors since the last call.
     pub(super) fn take_provoked(&mut self) -> u64 {
         std::mem::take(&mut self.provoked)
     }
 
-    /// Whether there were too many by now.
+    /// Whether the budget is used up.
     pub(super) fn is_flood(&mut self, now_ms: u64) -> bool {
         let earned = now_ms.saturating_sub(self.earned_at) * EARNED / 1_000;
         if earned > 0 {
             self.earned_at = now_ms;
             self.debt = self.debt.saturating_sub(earned);
-            // One that came to nothing stays so.
+            // A budget that was used up stays so.
             if self.saved > 0 {
                 self.saved = (self.saved + earned).min(SAVED_MAX);
             }

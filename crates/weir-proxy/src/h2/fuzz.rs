@@ -1,5 +1,5 @@
-//! A client's connection without a socket and without sessions, for [`fuzzing`](crate::fuzzing): bytes in, requests
-//! out.
+//! Fuzzing driver for a client's HTTP/2 connection, without a socket and without sessions: bytes in, requests out. See
+//! [`fuzzing`](crate::fuzzing).
 
 use std::cell::RefCell;
 use std::pin::Pin;
@@ -16,11 +16,11 @@ use super::io_buffer::{IoBuffer, IoHandle};
 use super::message;
 use super::transfer::context;
 
-/// Bytes of one field block that may wait for its end; an input is shorter than any real limit.
+/// Bytes of one field block that may be buffered; larger than any fuzzing input.
 const HELD_MAX: usize = 160 << 10;
 
-/// Hands the input over in portions. Every request that comes out must be one head of HTTP/1, and nothing after it:
-/// what else a server read there would be a request that the client smuggled in.
+/// Feeds the input in portions. Every resulting request must be exactly one HTTP/1.1 head: anything after it would be a
+/// smuggled request.
 pub(crate) fn read_frames(input: &[u8], portion: usize) {
     let buffer = Rc::new(RefCell::new(IoBuffer::default()));
     let mut handshake = server::Builder::new()
@@ -60,7 +60,7 @@ pub(crate) fn read_frames(input: &[u8], portion: usize) {
     }
 }
 
-/// Takes every stream that began; whether the connection goes on.
+/// Accepts new streams. Returns whether the connection stays open.
 fn accept(
     connection: &mut Connection<IoHandle, Bytes>,
     held: &mut Vec<(h2::RecvStream, server::SendResponse<Bytes>)>,

@@ -1,7 +1,7 @@
 //! The Huffman code of HPACK (RFC 7541 appendix B), decoding only.
 //!
-//! The code is canonical: codes of one length follow each other in the order of their symbols, so that the lengths say
-//! everything.
+//! The code is canonical: codes of the same length are consecutive in the order of their symbols, so the lengths define
+//! all codes.
 
 /// Bits of each byte's code.
 #[rustfmt::skip]
@@ -17,14 +17,14 @@ const LENGTHS: [u8; 256] = [
     22, 21, 21, 23, 22, 22, 25, 25, 24, 24, 26, 23, 26, 27, 26, 26, 27, 27, 27, 27, 27, 28, 27, 27, 27, 27,
     27, 26,
 ];
-/// And of the code that ends a string, which none may contain.
+/// Bits of the end-of-string code, which strings must not contain.
 const END_LENGTH: usize = 30;
 const LONGEST: usize = 30;
-/// Codes up to this length are found at once; those of letters, digits and what is usual in paths are.
+/// Codes up to this length are decoded by one table lookup: letters, digits and common characters of paths.
 const SHORT: usize = 8;
 
 struct Codes {
-    /// Of each length: its first code, where its symbols begin, and how many there are.
+    /// For each length: its first code, the index of its first symbol, and the number of symbols.
     first: [u32; LONGEST + 1],
     begin: [u16; LONGEST + 1],
     count: [u16; LONGEST + 1],
@@ -69,15 +69,15 @@ const fn codes() -> Codes {
         }
         length += 1;
     }
-    // The end's code is the last of its length.
+    // The end-of-string code is the last one of its length.
     assert!(at == 256 && code as usize == (1 << END_LENGTH) - 1);
     all
 }
 
-/// Appends what a string stands for. `None`: it is no string of this code.
+/// Appends the decoded string. Returns `None` if it is malformed.
 pub(super) fn decode(text: &[u8], out: &mut Vec<u8>) -> Option<()> {
     let mut bytes = text.iter();
-    // The low `have` bits are to be decoded.
+    // The low `have` bits are not decoded yet.
     let (mut bits, mut have) = (0u64, 0usize);
     loop {
         while have <= 32 {
@@ -88,7 +88,7 @@ pub(super) fn decode(text: &[u8], out: &mut Vec<u8>) -> Option<()> {
         let next = if have >= SHORT {
             bits >> (have - SHORT)
         } else {
-            // As if it were filled up by the end's code, as it should be.
+            // Padded with ones, the beginning of the end-of-string code.
             (((bits & ((1 << have) - 1)) + 1) << (SHORT - have)) - 1
         };
         let (symbol, length) = CODES.short[(next & 0xff) as usize];
@@ -98,7 +98,7 @@ pub(super) fn decode(text: &[u8], out: &mut Vec<u8>) -> Option<()> {
             continue;
         }
         if have < SHORT {
-            // Less than a byte of the end's code, which is all ones.
+            // Valid padding is less than a byte of ones.
             return (next & 0xff == 0xff).then_some(());
         }
         let (symbol, length) = long(bits, have)?;

@@ -1,6 +1,6 @@
-//! The bytes of one HTTP/2 connection in memory: the `h2` crate reads and writes here, sockets are somebody else's.
+//! Memory buffers that the `h2` crate reads and writes in place of a socket, one pair per HTTP/2 connection.
 //!
-//! Nobody is woken: whoever puts bytes in, or takes them out, polls the connection afterwards.
+//! There are no wakers: the code that adds or removes bytes polls the connection afterwards.
 
 use std::cell::RefCell;
 use std::io::{self, IoSlice};
@@ -10,28 +10,28 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Frames that may wait for the socket; above, the connection neither writes nor, since answers come first, reads.
+/// Bytes that may wait for the socket. Above this the connection neither writes nor, because replies come first, reads.
 const OUT_MAX: usize = 256 << 10;
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct IoBuffer {
-    /// What came; this much of it is read.
+    /// Received bytes; `h2` has read the first `read` of them.
     pub(crate) inbox: Vec<u8>,
     read: usize,
-    /// What goes.
+    /// Bytes to send.
     pub(crate) outbox: Vec<u8>,
-    /// Nothing more comes.
+    /// The peer has ended its direction.
     pub(crate) ended: bool,
 }
 
 impl IoBuffer {
-    /// Bytes that came and were not read.
+    /// Number of received bytes that `h2` has not read.
     pub(crate) const fn unread(&self) -> usize {
         self.inbox.len() - self.read
     }
 
-    /// Adds what came.
+    /// Adds received bytes.
     pub(crate) fn put(&mut self, bytes: &[u8]) {
         if self.read == self.inbox.len() {
             self.inbox.clear();
@@ -41,7 +41,7 @@ impl IoBuffer {
     }
 }
 
-/// The connection's end of it.
+/// The `h2` crate's access to the buffers.
 #[derive(Debug)]
 pub(crate) struct IoHandle(pub(crate) Rc<RefCell<IoBuffer>>);
 
@@ -59,7 +59,7 @@ impl AsyncRead for IoHandle {
         into.put_slice(&buffer.inbox[buffer.read..buffer.read + bytes]);
         buffer.read += bytes;
         if buffer.read == buffer.inbox.len() {
-            // Memory only while it is needed.
+            // Idle connections keep no buffer.
             buffer.inbox = Vec::new();
             buffer.read = 0;
         }

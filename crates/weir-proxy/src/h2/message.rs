@@ -1,7 +1,7 @@
-//! HTTP/2 messages as HTTP/1.1 text, and back.
+//! Translates HTTP/2 messages to HTTP/1.1 text, and back.
 //!
-//! Whatever becomes text is read by weir-http afterwards, as strictly as from any client: what the field types of the
-//! `http` crate let through does not decide.
+//! weir-http parses the text as strictly as that of any client, so correctness does not depend on the `http` crate's
+//! field types.
 
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, COOKIE, HOST, TE};
@@ -9,12 +9,12 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, request, resp
 use weir_http::chunk::Chunks;
 use weir_http::{Field, Framing, Name, Request, Response};
 
-/// How a request's body is put into text.
+/// Framing of a body in HTTP/1.1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Coding {
-    /// There is none.
+    /// No body.
     None,
-    /// As it is; its length is known.
+    /// Delimited by Content-Length.
     Plain,
     Chunked,
 }
@@ -67,7 +67,7 @@ pub(crate) fn write_request(parts: &request::Parts, ended: bool, out: &mut Vec<u
     coding
 }
 
-/// Appends the head of a response; `ended` = no body follows. `to_head` = none could.
+/// Appends the head of a response; `ended` = no body follows; `to_head` = it answers a HEAD request.
 pub(crate) fn write_response(
     parts: &response::Parts,
     ended: bool,
@@ -113,7 +113,7 @@ pub(super) fn write_field(name: &str, value: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// One field of all cookies (RFC 9113 section 8.2.3), in place of many.
+/// Joins several cookie fields to one (RFC 9113 section 8.2.3).
 pub(super) fn join_cookies(fields: &mut HeaderMap) {
     let all: Vec<&[u8]> = fields
         .get_all(COOKIE)
@@ -196,21 +196,21 @@ pub(crate) fn request(
         .path_and_query(read.path_in(head))
         .build()
         .ok()?;
-    // Trailers come through, and gRPC's servers ask for the promise.
+    // Trailers are forwarded, and gRPC servers require this field.
     headers.insert(TE, HeaderValue::from_static("trailers"));
     *message.headers_mut() = headers;
     *message.version_mut() = http::Version::HTTP_2;
     Some(message)
 }
 
-/// Reads the content of a message whose head was read, from text that weir-http has judged before.
+/// Parses the content of a message from text that weir-http has validated.
 #[derive(Debug)]
 pub(crate) enum Content {
     Done,
     Length(u64),
     Chunked {
         chunks: Box<Chunks>,
-        /// What followed the last content: the last chunk, and trailers.
+        /// The text after the content: the last chunk and trailers.
         tail: Vec<u8>,
     },
     UntilEnd,
@@ -220,7 +220,7 @@ pub(crate) enum Content {
 #[derive(Debug, Default)]
 pub(crate) struct Piece {
     pub(crate) content: Bytes,
-    /// Nothing follows but the trailers.
+    /// Only trailers follow.
     pub(crate) last: bool,
     pub(crate) trailers: Option<HeaderMap>,
 }
@@ -242,8 +242,8 @@ impl Content {
         matches!(self, Self::Done)
     }
 
-    /// Takes at most `most` bytes of content out of `text`; `ended` = no more text comes. `None` = there is nothing
-    /// now, or, where no more text comes, never.
+    /// Removes at most `most` bytes of content from `text`; `ended` = no more text follows. Returns `None` if there is
+    /// no content now.
     pub(crate) fn take(&mut self, text: &mut Vec<u8>, most: usize, ended: bool) -> Option<Piece> {
         let piece = match self {
             Self::Done => return None,
@@ -290,7 +290,7 @@ fn cut(text: &mut Vec<u8>, bytes: usize) -> Bytes {
     content
 }
 
-/// Text holds at most what a pipe does, so that looking at more than is taken costs little.
+/// `text` is bounded by the pipe, so scanning more than is taken costs little.
 fn chunked(
     chunks: &mut Chunks,
     tail: &mut Vec<u8>,
@@ -326,7 +326,7 @@ fn chunked(
     })
 }
 
-/// Behind the last chunk's line.
+/// Parses the trailers after the last chunk's line.
 fn trailers(tail: &[u8]) -> Option<HeaderMap> {
     let text = tail.strip_prefix(b"\r\n").unwrap_or(tail);
     let mut map = HeaderMap::new();
@@ -351,7 +351,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_becomes_text() {
+    fn request_is_written_as_http_1_1() {
         let request = http::Request::builder()
             .method("POST")
             .uri("https://a.example/x?y")
@@ -373,7 +373,7 @@ mod tests {
     proptest! {
         /// Content and trailers that became chunks come back, however the text is cut and however little is asked for.
         #[test]
-        fn chunks_come_back(
+        fn chunks_are_decoded_to_the_same_content(
             parts in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..40), 0..6),
             trailer: bool,
             step in 1usize..30,

@@ -1,8 +1,8 @@
-//! HTTP/2 on both sides of the proxy: the `h2` crate's connections, polled by hand, translated stream by stream to the
-//! HTTP/1 that sessions speak.
+//! HTTP/2 on both sides of the proxy. The `h2` crate's connections are polled by hand, and each stream is translated to
+//! the HTTP/1.1 that sessions process.
 //!
-//! A session knows nothing of it: its transport is a pipe. So routes, balancing, retries, limits and whatever else is
-//! done to requests is the same for both versions, and another framer would replace these files alone.
+//! A session does not know about HTTP/2: its transport is a stream pipe. Routes, balancing, retries and limits are
+//! therefore the same for both versions, and another framer would replace only these files.
 
 mod client_conn;
 mod conn_io;
@@ -28,20 +28,20 @@ pub(crate) use server_conn::{H2ServerConn, NewStream, Upgrade};
 pub(crate) use stream_pipe::{Owner, PipeState, StreamPipe, StreamPipeEnd, Wakeups};
 pub(crate) use upgrade::{SWITCHING, first_stream};
 
-/// What a connection wants done by the worker, who has the sessions.
+/// What the worker does for a connection, because the worker owns the sessions.
 #[derive(Debug)]
 pub(crate) enum Action {
-    /// A stream is to be served, unless it has ended in the same turn: a session for it would ask a server for a
-    /// response that no client waits for, and no later event would end that session.
+    /// Starts a session for a new stream, unless the stream has ended in the same turn: such a session would request a
+    /// response that no client waits for, and no later event would end it.
     Serve(NewStream),
-    /// Bytes came for it, or were taken from it.
+    /// The owner has bytes to read, or room to write.
     Resume(Owner),
-    /// Its stream is over.
+    /// The owner's stream has ended.
     Close(Owner),
 }
 
 pub(crate) type Actions = Vec<Action>;
 
-/// The client's first bytes where it knows beforehand that HTTP/2 is spoken (RFC 9113 section 3.4), as far as they
-/// look like a head.
+/// The beginning of the client's connection preface (RFC 9113 section 3.4), up to the end of what looks like a request
+/// head.
 pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\n";

@@ -1,8 +1,8 @@
-//! Limits the streams that clients reset, per client network and for a whole service, over all workers and connections.
+//! Limits stream resets per client network and per service, across all workers and connections.
 //!
 //! A reset stream costs its client two frames and the service a request (CVE-2023-44487), and so does a stream that the
 //! client makes this side reset (CVE-2025-8671). A limit per connection does not bound that, because connections are
-//! free. A network is one IPv4 address or one IPv6 /64: what one client can have at no cost.
+//! free. A network is one IPv4 address or one IPv6 /64, which one client can use at no cost.
 //!
 //! A network over its limit gets no streams for [`PENALTY_S`] seconds. While the service is over its own limit, new
 //! streams are refused to networks that reset some recently, and to no other client. Only resets touch the table; a new
@@ -23,7 +23,7 @@ const PENALTY_S: u64 = 10;
 const NETWORKS: u64 = 100;
 /// How long a service over its limit refuses at least.
 const SERVICE_PENALTY_S: u64 = 1;
-/// Networks that are remembered at the same time.
+/// Networks that are tracked at the same time.
 const PLACES: usize = 1 << 14;
 /// Units of time in a second, for networks and for the service.
 const UNITS: u64 = 1 << 16;

@@ -1,8 +1,8 @@
-//! A client's HTTP/2 connection: its streams are served as so many HTTP/1.1 sessions, each over a [`StreamPipe`].
+//! HTTP/2 connection from a client. Each stream is served by an HTTP/1.1 session over a [`StreamPipe`].
 //!
-//! Frames, header compression and flow control are the `h2` crate's, polled by hand over bytes in memory. What a
-//! client does not take stays with the server that sends it: of each stream no more than a pipe and the client's own
-//! window are kept.
+//! The `h2` crate does framing, header compression and flow control; it is polled by hand over buffers in memory. A
+//! slow client causes backpressure to the server: each stream buffers at most one pipe and the client's flow control
+//! window.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -32,18 +32,18 @@ use crate::socket;
 use crate::transport::Transport;
 use crate::wheel::Deadline;
 
-/// What a client may send ahead, of a stream and of all: a window holds what no session has taken.
+/// Receive windows of a stream and of the connection: bytes that the client may send before a session reads them.
 const STREAM_WINDOW: u32 = 64 << 10;
 const CONNECTION_WINDOW: u32 = 1 << 20;
-/// Bytes of a stream that wait for the socket.
+/// Bytes of one stream that may wait for the socket.
 const SEND_BUFFER: usize = 64 << 10;
-/// Rounds before others get their turn.
+/// Rounds of reading and writing before other connections are served.
 const ROUNDS: usize = 4;
-/// How many times its streams a client may take back in a row before it is told to calm down, and how many are forgiven
-/// in a second: a page that is left takes back all of its streams once.
+/// Resets in a row, in multiples of the stream limit, before the connection is closed with ENHANCE_YOUR_CALM, and how
+/// many are forgiven per second: a browser that leaves a page resets all of its streams once.
 const RESETS: u64 = 2;
 const FORGIVEN: u64 = 20;
-/// How long a client has to understand that the connection is to end.
+/// How long a client has to react to GOAWAY.
 const LEAVE_MS: u64 = 2_000;
 type Connection = server::Connection<IoHandle, Bytes>;
 
@@ -73,12 +73,12 @@ pub(crate) struct H2ServerConn {
     peer: SocketAddr,
     port: u16,
     spoken_to: Option<SocketAddr>,
-    /// The host that the client asked for in the TLS handshake.
+    /// Server name of the client's TLS handshake (SNI).
     asked: Option<Rc<str>>,
     pub(crate) deadline: Deadline,
-    /// When reading goes on after a pause.
+    /// When reading resumes after a pause.
     pub(crate) resumption: Deadline,
-    /// The socket reports no incoming data meanwhile.
+    /// The socket is registered without read events during a pause.
     reading_suspended: bool,
     resets: u64,
     forgiven: u64,
@@ -94,24 +94,24 @@ impl std::fmt::Debug for H2ServerConn {
     }
 }
 
-/// What a session was before it turned out to speak HTTP/2.
+/// The state of a session whose client turned out to use HTTP/2.
 #[derive(Debug)]
 pub(crate) struct Upgrade {
     pub(crate) transport: Transport,
     pub(crate) ready: Ready,
     pub(crate) watched: bool,
-    /// The frame of a first stream that was asked for by HTTP/1.1, or nothing.
+    /// HEADERS frame of the request that upgraded to h2c, or empty.
     pub(crate) first: Vec<u8>,
-    /// What was read from it.
+    /// Bytes that were read from the client.
     pub(crate) input: Vec<u8>,
     pub(crate) peer: SocketAddr,
     pub(crate) port: u16,
-    /// Where the client connected to, if that is known.
+    /// The address that the client connected to, if known.
     pub(crate) spoken_to: Option<SocketAddr>,
     pub(crate) local: Rc<Local>,
 }
 
-/// What a stream is served by.
+/// A new stream, for which the worker starts a session.
 #[derive(Debug)]
 pub(crate) struct NewStream {
     pub(crate) pipe: Rc<RefCell<StreamPipe>>,
@@ -143,8 +143,7 @@ impl H2ServerConn {
             .max_header_list_size(head)
             .enable_connect_protocol()
             .max_concurrent_reset_streams(service.streams as usize)
-            // A page that is left while this side is busy takes back all of its streams in one read; what is more is
-            // counted.
+            // A browser that leaves a page may reset all of its streams in one read. Resets beyond that are counted.
             .max_pending_accept_reset_streams(service.streams as usize)
             .reset_stream_duration(Duration::from_secs(5))
             .handshake(io.end());
@@ -171,13 +170,13 @@ impl H2ServerConn {
         &mut self.io.ready
     }
 
-    /// Whether an event of its socket changes nothing now: reading pauses, and there is nothing to send.
+    /// Whether an event of its socket changes nothing now: reading is paused, and there is nothing to send.
     pub(crate) fn is_at_rest(&self, now_ms: u64) -> bool {
         let open = !matches!(self.state, State::Closed);
         open && self.io.paused_until(now_ms).is_some() && self.io.is_flushed()
     }
 
-    /// Its first turn; whether it goes on.
+    /// Registers the socket and drives the connection for the first time. Returns whether it stays open.
     pub(crate) fn begin(&mut self, key: Key, cx: &mut Context, actions: &mut Actions) -> bool {
         let token = token::of(token::H2_SERVER, key);
         let registered = if self.watched {
@@ -193,8 +192,8 @@ impl H2ServerConn {
         self.drive(key, cx, actions)
     }
 
-    /// The address that the client connected to. Asked of the socket for the first stream only: many connections of a
-    /// flood never open one.
+    /// The address that the client connected to. Requires a system call, which is made for the first stream only: many
+    /// connections of a flood never open one.
     fn local_address(&mut self) -> Option<SocketAddr> {
         let transport = &self.io.transport;
         let ask = || socket::own_address(transport.socket()?);
@@ -206,7 +205,7 @@ impl H2ServerConn {
         self.local.service.timeouts
     }
 
-    /// Does all that can be done without waiting; whether it goes on.
+    /// Reads, processes and writes as much as possible without blocking. Returns whether the connection stays open.
     pub(crate) fn drive(&mut self, key: Key, cx: &mut Context, actions: &mut Actions) -> bool {
         if matches!(self.state, State::Closed) {
             return self.io.flush() && self.io.discard(&mut cx.scratch);
@@ -222,12 +221,12 @@ impl H2ServerConn {
                 self.calm();
             }
             if !self.poll(key, cx, actions) {
-                return self.farewell(key, cx, actions);
+                return self.linger(key, cx, actions);
             }
             let moved = self.pump(cx, came, actions);
-            // What the streams sent becomes frames.
+            // Turns what the streams sent into frames.
             if moved && !self.poll(key, cx, actions) {
-                return self.farewell(key, cx, actions);
+                return self.linger(key, cx, actions);
             }
             if !self.io.flush() {
                 return self.end(actions);
@@ -253,7 +252,7 @@ impl H2ServerConn {
         true
     }
 
-    /// Has the kernel report no incoming data during a pause. If it refuses, the events are ignored one by one.
+    /// Disables read events during a pause. If the kernel refuses, each event is ignored instead.
     fn suspend_reading(&mut self, key: Key, cx: &Context) {
         if !self.reading_suspended {
             let token = token::of(token::H2_SERVER, key);
@@ -262,22 +261,22 @@ impl H2ServerConn {
         }
     }
 
-    /// Has incoming data reported again once the pause is over.
+    /// Enables read events after a pause.
     fn resume_reading(&mut self, key: Key, cx: &Context) {
         if self.reading_suspended && self.io.paused_until(cx.now).is_none() {
             let token = token::of(token::H2_SERVER, key);
-            // Registered sockets can be modified; what came meanwhile is reported at once.
+            // Data that arrived during the pause is reported at once.
             let resumed = self.io.transport.rewatch(&cx.epoll, token);
             self.reading_suspended = resumed.is_err();
         }
     }
 
-    /// Its time is over; whether it goes on all the same.
+    /// Handles an expired deadline. Returns whether the connection stays open.
     pub(crate) fn expire(&mut self, key: Key, cx: &mut Context, actions: &mut Actions) -> bool {
         if self.leaving || matches!(self.state, State::Greeting(_)) {
             return self.end(actions);
         }
-        // Who has an answer and does not send the rest either.
+        // Streams that are answered and whose client does not send the rest of the request.
         self.streams.retain(|stream| !stream.is_answered());
         if !self.streams.is_empty() {
             // Each stream has a session with deadlines of its own.
@@ -289,25 +288,26 @@ impl H2ServerConn {
         self.drive(key, cx, actions)
     }
 
-    /// Since when no stream is open, where the connection may be closed to make room for others.
+    /// Since when no stream is open, if the connection may be closed to make room for others.
     pub(crate) fn idle_since(&self) -> Option<u64> {
         let idle = matches!(self.state, State::Open(_)) && self.streams.is_empty() && !self.leaving;
         let ms = self.timeouts().idle;
         idle.then(|| self.deadline.at_ms.saturating_sub(ms))
     }
 
-    /// Ends an idle connection: streams that the client may have begun meanwhile were not processed.
+    /// Closes an idle connection. GOAWAY reports that streams which the client may have opened meanwhile were not
+    /// processed.
     pub(crate) fn shed(&mut self, key: Key, cx: &mut Context, actions: &mut Actions) -> bool {
         if let State::Open(connection) = &mut self.state {
             connection.abrupt_shutdown(Reason::NO_ERROR);
         }
         self.poll(key, cx, actions);
-        // What the socket does not take of it is not waited for.
+        // Does not wait for a full socket.
         self.io.flush();
         self.end(actions)
     }
 
-    /// Tells the client that no further streams are taken, once its service is gone or the process ends.
+    /// Sends GOAWAY once the service was removed or the process shuts down.
     fn leave(&mut self, key: Key, cx: &mut Context) {
         if (cx.draining || self.local.gone) && !self.leaving {
             self.begin_leaving(key, cx);
@@ -330,7 +330,7 @@ impl H2ServerConn {
         cx.h2_server_wheel.set(&mut self.deadline, key, cx.now + ms);
     }
 
-    /// Lets the connection read and write frames, and takes new streams; whether it goes on.
+    /// Polls the connection, which reads and writes frames, and accepts new streams. Returns whether it stays open.
     fn poll(&mut self, key: Key, cx: &mut Context, actions: &mut Actions) -> bool {
         if let State::Greeting(handshake) = &mut self.state {
             match Pin::new(&mut **handshake).poll(&mut context()) {
@@ -397,7 +397,7 @@ impl H2ServerConn {
         self.streams.push(stream);
     }
 
-    /// Moves bytes between streams and their sessions; whether the connection got something to send.
+    /// Moves bytes between streams and sessions. Returns whether the connection has something new to send.
     fn pump(&mut self, cx: &mut Context, came: bool, actions: &mut Actions) -> bool {
         let mut moved = false;
         let mut at = 0;
@@ -419,7 +419,7 @@ impl H2ServerConn {
                 at += 1;
             }
         }
-        // What this side reset because of the client's frames: some of these streams never came here (CVE-2025-8671).
+        // Resets because of client errors, including streams that were never accepted here (CVE-2025-8671).
         reset += self.io.provoked_resets();
         if reset > 0 {
             self.count_resets(reset, cx);
@@ -428,7 +428,7 @@ impl H2ServerConn {
         moved
     }
 
-    /// Whether the client speaks for many others, whose resets are not its own.
+    /// Whether the peer is a trusted proxy, which forwards resets of many clients.
     fn is_trusted(&self) -> bool {
         let trusted = &self.local.service.trusted;
         trusted
@@ -445,7 +445,7 @@ impl H2ServerConn {
         }
     }
 
-    /// Opening streams and taking them back costs a client nothing, and us a server's time (CVE-2023-44487).
+    /// Counts resets: opening and resetting streams is cheap for a client and expensive for servers (CVE-2023-44487).
     fn count_resets(&mut self, count: u64, cx: &Context) {
         let service = &self.local.service;
         service.counters.of(cx.worker).resets.add(count);
@@ -459,7 +459,7 @@ impl H2ServerConn {
         self.count_own_resets(count, cx.now);
     }
 
-    /// The connection's own share of them.
+    /// Counts the resets of this connection.
     fn count_own_resets(&mut self, count: u64, now: u64) {
         let forgiven = now.saturating_sub(self.forgiven) * FORGIVEN / 1_000;
         if forgiven > 0 {
@@ -472,15 +472,16 @@ impl H2ServerConn {
         }
     }
 
-    /// Ends the connection of a client that asks for too much trouble.
+    /// Closes the connection with ENHANCE_YOUR_CALM.
     fn calm(&mut self) {
         if let State::Open(connection) = &mut self.state {
             connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
         }
     }
 
-    /// The connection is over. Its last frames say why, and closing with something unread would take them back.
-    fn farewell(&mut self, key: Key, cx: &mut Context, actions: &mut Actions) -> bool {
+    /// Lingers: sends the last frames and reads until the client closes. Closing with unread input would reset the
+    /// connection and discard these frames.
+    fn linger(&mut self, key: Key, cx: &mut Context, actions: &mut Actions) -> bool {
         if !self.io.flush() {
             return self.end(actions);
         }
@@ -492,7 +493,7 @@ impl H2ServerConn {
         self.io.discard(&mut cx.scratch)
     }
 
-    /// Ends all of its sessions.
+    /// Closes all streams and the connection.
     pub(crate) fn end(&mut self, actions: &mut Actions) -> bool {
         for stream in self.streams.drain(..) {
             stream.release(actions);

@@ -1,5 +1,4 @@
-//! One stream of a client's connection: from its request to text for a session, and from the session's text to its
-//! response.
+//! One stream of a client's connection: writes its request as text for a session, and sends the session's response.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -21,10 +20,10 @@ use super::websocket::{self, Proof};
 use super::{Action, Actions};
 use crate::context::Context;
 
-/// What a client may still send of a request that is answered: some (curl 7.88) take the stream's end for an error
-/// while they send, though RFC 9113 section 8.1 has it so.
+/// Request bytes that are accepted after the response. Some clients (curl 7.88) report an error if the stream ends
+/// while they send, although RFC 9113 section 8.1 allows it.
 const UNWANTED_MAX: usize = 1 << 20;
-/// A response was judged by its session; here its head is only to be found.
+/// Limits for heads that the session has already validated.
 const OWN: HeadLimits = HeadLimits {
     connect: false,
     underscores: Underscores::Keep,
@@ -33,7 +32,7 @@ const OWN: HeadLimits = HeadLimits {
     fields: 4_000,
 };
 
-/// Where a response stands.
+/// Progress of a response.
 enum Reply {
     Head,
     Body(SendStream<Bytes>, Content),
@@ -43,20 +42,20 @@ enum Reply {
 /// See the module.
 pub(super) struct Stream {
     pipe: Rc<RefCell<StreamPipe>>,
-    /// What comes; nothing more once it is over.
+    /// Request content; `None` once it is complete.
     body: Option<RecvStream>,
     coding: Coding,
     respond: SendResponse<Bytes>,
     reply: Reply,
     to_head: bool,
-    /// It asked for WebSocket; by what the server proves that it understood.
+    /// For a WebSocket request: the accept value that the server must return.
     proof: Option<Proof>,
-    /// Bytes that came behind the answer.
+    /// Request bytes that were received after the response.
     unwanted: usize,
 }
 
 impl Stream {
-    /// Puts the request into the pipe; `None` = it was refused.
+    /// Writes the request into the pipe. Returns `None` if it was rejected.
     pub(super) fn begin(
         request: Request<RecvStream>,
         mut respond: SendResponse<Bytes>,
@@ -77,7 +76,7 @@ impl Stream {
                 (Coding::Plain, Some(proof))
             }
             Some(_) => {
-                // RFC 9220 section 3. A client that is gone needs no answer.
+                // RFC 9220 section 3. A client that has disconnected needs no response.
                 let mut answer = Response::new(());
                 *answer.status_mut() = StatusCode::NOT_IMPLEMENTED;
                 let _ = respond.send_response(answer, true);
@@ -97,12 +96,12 @@ impl Stream {
         })
     }
 
-    /// The session's end of it.
+    /// The pipe, for the session's end.
     pub(super) fn pipe(&self) -> Rc<RefCell<StreamPipe>> {
         Rc::clone(&self.pipe)
     }
 
-    /// Whether the client took it back.
+    /// Whether the client has reset the stream.
     pub(super) fn is_reset(&mut self) -> bool {
         let polled = match &mut self.reply {
             Reply::Head => self.respond.poll_reset(&mut context()),
@@ -112,17 +111,17 @@ impl Stream {
         polled.is_ready()
     }
 
-    /// Whether the response is complete, or cannot come.
+    /// Whether the response is complete or was given up.
     pub(super) fn is_answered(&self) -> bool {
         matches!(self.reply, Reply::Done)
     }
 
-    /// Whether nothing is left to be done.
+    /// Whether the stream needs no further work.
     pub(super) fn is_over(&self) -> bool {
         self.is_answered() && (self.body.is_none() || self.unwanted > UNWANTED_MAX)
     }
 
-    /// Its session has nothing more to do.
+    /// Closes the pipe and notifies the session.
     pub(super) fn release(&self, actions: &mut Actions) {
         let pipe = &mut *self.pipe.borrow_mut();
         let over = pipe.state == PipeState::Closed;
@@ -132,7 +131,7 @@ impl Stream {
         }
     }
 
-    /// From the client to the session; whether the stream stands.
+    /// Moves request content from the client to the session. Returns whether the stream is usable.
     pub(super) fn pump_request(&mut self, actions: &mut Actions) -> bool {
         let Some(body) = &mut self.body else {
             return true;
@@ -158,7 +157,7 @@ impl Stream {
         true
     }
 
-    /// From the session to the client; whether something went.
+    /// Moves the response from the session to the client. Returns whether something was sent.
     pub(super) fn pump_reply(&mut self, cx: &mut Context, actions: &mut Actions) -> bool {
         let pipe = Rc::clone(&self.pipe);
         let pipe = &mut *pipe.borrow_mut();
@@ -185,14 +184,14 @@ impl Stream {
             actions.push(Action::Resume(pipe.owner));
         }
         if pipe.detached && !stalled && !self.is_answered() {
-            // Its session went away, and left less than a response.
+            // The session ended before the response was complete.
             self.fail();
             moved = true;
         }
         moved
     }
 
-    /// Tells the client that there will be no answer, or no more of it.
+    /// Resets the stream: there is no response, or it stays incomplete.
     fn fail(&mut self) {
         self.body = None;
         match std::mem::replace(&mut self.reply, Reply::Done) {
@@ -202,7 +201,7 @@ impl Stream {
         }
     }
 
-    /// Sends a head, interim or final. `Some(false)`: it is not all there; `None`: it cannot be sent.
+    /// Sends an interim or final head. `Some(false)` = it is not complete; `None` = it cannot be sent.
     fn send_head(&mut self, pipe: &mut StreamPipe, cx: &mut Context) -> Option<bool> {
         let text = &pipe.outbound;
         let Some(read) = head::response(text, self.to_head, &OWN, &mut cx.fields).ok()? else {
@@ -217,7 +216,7 @@ impl Stream {
             let (message, switches) = websocket::answer(message, proof);
             let content = match read.status {
                 _ if switches => Content::UntilEnd,
-                // In place of an answer that means nothing.
+                // A response that makes no sense was replaced.
                 101..300 => Content::Done,
                 _ => Content::new(read.framing),
             };

@@ -1,5 +1,6 @@
-//! One stream's bytes between an HTTP/2 connection and whoever speaks HTTP/1 on its behalf: two bounded buffers, and
-//! the marks that say who has to go on.
+//! Stream pipe: the bytes of one HTTP/2 stream as HTTP/1.1, between the HTTP/2 connection and a session.
+//!
+//! Two bounded buffers provide backpressure in both directions. Flags and a wake list say which side has work to do.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -8,52 +9,52 @@ use crate::context::Ready;
 use crate::slab::Key;
 use crate::socket::{Read, Written};
 
-/// Bytes that wait in each direction; a side that is slow makes the other one wait.
+/// Bytes that a pipe buffers per direction.
 pub(crate) const PIPE_MAX: usize = 32 << 10;
 
-/// As long as the stream has taken no content, which clients with a window of zero never do: a response of 16 KiB with
-/// its head.
+/// Outbound limit until the stream takes content: enough for a response of 16 KiB with its head. Clients with a window
+/// of 0 never take content.
 const PIPE_START: usize = 18 << 10;
 
-/// Less is not worth a read.
+/// Smallest read that is worth a system call.
 const READ_MIN: usize = 2 << 10;
 
-/// Room for most heads, so that making one takes one piece of memory.
+/// Initial capacity: most heads fit, so that writing one allocates once.
 const HEAD_USUAL: usize = 512;
 
-/// Connections that have something to do, as an event's 64 bits.
+/// Tokens of connections that have work to do.
 pub(crate) type Wakeups = Rc<RefCell<Vec<u64>>>;
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct StreamPipe {
-    /// From the connection's stream; this much of it is read.
+    /// Bytes from the stream; the session has read the first `read` of them.
     inbound: Vec<u8>,
     read: usize,
-    /// Nothing more comes from there.
+    /// The stream has ended its direction.
     pub(crate) inbound_ended: bool,
-    /// To the connection's stream.
+    /// Bytes to the stream.
     pub(crate) outbound: Vec<u8>,
     /// Bytes that `outbound` takes: more than [`PIPE_MAX`] only while a longer head is put together.
     outbound_max: usize,
-    /// Nothing more goes there.
+    /// The session has ended its direction.
     pub(crate) outbound_ended: bool,
-    /// The HTTP/1 side could not write all that it had.
+    /// The session could not write everything and waits for room.
     pub(crate) full: bool,
-    /// The stream stands, or is over.
+    /// State of the stream.
     pub(crate) state: PipeState,
-    /// The HTTP/1 side is gone.
+    /// The session has dropped its end.
     pub(crate) detached: bool,
-    /// Whose HTTP/1 side it is.
+    /// What reads and writes the other end.
     pub(crate) owner: Owner,
-    /// Nobody on the way can read what is sent.
+    /// The HTTP/2 connection uses TLS.
     pub(crate) secure: bool,
     wakeups: Wakeups,
-    /// The HTTP/2 connection.
+    /// Token of the HTTP/2 connection.
     token: u64,
 }
 
-/// Who speaks HTTP/1 over a pipe.
+/// What reads and writes the HTTP/1.1 end of a pipe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Owner {
     /// No session serves it yet. A stream that ends before one does never gets one: see
@@ -65,14 +66,14 @@ pub(crate) enum Owner {
     Server(Key),
 }
 
-/// Whether a stream can be used.
+/// State of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PipeState {
-    /// Its connection is not there yet.
+    /// The connection is not established yet.
     Connecting,
     Open,
     Closed,
-    /// Its connection takes no more streams, and has sent nothing of this one.
+    /// The connection accepts no more streams, and has sent nothing of this one.
     Refused,
 }
 
@@ -95,17 +96,17 @@ impl StreamPipe {
         }
     }
 
-    /// Whether nothing goes either way any more.
+    /// Whether the stream is closed in both directions.
     pub(crate) const fn is_over(&self) -> bool {
         matches!(self.state, PipeState::Closed | PipeState::Refused)
     }
 
-    /// Whether the HTTP/1 side has taken enough for more to be put in.
+    /// Whether the inbound buffer takes more.
     pub(crate) const fn has_room(&self) -> bool {
         self.inbound.len() - self.read < PIPE_MAX
     }
 
-    /// Where the stream's bytes are put.
+    /// The inbound buffer, to append to.
     pub(crate) fn inbound(&mut self) -> &mut Vec<u8> {
         if self.read == self.inbound.len() {
             self.inbound.clear();
@@ -117,7 +118,7 @@ impl StreamPipe {
         &mut self.inbound
     }
 
-    /// The head that goes out is not complete: one that fills the room gets more. Whoever sends it has limited its
+    /// The outbound head is not complete. If it fills the buffer, the limit is raised; the sender has limited its
     /// length.
     pub(super) const fn await_head(&mut self) {
         if self.outbound.len() >= self.outbound_max {
@@ -125,18 +126,18 @@ impl StreamPipe {
         }
     }
 
-    /// The head that goes out had this length and is dealt with.
+    /// Removes the outbound head, which has been sent.
     pub(super) fn take_head(&mut self, length: usize) {
         self.outbound.drain(..length);
         self.outbound_max = PIPE_START;
     }
 
-    /// The stream takes content.
+    /// The stream takes content: raises the outbound limit.
     pub(super) const fn widen(&mut self) {
         self.outbound_max = PIPE_MAX;
     }
 
-    /// Whether the HTTP/1 side waits for room that is there now; true once.
+    /// Whether the session waited for room and has it now. Returns true once.
     pub(super) const fn makes_room(&mut self) -> bool {
         let makes = self.full && self.outbound.len() < self.outbound_max;
         self.full &= !makes;
@@ -151,7 +152,7 @@ impl StreamPipe {
     }
 }
 
-/// The HTTP/1 side.
+/// The session's end of a pipe.
 #[derive(Debug)]
 pub(crate) struct StreamPipeEnd(pub(crate) Rc<RefCell<StreamPipe>>);
 
@@ -203,7 +204,7 @@ impl StreamPipeEnd {
         Written::Some(written)
     }
 
-    /// How much is worth reading for it: what it has no room for would wait in a second buffer.
+    /// How many bytes to read in order to write them here: more would wait in a second buffer.
     pub(crate) fn worth_reading(&self) -> usize {
         let pipe = self.0.borrow();
         let room = pipe.outbound_max.saturating_sub(pipe.outbound.len());
@@ -227,10 +228,124 @@ impl StreamPipeEnd {
 
 impl Drop for StreamPipeEnd {
     fn drop(&mut self) {
-        // It is borrowed only where a defect unwinds, and then its connection goes too.
+        // It is borrowed only during a panic, after which its connection is closed too.
         if let Ok(mut pipe) = self.0.try_borrow_mut() {
             pipe.detached = true;
             pipe.wake();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pipe(state: PipeState) -> (Rc<RefCell<StreamPipe>>, StreamPipeEnd, Wakeups) {
+        let wakeups = Wakeups::default();
+        let pipe = Rc::new(RefCell::new(StreamPipe::new(&wakeups, 7, true, state)));
+        (Rc::clone(&pipe), StreamPipeEnd(pipe), wakeups)
+    }
+
+    /// What the session reads with room for so many bytes at once, until nothing comes.
+    fn read_all(end: &StreamPipeEnd, ready: &mut Ready, room: usize) -> (Vec<u8>, Read) {
+        let (mut content, mut into) = (Vec::new(), vec![0; room]);
+        loop {
+            match end.read(ready, &mut into) {
+                Read::Some(bytes) => content.extend_from_slice(&into[..bytes]),
+                last => return (content, last),
+            }
+        }
+    }
+
+    #[test]
+    fn session_reads_what_the_stream_received_in_order() {
+        for room in [1, 3, 1_000] {
+            let (pipe, end, wakeups) = pipe(PipeState::Open);
+            let mut ready = Ready::default();
+            pipe.borrow_mut().inbound().extend_from_slice(b"first ");
+            pipe.borrow_mut().inbound().extend_from_slice(b"second");
+            let read = read_all(&end, &mut ready, room);
+            assert_eq!(read, (b"first second".to_vec(), Read::Blocked));
+            assert!(!ready.readable, "an event follows");
+            assert_eq!(*wakeups.borrow(), [7], "the connection may receive more");
+            pipe.borrow_mut().inbound_ended = true;
+            assert_eq!(read_all(&end, &mut ready, room).1, Read::End);
+        }
+    }
+
+    #[test]
+    fn inbound_is_full_at_the_limit_and_not_below() {
+        let (pipe, end, _) = pipe(PipeState::Open);
+        pipe.borrow_mut().inbound().resize(PIPE_MAX - 1, 0);
+        assert!(pipe.borrow().has_room());
+        pipe.borrow_mut().inbound().push(0);
+        assert!(!pipe.borrow().has_room());
+        let mut into = [0];
+        assert_eq!(end.read(&mut Ready::default(), &mut into), Read::Some(1));
+        assert!(pipe.borrow().has_room());
+    }
+
+    #[test]
+    fn writes_are_cut_at_the_limit_and_resumed_once() {
+        let (pipe, end, _) = pipe(PipeState::Open);
+        let content = vec![1; PIPE_START + 10];
+        assert_eq!(end.write(&[b"head", &content]), Written::Some(PIPE_START));
+        assert_eq!(end.write(&[b"more"]), Written::Some(0));
+        assert_eq!(end.worth_reading(), READ_MIN);
+        let mut pipe = pipe.borrow_mut();
+        assert!(!pipe.makes_room(), "nothing was taken");
+        pipe.outbound.drain(..10);
+        assert!(pipe.makes_room());
+        assert!(!pipe.makes_room(), "reported once");
+    }
+
+    #[test]
+    fn outbound_grows_for_content_and_for_a_long_head() {
+        let (pipe, end, _) = pipe(PipeState::Open);
+        let long = vec![b'a'; 100 << 10];
+        assert_eq!(end.write(&[&long]), Written::Some(PIPE_START));
+        pipe.borrow_mut().await_head();
+        assert_eq!(
+            end.write(&[&long]),
+            Written::Some(PIPE_START),
+            "twice the room"
+        );
+        pipe.borrow_mut().take_head(2 * PIPE_START);
+        assert_eq!(end.write(&[&long]), Written::Some(PIPE_START));
+        pipe.borrow_mut().widen();
+        assert_eq!(end.write(&[&long]), Written::Some(PIPE_MAX - PIPE_START));
+    }
+
+    #[test]
+    fn closed_stream_ends_reads_and_breaks_writes() {
+        for (state, read, written) in [
+            (PipeState::Connecting, Read::Blocked, Written::Some(1)),
+            (PipeState::Open, Read::Blocked, Written::Some(1)),
+            (PipeState::Closed, Read::End, Written::Broken),
+            (PipeState::Refused, Read::End, Written::Broken),
+        ] {
+            let (_pipe, end, _) = pipe(state);
+            assert_eq!(end.write(&[b"x"]), written, "{state:?}");
+            assert_eq!(end.read(&mut Ready::default(), &mut [0]), read, "{state:?}");
+        }
+    }
+
+    #[test]
+    fn content_that_came_before_the_stream_closed_is_read() {
+        let (pipe, end, _) = pipe(PipeState::Open);
+        pipe.borrow_mut().inbound().extend_from_slice(b"last");
+        pipe.borrow_mut().state = PipeState::Closed;
+        let read = read_all(&end, &mut Ready::default(), 10);
+        assert_eq!(read, (b"last".to_vec(), Read::End));
+    }
+
+    #[test]
+    fn end_and_departure_of_the_session_wake_the_connection_once() {
+        let (pipe, end, wakeups) = pipe(PipeState::Open);
+        end.finish();
+        assert!(pipe.borrow().outbound_ended && !pipe.borrow().detached);
+        drop(end);
+        assert!(pipe.borrow().detached);
+        assert_eq!(*wakeups.borrow(), [7]);
     }
 }

@@ -1,5 +1,5 @@
-//! Content between a stream and its pipe, the same for requests and responses: as much as the other side takes, no
-//! more.
+//! Moves content between an HTTP/2 stream and its pipe, for requests and responses. Moves no more than the receiver
+//! takes.
 
 use std::task::{self, Poll, Waker};
 
@@ -9,24 +9,24 @@ use h2::{RecvStream, SendStream};
 use super::message::{self, Coding, Content};
 use super::stream_pipe::StreamPipe;
 
-/// Polling by hand: nobody is to be woken.
+/// A task context without a waker: everything is polled by hand.
 pub(super) fn context() -> task::Context<'static> {
     task::Context::from_waker(Waker::noop())
 }
 
-/// What became of a stream's incoming content.
+/// Result of receiving content from a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Received {
-    /// Nothing now.
+    /// Nothing was received.
     Nothing,
     Some,
-    /// The last of it.
+    /// The content is complete.
     All,
-    /// The other side took it back, or broke off.
+    /// The peer has reset the stream, or the connection failed.
     Broken,
 }
 
-/// From the stream into its pipe.
+/// Receives content from the stream into its pipe.
 pub(super) fn receive(body: &mut RecvStream, coding: Coding, pipe: &mut StreamPipe) -> Received {
     let mut received = Received::Nothing;
     while pipe.has_room() {
@@ -34,7 +34,7 @@ pub(super) fn receive(body: &mut RecvStream, coding: Coding, pipe: &mut StreamPi
             Poll::Pending => break,
             Poll::Ready(Some(Ok(data))) => {
                 message::write_content(coding, &data, pipe.inbound());
-                // The pipe is what bounds what is kept; a stream that is over needs no window.
+                // The pipe bounds what is buffered. A closed stream needs no window.
                 let _ = body.flow_control().release_capacity(data.len());
                 received = Received::Some;
             }
@@ -53,8 +53,7 @@ pub(super) fn receive(body: &mut RecvStream, coding: Coding, pipe: &mut StreamPi
     received
 }
 
-/// What nobody wants any more, and the client sends all the same; `count` grows by its bytes, and beyond `most` it
-/// ends.
+/// Receives and drops content that is not needed any more. Adds its length to `count`, and stops above `most`.
 pub(super) fn discard(body: &mut RecvStream, count: &mut usize, most: usize) -> Received {
     while *count <= most {
         match body.poll_data(&mut context()) {
@@ -71,17 +70,17 @@ pub(super) fn discard(body: &mut RecvStream, count: &mut usize, most: usize) -> 
     Received::Some
 }
 
-/// What became of a pipe's outgoing content.
+/// Result of sending content from a pipe.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Sent {
     pub(super) moved: bool,
-    /// The other side takes no more now.
+    /// The peer's flow control window is used up.
     pub(super) stalled: bool,
-    /// All of it went, or it cannot.
+    /// The content is complete, or cannot be sent.
     pub(super) over: bool,
 }
 
-/// From the pipe into its stream.
+/// Sends content from the pipe to its stream.
 pub(super) fn send(
     stream: &mut SendStream<Bytes>,
     content: &mut Content,
@@ -98,7 +97,7 @@ pub(super) fn send(
         pipe.widen();
         let before = pipe.outbound.len();
         let Some(piece) = content.take(&mut pipe.outbound, room, pipe.outbound_ended) else {
-            // What was taken may have been no content.
+            // Chunk framing may have been consumed without content.
             if pipe.outbound.len() < before {
                 continue;
             }

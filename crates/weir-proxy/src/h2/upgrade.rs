@@ -1,8 +1,8 @@
-//! From HTTP/1.1 to HTTP/2 by `Upgrade: h2c`, which RFC 9113 no longer has and clients of RFC 7540 (section 3.2) still
-//! send.
+//! Upgrade from HTTP/1.1 to HTTP/2 by `Upgrade: h2c` (RFC 7540 section 3.2). RFC 9113 has removed it, but clients still
+//! use it.
 //!
-//! The request becomes the connection's first stream. The `h2` crate knows nothing of that: the frame that the client
-//! would have sent is put behind the client's own settings.
+//! The request becomes the connection's first stream. The `h2` crate does not support that, so the HEADERS frame that
+//! the client would have sent is inserted after the client's SETTINGS frame.
 
 use weir_http::{Field, Framing, Name, Request};
 
@@ -16,11 +16,11 @@ const HEADERS: u8 = 1;
 /// END_STREAM and END_HEADERS.
 const WHOLE: u8 = 0x5;
 
-/// What the client is told.
+/// The response that accepts the upgrade.
 pub(crate) const SWITCHING: &[u8] =
     b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n";
 
-/// The frame of the first stream, if the request asks for HTTP/2 and has no body that would come first.
+/// The first stream's HEADERS frame, if the request asks for h2c and has no body.
 pub(crate) fn first_stream(head: &[u8], request: &Request, fields: &[Field]) -> Option<Vec<u8>> {
     let says = |name: Name, word: &[u8]| {
         let values = fields.iter().filter(|field| field.name == name);
@@ -54,7 +54,7 @@ pub(crate) fn first_stream(head: &[u8], request: &Request, fields: &[Field]) -> 
     Some(frame)
 }
 
-/// A field as HPACK writes it without tables (RFC 7541 section 6.2.2), so that both sides' stay as they are.
+/// A literal field without indexing (RFC 7541 section 6.2.2), so that the dynamic tables of both sides stay unchanged.
 fn literal(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
     out.push(0);
     for text in [name, value] {
@@ -74,8 +74,8 @@ fn literal(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Where, in what a client sends, its settings end; `None` = they are not all there. What begins otherwise is judged by
-/// others.
+/// Length of a client's preface with its SETTINGS frame; `None` = incomplete. Returns 0 for any other frame, which the
+/// `h2` crate rejects.
 pub(crate) fn settings_end(input: &[u8]) -> Option<usize> {
     let frame = input.get(PREFACE_LEN..)?;
     let header = frame.get(..FRAME_HEADER)?;

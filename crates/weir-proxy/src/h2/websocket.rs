@@ -1,8 +1,7 @@
-//! WebSocket over HTTP/2 (RFC 8441): a CONNECT with `:protocol` becomes the upgrade that servers of HTTP/1.1 know, and
-//! their 101 the 200 that the client waits for.
+//! WebSocket over HTTP/2 (RFC 8441): translates an extended CONNECT to an HTTP/1.1 upgrade, and the server's 101 to
+//! 200.
 //!
-//! The key that proves to a client of HTTP/1.1 that its server understood it is made and looked at here: clients of
-//! HTTP/2 have none.
+//! HTTP/2 clients send no `Sec-WebSocket-Key`. The key is generated, and the server's accept value verified, here.
 
 use aws_lc_rs::digest;
 use http::header::{
@@ -13,17 +12,17 @@ use http::{HeaderMap, Response, StatusCode, request};
 
 use super::message::{write_field, write_fields};
 
-/// The only protocol that is known here.
+/// The only supported `:protocol`.
 pub(super) const PROTOCOL: &str = "websocket";
 
 /// RFC 6455 section 1.3.
 const SALT: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
-/// What the server proves that it understood with.
+/// The `Sec-WebSocket-Accept` value that the server must return.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Proof(String);
 
-/// Appends the request's head as HTTP/1.1 has it, with a key of these random numbers.
+/// Appends the HTTP/1.1 head of the request, with a key from these random numbers.
 pub(super) fn write_request(parts: &request::Parts, nonce: [u32; 4], out: &mut Vec<u8>) -> Proof {
     let key = base64(&nonce.map(u32::to_be_bytes).concat());
     let path = parts.uri.path_and_query();
@@ -49,8 +48,8 @@ pub(super) fn write_request(parts: &request::Parts, nonce: [u32; 4], out: &mut V
     Proof(base64(digest.as_ref()))
 }
 
-/// What the client is told in place of a server's answer, and whether bytes both ways follow. A server that agrees to
-/// something else than was asked, or proves nothing, has not understood.
+/// Translates the server's response, and returns whether the stream becomes a tunnel. Any other success than a verified
+/// 101 becomes 502.
 pub(super) fn answer(mut message: Response<()>, proof: &Proof) -> (Response<()>, bool) {
     let proven = |fields: &HeaderMap| {
         let accept = fields.get(SEC_WEBSOCKET_ACCEPT);
@@ -109,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_and_proof_of_rfc_6455() {
+    fn key_and_accept_value_match_rfc_6455() {
         let request = http::Request::builder()
             .method("CONNECT")
             .uri("https://a.example/chat?x")
@@ -137,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_proven_switch_is_one() {
+    fn only_verified_101_switches() {
         let proof = Proof("p".to_owned());
         let said = |status: u16, accept: &str| {
             let message = Response::builder()

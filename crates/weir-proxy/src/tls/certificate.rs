@@ -1,4 +1,4 @@
-//! Certificates as files: found in a directory, read, and looked at before any client sees them.
+//! Certificate files: finds them in a directory, reads them, and checks them before they are used.
 
 use std::fs;
 use std::io;
@@ -29,12 +29,12 @@ pub enum CertificateError {
         source: io::Error,
     },
     /// A directory without certificates.
-    #[error("{path}: there is no certificate in it", path = path.display())]
+    #[error("{path}: the directory contains no certificate", path = path.display())]
     Empty {
         /// Which.
         path: PathBuf,
     },
-    /// It holds no certificate, or what stands there is none.
+    /// It contains no valid certificate.
     #[error("{path}: no certificate in PEM form", path = path.display())]
     NoCertificate {
         /// Which.
@@ -52,7 +52,7 @@ pub enum CertificateError {
         /// Where the key is.
         path: PathBuf,
     },
-    /// What is there does not fit together otherwise.
+    /// rustls rejects the content.
     #[error("{path}: {why}", path = path.display(), why = describe_error(source, Peer::File))]
     Refused {
         /// Which.
@@ -83,13 +83,13 @@ impl CertificateError {
     }
 }
 
-/// A certificate with its key, and what it says of itself.
+/// A certificate with its key and its parsed fields.
 #[derive(Debug)]
 pub(crate) struct Certificate {
     pub(crate) path: PathBuf,
     pub(crate) key: Arc<CertifiedKey>,
     pub(crate) info: CertificateInfo,
-    /// An OCSP response that lies beside it and is not stapled, and why.
+    /// An OCSP response next to it that is not stapled, with the reason.
     pub(crate) rejected_ocsp: Option<(PathBuf, OcspFault)>,
 }
 
@@ -113,7 +113,7 @@ impl Files {
     }
 }
 
-/// What `certificates` names: one file, or the certificates of a directory in the order of their names.
+/// The files that `certificates` names: one, or those of a directory in the order of their names.
 fn files(path: &Path) -> Result<Vec<Files>, CertificateError> {
     let unreadable = |source| CertificateError::Unreadable {
         path: path.to_owned(),
@@ -158,7 +158,10 @@ fn read(path: &Path) -> Result<Vec<u8>, CertificateError> {
     })
 }
 
-/// Every certificate of `path`, good or not; none of them can be had where `path` itself cannot be read.
+/// Every certificate of `path`, usable or not.
+///
+/// # Errors
+/// `path` itself cannot be read.
 pub(crate) fn all(
     path: &Path,
     provider: &CryptoProvider,

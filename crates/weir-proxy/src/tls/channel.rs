@@ -1,7 +1,7 @@
-//! One TLS connection over a socket: records in, bytes out, and the other way round.
+//! One TLS connection over a socket, with rustls' unbuffered API.
 //!
-//! Nothing is kept between calls but the beginning of a record that is not all there, and records that the socket did
-//! not take. Records are read into, and made in, two buffers that all connections of a thread share.
+//! An idle connection owns no buffer: only incomplete incoming records, and outgoing records that the socket did not
+//! take, are kept between calls. Records are read and written through two buffers per thread.
 
 use std::cell::RefCell;
 use std::os::fd::OwnedFd;
@@ -13,28 +13,30 @@ use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
 use rustls::unbuffered::{
     ConnectionState, EncodeError, EncryptError, UnbufferedConnectionCommon, UnbufferedStatus,
 };
-use rustls::{ClientConfig, ServerConfig};
+use rustls::{ClientConfig, CommonState, ServerConfig};
 
 use weir_http::hello::{self, Hello};
 
 use crate::context::{BODY_ROOM, HEAD_ROOM, Ready};
 use crate::socket::{self, Read, Written};
 
-/// What a record adds to its content, in every suite of both versions.
+/// Most bytes that a record adds to its content, in all cipher suites.
 const OVERHEAD: usize = 64;
-/// Content of a record.
+/// Most content of a record.
 const RECORD: usize = 16 << 10;
 
 thread_local! {
-    /// Records as they came.
+    /// Records as received.
     static INCOMING: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-    /// Records as they go.
+    /// Records to send.
     static OUTGOING: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Both ends' connections know how to go on with records.
+/// Processes records; implemented for both ends' connections.
 trait Records {
     type Data;
+    /// Whether it has bytes to send.
+    fn wants_write(&self) -> bool;
     fn process<'c, 'i>(
         &'c mut self,
         incoming: &'i mut [u8],
@@ -43,6 +45,10 @@ trait Records {
 
 impl Records for UnbufferedConnectionCommon<ServerConnectionData> {
     type Data = ServerConnectionData;
+
+    fn wants_write(&self) -> bool {
+        CommonState::wants_write(self)
+    }
 
     fn process<'c, 'i>(
         &'c mut self,
@@ -54,6 +60,10 @@ impl Records for UnbufferedConnectionCommon<ServerConnectionData> {
 
 impl Records for UnbufferedConnectionCommon<ClientConnectionData> {
     type Data = ClientConnectionData;
+
+    fn wants_write(&self) -> bool {
+        CommonState::wants_write(self)
+    }
 
     fn process<'c, 'i>(
         &'c mut self,
@@ -69,7 +79,7 @@ enum End {
     Client(UnbufferedClientConnection),
 }
 
-/// The same of either end.
+/// Runs the same expression for either end.
 macro_rules! either {
     ($end:expr, $connection:ident => $what:expr) => {
         match $end {
@@ -79,19 +89,18 @@ macro_rules! either {
     };
 }
 
-/// What became of records.
+/// Result of processing records.
 #[derive(Debug, Default)]
 struct Advanced {
-    /// Bytes of the input that are dealt with.
+    /// Bytes of the input that were processed.
     used: usize,
-    /// The other side said that nothing more comes.
+    /// The peer has sent close_notify.
     closed: bool,
-    /// The connection is of no use any more; what is to be sent says so to the other side.
+    /// The connection has failed. The bytes to send contain an alert.
     failed: Option<rustls::Error>,
 }
 
-/// Goes on until more bytes are needed; with `content`, that is encrypted then. What is to be sent is appended to
-/// `out`.
+/// Processes records until more input is needed, then encrypts `content`. Appends the bytes to send to `out`.
 fn advance<C: Records + ?Sized>(
     connection: &mut C,
     incoming: &mut [u8],
@@ -101,10 +110,13 @@ fn advance<C: Records + ?Sized>(
 ) -> Advanced {
     let mut done = Advanced::default();
     loop {
+        // After an error only the alert is sent: rustls must not see the malformed record again.
+        if done.failed.is_some() && !connection.wants_write() {
+            return done;
+        }
         let status = connection.process(&mut incoming[done.used..]);
         let state = match status.state {
             Ok(state) => state,
-            // The alert comes before the error does again.
             Err(error) => {
                 done.used += status.discard;
                 if done.failed.replace(error).is_some() {
@@ -149,7 +161,7 @@ fn advance<C: Records + ?Sized>(
                 }
                 true
             }
-            // Nothing is taken early, and nothing else exists so far.
+            // Early data is not enabled, and there are no other states.
             _ => true,
         };
         done.used += status.discard;
@@ -159,7 +171,7 @@ fn advance<C: Records + ?Sized>(
     }
 }
 
-/// Appends what `write` puts into a room of `least` bytes or of as many as it asks for.
+/// Appends what `write` writes into `least` bytes, or into as many as it asks for.
 fn grow(out: &mut Vec<u8>, least: usize, mut write: impl FnMut(&mut [u8]) -> Result<usize, usize>) {
     let at = out.len();
     let mut room = least;
@@ -176,7 +188,7 @@ fn grow(out: &mut Vec<u8>, least: usize, mut write: impl FnMut(&mut [u8]) -> Res
     out.truncate(at);
 }
 
-/// How a handshake stands.
+/// State of a handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Handshake {
     Done,
@@ -187,22 +199,22 @@ pub(crate) enum Handshake {
 /// See the module.
 pub(crate) struct Channel {
     end: End,
-    /// The beginning of a record.
+    /// The beginning of an incomplete record.
     begun: Vec<u8>,
     /// Records that the socket did not take.
     held: Vec<u8>,
     sent: usize,
-    /// Content that came with the end of the handshake.
+    /// Content that was received with the end of the handshake.
     early: Vec<u8>,
-    /// The other side sends no more.
+    /// The peer has ended its direction.
     ended: bool,
-    /// So does this one.
+    /// close_notify was sent.
     parted: bool,
-    /// The socket's own end follows once nothing is held.
+    /// The socket is shut down once all records are sent.
     finishes: bool,
-    /// The name that a client asked for, as soon as it did.
+    /// The client's SNI, as soon as it is known.
     pub(crate) asked: Option<String>,
-    /// Why it broke, if it was TLS that did.
+    /// The TLS error that ended the connection, if any.
     pub(crate) error: Option<rustls::Error>,
 }
 
@@ -213,18 +225,18 @@ impl std::fmt::Debug for Channel {
 }
 
 impl Channel {
-    /// With a client that begins.
+    /// A connection from a client.
     ///
     /// # Errors
-    /// The configuration does not fit together.
+    /// The configuration is inconsistent.
     pub(crate) fn accept(config: &Arc<ServerConfig>) -> Result<Self, rustls::Error> {
         UnbufferedServerConnection::new(Arc::clone(config)).map(|it| Self::new(End::Server(it)))
     }
 
-    /// With a server, of which `name` is expected.
+    /// A connection to a server; `name` is verified.
     ///
     /// # Errors
-    /// The configuration does not fit together.
+    /// The configuration is inconsistent.
     pub(crate) fn connect(
         config: &Arc<ClientConfig>,
         name: ServerName<'static>,
@@ -252,7 +264,7 @@ impl Channel {
         either!(&self.end, connection => connection.is_handshaking())
     }
 
-    /// The protocol that both sides agreed on.
+    /// The negotiated ALPN protocol.
     pub(crate) fn protocol(&self) -> Option<&[u8]> {
         either!(&self.end, connection => connection.alpn_protocol())
     }
@@ -261,7 +273,7 @@ impl Channel {
         !self.held.is_empty()
     }
 
-    /// Sends what is held; whether the connection stands.
+    /// Sends held records. Returns whether the connection is usable.
     fn flush(&mut self, socket: &OwnedFd) -> bool {
         if self.held.is_empty() {
             return true;
@@ -280,7 +292,7 @@ impl Channel {
         true
     }
 
-    /// Sends records; whether the connection stands.
+    /// Sends records. Returns whether the connection is usable.
     fn send(&mut self, socket: &OwnedFd, records: &[u8]) -> bool {
         if records.is_empty() {
             return true;
@@ -298,7 +310,7 @@ impl Channel {
         }
     }
 
-    /// Goes on with what was begun, encrypting `content` where that is possible.
+    /// Processes the incomplete record again and encrypts `content` if the handshake is complete.
     fn push(&mut self, socket: &OwnedFd, content: &[&[u8]]) -> bool {
         let mut out = OUTGOING.take();
         out.clear();
@@ -315,7 +327,7 @@ impl Channel {
         ok
     }
 
-    /// Reads records once, and gives their content to `plain`.
+    /// Reads records once and passes their content to `plain`.
     fn fill(
         &mut self,
         socket: &OwnedFd,
@@ -324,7 +336,7 @@ impl Channel {
         plain: &mut dyn FnMut(&[u8]),
     ) -> Read {
         let mut incoming = INCOMING.take();
-        // The first time, and where a defect kept it from coming back.
+        // Empty the first time, and after a panic.
         incoming.resize(BODY_ROOM, 0);
         let found = self.fill_from(socket, ready, room, &mut incoming, plain);
         INCOMING.set(incoming);
@@ -375,7 +387,7 @@ impl Channel {
         if ok { Read::Some(bytes) } else { Read::Broken }
     }
 
-    /// Goes on with the handshake as far as it goes.
+    /// Continues the handshake as far as possible.
     pub(crate) fn handshake(&mut self, socket: &OwnedFd, ready: &mut Ready) -> Handshake {
         if !self.flush(socket) {
             return Handshake::Failed;
@@ -400,13 +412,13 @@ impl Channel {
                 Read::End | Read::Broken => return Handshake::Failed,
             }
         }
-        // What came along is read before anything else does.
+        // Content that was received already causes no further event.
         ready.readable |= !self.early.is_empty() || self.ended;
         Handshake::Done
     }
 
-    /// Whether the other side has closed. Of content that comes before the end, one portion is kept for
-    /// [`read`](Self::read); the end behind more than that is found when it is read.
+    /// Whether the peer has closed. One portion of the content in front of the end is kept for [`read`](Self::read); an
+    /// end after more content than that is found by reading.
     pub(crate) fn is_closed(&mut self, socket: &OwnedFd, ready: &mut Ready) -> bool {
         while ready.readable && self.early.is_empty() && !self.ended {
             let mut early = std::mem::take(&mut self.early);
@@ -434,7 +446,7 @@ impl Channel {
             }
             let mut at = 0;
             let mut fits = true;
-            // Content is shorter than its records, so that the room for these is enough for it.
+            // Content is shorter than its records, so a buffer of their size is sufficient.
             let found = self.fill(socket, ready, into.len(), &mut |plain| {
                 match into.get_mut(at..at + plain.len()) {
                     Some(place) => place.copy_from_slice(plain),
@@ -444,7 +456,7 @@ impl Channel {
             });
             match found {
                 _ if !fits => return Read::Broken,
-                // The end, if it came along, is read the next time.
+                // An end that was received too is returned by the next read.
                 Read::Some(_) if at > 0 => {
                     ready.readable |= self.ended;
                     return Read::Some(at);
@@ -472,9 +484,9 @@ impl Channel {
         Written::Some(total)
     }
 
-    /// Says that nothing more comes.
+    /// Sends close_notify.
     pub(crate) fn part(&mut self, socket: &OwnedFd) {
-        if self.parted || self.is_handshaking() {
+        if self.parted || self.error.is_some() || self.is_handshaking() {
             return;
         }
         self.parted = true;
@@ -488,11 +500,11 @@ impl Channel {
                 });
             }
         });
-        // A connection that is broken needs no farewell.
+        // A broken connection needs no close_notify.
         let _ = self.send(socket, &out);
     }
 
-    /// Says so, and ends the socket's own direction behind it.
+    /// Sends close_notify and then shuts down the socket's write direction.
     pub(crate) fn finish(&mut self, socket: &OwnedFd) {
         self.part(socket);
         self.finishes = true;
@@ -501,3 +513,6 @@ impl Channel {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

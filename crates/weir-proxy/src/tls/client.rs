@@ -1,4 +1,4 @@
-//! TLS towards servers: whom they are verified by, and under which name.
+//! TLS client configuration for connections to servers: verification, server name, client certificate.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -22,13 +22,13 @@ pub(crate) struct TlsConnector {
 }
 
 impl TlsConnector {
-    /// What a server at `address` must be.
+    /// The server name to verify for a server at `address`.
     pub(crate) fn name(&self, address: IpAddr) -> ServerName<'static> {
         let own = || ServerName::IpAddress(address.into());
         self.name.clone().unwrap_or_else(own)
     }
 
-    /// What a pool's `tls` asks for; `protocols` are those of ALPN.
+    /// Builds the configuration of a pool's `tls`; `protocols` are the ALPN protocols.
     ///
     /// # Errors
     /// A file cannot be used.
@@ -73,7 +73,7 @@ impl TlsConnector {
     }
 }
 
-/// The one certificate that Weir shows to servers.
+/// The one client certificate that Weir presents to servers.
 #[derive(Debug)]
 struct Own(Arc<rustls::sign::CertifiedKey>);
 

@@ -1,13 +1,13 @@
-//! What went wrong with TLS, as a sentence: rustls's own words are names of its types.
+//! Texts for TLS errors, because rustls mostly prints the names of its types.
 //!
-//! One table for logs, reasons of checks, and findings about files.
+//! One table for logs, check results and problems with files.
 
 use std::fmt::Debug;
 use std::io;
 
 use rustls::{AlertDescription, CertificateError, Error, InconsistentKeys, PeerIncompatible};
 
-/// Whose certificate and messages an error is about.
+/// The origin of the certificate or message that caused an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Peer {
     /// A server that Weir connects to.
@@ -19,7 +19,7 @@ pub enum Peer {
 }
 
 impl Peer {
-    /// At the beginning of a sentence.
+    /// The subject of a text.
     const fn certificate(self) -> &'static str {
         match self {
             Self::Server => "the server's certificate",
@@ -37,7 +37,7 @@ impl Peer {
     }
 }
 
-/// The error as a sentence without a full stop.
+/// Describes the error, without a full stop.
 pub fn describe_error(error: &Error, peer: Peer) -> String {
     let name = peer.name();
     match error {
@@ -87,7 +87,7 @@ pub fn describe_error(error: &Error, peer: Peer) -> String {
     }
 }
 
-/// Of an input or output error that a TLS error caused; `None` = it has another cause.
+/// Describes an I/O error that was caused by a TLS error; `None` = it has another cause.
 pub fn describe_io_error(error: &io::Error, peer: Peer) -> Option<String> {
     let inner = error.get_ref()?.downcast_ref::<Error>()?;
     Some(describe_error(inner, peer))
@@ -145,11 +145,12 @@ fn certificate(error: &CertificateError, peer: Peer) -> String {
     format!("{subject} {rest}")
 }
 
-/// By the names that webpki gives its errors.
+/// Describes a webpki error by its name.
 fn other_certificate(name: &str) -> String {
     let known = match name {
         "UnsupportedCertVersion" => {
-            "is X.509 version 1, which is not supported: issue one of version 3, as `openssl x509 -req` does with `-extfile`"
+            "is X.509 version 1, which is not supported: issue one of version 3, as \
+             `openssl x509 -req` does with `-extfile`"
         }
         "CaUsedAsEndEntity" => {
             "is one of an authority (CA:TRUE), not of a server: put it into the file of `ca` to accept exactly this one"
@@ -219,7 +220,7 @@ fn alert_words(alert: AlertDescription) -> String {
     }
 }
 
-/// The name of a variant in words, without what it holds.
+/// The name of a variant in words, without its fields.
 fn plain(value: &impl Debug) -> String {
     words_of(&format!("{value:?}"))
 }
@@ -271,7 +272,7 @@ mod tests {
         Error::InvalidCertificate(other)
     }
 
-    /// No name of a type is left: two capitals or a bracket within a word give one away.
+    /// Whether it contains no type name, which would have a capital inside a word or a bracket.
     fn is_description(text: &str) -> bool {
         let camel = |word: &str| {
             let mut lower = false;

@@ -1,4 +1,4 @@
-//! What is wrong, or soon will be, with the certificates that a configuration names.
+//! Finds problems of the certificates that a configuration names: unusable, expired or soon to expire, wrong names.
 
 use std::path::Path;
 use std::time::SystemTime;
@@ -10,19 +10,18 @@ use weir_model::{Desired, HostPattern, Proxy, ServiceTls, Source};
 use super::TlsConnector;
 use super::certificate::{self, Certificate, CertificateError};
 
-/// How long before its end a certificate is worth a word: certbot renews 30 days ahead, so that one that comes this
-/// near was not renewed.
+/// Certificates that expire within this time cause a warning: certbot renews 30 days ahead, so renewal has failed.
 const AHEAD_DAYS: i64 = 14;
 const DAY: i64 = 86_400;
 
-/// A finding about files, and where the configuration names them.
+/// A problem with a file that the configuration names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// The daemon would refuse to start or to reload; else it is a warning.
+    /// The daemon fails to start or to reload; otherwise it is a warning.
     pub fatal: bool,
     /// In one line.
     pub message: String,
-    /// What follows from it.
+    /// Its consequence.
     pub cause: String,
     /// What to do.
     pub fix: String,
@@ -30,7 +29,7 @@ pub struct Problem {
     pub source: Source,
 }
 
-/// Looks at every file that `desired` names for TLS, as of `now`.
+/// Checks every TLS file that `desired` names, as of `now`.
 pub(crate) fn inspect(desired: &Desired, now: SystemTime) -> Vec<Problem> {
     let now = now
         .duration_since(SystemTime::UNIX_EPOCH)
@@ -75,13 +74,13 @@ fn unusable(owner: &str, error: &CertificateError, source: Source) -> Problem {
     Problem {
         fatal: true,
         message: format!("{owner}: {error}"),
-        cause: "neither start nor reload accepts it".to_owned(),
+        cause: "the daemon fails to start or reload with it".to_owned(),
         fix: error.fix().to_owned(),
         source,
     }
 }
 
-/// Looks at what `owner` listens with, and returns the certificates that are good.
+/// Checks the TLS files of a listener, and returns the usable certificates.
 fn listener(
     owner: &str,
     tls: &ServiceTls,
@@ -120,14 +119,14 @@ fn validity(certificate: &Certificate, now: i64, source: Source) -> Option<Probl
     let (message, cause, fix) = if now < info.not_before {
         (
             format!("{path}: the certificate is not valid yet"),
-            "clients refuse it until then".to_owned(),
-            "look at this machine's clock, and at the file",
+            "clients reject it until then".to_owned(),
+            "check this machine's clock and the file",
         )
     } else if now >= info.not_after {
         let days = (now - info.not_after) / DAY;
         (
             format!("{path}: the certificate has expired, {}", ago(days)),
-            "clients refuse it".to_owned(),
+            "clients reject it".to_owned(),
             "renew it, then `weir reload`",
         )
     } else {
@@ -138,7 +137,7 @@ fn validity(certificate: &Certificate, now: i64, source: Source) -> Option<Probl
         let plural = if days == 1 { "" } else { "s" };
         (
             format!("{path}: the certificate expires in {days} day{plural}"),
-            format!("less than {AHEAD_DAYS} days are left, and clients refuse it afterwards"),
+            "clients reject it after that".to_owned(),
             "renew it, then `weir reload`",
         )
     };
@@ -156,8 +155,8 @@ fn ocsp(certificate: &Certificate, source: Source) -> Option<Problem> {
     Some(Problem {
         fatal: false,
         message: format!("{}: {fault}", path.display()),
-        cause: "it is not stapled: clients would refuse the connection because of it".to_owned(),
-        fix: "fetch a new one and `weir reload`, or take it away".to_owned(),
+        cause: "it is not stapled, because clients would reject the connection".to_owned(),
+        fix: "fetch a new one and `weir reload`, or remove it".to_owned(),
         source,
     })
 }
@@ -170,7 +169,7 @@ fn ago(days: i64) -> String {
     }
 }
 
-/// Hosts that routes name and no certificate does.
+/// Finds hosts of routes that no certificate covers.
 fn uncovered(proxy: &Proxy, certificates: &[Certificate], problems: &mut Vec<Problem>) {
     let covers = |name: &str, host: &str| match name.strip_prefix('*') {
         Some(rest) => host.find('.').is_some_and(|dot| host[dot..] == *rest),
@@ -188,9 +187,10 @@ fn uncovered(proxy: &Proxy, certificates: &[Certificate], problems: &mut Vec<Pro
             problems.push(Problem {
                 fatal: false,
                 message: format!("service {}: no certificate is for {host}", proxy.name),
-                cause: "clients that ask for it get one for another host, and refuse that"
-                    .to_owned(),
-                fix: "add a certificate with this name, or take the route out".to_owned(),
+                cause:
+                    "clients that request this host get a certificate for another one and reject it"
+                        .to_owned(),
+                fix: "add a certificate with this name, or remove the route".to_owned(),
                 source: route.source,
             });
         }

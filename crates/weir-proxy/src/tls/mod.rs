@@ -1,7 +1,7 @@
-//! TLS by rustls: certificates as files, what clients and servers are asked for, and connections.
+//! TLS with rustls: certificate files, client and server configurations, and connections.
 //!
-//! Configurations are made when a plan is, from files that are read then; a connection keeps the one that it began
-//! with, so that a reload changes nothing for those that stand.
+//! Configurations are built together with a plan, from files that are read at that time. A connection keeps the
+//! configuration it was accepted with, so a reload does not affect established connections.
 
 mod certificate;
 mod channel;
@@ -10,6 +10,8 @@ mod error_text;
 mod inspect;
 mod no_verification;
 mod ocsp;
+#[cfg(test)]
+mod recorded;
 mod server;
 mod ticket;
 mod verifier;
@@ -35,7 +37,7 @@ pub use verifier::server_verifier;
 const BOTH: &[&SupportedProtocolVersion] = &[&TLS13, &TLS12];
 const NEWEST: &[&SupportedProtocolVersion] = &[&TLS13];
 
-/// From `minimum` on.
+/// The supported versions from `minimum` on.
 const fn versions(minimum: TlsVersion) -> &'static [&'static SupportedProtocolVersion] {
     match minimum {
         TlsVersion::V12 => BOTH,

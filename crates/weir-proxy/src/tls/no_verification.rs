@@ -1,16 +1,16 @@
-//! Servers that are not asked who they are.
+//! Server certificate verifier that accepts any certificate.
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{DigitallySignedStruct, SignatureScheme};
 
-/// `verify = false`: whoever holds the key of the certificate that is shown will do.
+/// Accepts any server certificate (`verify = false`). The handshake signature is still verified.
 #[derive(Debug)]
 pub struct NoCertificateVerification(WebPkiSupportedAlgorithms);
 
 impl NoCertificateVerification {
-    /// With the signatures that `provider` understands.
+    /// Accepts the signature algorithms of `provider`.
     pub fn new(provider: &CryptoProvider) -> Self {
         Self(provider.signature_verification_algorithms)
     }

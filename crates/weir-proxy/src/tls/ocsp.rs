@@ -1,11 +1,11 @@
-//! OCSP responses as files (RFC 6960): whether one is worth stapling. A client that gets one that is no use to it
-//! refuses the whole connection, so that none is better than a bad one.
+//! Checks whether an OCSP response from a file (RFC 6960) can be stapled. A client that gets a useless response rejects
+//! the connection, so no response is better than a bad one.
 //!
-//! Who signed it is for clients to judge.
+//! The signature is not verified here; clients do that.
 
 use super::x509::{Elements, INTEGER, OID, SEQUENCE, time};
 
-const OCTET_STRING: u8 = 0x04;
+const BYTE_STRING: u8 = 0x04;
 const ENUMERATED: u8 = 0x0a;
 const GENERALIZED_TIME: u8 = 0x18;
 const EXPLICIT_0: u8 = 0xa0;
@@ -13,13 +13,13 @@ const EXPLICIT_0: u8 = 0xa0;
 /// Why a response is not stapled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum OcspFault {
-    /// Empty, or something else.
-    #[error("this is no OCSP response")]
+    /// It cannot be parsed.
+    #[error("not an OCSP response")]
     Malformed,
     /// `tryLater`, `unauthorized` and the like.
-    #[error("the OCSP responder gave no answer, but an error")]
+    #[error("the OCSP responder returned an error")]
     Refusal,
-    /// Of a certificate that was here before, perhaps.
+    /// Perhaps for the previous certificate.
     #[error("the OCSP response is for another certificate")]
     Other,
     /// `nextUpdate` has passed.
@@ -27,10 +27,10 @@ pub(crate) enum OcspFault {
     Over,
 }
 
-/// Whether a response is of use for the certificate with that serial number, at `now`, seconds since 1970.
+/// Checks a response for the certificate with this serial number at `now`, in seconds since 1970.
 ///
 /// # Errors
-/// It is not.
+/// It cannot be used.
 pub(crate) fn check(response: &[u8], serial: &[u8], now: i64) -> Result<(), OcspFault> {
     let mut outer = whole(response).ok_or(OcspFault::Malformed)?;
     match outer.element(ENUMERATED) {
@@ -61,7 +61,7 @@ fn whole(response: &[u8]) -> Option<Elements<'_>> {
 fn responses(mut outer: Elements<'_>) -> Option<Elements<'_>> {
     let mut bytes = Elements(Elements(outer.element(EXPLICIT_0)?).element(SEQUENCE)?);
     bytes.element(OID)?;
-    let mut basic = Elements(Elements(bytes.element(OCTET_STRING)?).element(SEQUENCE)?);
+    let mut basic = Elements(Elements(bytes.element(BYTE_STRING)?).element(SEQUENCE)?);
     let data = Elements(basic.element(SEQUENCE)?);
     // Version and responder come before, in forms that do not matter here.
     let mut after = data.skip_while(|(tag, _)| *tag != GENERALIZED_TIME);
@@ -103,8 +103,8 @@ mod tests {
             SEQUENCE,
             &[
                 &around(SEQUENCE, &[]),
-                &around(OCTET_STRING, &[b"name"]),
-                &around(OCTET_STRING, &[b"key"]),
+                &around(BYTE_STRING, &[b"name"]),
+                &around(BYTE_STRING, &[b"key"]),
                 &around(INTEGER, &[&[7]]),
             ],
         );
@@ -131,7 +131,7 @@ mod tests {
         let basic = around(SEQUENCE, &[&data]);
         let bytes = around(
             SEQUENCE,
-            &[&around(OID, &[b"x"]), &around(OCTET_STRING, &[&basic])],
+            &[&around(OID, &[b"x"]), &around(BYTE_STRING, &[&basic])],
         );
         around(
             SEQUENCE,
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_response_is_for_one_certificate_and_a_time() {
+    fn response_is_valid_for_one_certificate_until_its_next_update() {
         // 2030-01-01.
         const THEN: i64 = 1_893_456_000;
         let dated = response(Some("20300101000000Z"));
@@ -158,7 +158,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_that_a_file_holds_panics(input in vec(any::<u8>(), 0..120), at in 0usize..100, byte: u8) {
+        fn arbitrary_input_does_not_panic(input in vec(any::<u8>(), 0..120), at in 0usize..100, byte: u8) {
             let _ = check(&input, &[7], 0);
             let mut response = response(Some("20300101000000Z"));
             if let Some(target) = response.get_mut(at) {

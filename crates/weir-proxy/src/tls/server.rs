@@ -1,4 +1,4 @@
-//! TLS towards clients: which certificate a client gets, which versions and protocols, and tickets.
+//! TLS server configuration for clients: certificate selection by SNI, versions, ALPN, client certificates, tickets.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -16,13 +16,13 @@ use super::certificate::{self, Certificate, CertificateError};
 use super::versions;
 use crate::misdirect::Names;
 
-/// The certificates of a service by the names in them.
+/// Selects a certificate by the client's SNI.
 #[derive(Debug)]
 struct Resolver {
     exact: HashMap<String, Vec<Arc<CertifiedKey>>>,
-    /// By what follows the star, `.example`.
+    /// Wildcard names by what follows the star, `.example`.
     below: HashMap<String, Vec<Arc<CertifiedKey>>>,
-    /// By file name; `None` = a client must name a host that is known.
+    /// The default, the first certificate by file name; `None` = a client must send a known name.
     first: Option<Vec<Arc<CertifiedKey>>>,
 }
 
@@ -44,7 +44,7 @@ impl Resolver {
             }
         }
         if !strict && let Some(first) = certificates.first() {
-            // Another kind of key for the same host serves clients that cannot use the first.
+            // Includes certificates for the same host with other key types.
             let same = first.info.names.first();
             let named = same.and_then(|name| resolver.named(name)).cloned();
             resolver.first = Some(named.unwrap_or_else(|| vec![Arc::clone(&first.key)]));
@@ -74,7 +74,7 @@ impl ResolvesServerCert for Resolver {
     }
 }
 
-/// For a listener whose clients are few: each of them gets a full handshake, or resumes what this process remembers.
+/// No tickets, for a listener with few clients: sessions are resumed from this process's cache only.
 #[derive(Debug)]
 struct NoTickets;
 
@@ -96,7 +96,7 @@ impl ProducesTickets for NoTickets {
     }
 }
 
-/// TLS of a listener that is no service's, by the same keys.
+/// TLS configuration of a listener that belongs to no service, from the same configuration keys.
 ///
 /// # Errors
 /// A certificate cannot be used.
@@ -107,8 +107,9 @@ pub fn listener_tls(
     server_config(tls, protocols, Arc::new(NoTickets)).map(|(config, _)| config)
 }
 
-/// What a service's `tls` asks for, and the names in its certificates; `protocols` are those of ALPN. Tickets are known
-/// to all workers, and to later configurations that ask the same of clients.
+/// Builds the configuration of a service's `tls`, and returns it with the names in its certificates. `protocols` are
+/// the ALPN protocols. Tickets are shared by all workers, and by later configurations with the same client
+/// authentication.
 ///
 /// # Errors
 /// A certificate cannot be used.
@@ -126,7 +127,7 @@ pub(crate) fn server_config(
         .iter()
         .filter_map(|it| it.rejected_ocsp.as_ref())
     {
-        tracing::warn!(path = %path.display(), %fault, "clients get no OCSP response");
+        tracing::warn!(path = %path.display(), %fault, "OCSP response is not stapled");
     }
     let refused = |path: &str, source| CertificateError::Refused {
         path: path.into(),

@@ -75,7 +75,7 @@ impl TicketKey {
         Ok(key)
     }
 
-    /// Made of a secret, which other directors have as well; `info` says for whose tickets.
+    /// Derives a key from a secret that other directors share; `info` binds it to one service.
     fn derived(secret: &[u8], info: &[&[u8]], now: SystemTime) -> Option<Self> {
         let prk = hkdf::Salt::new(hkdf::HKDF_SHA256, b"weir session tickets").extract(secret);
         let mut key = Self {
@@ -94,7 +94,7 @@ impl TicketKey {
         Some(key)
     }
 
-    /// None for a clock that was set back: what cannot be judged goes on.
+    /// Zero if the clock was set back.
     fn age(&self, now: SystemTime) -> Duration {
         now.duration_since(self.made).unwrap_or_default()
     }
@@ -104,7 +104,7 @@ impl TicketKey {
     }
 }
 
-/// How much is derived.
+/// Length of the derived bytes.
 struct Length(usize);
 
 impl hkdf::KeyType for Length {
@@ -114,11 +114,11 @@ impl hkdf::KeyType for Length {
 }
 
 impl Tickets {
-    /// What a service asks for: by its own keys, or by new ones. Keys of one secret differ by service and by what is
-    /// asked of clients: who has a ticket is not asked again.
+    /// Keys for a service: configured or generated. Keys derived from one secret differ by service and by client
+    /// authentication, because a client that resumes a session is not authenticated again.
     ///
     /// # Errors
-    /// There is no randomness.
+    /// The random number generator failed.
     pub(crate) fn of(service: &str, tls: &ServiceTls) -> Result<Self, rustls::Error> {
         if tls.ticket_keys.is_empty() {
             return Self::new(Vec::new());
@@ -142,15 +142,15 @@ impl Tickets {
         })
     }
 
-    /// Whether the configuration has the keys.
+    /// Whether the keys are configured.
     pub(crate) const fn are_given(&self) -> bool {
         self.given
     }
 
-    /// With keys of another process, as far as they are still good, or a new one.
+    /// Keys from another process that have not expired, or a new one.
     ///
     /// # Errors
-    /// There is no randomness.
+    /// The random number generator failed.
     pub(crate) fn new(keys: Vec<TicketKey>) -> Result<Self, rustls::Error> {
         let now = SystemTime::now();
         let mut keys = keys;
@@ -164,7 +164,7 @@ impl Tickets {
         })
     }
 
-    /// For another process.
+    /// The keys, to hand over to another process.
     pub(crate) fn keys(&self) -> Vec<TicketKey> {
         self.keys
             .read()
@@ -172,7 +172,7 @@ impl Tickets {
             .clone()
     }
 
-    /// The key that seals now.
+    /// The key that encrypts now.
     fn sealing(&self, now: SystemTime) -> Option<TicketKey> {
         let first = self.keys().first().copied()?;
         if self.given || first.age(now) < TURN {
@@ -189,7 +189,7 @@ impl Tickets {
 
     fn seal(&self, message: &[u8], now: SystemTime) -> Option<Vec<u8>> {
         let key = self.sealing(now)?;
-        // A given key does not age; its tickets do.
+        // A configured key does not expire; its tickets do.
         let sealed_at = self.given.then(|| seconds(now).to_be_bytes());
         let mut sealed = [sealed_at.as_ref().map_or(&[][..], |it| it), message].concat();
         let nonce = key
@@ -252,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn another_process_opens_what_this_one_sealed() {
+    fn another_process_decrypts_tickets_with_handed_over_keys() {
         let now = SystemTime::now();
         let one = Tickets::new(Vec::new()).expect("randomness");
         let ticket = one.seal(b"session", now).expect("sealed");
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_changed_is_not_opened() {
+    fn modified_ticket_is_rejected() {
         let now = SystemTime::now();
         let tickets = Tickets::new(Vec::new()).expect("randomness");
         let ticket = tickets.seal(b"session", now).expect("sealed");
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_seals_for_six_hours_and_opens_for_six_more() {
+    fn key_encrypts_for_six_hours_and_decrypts_for_six_more() {
         let begun = SystemTime::now();
         let tickets = Tickets::new(Vec::new()).expect("randomness");
         let ticket = tickets.seal(b"session", begun).expect("sealed");
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn directors_with_one_key_open_each_others_tickets_for_twelve_hours() {
+    fn directors_with_one_key_share_tickets_for_twelve_hours() {
         let secret =
             |text: &str| weir_model::Secret::new(weir_model::SecretSource::Text, text.into());
         let tickets = |service: &str, ca: Option<&str>, keys: &[&str]| {
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_is_never_shown() {
+    fn debug_output_hides_the_secret() {
         let key = TicketKey::new(SystemTime::now()).expect("randomness");
         assert!(!format!("{key:?}").contains("secret"));
     }

@@ -1,10 +1,10 @@
-//! Who a server must be: one implementation for proxied servers and for checks.
+//! Verifies server certificates, for proxied servers and for health checks.
 //!
-//! A server's certificate is accepted by its chain to an authority, or because it is, byte for byte, one of those in
-//! `ca`. The second is what OpenSSL, and with it HAProxy and nginx, does with a self-signed certificate as `ca-file`:
-//! it is its own authority, whatever its basic constraints say. As there, validity, extended key usage and name are
-//! checked all the same, and a certificate without DNS names is for its common name (X509_check_host(3)). The
-//! handshake's signature always is.
+//! A certificate is accepted if it chains to an authority, or if it is identical to one of the certificates in `ca`.
+//! The latter is what OpenSSL, and therefore HAProxy and nginx, does with a self-signed certificate in `ca-file`: it is
+//! its own authority, whatever its basic constraints say. As in OpenSSL, validity, extended key usage and name are
+//! checked nevertheless, and a certificate without DNS names is valid for its common name (X509_check_host(3)). The
+//! handshake signature is always verified.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,14 +21,14 @@ use rustls::{DigitallySignedStruct, Error, SignatureScheme};
 use super::certificate::{self, CertificateError};
 use super::x509;
 
-/// Where Debian keeps the authorities that everybody knows.
+/// Debian's file of well-known authorities.
 pub(super) const SYSTEM: &str = "/etc/ssl/certs/ca-certificates.crt";
 
 #[derive(Debug)]
 struct Verifier {
-    /// `None` = the file holds no authority.
+    /// `None` = the file contains no authority.
     chain: Option<Arc<WebPkiServerVerifier>>,
-    /// Accepted as they are.
+    /// Accepted without a chain.
     pinned: Vec<CertificateDer<'static>>,
     algorithms: WebPkiSupportedAlgorithms,
 }
@@ -42,7 +42,7 @@ pub fn server_verifier(ca: Option<&str>) -> Result<Arc<dyn ServerCertVerifier>, 
     let certificates = certificate::chain(path)?;
     let provider = Arc::new(aws_lc_rs::default_provider());
     let mut roots = RootCertStore::empty();
-    // What says of itself that it is no authority vouches for itself alone.
+    // An end-entity certificate is accepted itself, but is not an authority for others.
     let authorities = certificates.iter().filter(|it| !x509::is_end_entity(it));
     let (known, _) = roots.add_parsable_certificates(authorities.cloned());
     let pinned = if ca.is_some() {
@@ -115,14 +115,14 @@ impl ServerCertVerifier for Verifier {
     }
 }
 
-/// Judges a certificate whose issuer needs no judgement.
+/// Verifies a pinned certificate, whose chain is not checked.
 fn pinned(
     end: &CertificateDer<'_>,
     name: &ServerName<'_>,
     now: UnixTime,
 ) -> Result<ServerCertVerified, Error> {
     use rustls::CertificateError::{BadEncoding, Expired, InvalidPurpose, NotValidYet};
-    // Refuses what webpki cannot read, such as version 1 and unknown critical extensions.
+    // Rejects what webpki cannot parse, such as version 1 and unknown critical extensions.
     let parsed = ParsedCertificate::try_from(end)?;
     let info = x509::read(end).ok_or(BadEncoding)?;
     let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);

@@ -1,4 +1,4 @@
-//! Another plan: what a worker has of the services that stay, those that come, and those that are gone.
+//! Applies a new plan to a worker: keeps, adds and removes services, and moves clients to their new configuration.
 
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
@@ -13,7 +13,7 @@ use crate::plan::{Listeners, Plan, Service};
 use crate::session::Session;
 
 impl Worker {
-    /// Goes over to the plan in force.
+    /// Applies the active plan.
     pub(super) fn apply_plan(&mut self) {
         let plan = self.shared.plan();
         self.cx.targets(plan.targets);
@@ -111,7 +111,7 @@ impl Worker {
         former: &HashMap<String, Rc<Local>>,
         locals: &HashMap<String, Rc<Local>>,
     ) {
-        // A service that is gone: one mark for all of its clients.
+        // All clients of a removed service share one state.
         let gone: HashMap<&String, Rc<Local>> = former
             .iter()
             .filter(|(name, _)| !locals.contains_key(*name))
@@ -126,7 +126,7 @@ impl Worker {
             };
             let name = &session.local.service.name;
             if let Some(local) = locals.get(name).or_else(|| gone.get(name)) {
-                // Of a stream its connection is the client.
+                // For a stream, the connection counts as the client.
                 if !session.is_stream() {
                     let former = &session.local.service;
                     former.pass_client(&local.service, self.cx.worker);
@@ -145,11 +145,11 @@ impl Worker {
                 front.local = Rc::clone(local);
             }
         }
-        // HTTP/1 clients of a service that is gone are told with their next response: an end now could meet a request.
+        // HTTP/1 clients of a removed service are closed after their next response: closing now could race a request.
         self.wake_h2_servers();
     }
 
-    /// Ends the sessions that wait for a request which will not be served.
+    /// Closes sessions that wait for a request.
     pub(super) fn end_idle_sessions(&mut self) {
         for key in self.sessions.keys() {
             if self.sessions.get(key).is_some_and(Session::is_idle) {

@@ -1,4 +1,4 @@
-//! HTTP/2 connections in the worker's loop: what their streams want done, and whose turn it is.
+//! Drives HTTP/2 connections in the worker's loop, and performs the actions of their streams.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
@@ -11,11 +11,11 @@ use crate::session::Session;
 use crate::slab::Key;
 use crate::transport::Transport;
 
-/// Rounds between connections and sessions before the kernel is asked again.
+/// Rounds between connections and sessions before epoll is polled again.
 const ROUNDS: usize = 8;
 
 impl Worker {
-    /// A client turned out to speak HTTP/2.
+    /// Replaces a session by an HTTP/2 connection.
     pub(super) fn upgrade_to_h2(&mut self, key: Key) {
         let Some(session) = self.sessions.remove(key) else {
             return;
@@ -26,7 +26,7 @@ impl Worker {
         self.drive_h2_server(front, H2ServerConn::begin);
     }
 
-    /// Connections whose streams did something, in rounds: what sessions answer in one of them goes out together.
+    /// Drives the connections whose streams have work, in rounds, so that responses of one round are sent together.
     pub(super) fn run_wakeups(&mut self) {
         for _ in 0..ROUNDS {
             let mut rung = std::mem::take(&mut *self.cx.wakeups.borrow_mut());
@@ -46,14 +46,14 @@ impl Worker {
         }
     }
 
-    /// All of them shall look whether they may go on.
+    /// Schedules all client connections, for example to send GOAWAY.
     pub(super) fn wake_h2_servers(&self) {
         let keys = self.h2_servers.keys().into_iter();
         let tokens = keys.map(|key| token::of(token::H2_SERVER, key));
         self.cx.wakeups.borrow_mut().extend(tokens);
     }
 
-    /// Reads on from clients whose pauses are over.
+    /// Resumes reading from clients whose pause has ended.
     pub(super) fn resume_h2_servers(&mut self) {
         let now = self.cx.now;
         let mut over = Vec::new();
@@ -80,16 +80,16 @@ impl Worker {
         };
         let mut actions = std::mem::take(&mut self.actions);
         let cx = &mut self.cx;
-        // As with sessions: a defect costs the connection that met it.
+        // As with sessions: a panic closes only the connection that caused it.
         let worked = catch_unwind(AssertUnwindSafe(|| work(front, key, cx, &mut actions)));
         let failed = worked.is_err();
         if !self.goes_on(worked)
             && let Some(mut front) = self.h2_servers.remove(key)
         {
-            // After a defect its streams have sessions still.
+            // After a panic its streams still have sessions.
             let end = || front.end(&mut actions);
             if failed && catch_unwind(AssertUnwindSafe(end)).is_err() {
-                tracing::error!("an HTTP/2 connection's end failed");
+                tracing::error!("panic while closing an HTTP/2 connection");
             }
             let service = &front.local.service;
             service.clients.fetch_sub(1, Relaxed);
@@ -103,7 +103,7 @@ impl Worker {
 
     fn goes_on(&mut self, worked: std::thread::Result<bool>) -> bool {
         worked.unwrap_or_else(|_| {
-            tracing::error!("an HTTP/2 connection's handling failed");
+            tracing::error!("panic while handling an HTTP/2 connection");
             self.cx.restore_buffers();
             false
         })
@@ -114,7 +114,7 @@ impl Worker {
         key: Key,
         work: impl FnOnce(&mut H2ClientConn, Key, &mut Context, &mut Actions) -> bool,
     ) {
-        // It stands beside the worker's other things for its turn.
+        // Removed from the slab while it is driven, because it borrows the context.
         let Some(mut back) = self.cx.h2_clients.get_mut(key).and_then(Option::take) else {
             return;
         };
@@ -125,7 +125,7 @@ impl Worker {
         let goes_on = self.goes_on(worked);
         let end = || back.end(&mut actions);
         if failed && catch_unwind(AssertUnwindSafe(end)).is_err() {
-            tracing::error!("the end of an HTTP/2 connection to a server failed");
+            tracing::error!("panic while closing an HTTP/2 connection to a server");
         }
         match self.cx.h2_clients.get_mut(key) {
             Some(place) if goes_on => *place = Some(back),
@@ -137,7 +137,7 @@ impl Worker {
         self.actions = actions;
     }
 
-    /// Gives servers' HTTP/2 connections a turn: those that are of no use any more end.
+    /// Drives all server connections; those that are no longer needed close.
     pub(super) fn drive_h2_clients(&mut self) {
         for key in self.cx.h2_clients.keys() {
             self.drive_h2_client(key, H2ClientConn::drive);
@@ -166,7 +166,7 @@ impl Worker {
             ready.broken |= over;
         };
         let key = match owner {
-            // Its session begins with this turn's actions, and looks at everything that came until then.
+            // The session starts with this turn's actions and then sees everything.
             Owner::Pending => return,
             Owner::Session(key) => {
                 let Some(session) = self.sessions.get_mut(key) else {

@@ -1,4 +1,4 @@
-//! A worker's clients to another process, and from one.
+//! Hands a worker's clients over to another process, and takes over clients from one.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
@@ -18,19 +18,19 @@ use crate::transport::Transport;
 use crate::wheel::Deadline;
 
 impl Worker {
-    /// Once per wake-up: is another process to have the clients, or has one sent some?
+    /// Once per wake-up: starts a handover, and takes over connections that were received.
     pub(super) fn poll_handover(&mut self) {
         if self.shared.handing.load(Acquire) && !self.cx.handing {
             self.outlet = self.shared.outlet();
             self.cx.handing = true;
             self.cx.draining = true;
-            // The other process takes clients by the same sockets.
+            // The other process accepts from the same sockets.
             for key in self.listening.keys() {
                 self.pause(key);
                 self.listening.remove(key);
             }
             self.cx.end_idle_of(|_| false);
-            // HTTP/2 stays here, and is told to go elsewhere for what comes next.
+            // HTTP/2 connections stay here and get GOAWAY.
             self.wake_h2_servers();
             for key in self.sessions.keys() {
                 self.hand_over(key);
@@ -41,7 +41,7 @@ impl Worker {
             self.arrivals = arrivals;
             for handed in self.shared.inbox.take(self.cx.worker) {
                 match &self.outlet {
-                    // Came just before the way onwards was open.
+                    // Received just before the next handover started.
                     Some(outlet) => drop(outlet.send(handed)),
                     None => self.take_over(handed),
                 }
@@ -49,10 +49,10 @@ impl Worker {
         }
     }
 
-    /// Hands a session over, if it is one that can be.
+    /// Hands a session over if possible.
     pub(super) fn hand_over(&mut self, key: Key) {
         let Some(outlet) = &self.outlet else { return };
-        // The other process knows what is in force. Who began under another configuration ends here.
+        // The other process has only the active configuration. Sessions of an older one finish here.
         let plan = self.shared.plan();
         let can = |session: &Session| {
             session.can_be_handed(&self.cx) && session.is_in(&plan.services, &self.cx)
@@ -67,7 +67,7 @@ impl Worker {
         service.clients.fetch_sub(1, Relaxed);
         service.counters.of(self.cx.worker).present.sub(1);
         if let Some(handed) = session.hand(&mut self.cx) {
-            // Nobody takes it if the other process is gone: then it ends here.
+            // Fails if the other process has ended: the connection is closed.
             let _ = outlet.send(handed);
         }
     }
@@ -76,7 +76,7 @@ impl Worker {
         let Some(local) = self.local_of(&handed.service) else {
             tracing::warn!(
                 service = handed.service,
-                "a connection for a service that is not there"
+                "dropped a connection that was handed over for an unknown service"
             );
             return;
         };
@@ -87,7 +87,7 @@ impl Worker {
                 None => {
                     tracing::warn!(
                         server = tunnel.name,
-                        "a connection to a server cannot be gone on with"
+                        "dropped a tunnel whose server connection cannot be taken over"
                     );
                     return;
                 }
@@ -104,7 +104,7 @@ impl Worker {
         self.turn(key, Session::resume);
     }
 
-    /// A service in force, or one that a reload has removed meanwhile, whose clients finish what they began.
+    /// An active service, or one that a reload has removed in the meantime.
     fn local_of(&self, name: &str) -> Option<Rc<Local>> {
         let locals = self.listening.keys().into_iter();
         let mut locals = locals.filter_map(|key| self.listening.get(key).map(|l| &l.local));
@@ -116,8 +116,8 @@ impl Worker {
         Some(context::gone(Arc::clone(service), Vec::new()))
     }
 
-    /// The tunnel's server among the service's own, with the number of its pool. One that a reload has removed, whose
-    /// tunnels live on, is known to nobody else.
+    /// Registers the tunnel's server connection and returns it with the number of its pool. A server that a reload has
+    /// removed gets a target of its own.
     fn take_server(&mut self, local: &Local, tunnel: &mut Tunnel) -> Option<(Key, usize)> {
         let pools = &local.service.pools;
         let pool = pools.iter().position(|pool| pool.pool == tunnel.pool);

@@ -1,4 +1,4 @@
-//! Who comes: listeners, and when they are not looked at.
+//! Accepts clients, and pauses listeners while limits are reached.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
@@ -17,7 +17,7 @@ use crate::socket;
 use crate::tls::Channel;
 use crate::transport::Transport;
 
-/// Clients accepted in one turn.
+/// Clients accepted per event.
 const ACCEPTS: usize = 64;
 
 /// A listener that this worker accepts from.
@@ -26,7 +26,7 @@ pub(super) struct Listening {
     pub(super) from: Arc<Listeners>,
     pub(super) number: usize,
     pub(super) local: Rc<Local>,
-    /// Not watched: the service has as many clients as it may, or the process as many descriptors.
+    /// Not registered with epoll: the service's client limit or the descriptor limit is reached.
     pub(super) paused: bool,
 }
 
@@ -37,7 +37,7 @@ impl AsFd for Listening {
 }
 
 impl Worker {
-    /// Watches it, where that may be.
+    /// Registers a listener.
     pub(super) fn resume(&mut self, key: Key) {
         let Some(listening) = self.listening.get_mut(key) else {
             return;
@@ -47,7 +47,7 @@ impl Worker {
         listening.paused = watched.is_err();
     }
 
-    /// Watches it no more, until there is room.
+    /// Unregisters a listener until there is room.
     pub(super) fn pause(&mut self, key: Key) {
         if let Some(listening) = self.listening.get_mut(key) {
             listening.paused = true;
@@ -56,14 +56,14 @@ impl Worker {
         }
     }
 
-    /// Takes in who is there already: closing would reset them.
+    /// Accepts the clients in the queue, which closing would reset, and removes the listener.
     pub(super) fn stop_listening(&mut self, key: Key) {
         self.accept(key);
         self.pause(key);
         self.listening.remove(key);
     }
 
-    /// Takes in who has come, as long as there is room.
+    /// Accepts clients within the limits.
     pub(super) fn accept(&mut self, key: Key) {
         for _ in 0..ACCEPTS {
             let Some(local) = self.listening.get(key).map(|it| Rc::clone(&it.local)) else {
@@ -101,7 +101,7 @@ impl Worker {
                 Err(Errno::AGAIN) => return,
                 Err(error) => {
                     if self.cx.complains() {
-                        tracing::warn!(%error, service = service.name, "accepting failed; trying again soon");
+                        tracing::warn!(%error, service = service.name, "accept failed; retrying");
                     }
                     TABLE.refit();
                     self.accepts_from = self.cx.now + PAUSE_MS;
@@ -112,7 +112,7 @@ impl Worker {
         }
     }
 
-    /// Watches those again whose services have room.
+    /// Resumes the listeners of services that have room.
     pub(super) fn resume_paused(&mut self) {
         if self.cx.now < self.accepts_from {
             return;
@@ -135,7 +135,7 @@ impl Worker {
     }
 }
 
-/// What a client is spoken to over.
+/// The transport of a new client.
 fn transport(client: OwnedFd, service: &Service) -> Option<Transport> {
     let Some(tls) = &service.tls else {
         return Some(Transport::plain(client).counted(Use::Client));
@@ -143,7 +143,7 @@ fn transport(client: OwnedFd, service: &Service) -> Option<Transport> {
     match Channel::accept(tls) {
         Ok(channel) => Some(Transport::secure(client, channel).counted(Use::Client)),
         Err(error) => {
-            tracing::error!(%error, service = service.name, "no TLS");
+            tracing::error!(%error, service = service.name, "cannot create a TLS connection");
             None
         }
     }

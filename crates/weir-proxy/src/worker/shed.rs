@@ -1,5 +1,5 @@
-//! Room for clients that wait when descriptors are short: what nothing uses is closed first, the client that has been
-//! idle for the longest time before others.
+//! Load shedding when descriptors are exhausted: closes idle server connections, then the longest idle clients, so that
+//! waiting clients can be accepted.
 
 use std::collections::VecDeque;
 
@@ -9,9 +9,9 @@ use crate::slab::Key;
 
 /// Idle clients that are found in one search.
 const FOUND_MAX: usize = 256;
-/// Before another search, when one has found none.
+/// Delay of the next search after one without results.
 const SEARCH_MS: u64 = 100;
-/// Between two lines of the log about it.
+/// Interval of warnings.
 const WARNING_MS: u64 = 60_000;
 
 /// A client's connection.
@@ -21,8 +21,7 @@ enum Client {
     H2ServerConn(Key),
 }
 
-/// Clients that were idle when they were last searched for, the longest idle first. A search looks at all clients: its
-/// results serve many newcomers.
+/// Idle clients found by the last search, the longest idle first. A search visits all clients, so its results are kept.
 #[derive(Debug, Default)]
 pub(super) struct Idle {
     found: VecDeque<(u64, Client)>,
@@ -31,7 +30,7 @@ pub(super) struct Idle {
 }
 
 impl Worker {
-    /// Makes room for one more client, and for its connection to a server; whether there is.
+    /// Makes room for one more client and its server connection. Returns whether there is room.
     pub(super) fn make_room(&mut self) -> bool {
         if self.cx.free_descriptors(|| TABLE.admits()) {
             return true;
@@ -45,7 +44,7 @@ impl Worker {
         false
     }
 
-    /// Closes idle clients if another worker has none, and clients that wait.
+    /// Closes idle clients for another worker that has waiting clients and no idle ones.
     pub(super) fn shed_for_others(&mut self) {
         if !TABLE.is_wanted(self.cx.now) {
             return;
@@ -54,7 +53,7 @@ impl Worker {
         while !TABLE.admits() && self.shed_one() {}
     }
 
-    /// Closes the client that has been idle for the longest time; whether there is one.
+    /// Closes the longest idle client. Returns whether there was one.
     fn shed_one(&mut self) -> bool {
         loop {
             let Some((since, client)) = self.idle.found.pop_front() else {
@@ -63,7 +62,7 @@ impl Worker {
                 }
                 continue;
             };
-            // It may have asked since it was found.
+            // It may have sent a request since the search.
             if self.idle_since(client) != Some(since) {
                 continue;
             }
@@ -99,7 +98,7 @@ impl Worker {
         }
     }
 
-    /// Looks at all clients; whether some are idle.
+    /// Searches all clients. Returns whether some are idle.
     fn search_idle(&mut self) -> bool {
         if self.cx.now < self.idle.search_at {
             return false;
@@ -129,7 +128,7 @@ impl Worker {
             service,
             open_files = limit.limit,
             clients = limit.clients,
-            "clients wait to be accepted: the limit of open files allows no more"
+            "clients are waiting: the limit of open files is reached"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! A worker without its loop: what a defect in one connection's handling costs.
+//! A worker without its event loop: panics in one connection, and tunnels from another process.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -16,7 +16,7 @@ use crate::handover::Tunnel;
 use crate::plan::{Listeners, Plan, Service, Shared};
 use crate::transport::Transport;
 
-/// A service that answers every request itself, and where it is listened for.
+/// A service that answers every request itself, and its listeners.
 fn answering() -> (Arc<Service>, Arc<Listeners>) {
     let mut service = Proxy::new("s", ProxyProtocol::Http, "p");
     service
@@ -55,7 +55,7 @@ fn worker() -> Worker {
 }
 
 #[test]
-fn a_defect_costs_the_connection_that_met_it_and_no_other() {
+fn panic_closes_only_the_connection_that_caused_it() {
     let (service, _listeners) = answering();
     let local = local(Arc::clone(&service), Vec::new());
     let mut worker = worker();
@@ -72,7 +72,7 @@ fn a_defect_costs_the_connection_that_met_it_and_no_other() {
     let (mut other, healthy) = connect(&mut worker);
     worker.turn(broken, Session::begin);
     worker.turn(healthy, Session::begin);
-    // In the middle of its turn, with the worker's room in its hands.
+    // Panics while it has taken a buffer of the worker.
     worker.turn(broken, |_, _, cx| {
         let _taken = std::mem::take(&mut cx.scratch);
         cx.out.extend_from_slice(b"half an answer");
@@ -130,7 +130,7 @@ fn tunnel(service: &str) -> (UnixStream, UnixStream, Handed) {
 
 /// A daemon that handed over late, or was of an older build, knows servers that a reload has removed.
 #[test]
-fn a_tunnel_to_a_server_that_is_in_no_pool_goes_on() {
+fn tunnel_to_a_removed_server_continues() {
     let (service, listeners) = answering();
     let mut worker = worker();
     worker.listening.insert(Listening {
@@ -158,9 +158,9 @@ fn a_tunnel_to_a_server_that_is_in_no_pool_goes_on() {
     assert_eq!(server.read(&mut said).expect("the end"), 0);
 }
 
-/// The way from an old daemon is long, and a reload of the new one short.
+/// The new daemon may reload during the handover.
 #[test]
-fn a_tunnel_of_a_service_that_was_removed_meanwhile_goes_on() {
+fn tunnel_of_a_removed_service_continues() {
     let (service, _) = answering();
     let mut worker = worker();
     worker.shared.publish(Plan {

@@ -288,8 +288,8 @@ fn ocsp_staple_is_sent_and_tls_1_2_is_spoken() {
     let file = seat.directory.join("weir.toml");
     let file = file.to_str().expect("plain");
     for (content, fault) in [
-        (&b""[..], "this is no OCSP response"),
-        (b"\x30\x03\x0a\x01\x06", "gave no answer, but an error"),
+        (&b""[..], "not an OCSP response"),
+        (b"\x30\x03\x0a\x01\x06", "OCSP responder returned an error"),
         (&other, "is for another certificate"),
     ] {
         fs::write(&staple, content).expect("written");
@@ -348,7 +348,7 @@ fn server_certificates_are_verified_and_connections_reused() {
         "502"
     );
     assert!(
-        front.log().contains("no TLS with a server"),
+        front.log().contains("TLS handshake with a server failed"),
         "{}",
         front.log()
     );

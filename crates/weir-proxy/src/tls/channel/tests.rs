@@ -1,0 +1,375 @@
+//! Two channels over Unix sockets: records cut at any byte, records larger than the socket's buffer, the ends of
+//! connections, and alerts.
+
+use std::io::{Read as _, Write as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+
+use rustls::pki_types::ServerName;
+use weir_model::{ClientAuth, ServerTls, ServiceTls, SniHost, Source, TlsVersion};
+
+use super::*;
+use crate::tls::{Tickets, TlsConnector, server_config};
+
+const CERTIFICATE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/certificate.pem");
+
+/// One end: a channel, its socket, and what is known of the socket.
+struct Peer {
+    channel: Channel,
+    socket: OwnedFd,
+    ready: Ready,
+    state: Handshake,
+}
+
+impl Peer {
+    fn new(channel: Channel, socket: UnixStream) -> Self {
+        socket.set_nonblocking(true).expect("nonblocking");
+        Self {
+            channel,
+            socket: socket.into(),
+            ready: Ready::default(),
+            state: Handshake::Waits,
+        }
+    }
+
+    fn server(minimum: TlsVersion, socket: UnixStream) -> Self {
+        let tls = ServiceTls {
+            certificates: CERTIFICATE.to_owned(),
+            strict_sni: false,
+            minimum,
+            sni_host: SniHost::default(),
+            client_ca: None,
+            client_auth: ClientAuth::default(),
+            ticket_keys: Vec::new(),
+            source: Source::default(),
+        };
+        let tickets = Arc::new(Tickets::new(Vec::new()).expect("randomness"));
+        let (config, _) =
+            server_config(&tls, &[b"h2", b"http/1.1"], tickets).expect("a configuration");
+        Self::new(Channel::accept(&config).expect("a channel"), socket)
+    }
+
+    fn client(verify: bool, protocol: &[u8], socket: UnixStream) -> Self {
+        let tls = ServerTls {
+            verify,
+            ..ServerTls::default()
+        };
+        let connector = TlsConnector::new(&tls, &[protocol]).expect("a configuration");
+        let name = ServerName::try_from("a.example").expect("a name");
+        Self::new(
+            Channel::connect(&connector.config, name).expect("a channel"),
+            socket,
+        )
+    }
+
+    /// An event has reported that the socket can be read and written.
+    fn wake(&mut self) {
+        (self.ready.readable, self.ready.writable) = (true, true);
+    }
+
+    fn handshake(&mut self) {
+        self.wake();
+        if self.state == Handshake::Waits {
+            self.state = self.channel.handshake(&self.socket, &mut self.ready);
+        }
+    }
+
+    /// Everything that can be read now, and what the last read returned.
+    fn read(&mut self) -> (Vec<u8>, Read) {
+        let (mut content, mut room) = (Vec::new(), vec![0; BODY_ROOM]);
+        self.wake();
+        loop {
+            match self.channel.read(&self.socket, &mut self.ready, &mut room) {
+                Read::Some(bytes) => content.extend_from_slice(&room[..bytes]),
+                last => return (content, last),
+            }
+        }
+    }
+
+    fn write(&mut self, content: &[u8]) -> Written {
+        self.channel.write(&self.socket, &[content])
+    }
+}
+
+fn pair() -> (Peer, Peer) {
+    let (one, other) = UnixStream::pair().expect("two ends");
+    let client = Peer::client(false, b"h2", one);
+    (client, Peer::server(TlsVersion::V12, other))
+}
+
+/// A pair whose handshake is complete.
+fn connected() -> (Peer, Peer) {
+    let (mut client, mut server) = pair();
+    for _ in 0..4 {
+        client.handshake();
+        server.handshake();
+    }
+    assert_eq!(
+        (client.state, server.state),
+        (Handshake::Done, Handshake::Done)
+    );
+    (client, server)
+}
+
+/// Content with a period that no length of records shares.
+fn content(length: usize) -> Vec<u8> {
+    (0..length).map(|at| (at % 251) as u8).collect()
+}
+
+#[test]
+fn handshake_agrees_on_name_and_protocol() {
+    let (client, server) = connected();
+    assert_eq!(client.channel.protocol(), Some(&b"h2"[..]));
+    assert_eq!(server.channel.protocol(), Some(&b"h2"[..]));
+    assert_eq!(server.channel.asked.as_deref(), Some("a.example"));
+    assert_eq!(client.channel.asked, None);
+}
+
+#[test]
+fn records_may_be_cut_at_any_byte() {
+    for step in [1, 2, 5, 7, 64, 1_000] {
+        let (theirs, mut relay_in) = UnixStream::pair().expect("two ends");
+        let (mut relay_out, ours) = UnixStream::pair().expect("two ends");
+        let mut client = Peer::client(false, b"h2", theirs);
+        let mut server = Peer::server(TlsVersion::V12, ours);
+        relay_in.set_nonblocking(true).expect("nonblocking");
+        relay_out.set_nonblocking(true).expect("nonblocking");
+        let sent = content(3_000);
+        let (mut received, mut is_sent) = (Vec::new(), false);
+        for _ in 0..8 {
+            client.handshake();
+            if client.state == Handshake::Done && !is_sent {
+                assert_eq!(client.write(&sent), Written::Some(sent.len()));
+                is_sent = true;
+            }
+            let mut records = Vec::new();
+            // Ends with `WouldBlock`.
+            let _ = relay_in.read_to_end(&mut records);
+            for portion in records.chunks(step) {
+                relay_out.write_all(portion).expect("room");
+                server.handshake();
+                if server.state == Handshake::Done {
+                    let (more, last) = server.read();
+                    assert_eq!(last, Read::Blocked, "step {step}");
+                    received.extend(more);
+                }
+            }
+            let mut records = Vec::new();
+            let _ = relay_out.read_to_end(&mut records);
+            relay_in.write_all(&records).expect("room");
+        }
+        assert_eq!(server.state, Handshake::Done, "step {step}");
+        assert!(received == sent, "step {step}: {} bytes", received.len());
+    }
+}
+
+#[test]
+fn content_larger_than_the_socket_buffer_is_kept_and_sent_in_order() {
+    let (mut client, mut server) = connected();
+    let sent = content(3 << 20);
+    assert_eq!(client.write(&sent), Written::Some(sent.len()));
+    assert!(client.channel.holds(), "more than a socket takes");
+    // As long as some of it is held, nothing more is taken.
+    assert_eq!(client.write(b"later"), Written::Some(0));
+    let mut received = Vec::new();
+    while client.channel.holds() {
+        let (more, last) = server.read();
+        assert_eq!(last, Read::Blocked);
+        assert!(!more.is_empty(), "the socket had content");
+        received.extend(more);
+        assert_eq!(client.write(b""), Written::Some(0));
+    }
+    received.extend(server.read().0);
+    assert!(received == sent, "{} bytes", received.len());
+    assert_eq!(client.write(b"later"), Written::Some(5));
+    assert_eq!(server.read(), (b"later".to_vec(), Read::Blocked));
+}
+
+#[test]
+fn parts_of_a_write_arrive_joined() {
+    let (mut client, mut server) = connected();
+    let parts: [&[u8]; 3] = [b"head", b"", b"body"];
+    assert_eq!(
+        client.channel.write(&client.socket, &parts),
+        Written::Some(8)
+    );
+    assert_eq!(server.read(), (b"headbody".to_vec(), Read::Blocked));
+}
+
+#[test]
+fn nothing_is_written_before_the_handshake_is_complete() {
+    let (mut client, _server) = pair();
+    assert_eq!(client.write(b"early"), Written::Some(0));
+}
+
+#[test]
+fn close_notify_ends_one_direction_after_its_content() {
+    let (mut client, mut server) = connected();
+    assert_eq!(client.write(b"last"), Written::Some(4));
+    client.channel.part(&client.socket);
+    // A second close_notify would be a protocol error.
+    client.channel.part(&client.socket);
+    assert_eq!(server.read(), (b"last".to_vec(), Read::End));
+    assert!(server.channel.error.is_none());
+    assert_eq!(server.write(b"answer"), Written::Some(6));
+    assert_eq!(client.read(), (b"answer".to_vec(), Read::Blocked));
+}
+
+#[test]
+fn close_is_seen_before_the_content_in_front_of_it_is_read() {
+    let (mut client, mut server) = connected();
+    assert!(
+        !server
+            .channel
+            .is_closed(&server.socket, &mut Ready::default())
+    );
+    assert_eq!(client.write(b"last"), Written::Some(4));
+    client.channel.part(&client.socket);
+    server.wake();
+    assert!(server.channel.is_closed(&server.socket, &mut server.ready));
+    assert!(server.ready.readable, "the content is still to be read");
+    assert_eq!(server.read(), (b"last".to_vec(), Read::End));
+}
+
+#[test]
+fn end_of_the_socket_follows_what_is_held() {
+    let (mut client, mut server) = connected();
+    let sent = content(3 << 20);
+    assert_eq!(client.write(&sent), Written::Some(sent.len()));
+    client.channel.finish(&client.socket);
+    let mut received = Vec::new();
+    let last = loop {
+        let (more, last) = server.read();
+        received.extend(more);
+        if last != Read::Blocked {
+            break last;
+        }
+        assert_eq!(client.write(b""), Written::Some(0));
+    };
+    assert_eq!(last, Read::End);
+    assert!(received == sent, "{} bytes", received.len());
+}
+
+#[test]
+fn rejected_certificate_is_reported_to_the_server_by_an_alert() {
+    let (one, other) = UnixStream::pair().expect("two ends");
+    let mut client = Peer::new(
+        {
+            let authority = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/other.pem");
+            let tls = ServerTls {
+                ca: Some(authority.to_owned()),
+                ..ServerTls::default()
+            };
+            let connector = TlsConnector::new(&tls, &[b"h2"]).expect("a configuration");
+            let name = ServerName::try_from("a.example").expect("a name");
+            Channel::connect(&connector.config, name).expect("a channel")
+        },
+        one,
+    );
+    let mut server = Peer::server(TlsVersion::V12, other);
+    for _ in 0..4 {
+        client.handshake();
+        server.handshake();
+    }
+    assert_eq!(client.state, Handshake::Failed);
+    let unknown = rustls::CertificateError::UnknownIssuer;
+    assert_eq!(
+        client.channel.error,
+        Some(rustls::Error::InvalidCertificate(unknown))
+    );
+    assert_ne!(server.state, Handshake::Waits);
+    if server.state == Handshake::Done {
+        // TLS 1.3: the server was done before the client judged its certificate.
+        assert_eq!(server.read(), (Vec::new(), Read::Broken));
+    }
+    let alert = rustls::AlertDescription::UnknownCA;
+    assert_eq!(
+        server.channel.error,
+        Some(rustls::Error::AlertReceived(alert))
+    );
+}
+
+#[test]
+fn unacceptable_bytes_are_answered_by_an_alert() {
+    for (name, bytes) in [
+        (
+            "an HTTP request",
+            &b"GET / HTTP/1.1\r\nHost: a.example\r\n\r\n"[..],
+        ),
+        ("an unknown content type", b"\x63\x03\x01\x00\x01\x00"),
+        ("an oversized record", b"\x16\x03\x01\xff\xff\x00"),
+        ("application data", b"\x17\x03\x03\x00\x01\x00"),
+    ] {
+        let (mut one, other) = UnixStream::pair().expect("two ends");
+        one.write_all(bytes).expect("room");
+        let mut server = Peer::server(TlsVersion::V12, other);
+        server.handshake();
+        assert_eq!(server.state, Handshake::Failed, "{name}");
+        assert!(server.channel.error.is_some(), "{name}");
+        let mut alert = [0; 7];
+        one.read_exact(&mut alert).expect("an alert");
+        // A record of type alert with two bytes, level fatal.
+        assert_eq!(
+            (alert[0], &alert[3..6]),
+            (21, &[0, 2, 2][..]),
+            "{name}: {alert:?}"
+        );
+    }
+}
+
+#[test]
+fn version_below_the_minimum_fails_on_both_sides() {
+    let (one, other) = UnixStream::pair().expect("two ends");
+    let mut server = Peer::server(TlsVersion::V13, other);
+    let config = rustls::ClientConfig::builder_with_provider(Arc::new(
+        rustls::crypto::aws_lc_rs::default_provider(),
+    ))
+    .with_protocol_versions(&[&rustls::version::TLS12])
+    .expect("a version")
+    .with_root_certificates(rustls::RootCertStore::empty())
+    .with_no_client_auth();
+    let name = ServerName::try_from("a.example").expect("a name");
+    let channel = Channel::connect(&Arc::new(config), name).expect("a channel");
+    let mut client = Peer::new(channel, one);
+    for _ in 0..3 {
+        client.handshake();
+        server.handshake();
+    }
+    assert_eq!(
+        (client.state, server.state),
+        (Handshake::Failed, Handshake::Failed)
+    );
+    let alert = rustls::AlertDescription::ProtocolVersion;
+    assert_eq!(
+        client.channel.error,
+        Some(rustls::Error::AlertReceived(alert))
+    );
+}
+
+#[test]
+fn record_that_was_changed_on_the_way_breaks_the_connection() {
+    let (theirs, mut relay_in) = UnixStream::pair().expect("two ends");
+    let (mut relay_out, ours) = UnixStream::pair().expect("two ends");
+    let mut client = Peer::client(false, b"h2", theirs);
+    let mut server = Peer::server(TlsVersion::V12, ours);
+    relay_in.set_nonblocking(true).expect("nonblocking");
+    relay_out.set_nonblocking(true).expect("nonblocking");
+    for _ in 0..4 {
+        client.handshake();
+        let mut records = Vec::new();
+        let _ = relay_in.read_to_end(&mut records);
+        relay_out.write_all(&records).expect("room");
+        server.handshake();
+        let mut records = Vec::new();
+        let _ = relay_out.read_to_end(&mut records);
+        relay_in.write_all(&records).expect("room");
+    }
+    assert_eq!(client.write(b"content"), Written::Some(7));
+    let mut records = Vec::new();
+    let _ = relay_in.read_to_end(&mut records);
+    *records.last_mut().expect("a record") ^= 1;
+    relay_out.write_all(&records).expect("room");
+    assert_eq!(server.read(), (Vec::new(), Read::Broken));
+    assert_eq!(server.channel.error, Some(rustls::Error::DecryptError));
+}
