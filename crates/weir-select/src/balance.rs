@@ -56,7 +56,7 @@ impl Default for Balancer {
     }
 }
 
-/// What a choice depends on besides the pool.
+/// What a choice depends on in addition to the pool.
 #[derive(Debug, Clone, Copy)]
 pub struct Criteria {
     /// The client's address.

@@ -1,6 +1,6 @@
 //! Pseudo-random numbers.
 
-/// xorshift64* (Marsaglia, 2003; Vigna, 2016): for choices that nobody gains by predicting, not for cryptography.
+/// xorshift64* (Marsaglia, 2003; Vigna, 2016): for choices whose prediction gains nothing, not for cryptography.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Random(u64);
 

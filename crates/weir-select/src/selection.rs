@@ -3,8 +3,8 @@
 //! The driver calls [`Selection::select`] and does what the [`Output`] says. What happens then comes back as
 //! [`handle_queue_turn`](Selection::handle_queue_turn), [`handle_queue_exit`](Selection::handle_queue_exit),
 //! [`handle_connect_error`](Selection::handle_connect_error), [`handle_failure`](Selection::handle_failure) or
-//! [`handle_unwanted`](Selection::handle_unwanted). An [`Output::Connect`] has acquired a slot of the server's limit; the driver releases it when the request leaves the
-//! server, for whatever reason, before it selects again.
+//! [`handle_unwanted`](Selection::handle_unwanted). An [`Output::Connect`] has acquired a slot of the server's limit;
+//! the driver releases it when the request leaves the server, for whatever reason, before it selects again.
 
 use std::net::SocketAddr;
 
@@ -192,7 +192,7 @@ pub enum Counted {
     Repetition,
 }
 
-/// What decisions depend on besides the request.
+/// What decisions depend on in addition to the request.
 #[derive(Debug)]
 pub struct Env<'a, S> {
     /// The request's pool.

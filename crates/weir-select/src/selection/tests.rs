@@ -435,7 +435,7 @@ fn new_requests_do_not_overtake_the_queue() {
     assert_eq!(output, Output::Queue, "server 1 has a slot for the queue");
     let turn = world.run(|env| selection.handle_queue_turn(env));
     assert_eq!(turn.map(connect), Some(1));
-    // Nobody is queued because of a limit: no reason to wait.
+    // No server is full: there is no reason to wait.
     world.load(0).release();
     let output = world.run(|env| Selection::default().select(env));
     assert!(matches!(output, Output::Connect { .. }));
