@@ -25,6 +25,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("weir-health", &["weir-model"]),
     ("weir-vrrp", &["weir-model", "weir-wire"]),
     ("weir-http", &["weir-model"]),
+    ("weir-select", &["weir-http", "weir-sched", "weir-model"]),
     ("weir-config", &["weir-http", "weir-model"]),
     ("weir-ipvsadm", &["weir-model"]),
     ("weir-import", &["weir-http", "weir-model", "weir-config"]),
@@ -35,6 +36,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "weir-proxy",
         &[
+            "weir-select",
             "weir-http",
             "weir-sched",
             "weir-health",
@@ -112,6 +114,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "weir-health",
             "weir-vrrp",
             "weir-http",
+            "weir-select",
             "weir-config",
             "weir-ipvsadm",
             "weir-import",
@@ -161,6 +164,7 @@ const PURE: &[&str] = &[
     "weir-health",
     "weir-vrrp",
     "weir-http",
+    "weir-select",
     "weir-config",
     "weir-ipvsadm",
     "weir-import",

@@ -1,4 +1,4 @@
-//! What a worker's connections share: room to work in, server connections, clocks.
+//! What a worker's connections share: buffers, server connections, clocks.
 
 mod upstream;
 mod waiting;
@@ -9,11 +9,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use weir_http::Field;
+use weir_select::{Balancer, Budget, Random};
 use weir_sys::{Clock, now_ns};
 
 pub(crate) use self::upstream::{Stay, Upstream};
-use crate::balance::{Balance, Dice};
-use crate::budget::Budget;
 use crate::h2::{H2ClientConn, Wakeups};
 use crate::idle_pool::IdlePool;
 use crate::log::Note;
@@ -23,32 +22,32 @@ use crate::queue::Inbox;
 use crate::slab::{Key, Slab};
 use crate::wheel::Wheel;
 
-/// Room for what is read while heads are expected, and while a body streams. With less than a body's size in one read
-/// the calls dominate; with more for heads the caches suffer.
+/// Buffer sizes for reading heads and bodies. Smaller reads of bodies cost more system calls; larger reads of heads
+/// cost cache misses.
 pub(crate) const HEAD_ROOM: usize = 64 << 10;
 pub(crate) const BODY_ROOM: usize = 256 << 10;
-/// Buffers that are kept for the next request, and the largest of them.
+/// Number of buffers that are kept for the next request, and their largest size.
 const SPARE_MAX: usize = 1024;
 const SPARE_SIZE: usize = 16 << 10;
-/// How long a request may wait before its client's end is looked for.
+/// How long a request may take before its client's end is watched.
 const WATCH_MS: u64 = 50;
-/// Large buffers that are kept for slow clients.
+/// Number of large buffers that are kept for slow clients.
 const LARGE_MAX: usize = 8;
 
-/// What the kernel said last of a socket.
+/// The last known state of a socket.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Ready {
     pub(crate) readable: bool,
     pub(crate) writable: bool,
-    /// The other side sends no more, once all is read.
+    /// The peer sends nothing after what can be read.
     pub(crate) ended: bool,
-    /// Both ways are over.
+    /// Both directions are closed.
     pub(crate) broken: bool,
 }
 
 impl Ready {
-    /// After a read of `got` octets into room for `room`: fewer mean that there are no more, unless the end is to be
-    /// read.
+    /// After a read of `got` bytes into a buffer of `room`: if it was not filled, no more can be read, except for the
+    /// end.
     pub(crate) const fn after_read(&mut self, got: usize, room: usize) {
         if got < room && !self.ended {
             self.readable = false;
@@ -56,15 +55,15 @@ impl Ready {
     }
 }
 
-/// A service as this worker has it.
+/// A worker's view of a service.
 #[derive(Debug)]
 pub(crate) struct Local {
     pub(crate) service: Arc<Service>,
-    /// One for each of the service's pools.
-    pub(crate) balances: RefCell<Vec<Balance>>,
-    /// Of requests that are sent again.
+    /// One per pool.
+    pub(crate) balancers: RefCell<Vec<Balancer>>,
+    /// The budget of retries.
     pub(crate) budget: Budget,
-    /// No configuration has it any more: its clients finish what they began.
+    /// It is no longer configured: its clients finish what they began.
     pub(crate) gone: bool,
 }
 
@@ -74,48 +73,48 @@ pub(crate) struct Context {
     pub(crate) worker: usize,
     pub(crate) epoll: OwnedFd,
     pub(crate) upstreams: Slab<Upstream>,
-    /// Waiting connections by target, the last used on top.
+    /// Idle connections by target, the last used on top.
     idle: Vec<Vec<Key>>,
-    /// Where those go that waited in vain, if other workers may want them.
+    /// Where unused ones go if other workers may need them.
     idle_pool: Option<Arc<IdlePool>>,
     pub(crate) wheel: Wheel,
     pub(crate) idle_wheel: Wheel,
-    /// Of clients' HTTP/2 connections.
+    /// For clients' HTTP/2 connections.
     pub(crate) h2_server_wheel: Wheel,
-    /// Of those that are read slowly.
+    /// For those that are read slowly.
     pub(crate) pace_wheel: Wheel,
-    /// Servers' HTTP/2 connections; a place is empty while its connection has its turn.
+    /// HTTP/2 connections to servers; a slot is empty while its connection is being driven.
     pub(crate) h2_clients: Slab<Option<Box<H2ClientConn>>>,
     pub(crate) h2_client_wheel: Wheel,
-    /// HTTP/2 connections whose streams did something.
+    /// HTTP/2 connections whose streams made progress.
     pub(crate) wakeups: Wakeups,
-    /// Milliseconds of a clock that only goes forward, taken once per wake-up.
+    /// Milliseconds of a monotonic clock, read once per wake-up.
     pub(crate) now: u64,
     pub(crate) scratch: Vec<u8>,
     pub(crate) out: Vec<u8>,
     pub(crate) fields: Vec<Field>,
-    /// For a path in its normal form.
+    /// Buffer for a normalized path.
     pub(crate) path: Vec<u8>,
     spare: Vec<Vec<u8>>,
     large: Vec<Vec<u8>>,
     pub(crate) pipes: Pipes,
-    pub(crate) dice: Dice,
+    pub(crate) random: Random,
     /// No further requests.
     pub(crate) draining: bool,
-    /// Another process gets the clients, as soon as they can be handed to it.
+    /// Clients are handed over to another process as soon as possible.
     pub(crate) handing: bool,
-    /// When a failed handshake was last spoken of.
+    /// When a failed handshake was last logged.
     complained: u64,
     pub(crate) inbox: Arc<Inbox>,
-    /// Sessions that wait for a server and are not in epoll, and when those that still do enter it.
+    /// Sessions that wait for a server and are not in epoll, and when they are added.
     unwatched: Vec<Key>,
     watch_at: u64,
-    /// Notes that are not in use.
+    /// Log records that are not in use.
     #[expect(clippy::vec_box, reason = "a session takes the box and gives it back")]
     notes: Vec<Box<Note>>,
 }
 
-/// Which thing an event is about, in the event's 64 bits.
+/// What an epoll event refers to, in its 64 bits.
 pub(crate) mod token {
     use crate::slab::Key;
 
@@ -172,7 +171,7 @@ impl Context {
             spare: Vec::new(),
             large: Vec::new(),
             pipes: Pipes::default(),
-            dice: Dice::new(seed),
+            random: Random::new(seed),
             draining: false,
             handing: false,
             complained: 0,
@@ -183,14 +182,14 @@ impl Context {
         }
     }
 
-    /// After a turn that did not come to its end: what turns take out and put back is there again.
+    /// Restores the buffers that a turn takes, after a panic.
     pub(crate) fn restore_buffers(&mut self) {
         self.scratch.resize(BODY_ROOM, 0);
         self.out.clear();
         self.fields.clear();
     }
 
-    /// The session enters epoll at the next tick.
+    /// The session is added to epoll at the next tick.
     pub(crate) fn watch_soon(&mut self, key: Key) {
         if self.unwatched.is_empty() {
             self.watch_at = self.now + WATCH_MS;
@@ -198,7 +197,7 @@ impl Context {
         self.unwatched.push(key);
     }
 
-    /// Sessions that are to enter epoll now.
+    /// Sessions to add to epoll now.
     pub(crate) fn take_unwatched(&mut self) -> Vec<Key> {
         if self.unwatched.is_empty() || self.now < self.watch_at {
             return Vec::new();
@@ -206,7 +205,7 @@ impl Context {
         std::mem::take(&mut self.unwatched)
     }
 
-    /// Room for as many targets as there ever were.
+    /// Makes room for this number of targets.
     pub(crate) fn targets(&mut self, count: usize) {
         self.idle.resize_with(count.max(self.idle.len()), Vec::new);
     }
@@ -221,14 +220,14 @@ impl Context {
         self.large.pop().unwrap_or_default()
     }
 
-    /// A note of an exchange that begins now.
+    /// A log record of an exchange that begins now.
     pub(crate) fn note(&mut self) -> Box<Note> {
         let mut note = self.notes.pop().unwrap_or_default();
         note.begin(now_ns(Clock::Monotonic));
         note
     }
 
-    /// Takes one back.
+    /// Takes a log record back.
     pub(crate) fn forget(&mut self, note: Box<Note>) {
         if self.notes.len() < SPARE_MAX {
             self.notes.push(note);
@@ -248,7 +247,7 @@ impl Context {
         }
     }
 
-    /// Whether a failure that may come with every request is to be logged: one in a second is.
+    /// Whether a failure that may occur with every request is logged: once per second.
     pub(crate) const fn complains(&mut self) -> bool {
         let due = self.now >= self.complained + 1_000;
         if due {
@@ -258,21 +257,21 @@ impl Context {
     }
 }
 
-/// A service as a worker begins to have it.
-pub(crate) fn local(service: Arc<Service>, balances: Vec<Balance>) -> Rc<Local> {
-    new_local(service, balances, false)
+/// A worker's view of a configured service.
+pub(crate) fn local(service: Arc<Service>, balancers: Vec<Balancer>) -> Rc<Local> {
+    new_local(service, balancers, false)
 }
 
-/// A service that no configuration has any more.
-pub(crate) fn gone(service: Arc<Service>, balances: Vec<Balance>) -> Rc<Local> {
-    new_local(service, balances, true)
+/// A worker's view of a service that is no longer configured.
+pub(crate) fn gone(service: Arc<Service>, balancers: Vec<Balancer>) -> Rc<Local> {
+    new_local(service, balancers, true)
 }
 
-fn new_local(service: Arc<Service>, mut balances: Vec<Balance>, gone: bool) -> Rc<Local> {
-    balances.resize_with(service.pools.len(), Balance::default);
+fn new_local(service: Arc<Service>, mut balancers: Vec<Balancer>, gone: bool) -> Rc<Local> {
+    balancers.resize_with(service.pools.len(), Balancer::default);
     Rc::new(Local {
         service,
-        balances: RefCell::new(balances),
+        balancers: RefCell::new(balancers),
         budget: Budget::default(),
         gone,
     })

@@ -1,4 +1,4 @@
-//! Compressing a response's content on its way.
+//! Compression of a response's body while it is forwarded.
 
 use std::io::{self, Write};
 
@@ -7,18 +7,18 @@ use brotli::enc::writer::CompressorWriter;
 use flate2::write::GzEncoder;
 use weir_model::Coding;
 
-/// Levels that cost about as much as reading the content from a server does; better ones are for files that are
-/// compressed once.
+/// Levels that cost about as much as reading the body from a server; better ones are for files that are compressed
+/// once.
 const GZIP_LEVEL: u32 = 4;
 const BROTLI_QUALITY: i32 = 4;
 const ZSTD_LEVEL: i32 = 3;
-/// What content is compared with, as powers of two: 256 KiB. RFC 9659 lets a client of `zstd` have 8 MiB.
+/// Window sizes as powers of two: 256 KiB. RFC 9659 allows clients of `zstd` at least 8 MiB.
 const BROTLI_WINDOW: i32 = 18;
 const ZSTD_WINDOW: u32 = 18;
-/// What brotli hands over at a time.
+/// Brotli's output buffer.
 const BROTLI_BUFFER: usize = 4096;
 
-/// One response's.
+/// The encoder of one response.
 pub(crate) enum Encoder {
     Gzip(Box<GzEncoder<Vec<u8>>>),
     Brotli(Box<CompressorWriter<Vec<u8>>>),
@@ -26,10 +26,10 @@ pub(crate) enum Encoder {
 }
 
 impl Encoder {
-    /// Before the first octet.
+    /// A new encoder.
     ///
     /// # Errors
-    /// There is no memory for it.
+    /// Out of memory.
     pub(crate) fn new(coding: Coding) -> io::Result<Self> {
         Ok(match coding {
             Coding::Gzip => Self::Gzip(Box::new(GzEncoder::new(
@@ -53,7 +53,7 @@ impl Encoder {
         })
     }
 
-    /// Takes content; `flushed` = the client is to be able to read all of it at once.
+    /// Compresses content; with `flushed` the client can decode all of it at once.
     ///
     /// # Errors
     /// The encoder failed, and its output is worthless.
@@ -67,7 +67,7 @@ impl Encoder {
         if flushed { writer.flush() } else { Ok(()) }
     }
 
-    /// Appends what was made, as a chunk.
+    /// Appends the output so far, as a chunk.
     pub(crate) fn take(&mut self, out: &mut Vec<u8>) {
         let made = match self {
             Self::Gzip(encoder) => encoder.get_mut(),
@@ -105,7 +105,7 @@ impl std::fmt::Debug for Encoder {
 }
 
 fn chunk(data: &[u8], out: &mut Vec<u8>) {
-    // A chunk of nothing would be the last one.
+    // An empty chunk would be the last one.
     if !data.is_empty() {
         out.extend_from_slice(format!("{:x}\r\n", data.len()).as_bytes());
         out.extend_from_slice(data);
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_in_comes_out_whatever_the_pieces() {
+    fn decoded_output_equals_input_for_any_pieces() {
         let content: Vec<u8> = (0..60_000u32).map(|at| (at / 7 % 251) as u8).collect();
         for coding in Coding::ALL {
             for (step, flushed) in [(1 << 20, false), (1_000, true), (7_001, false)] {
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flush_lets_the_client_read_what_there_is() {
+    fn flush_makes_all_input_decodable() {
         for coding in Coding::ALL {
             let mut encoder = Encoder::new(coding).unwrap();
             let mut out = Vec::new();

@@ -2,14 +2,12 @@
 //!
 //! Each worker has its own listeners (`SO_REUSEPORT`), epoll set, clients, server connections and timers. An ordinary
 //! request takes no lock and allocates nothing. Workers read an immutable plan once per wake-up ([`Proxy::prepare`],
-//! [`Proxy::commit`]); server weights and loads are shared atomics. weir-http parses messages, weir-sched selects
-//! servers.
+//! [`Proxy::commit`]); server weights and loads are shared atomics. weir-http parses messages; weir-select decides
+//! which server gets a request, and what follows a failure.
 //!
 //! The crate does not read the configuration, does not check servers' health, and does not touch the kernel's data
 //! plane: it needs no privileges except those for its ports.
 
-mod balance;
-mod budget;
 mod context;
 mod descriptor;
 mod encoder;
@@ -19,7 +17,6 @@ pub mod fuzzing;
 mod h2;
 mod handover;
 mod idle_pool;
-mod limit;
 mod log;
 mod misdirect;
 mod page;

@@ -1,7 +1,7 @@
-//! `error_pages`: files that stand in place of the status in words.
+//! `error_pages`: files that replace the default text of Weir's own responses.
 //!
-//! A file that begins as a response does is one, as HAProxy's error files are: its content counts, and its
-//! `Content-Type`.
+//! A file that starts with a status line is a whole response, as HAProxy's error files are: its body and its
+//! `Content-Type` are used.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -11,10 +11,10 @@ use weir_model::{Desired, ErrorPage, Proxy};
 use crate::error::{Error, Result};
 use crate::tls::Problem;
 
-/// Octets of a page; it is sent whole, from memory.
+/// Size limit of a page; it is sent as a whole, from memory.
 const SIZE_MAX: u64 = 64 << 10;
 
-/// A page as it was when the plan was made.
+/// A page as it was when the plan was built.
 #[derive(Debug)]
 pub(crate) struct Page {
     status: Vec<(u16, u16)>,
@@ -24,7 +24,7 @@ pub(crate) struct Page {
 }
 
 impl Page {
-    /// Those of a service, in its order.
+    /// Reads the pages of a service, in its order.
     ///
     /// # Errors
     /// A file cannot be read, or is too large.
@@ -44,7 +44,7 @@ impl Page {
         pages.collect()
     }
 
-    /// The first of them for a status.
+    /// The first page for a status.
     pub(crate) fn of(pages: &[Self], status: u16) -> Option<&Self> {
         pages.iter().find(|page| {
             let mut ranges = page.status.iter();
@@ -53,33 +53,34 @@ impl Page {
     }
 }
 
-/// Its media type, and what it says.
+/// Reads a page's media type and body.
 fn read(page: &ErrorPage) -> io::Result<(String, Vec<u8>)> {
     let mut body = Vec::new();
     File::open(&page.file)?
         .take(SIZE_MAX + 1)
         .read_to_end(&mut body)?;
     if body.len() as u64 > SIZE_MAX {
-        return Err(io::Error::other("it is larger than 64 KiB"));
+        return Err(io::Error::other("the file is larger than 64 KiB"));
     }
     if !body.starts_with(b"HTTP/1.") {
         return Ok((kind(&page.file).to_owned(), body));
     }
-    response(&body).ok_or_else(|| io::Error::other("it begins as a response, and is none"))
+    response(&body)
+        .ok_or_else(|| io::Error::other("starts like an HTTP response but is not a valid one"))
 }
 
-/// What counts of a whole response, whose lines end in LF or CR LF.
+/// Parses a whole response, whose lines end in LF or CR LF.
 fn response(text: &[u8]) -> Option<(String, Vec<u8>)> {
     const TYPE: &str = "content-type:";
     let (mut kind, mut at) = (None, 0);
     loop {
-        let len = text[at..].iter().position(|octet| *octet == b'\n')?;
+        let len = text[at..].iter().position(|byte| *byte == b'\n')?;
         let line = std::str::from_utf8(&text[at..at + len]).ok()?.trim_end();
         at += len + 1;
         if line.is_empty() {
             break;
         }
-        if line.contains(|octet: char| octet.is_control() && octet != '\t') {
+        if line.contains(|byte: char| byte.is_control() && byte != '\t') {
             return None;
         }
         if let Some(name) = line.get(..TYPE.len())
@@ -92,7 +93,7 @@ fn response(text: &[u8]) -> Option<(String, Vec<u8>)> {
     Some((kind, text[at..].to_vec()))
 }
 
-/// The media type, as the name says.
+/// The media type by the name's extension.
 fn kind(file: &str) -> &'static str {
     match file.rsplit_once('.').map(|(_, ending)| ending) {
         Some("html" | "htm") => "text/html; charset=utf-8",
@@ -102,7 +103,7 @@ fn kind(file: &str) -> &'static str {
     }
 }
 
-/// Pages of a configuration that neither start nor reload would take.
+/// Pages that a start or reload would reject.
 pub(crate) fn problems(desired: &Desired) -> Vec<Problem> {
     let services = desired.proxies.iter();
     let pages = services.flat_map(|proxy| proxy.error_pages.iter().map(move |page| (proxy, page)));
@@ -111,8 +112,8 @@ pub(crate) fn problems(desired: &Desired) -> Vec<Problem> {
         Some(Problem {
             fatal: true,
             message: format!("service {}: {}: {error}", proxy.name, page.file),
-            cause: "neither start nor reload would take it".to_owned(),
-            fix: "name a file that the daemon may read, of 64 KiB at most".to_owned(),
+            cause: "the daemon would fail to start or reload with it".to_owned(),
+            fix: "use a file that the daemon can read, of at most 64 KiB".to_owned(),
             source: page.source,
         })
     });
@@ -124,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_whole_response_is_taken_apart() {
+    fn whole_response_is_split_into_type_and_body() {
         let file = b"HTTP/1.0 503 Service Unavailable\r\nCache-Control: no-cache\r\ncontent-TYPE:  text/html\r\n\r\n<p>\r\n\r\nlater";
         let (kind, body) = response(file).unwrap();
         assert_eq!(

@@ -1,8 +1,8 @@
-//! What the workers run by: services with listeners, pools and servers, as an immutable snapshot that they look up once
-//! per wake-up, and the numbers that workers and control share.
+//! The workers' configuration: services with listeners, pools and servers, as an immutable snapshot that they fetch
+//! once per wake-up, and the numbers that workers and control share.
 //!
-//! Only numbers change in a snapshot: a server's weight, its load, the counters. The load that schedulers compare is
-//! shared by all workers.
+//! Only numbers change in a snapshot: a server's weight, its load, the counters. All workers share the loads that
+//! schedulers compare.
 
 mod counters;
 mod shared;
@@ -10,124 +10,51 @@ mod shared;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustls::ServerConfig;
 use weir_http::{HeadLimits, RequestPath};
 use weir_model::{
-    Compression, Forwarded, ForwardedPath, HashKey, Network, NormalizePath, ProxyHeader,
-    ProxyProtocol, ProxyTimeouts, RetryOn, Route, Scheduler, ServerTls, Sticky,
+    Compression, Forwarded, ForwardedPath, HashKey, Network, NoServer, NormalizePath, ProxyHeader,
+    ProxyProtocol, ProxyTimeouts, Scheduler, ServerTls, Sticky,
 };
+use weir_select::route::{Limits, Routes};
+use weir_select::{Fault, Load, RetryPolicy, Server};
 
-use crate::balance::{Dice, Tried};
 use crate::h2::ResetLimit;
-use crate::limit::{Concurrent, Rate};
 use crate::log::Log;
 use crate::misdirect::Misdirect;
 use crate::page::Page;
-use crate::queue::Line;
+use crate::queue::Queue;
 use crate::tls::TlsConnector;
 
-pub(crate) use counters::{Fault, Sharded};
+pub(crate) use counters::Sharded;
 pub(crate) use shared::Shared;
-
-/// What all services and workers know of a server of a pool.
-#[derive(Debug, Default)]
-#[repr(align(64))]
-pub(crate) struct Load {
-    /// Exchanges under way, or connections of a TCP service.
-    pub(crate) active: AtomicU32,
-    /// What the scheduler uses; 0 = no new ones.
-    pub(crate) weight: AtomicU32,
-    /// No new ones at this many; 0 = no limit.
-    pub(crate) most: AtomicU32,
-    /// Without weight it still serves the clients whose cookies name it.
-    pub(crate) keeps: AtomicBool,
-    /// Peak of the time to the first octet: microseconds, and above them the milliseconds when that was.
-    latency: AtomicU64,
-}
-
-impl Load {
-    /// Whether it may have a new one.
-    pub(crate) fn is_usable(&self) -> bool {
-        self.weight.load(Ordering::Relaxed) > 0 && !self.is_full()
-    }
-
-    /// Whether it may have one more of a client that it had before.
-    pub(crate) fn takes_back(&self) -> bool {
-        !self.is_withdrawn() && !self.is_full()
-    }
-
-    /// Whether no client may come to it any more: connections that wait for one are of no use.
-    pub(crate) fn is_withdrawn(&self) -> bool {
-        let wanted = self.weight.load(Ordering::Relaxed) > 0 || self.keeps.load(Ordering::Relaxed);
-        !wanted
-    }
-
-    /// Whether it has as many as it may.
-    pub(crate) fn is_full(&self) -> bool {
-        let most = self.most.load(Ordering::Relaxed);
-        most != 0 && self.active.load(Ordering::Relaxed) >= most
-    }
-
-    /// Takes a place; not one more than there are, whoever else takes one at the same time.
-    pub(crate) fn take(&self) -> bool {
-        let before = self.active.fetch_add(1, Ordering::AcqRel);
-        let most = self.most.load(Ordering::Relaxed);
-        let taken = most == 0 || before < most;
-        if !taken {
-            self.active.fetch_sub(1, Ordering::AcqRel);
-        }
-        taken
-    }
-
-    /// Learns how long a response took to begin. A longer time than known counts at once, a shorter one by and by.
-    pub(crate) fn learn(&self, us: u64, now_ms: u64) {
-        let us = us.clamp(1, u64::from(u32::MAX));
-        let known = self.latency_us(now_ms);
-        let us = if us >= known {
-            us
-        } else {
-            (known * 7 + us) / 8
-        };
-        self.latency
-            .store((now_ms & 0xffff_ffff) << 32 | us, Ordering::Relaxed);
-    }
-
-    /// What is known of it, halved for each five seconds that nothing was learnt, so that a server that was slow gets
-    /// another try; 0 = nothing.
-    pub(crate) fn latency_us(&self, now_ms: u64) -> u64 {
-        const HALF_LIFE_MS: u64 = 5_000;
-        let known = self.latency.load(Ordering::Relaxed);
-        let age = (now_ms & 0xffff_ffff).wrapping_sub(known >> 32) & 0xffff_ffff;
-        (known & 0xffff_ffff) >> (age / HALF_LIFE_MS).min(31)
-    }
-}
 
 /// A server as one service uses it.
 #[derive(Debug)]
 pub(crate) struct Target {
-    /// Place among all targets that ever were; what a worker's idle connections are kept by.
+    /// Index among all targets that ever existed; a worker's idle connections are stored by it.
     pub(crate) id: u32,
     pub(crate) name: String,
     pub(crate) address: IpAddr,
     /// `None` = the listener's.
     pub(crate) port: Option<u16>,
     pub(crate) load: Arc<Load>,
-    /// How it is connected to; a connection of another kind is another target's.
+    /// How to connect to it; a connection of another kind belongs to another target.
     pub(crate) tls: Option<ServerTls>,
     pub(crate) http2: bool,
-    /// What tells it apart in a hash; follows from its name.
+    /// Identifies it in a hash; depends on its name only.
     pub(crate) seed: u64,
-    /// Who waits for a server of its pool.
-    pub(crate) line: Arc<Line>,
+    /// The queue of its pool.
+    pub(crate) queue: Arc<Queue>,
     pub(crate) counters: Arc<Sharded>,
 }
 
 impl Target {
-    /// A server of no pool, for a tunnel to it that came to `worker` from another process. It has no place among those
-    /// whose connections wait, and no client is sent there.
-    pub(crate) fn stranger(name: &str, address: IpAddr, port: u16, worker: usize) -> Self {
+    /// A server of no pool, for a tunnel that `worker` took over from another process. It has no idle connections, and
+    /// no client is sent to it.
+    pub(crate) fn unlisted(name: &str, address: IpAddr, port: u16, worker: usize) -> Self {
         Self {
             id: u32::MAX,
             name: name.to_owned(),
@@ -137,13 +64,13 @@ impl Target {
             tls: None,
             http2: false,
             seed: 0,
-            line: Arc::default(),
+            queue: Arc::default(),
             counters: Arc::new(Sharded::new(worker + 1)),
         }
     }
 
-    /// Notes how it did: as it should, or not.
-    pub(crate) fn judge(&self, worker: usize, fault: Option<Fault>) {
+    /// Records a success, or a fault.
+    pub(crate) fn record_result(&self, worker: usize, fault: Option<Fault>) {
         let counters = self.counters.of(worker);
         match fault {
             None => counters.well.add(1),
@@ -151,10 +78,28 @@ impl Target {
         }
     }
 
-    /// Gives back a place that was taken.
-    pub(crate) fn give_back(&self) {
-        self.load.active.fetch_sub(1, Ordering::AcqRel);
-        self.line.call(1);
+    /// Releases a slot, and calls the queue.
+    pub(crate) fn release_slot(&self) {
+        self.load.release();
+        self.queue.call(1);
+    }
+}
+
+impl Server for Target {
+    fn load(&self) -> &Load {
+        &self.load
+    }
+
+    fn hash_seed(&self) -> u64 {
+        self.seed
+    }
+
+    fn address(&self) -> IpAddr {
+        self.address
+    }
+
+    fn port(&self) -> Option<u16> {
+        self.port
     }
 }
 
@@ -164,124 +109,108 @@ pub(crate) struct Targets {
     pub(crate) pool: String,
     pub(crate) scheduler: Scheduler,
     pub(crate) tls: Option<TlsConnector>,
-    /// Servers speak HTTP/2.
+    /// Whether servers use HTTP/2.
     pub(crate) http2: bool,
-    /// Those of the pool in file order, then the backups, then the sorry server.
+    /// The pool's servers in file order, then the backups, then the sorry server.
     pub(crate) list: Vec<Arc<Target>>,
-    /// Where the backups begin, and where they end.
+    /// Index of the first backup, and of the sorry server.
     pub(crate) tiers: [usize; 2],
     pub(crate) hash_key: HashKey,
     pub(crate) sticky: Option<Stickiness>,
-    /// What servers are told in front.
+    /// Version of the PROXY protocol that servers expect.
     pub(crate) preamble: Option<ProxyHeader>,
-    pub(crate) line: Arc<Line>,
+    pub(crate) queue: Arc<Queue>,
     pub(crate) queue_ms: u64,
-    /// Without a usable server a client gets no answer.
-    pub(crate) silent: bool,
+    pub(crate) no_server: NoServer,
     /// Changes with every weight.
     pub(crate) version: Arc<AtomicU32>,
 }
 
 impl Targets {
-    /// Those that are no reserve.
-    pub(crate) fn own(&self) -> &[Arc<Target>] {
-        &self.list[..self.tiers[0]]
-    }
-
-    /// Whether one that was not tried is usable.
-    pub(crate) fn has_others(&self, tried: Tried) -> bool {
-        let mut others = (0..self.list.len()).filter(|at| !tried.has(*at));
-        others.any(|at| self.list[at].load.is_usable())
-    }
-
-    /// Whether one of them would be chosen but for its limit.
-    pub(crate) fn is_busy(&self) -> bool {
-        let weighs = |target: &Arc<Target>| target.load.weight.load(Ordering::Relaxed) > 0;
-        self.list
-            .iter()
-            .any(|target| weighs(target) && target.load.is_full())
+    /// The pool as it is now, for a decision.
+    pub(crate) fn view(&self) -> weir_select::Pool<'_, Arc<Target>> {
+        weir_select::Pool {
+            scheduler: self.scheduler,
+            servers: &self.list,
+            tiers: self.tiers,
+            version: self.version.load(Ordering::Acquire),
+            queued: self.queue.len(),
+            queue_timeout_ms: self.queue_ms,
+            no_server: self.no_server,
+        }
     }
 }
 
-/// How clients come back to a server.
+/// How clients are kept at a server.
 #[derive(Debug)]
 pub(crate) struct Stickiness {
     pub(crate) kind: Sticky,
-    /// Of each server in the list.
+    /// The cookie values of the servers, in the order of the list.
     pub(crate) signs: Vec<[u8; 16]>,
-    /// Of a cookie that Weir sets; empty = none.
+    /// Attributes of a cookie that Weir sets; empty = none.
     pub(crate) attributes: String,
 }
 
-/// Sockets on one address: one for each worker, more when another process with more workers left them.
+/// Listening sockets of one address: one for each worker, more if another process with more workers handed them over.
 #[derive(Debug)]
 pub(crate) struct Listeners {
     pub(crate) address: SocketAddr,
     pub(crate) sockets: Vec<OwnedFd>,
-    /// Socket `n` is worker `n % workers`'s.
+    /// Socket `n` belongs to worker `n % workers`.
     pub(crate) workers: usize,
 }
 
-/// One service. Its sockets are the plan's: a client that outlives the service would keep them open, and whoever comes
-/// would wait where nobody accepts.
+/// One service. The plan owns its sockets: a client that outlives the service would keep them open, and new clients
+/// would wait where no worker accepts.
 #[derive(Debug)]
 pub(crate) struct Service {
     pub(crate) name: String,
     pub(crate) protocol: ProxyProtocol,
     /// `ADDRESS:PORT` for a request without `Host`.
     pub(crate) host: String,
-    /// Of each pool, the service's own first.
+    /// The service's own pool, then those of its routes.
     pub(crate) pools: Vec<Targets>,
-    pub(crate) routes: Vec<Route>,
-    /// In which form paths are compared; `None` = as they are received.
+    pub(crate) routes: Routes,
+    /// The form in which paths are compared; `None` = as received.
     pub(crate) normalize_path: Option<NormalizePath>,
-    /// Where each route leads in `pools`, and with what weight; of one that answers, nowhere.
-    pub(crate) leads: Vec<Vec<(usize, u32)>>,
-    /// Octets of a request's body; 0 = any number.
-    pub(crate) body_most: u64,
-    pub(crate) rate: Option<Arc<Rate>>,
-    pub(crate) concurrent: Option<Arc<Concurrent>>,
-    /// Of HTTP/2 streams.
+    pub(crate) limits: Limits,
+    /// Limit of HTTP/2 stream resets.
     pub(crate) resets: Option<Arc<ResetLimit>>,
-    pub(crate) limit_key: HashKey,
     pub(crate) tls: Option<Arc<ServerConfig>>,
-    /// `None` = no request of its clients is misdirected.
+    /// `None` = no request is misdirected.
     pub(crate) misdirect: Option<Misdirect>,
-    /// Clients may speak HTTP/2.
+    /// Whether clients may use HTTP/2.
     pub(crate) http2: bool,
     pub(crate) timeouts: Millis,
     pub(crate) head: HeadLimits,
-    pub(crate) retries: u32,
     pub(crate) connections: u32,
     pub(crate) idle_servers: usize,
-    /// Requests of one connection to a server; 0 = any number.
+    /// Most requests on one connection to a server; 0 = no limit.
     pub(crate) server_requests: u32,
-    /// Streams of one HTTP/2 client at once.
+    /// Most concurrent streams of an HTTP/2 client.
     pub(crate) streams: u32,
-    /// What makes a request go to another server, and whether responses must be looked at for it.
-    pub(crate) retry: RetryOn,
-    pub(crate) retry_reads: bool,
-    /// Requests that may be sent a second time, in percent of all.
+    pub(crate) retry: RetryPolicy,
+    /// Retry budget in percent of the requests.
     pub(crate) retry_percent: u32,
     pub(crate) forwarded: Forwarded,
-    /// A client that closes its direction ends its request.
+    /// Whether a client that closes its direction aborts its request.
     pub(crate) abort_on_close: bool,
-    /// Whether content of a known length is waited for before a server is chosen.
+    /// Whether a body of known length is received before a server is selected.
     pub(crate) request_buffering: bool,
     pub(crate) pages: Vec<Page>,
     pub(crate) compression: Option<Compression>,
     pub(crate) trusted: Vec<Network>,
-    /// Clients say in front for whom they speak.
+    /// Whether clients send a PROXY protocol header.
     pub(crate) preamble: bool,
     pub(crate) log: Option<Arc<Log>>,
     pub(crate) counters: Arc<Sharded>,
-    /// Clients connected now, over all workers.
+    /// Current clients of all workers.
     pub(crate) clients: Arc<AtomicU32>,
 }
 
 impl Service {
-    /// A client of a worker's counts as one of `other` from now on: the same service in another form, or one that was
-    /// gone meanwhile and has begun to count anew.
+    /// Counts a client of a worker as one of `other` from now on: the same service with another configuration, or one
+    /// that was removed and added again.
     pub(crate) fn pass_client(&self, other: &Self, worker: usize) {
         if Arc::ptr_eq(&self.clients, &other.clients) {
             return;
@@ -292,38 +221,25 @@ impl Service {
         other.counters.of(worker).present.add(1);
     }
 
-    /// Path and query that a server is asked for where no route writes another.
-    pub(crate) fn asked<'a>(&self, target: &RequestPath<'a>, received: &'a [u8]) -> &'a [u8] {
+    /// Path and query that a server receives if no route rewrites them.
+    pub(crate) fn forwarded_path<'a>(
+        &self,
+        target: &RequestPath<'a>,
+        received: &'a [u8],
+    ) -> &'a [u8] {
         match self.normalize_path {
             Some(rules) if rules.forward == ForwardedPath::Normalized => target.as_bytes(),
             _ => received,
         }
     }
 
-    /// Where a route leads: the one pool, or one of several by chance and weight.
-    pub(crate) fn lead(&self, route: usize, dice: &mut Dice) -> Option<usize> {
-        let leads = self.leads.get(route)?;
-        if let [(only, _)] = leads.as_slice() {
-            return Some(*only);
-        }
-        let sum: u64 = leads.iter().map(|(_, weight)| u64::from(*weight)).sum();
-        let mut rolled = (u64::from(dice.roll()) * sum) >> 32;
-        for (pool, weight) in leads {
-            match rolled.checked_sub(u64::from(*weight)) {
-                None => return Some(*pool),
-                Some(rest) => rolled = rest,
-            }
-        }
-        None
-    }
-
-    /// Servers of all its pools.
+    /// The servers of all its pools.
     pub(crate) fn targets(&self) -> impl Iterator<Item = &Arc<Target>> {
         self.pools.iter().flat_map(|pool| &pool.list)
     }
 }
 
-/// The timeouts in the clock's unit.
+/// The timeouts in milliseconds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Millis {
     pub(crate) request: u64,
@@ -331,7 +247,7 @@ pub(crate) struct Millis {
     pub(crate) client: u64,
     pub(crate) connect: u64,
     pub(crate) server: u64,
-    /// For a response to begin.
+    /// Time to the first byte of a response.
     pub(crate) response: u64,
     pub(crate) tunnel: u64,
     /// 0 = none.
@@ -354,14 +270,14 @@ impl From<&ProxyTimeouts> for Millis {
     }
 }
 
-/// Everything that workers run by.
+/// Everything that workers need.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
     pub(crate) services: Vec<Arc<Service>>,
-    /// Where each is listened for.
+    /// The listeners, with their services.
     pub(crate) listen: Vec<(Arc<Listeners>, Arc<Service>)>,
-    /// Services that are in force no more, while another process may still send clients of theirs.
+    /// Services that are no longer configured, but whose clients another process may still hand over.
     pub(crate) former: Vec<Arc<Service>>,
-    /// How many targets there ever were.
+    /// Number of targets that ever existed.
     pub(crate) targets: usize,
 }

@@ -1,7 +1,8 @@
-//! The proxy from outside: workers, and the plans that they run by.
+//! The proxy's interface: workers, and the plans that they execute.
 //!
-//! A configuration takes effect in two steps. [`Proxy::prepare`] does all that can fail (sockets, threads) and changes
-//! nothing that clients could notice; [`Proxy::commit`] publishes it. What stays keeps its sockets, loads and counters.
+//! A configuration takes effect in two steps. [`Proxy::prepare`] does everything that can fail (sockets, threads) and
+//! changes nothing that clients could notice; [`Proxy::commit`] publishes it. What does not change keeps its sockets,
+//! loads and counters.
 
 mod service;
 
@@ -17,14 +18,15 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::thread::{CpuSet, sched_getaffinity};
 use weir_model::{ClientAuth, Desired, HashKey, Pool, Secret};
+use weir_select::Load;
+use weir_select::limit::{Concurrent, Rate};
 
 use crate::descriptor::{self, Descriptors, TABLE};
 use crate::h2::ResetLimit;
 use crate::handover::{Handed, Inlet};
-use crate::limit::{Concurrent, Rate};
 use crate::log::{Log, Writer};
-use crate::plan::{Listeners, Load, Plan, Service, Sharded, Shared, Target};
-use crate::queue::Line;
+use crate::plan::{Listeners, Plan, Service, Sharded, Shared, Target};
+use crate::queue::Queue;
 use crate::status::ServiceStatus;
 use crate::worker::WorkerConfig;
 use crate::{Error, Result, ServiceTickets, status, tls};
@@ -32,7 +34,7 @@ use crate::{Error, Result, ServiceTickets, status, tls};
 /// Pool, and server as in the file.
 type ServerName = (String, String);
 
-/// What is known of each name, over all plans that need it.
+/// State by name that is kept over plans.
 #[derive(Debug, Default, Clone)]
 struct Known {
     listeners: HashMap<SocketAddr, Arc<Listeners>>,
@@ -42,8 +44,8 @@ struct Known {
     targets: HashMap<(String, ServerName), Arc<Target>>,
     counters: HashMap<String, (Arc<Sharded>, Arc<AtomicU32>)>,
     tickets: HashMap<String, Tickets>,
-    /// Who waits, by pool.
-    lines: HashMap<String, Arc<Line>>,
+    /// By pool.
+    queues: HashMap<String, Arc<Queue>>,
     /// By service.
     logs: HashMap<String, Arc<Log>>,
     /// By service.
@@ -53,7 +55,7 @@ struct Known {
     next_target: u32,
 }
 
-/// Tickets, and what was asked of the clients that have them.
+/// Ticket keys, and what was required of the clients that have tickets.
 #[derive(Debug, Clone)]
 struct Tickets {
     client_ca: Option<String>,
@@ -61,7 +63,7 @@ struct Tickets {
     keys: Arc<tls::Tickets>,
 }
 
-/// What limits clients, and by which limits.
+/// The tables that limit clients, with their limits.
 #[derive(Debug, Default, Clone)]
 struct Tables {
     kind: (u32, u32, u32, HashKey),
@@ -71,7 +73,7 @@ struct Tables {
     resets: Option<(u32, Arc<ResetLimit>)>,
 }
 
-/// A configuration whose sockets are open, and that is not in force.
+/// A configuration whose sockets are open, and that is not active yet.
 #[derive(Debug)]
 pub struct Prepared {
     known: Known,
@@ -93,15 +95,15 @@ pub struct Proxy {
     shared: Arc<Shared>,
     threads: Vec<Thread>,
     known: Known,
-    /// Listening sockets that another process left, by address.
+    /// Listening sockets that another process handed over, by address.
     left: HashMap<SocketAddr, Vec<OwnedFd>>,
     /// Configured weight, and limit of connections.
     weights: HashMap<ServerName, (u32, u32)>,
-    /// Weights that hold in place of the configured ones: an operator's word, a check's result.
+    /// Weights that replace the configured ones: overrides, and results of checks.
     effective: HashMap<ServerName, u32>,
-    /// Of access logs, once there is one.
+    /// The writer of access logs, once there is one.
     writer: Option<Writer>,
-    /// Alive while another process may send clients.
+    /// Alive while another process may hand over clients.
     arriving: Weak<()>,
 }
 
@@ -112,7 +114,7 @@ impl Default for Proxy {
 }
 
 impl Proxy {
-    /// Without services, and so far without threads; there will be one for each CPU that the process may use.
+    /// Without services, and without threads yet; there will be one for each CPU that the process may use.
     pub fn new() -> Self {
         let cpus = sched_getaffinity(None).map_or_else(
             |_| vec![0],
@@ -135,18 +137,18 @@ impl Proxy {
         }
     }
 
-    /// Takes over listening sockets with all who wait in their queues, for the next configuration; those that it has no
-    /// use for are closed.
+    /// Takes over listening sockets with the clients in their backlogs, for the next configuration; sockets that it
+    /// does not need are closed.
     pub fn adopt(&mut self, sockets: Vec<(SocketAddr, OwnedFd)>) {
         for (address, socket) in sockets {
             self.left.entry(address).or_default().push(socket);
         }
     }
 
-    /// Takes over the keys of another process's tickets, for the next configuration.
+    /// Takes over the ticket keys of another process, for the next configuration.
     pub fn adopt_tickets(&mut self, tickets: Vec<ServiceTickets>) {
         for one in tickets {
-            // Without them clients shake hands in full once.
+            // Without them clients need one full handshake.
             let Ok(keys) = tls::Tickets::new(one.keys) else {
                 continue;
             };
@@ -164,7 +166,7 @@ impl Proxy {
         self.known.cookie_key = Some(key);
     }
 
-    /// The keys of all services' tickets, for another process; those that the configuration gives are not among them.
+    /// The ticket keys of all services, for another process, without those that the configuration contains.
     pub fn tickets(&self) -> Vec<ServiceTickets> {
         let own = |(_, tickets): &(&String, &Tickets)| !tickets.keys.are_given();
         let tickets = self.known.tickets.iter().filter(own);
@@ -179,16 +181,16 @@ impl Proxy {
         all
     }
 
-    /// Where clients are taken, and by which sockets.
+    /// The listening addresses and their sockets.
     pub fn listening(&self) -> impl Iterator<Item = (SocketAddr, &[OwnedFd])> {
         let all = self.known.listeners.iter();
         all.map(|(address, listeners)| (*address, listeners.sockets.as_slice()))
     }
 
-    /// Opens what `desired` needs beyond what is in force.
+    /// Opens what `desired` needs in addition to the active configuration.
     ///
     /// # Errors
-    /// A socket or a thread cannot be had; nothing changed.
+    /// A socket or a thread cannot be created; nothing changed.
     pub fn prepare(&mut self, desired: &Desired) -> Result<Prepared> {
         let mut known = self.known.clone();
         let (mut built, mut from, mut parts) = (Vec::new(), Vec::new(), Vec::new());
@@ -241,7 +243,7 @@ impl Proxy {
         })
     }
 
-    /// Puts a configuration into force; clients that are served notice nothing.
+    /// Activates a configuration; current clients notice nothing.
     pub fn commit(&mut self, prepared: Prepared) {
         self.known = prepared.known;
         self.left.clear();
@@ -252,7 +254,7 @@ impl Proxy {
             if let Some(load) = self.known.loads.get(name) {
                 let weight = self.effective.get(name).unwrap_or(weight);
                 load.weight.store(*weight, Ordering::Relaxed);
-                load.most.store(*most, Ordering::Relaxed);
+                load.limit.store(*most, Ordering::Relaxed);
             }
         }
         for version in self.known.versions.values() {
@@ -273,12 +275,12 @@ impl Proxy {
             targets: self.known.next_target as usize,
         });
         self.wake();
-        for line in self.known.lines.values() {
-            line.call(usize::MAX);
+        for queue in self.known.queues.values() {
+            queue.call(usize::MAX);
         }
     }
 
-    /// What is in force no more beside these, as long as another process may send clients of it.
+    /// The former services besides these, as long as another process may hand over their clients.
     fn former(&self, services: &[Arc<Service>]) -> Vec<Arc<Service>> {
         if self.arriving.strong_count() == 0 {
             return Vec::new();
@@ -309,9 +311,9 @@ impl Proxy {
             let handle = std::thread::Builder::new()
                 .name(format!("weir-proxy-{number}"))
                 .spawn(move || {
-                    // Anywhere else it runs too, a little slower.
+                    // It also runs on another CPU, a little slower.
                     if let Err(error) = weir_sys::pin_thread(cpu) {
-                        tracing::debug!(%error, "a worker is not pinned");
+                        tracing::debug!(%error, "failed to pin a worker thread to its CPU");
                     }
                     seed.build().run();
                 })
@@ -323,7 +325,7 @@ impl Proxy {
 
     fn wake(&self) {
         for thread in &self.threads {
-            // A full counter wakes it too.
+            // A full counter wakes the worker as well.
             let _ = rustix::io::write(&*thread.wake, &1u64.to_ne_bytes());
         }
     }
@@ -334,7 +336,7 @@ impl Proxy {
             .contains_key(&(pool.to_owned(), server.to_owned()))
     }
 
-    /// The weight that a server is to have in place of the configured one; `None` = the configured one again.
+    /// Sets the weight that replaces the configured one; `None` = the configured one again.
     ///
     /// # Errors
     /// No proxy service uses such a server.
@@ -359,8 +361,8 @@ impl Proxy {
         if let Some(version) = self.known.versions.get(pool) {
             version.fetch_add(1, Ordering::Release);
         }
-        if let Some(line) = self.known.lines.get(pool) {
-            line.call(usize::MAX);
+        if let Some(queue) = self.known.queues.get(pool) {
+            queue.call(usize::MAX);
         }
         if withdrawn {
             self.close_unused();
@@ -368,18 +370,18 @@ impl Proxy {
         Ok(())
     }
 
-    /// Has the workers close the connections that nobody uses to servers that no client may come to.
+    /// Makes the workers close idle connections to servers that accept no client.
     fn close_unused(&self) {
         self.shared.withdrawals.fetch_add(1, Ordering::Release);
         self.wake();
     }
 
-    /// Whether a server of weight 0 still serves the clients whose cookies name it: one that was quiesced does, one
+    /// Sets whether a server of weight 0 still serves the clients whose cookies name it: a quiesced server does, one
     /// that is down or drained does not.
     pub fn keep_sticky(&self, pool: &str, server: &str, keeps: bool) {
         if let Some(load) = self.known.loads.get(&(pool.to_owned(), server.to_owned())) {
             let before = load.is_withdrawn();
-            load.keeps.store(keeps, Ordering::Relaxed);
+            load.keeps_sticky.store(keeps, Ordering::Relaxed);
             if !before && load.is_withdrawn() {
                 self.close_unused();
             }
@@ -396,7 +398,7 @@ impl Proxy {
         TABLE.status()
     }
 
-    /// Services of the committed configuration that are to have more clients than descriptors allow, in words.
+    /// Services of the active configuration whose limits need more descriptors than there are, as text.
     pub fn exceeding(&self, desired: &Desired) -> Vec<String> {
         let problems = descriptor::exceeding_now(desired).into_iter();
         problems
@@ -404,7 +406,7 @@ impl Proxy {
             .collect()
     }
 
-    /// Where the connections of another process come in: those of services in force, and of services that were when
+    /// The inlet for connections of another process: those of active services, and of services that were active when
     /// this was called.
     pub fn inlet(&mut self) -> Inlet {
         let open = Arc::new(());
@@ -421,37 +423,37 @@ impl Proxy {
         }
     }
 
-    /// Takes no further clients, and gives those that can go on elsewhere to `outlet`, each as soon as it can; the
-    /// others end here, in their own time. The outlet is open until [`end_hand_over`](Self::end_hand_over).
+    /// Stops accepting clients, and sends those that can continue elsewhere to `outlet`, each as soon as possible; the
+    /// others end here. The outlet is open until [`end_hand_over`](Self::end_hand_over).
     pub fn hand_over(&mut self, outlet: Sender<Handed>) {
         self.shared.hand_over(outlet);
         self.wake();
     }
 
-    /// Whether no worker has a client any more, after [`hand_over`](Self::hand_over).
+    /// Whether all workers have finished, after [`hand_over`](Self::hand_over).
     pub fn is_finished(&self) -> bool {
         self.threads
             .iter()
             .all(|thread| thread.handle.is_finished())
     }
 
-    /// Nobody comes in any more either, for whom the outlet would be needed.
+    /// Closes the outlet: no client will arrive that would need it.
     pub fn end_hand_over(&self) {
         self.shared.close_outlet();
     }
 
-    /// Goes on counting where another process stopped; before [`commit`](Self::commit).
+    /// Continues the counts of another process; before [`commit`](Self::commit).
     pub fn count_from(&self, prepared: &Prepared, former: &[ServiceStatus]) {
         status::add(&prepared.services, former);
     }
 
-    /// What [`status`](Self::status) says, asked from anywhere and later.
+    /// A function that returns [`status`](Self::status) at any time, from any thread.
     pub fn asks_status(&self) -> impl Fn() -> Vec<ServiceStatus> + Send + 'static {
         let shared = Arc::clone(&self.shared);
         move || status::of(&shared.plan())
     }
 
-    /// Takes no further clients and requests; those under way get `limit`, then everything ends.
+    /// Stops accepting clients and requests; those in progress get `limit`, then everything ends.
     pub fn stop(self, limit: Duration) {
         let deadline = Instant::now() + limit;
         self.shared.draining.store(true, Ordering::Release);
@@ -468,7 +470,7 @@ impl Proxy {
         self.wake();
         for thread in self.threads {
             if thread.handle.join().is_err() {
-                tracing::error!("a worker of the proxy had failed");
+                tracing::error!("a proxy worker thread panicked");
             }
         }
         if let Some(writer) = self.writer {

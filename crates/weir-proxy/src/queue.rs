@@ -1,8 +1,7 @@
-//! Who waits for a server of a pool that has as many connections as it may: one line for all workers, first come, first
-//! served.
+//! The queue of a pool whose servers are full: one for all workers, first in, first out.
 //!
-//! A place that becomes free calls the first in the line. Until that one has had its turn a newcomer must not pass it,
-//! so whoever comes while somebody waits goes to the end of the line.
+//! A slot that becomes free calls the first entry. Until that session had its turn, a new request must not overtake it,
+//! so new requests enter the queue as long as it is not empty.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -11,11 +10,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::slab::Key;
 
-/// What other threads tell a worker.
+/// Calls from other threads to a worker.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     any: AtomicBool,
-    calls: Mutex<Vec<(Key, Arc<Line>)>>,
+    calls: Mutex<Vec<(Key, Arc<Queue>)>>,
     wake: Arc<OwnedFd>,
 }
 
@@ -28,96 +27,96 @@ impl Inbox {
         }
     }
 
-    /// Sessions whose turn it is.
-    pub(crate) fn take(&self) -> Vec<(Key, Arc<Line>)> {
-        // The flag first: a call that comes behind the swap sets it again.
+    /// The called sessions.
+    pub(crate) fn take(&self) -> Vec<(Key, Arc<Queue>)> {
+        // The flag first: a call after the swap sets it again.
         if self.any.swap(false, Ordering::Acquire) {
-            std::mem::take(&mut *held(&self.calls))
+            std::mem::take(&mut *lock(&self.calls))
         } else {
             Vec::new()
         }
     }
 
-    fn put(&self, key: Key, line: Arc<Line>) {
-        held(&self.calls).push((key, line));
+    fn put(&self, key: Key, queue: Arc<Queue>) {
+        lock(&self.calls).push((key, queue));
         self.any.store(true, Ordering::Release);
-        // A full counter wakes it too.
+        // A full counter wakes the worker as well.
         let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
     }
 }
 
-/// One who waits.
+/// One waiting session.
 #[derive(Debug)]
-struct Place {
+struct Waiter {
     number: u64,
     key: Key,
     inbox: Arc<Inbox>,
 }
 
-/// A pool's line.
+/// A pool's queue.
 #[derive(Debug, Default)]
-pub(crate) struct Line {
-    /// How many wait; written under the lock, read without.
+pub(crate) struct Queue {
+    /// Number of entries; written under the lock, read without.
     waiting: AtomicU32,
     next: AtomicU64,
-    places: Mutex<VecDeque<Place>>,
+    waiters: Mutex<VecDeque<Waiter>>,
 }
 
-impl Line {
-    /// How many wait.
+impl Queue {
+    /// Number of entries.
     pub(crate) fn len(&self) -> u32 {
         self.waiting.load(Ordering::Acquire)
     }
 
-    /// Enters the line: at its end, or at the place that a number of an earlier entry gives.
+    /// Adds an entry: at the end, or at the position that the number of an earlier entry gives.
     pub(crate) fn enter(&self, number: Option<u64>, key: Key, inbox: &Arc<Inbox>) -> u64 {
-        let mut places = held(&self.places);
+        let mut waiters = lock(&self.waiters);
         let number = number.unwrap_or_else(|| self.next.fetch_add(1, Ordering::Relaxed));
-        let at = places.partition_point(|place| place.number < number);
-        places.insert(
+        let at = waiters.partition_point(|waiter| waiter.number < number);
+        waiters.insert(
             at,
-            Place {
+            Waiter {
                 number,
                 key,
                 inbox: Arc::clone(inbox),
             },
         );
-        self.count(&places);
+        self.count(&waiters);
         number
     }
 
-    /// Leaves it before its turn.
+    /// Removes an entry before its turn.
     pub(crate) fn leave(&self, number: u64) {
-        let mut places = held(&self.places);
-        // Numbers ascend: a search, since thousands may leave one after the other.
-        if let Ok(at) = places.binary_search_by_key(&number, |place| place.number) {
-            places.remove(at);
+        let mut waiters = lock(&self.waiters);
+        // Numbers are ascending; a binary search, because thousands may leave at the same time.
+        if let Ok(at) = waiters.binary_search_by_key(&number, |waiter| waiter.number) {
+            waiters.remove(at);
         }
-        self.count(&places);
+        self.count(&waiters);
     }
 
-    /// Calls the first `most`.
+    /// Calls the first `most` entries.
     pub(crate) fn call(self: &Arc<Self>, most: usize) {
         if self.len() == 0 {
             return;
         }
-        let mut places = held(&self.places);
-        let many = most.min(places.len());
-        let called: Vec<Place> = places.drain(..many).collect();
-        self.count(&places);
-        drop(places);
-        for place in called {
-            place.inbox.put(place.key, Arc::clone(self));
+        let mut waiters = lock(&self.waiters);
+        let many = most.min(waiters.len());
+        let called: Vec<Waiter> = waiters.drain(..many).collect();
+        self.count(&waiters);
+        drop(waiters);
+        for waiter in called {
+            waiter.inbox.put(waiter.key, Arc::clone(self));
         }
     }
 
-    fn count(&self, places: &VecDeque<Place>) {
-        let count = u32::try_from(places.len()).unwrap_or(u32::MAX);
+    fn count(&self, waiters: &VecDeque<Waiter>) {
+        let count = u32::try_from(waiters.len()).unwrap_or(u32::MAX);
         self.waiting.store(count, Ordering::Release);
     }
 }
 
-fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -127,25 +126,25 @@ mod tests {
     use rustix::event::{EventfdFlags, eventfd};
 
     #[test]
-    fn the_line_is_kept_also_by_one_who_was_called_in_vain() {
+    fn session_called_in_vain_keeps_its_position() {
         let wake = Arc::new(eventfd(0, EventfdFlags::NONBLOCK).expect("an eventfd"));
         let inbox = Arc::new(Inbox::new(wake));
-        let line = Arc::new(Line::default());
+        let queue = Arc::new(Queue::default());
         let key = |index| Key {
             index,
             generation: 0,
         };
-        let first = line.enter(None, key(1), &inbox);
-        let second = line.enter(None, key(2), &inbox);
-        line.enter(None, key(3), &inbox);
-        line.call(1);
+        let first = queue.enter(None, key(1), &inbox);
+        let second = queue.enter(None, key(2), &inbox);
+        queue.enter(None, key(3), &inbox);
+        queue.call(1);
         let called =
             |inbox: &Inbox| -> Vec<u32> { inbox.take().iter().map(|(key, _)| key.index).collect() };
-        assert_eq!((called(&inbox), line.len()), (vec![1], 2));
-        line.enter(Some(first), key(1), &inbox);
-        line.leave(second);
-        line.call(9);
-        assert_eq!((called(&inbox), line.len()), (vec![1, 3], 0));
+        assert_eq!((called(&inbox), queue.len()), (vec![1], 2));
+        queue.enter(Some(first), key(1), &inbox);
+        queue.leave(second);
+        queue.call(9);
+        assert_eq!((called(&inbox), queue.len()), (vec![1, 3], 0));
         assert!(inbox.take().is_empty());
     }
 }

@@ -4,7 +4,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::plan::{Fault, Plan, Service, Target};
+use weir_select::Fault;
+
+use crate::plan::{Plan, Service, Target};
 
 /// One service.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -161,7 +163,7 @@ fn service_status(service: &Service) -> ServiceStatus {
         queued: service
             .pools
             .iter()
-            .map(|pool| u64::from(pool.line.len()))
+            .map(|pool| u64::from(pool.queue.len()))
             .sum(),
         log_dropped: service.log.as_ref().map_or(0, |log| log.dropped()),
         streams_reset: counters.sum(|c| &c.resets),
@@ -197,7 +199,7 @@ fn server_status(pool: &str, target: &Target) -> ServerStatus {
         bytes_out: counters.sum(|c| &c.bytes_out),
         conduct: Conduct {
             well: counters.sum(|c| &c.well),
-            unreached: counters.sum(|c| &c.faults[Fault::Unreached as usize]),
+            unreached: counters.sum(|c| &c.faults[Fault::Unreachable as usize]),
             broken: counters.sum(|c| &c.faults[Fault::Broken as usize]),
             status: counters.sum(|c| &c.faults[Fault::Status as usize]),
         },

@@ -30,7 +30,7 @@ use crate::handover::Handed;
 use crate::idle_pool::SWEEP_MS;
 use crate::plan::Shared;
 use crate::queue::Inbox;
-use crate::session::{Fate, Session};
+use crate::session::{Outcome, Session};
 use crate::slab::{Key, Slab};
 use crate::socket;
 
@@ -156,11 +156,13 @@ impl Worker {
             for event in events.drain(..) {
                 self.dispatch(event);
             }
-            for (key, line) in self.cx.inbox.take() {
+            for (key, queue) in self.cx.inbox.take() {
                 match self.sessions.get(key) {
-                    Some(session) if session.is_queued() => self.turn(key, Session::called),
+                    Some(session) if session.is_queued() => {
+                        self.turn(key, Session::handle_queue_turn);
+                    }
                     // The session has ended: calls the next one in the queue.
-                    _ => line.call(1),
+                    _ => queue.call(1),
                 }
             }
             for key in std::mem::take(&mut self.again) {
@@ -274,7 +276,7 @@ impl Worker {
         }
     }
 
-    fn turn(&mut self, key: Key, work: impl FnOnce(&mut Session, Key, &mut Context) -> Fate) {
+    fn turn(&mut self, key: Key, work: impl FnOnce(&mut Session, Key, &mut Context) -> Outcome) {
         let Some(session) = self.sessions.get_mut(key) else {
             return;
         };
@@ -282,14 +284,14 @@ impl Worker {
         let cx = &mut self.cx;
         let fate = catch_unwind(AssertUnwindSafe(|| work(session, key, cx)));
         match fate {
-            Ok(Fate::Stays) => {
+            Ok(Outcome::Waits) => {
                 if self.cx.handing {
                     self.hand_over(key);
                 }
             }
-            Ok(Fate::Again) => self.again.push(key),
-            Ok(Fate::Ends) => self.close(key),
-            Ok(Fate::Http2) => self.upgrade_to_h2(key),
+            Ok(Outcome::Again) => self.again.push(key),
+            Ok(Outcome::Ends) => self.close(key),
+            Ok(Outcome::Http2) => self.upgrade_to_h2(key),
             Err(_) => {
                 tracing::error!(
                     service = session.local.service.name,

@@ -1,4 +1,4 @@
-//! Connections to servers, begun.
+//! Starting connections to servers.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -22,30 +22,30 @@ pub(crate) struct Upstream {
     pub(crate) transport: Transport,
     pub(crate) target: Arc<Target>,
     pub(crate) port: u16,
-    /// Who uses it; none while it waits.
+    /// The session that uses it; none while it is idle.
     pub(crate) session: Key,
     pub(crate) ready: Ready,
-    /// The beginning of a response head that is not all there.
+    /// The start of an incomplete response head.
     pub(crate) input: Vec<u8>,
-    /// It was told for whom it is, and is for nobody else.
+    /// It was sent a PROXY protocol header, or is a stream: only its session can use it.
     pub(crate) introduced: bool,
-    /// Exchanges that it had before.
+    /// Number of exchanges before the current one.
     pub(crate) served: u32,
     pub(crate) deadline: Deadline,
-    /// While it waits: when it is closed, wherever it is then.
+    /// While it is idle: when it is closed, wherever it is then.
     pub(crate) stay: Stay,
 }
 
-/// How long a connection waits, and with how many others.
+/// How long a connection stays idle, and with how many others.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Stay {
-    /// By the workers' clock in milliseconds.
+    /// Milliseconds of the workers' clock.
     pub(super) until: u64,
     pub(super) most: usize,
 }
 
 impl Context {
-    /// Begins a connection for `session`, which has a place at the server.
+    /// Starts a connection for `session`, which has a slot of the server.
     pub(crate) fn open(
         &mut self,
         target: &Arc<Target>,
@@ -80,7 +80,7 @@ impl Context {
         Ok(key)
     }
 
-    /// A request for `session` over an HTTP/2 connection to the server, a new one where none has room.
+    /// Opens a stream for `session` on an HTTP/2 connection to the server, a new one if none has room.
     pub(crate) fn open_stream(
         &mut self,
         target: &Arc<Target>,
@@ -125,7 +125,7 @@ impl Context {
         Ok(key)
     }
 
-    /// A connection to the server that has room.
+    /// Finds an HTTP/2 connection to the server that has room.
     fn find_h2_client(&self, target: &Target, port: u16) -> Option<Key> {
         let connection = |key: &Key| {
             let connection = self.h2_clients.get(*key).and_then(Option::as_deref);
@@ -133,7 +133,7 @@ impl Context {
         };
         let mut keys = self.h2_clients.keys();
         keys.retain(|key| connection(key).is_some());
-        // Those whose settings have not come will allow what others did.
+        // A connection without settings yet is expected to allow what others did.
         let known = keys
             .iter()
             .filter_map(|key| connection(key)?.allowed())
@@ -166,7 +166,7 @@ impl Context {
         Ok(key)
     }
 
-    /// Begins to connect.
+    /// Starts to connect.
     fn reach(
         &mut self,
         target: &Target,

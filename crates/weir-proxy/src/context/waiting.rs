@@ -1,4 +1,4 @@
-//! Connections to servers between two requests: in their worker's pile, in the idle_pool of all workers, ended.
+//! Idle connections to servers: in their worker's stack, in the idle pool of all workers, or closed.
 
 use std::sync::Arc;
 
@@ -10,13 +10,13 @@ use crate::slab::Key;
 use crate::transport::Transport;
 use crate::wheel::Deadline;
 
-/// How long connections wait of which there are more than a service keeps: clients that come in bursts would else have
-/// most of their requests wait for new ones.
+/// How long surplus connections stay idle: without them, bursts of clients would need new connections for most of their
+/// requests.
 const SURPLUS_MS: u64 = 1_000;
 
 impl Context {
-    /// A waiting connection for `session`, which has a place at the server; `checked` asks the kernel whether it still
-    /// stands.
+    /// An idle connection for `session`, which has a slot of the server; with `checked` the kernel is asked whether it
+    /// is still open.
     pub(crate) fn reuse(
         &mut self,
         target: &Target,
@@ -58,7 +58,8 @@ impl Context {
         }
     }
 
-    /// The exchange over it is over; `stays` = it can serve another, of which `most` wait for long.
+    /// Releases a connection after an exchange; `stays` = it can serve another one, and `most` of them stay idle for
+    /// long.
     pub(crate) fn release(&mut self, key: Key, stays: bool, most: usize, idle_ms: u64) {
         let Some(upstream) = self.upstreams.get_mut(key) else {
             return;
@@ -94,17 +95,17 @@ impl Context {
             }
             None => drop(self.upstreams.remove(key)),
         }
-        target.give_back();
+        target.release_slot();
     }
 
-    /// Ends a connection that nobody uses.
+    /// Closes an idle connection.
     pub(crate) fn end_idle(&mut self, key: Key) {
         if let Some(upstream) = self.take_idle(key) {
             leave(&upstream.target, self.worker);
         }
     }
 
-    /// What becomes of a connection that waited in vain: others may have it, until its time is over.
+    /// Moves an unused connection to the idle pool, until its time is over.
     pub(crate) fn leave_idle(&mut self, key: Key) {
         let Some(upstream) = self.take_idle(key) else {
             return;
@@ -115,7 +116,7 @@ impl Context {
         }
     }
 
-    /// Takes a waiting connection out of its pile; it counts as waiting still.
+    /// Takes an idle connection out of its stack; it still counts as idle.
     fn take_idle(&mut self, key: Key) -> Option<Upstream> {
         let upstream = self.upstreams.get(key)?;
         if !upstream.session.is_none() {
@@ -127,7 +128,7 @@ impl Context {
         self.upstreams.remove(key)
     }
 
-    /// Whether it found a place where other workers see it.
+    /// Offers it to other workers; false if that is not possible.
     fn park(&self, upstream: Upstream) -> bool {
         let Some(idle_pool) = self.idle_pool.as_ref().filter(|_| !self.draining) else {
             return false;
@@ -152,7 +153,7 @@ impl Context {
         idle_pool.put(parked, most).is_none()
     }
 
-    /// A connection that another worker, or this one, had no use for.
+    /// An idle connection that a worker did not need.
     fn reuse_parked(&mut self, target: &Target, port: u16, session: Key) -> Option<Key> {
         let worker = self.worker;
         let idle_pool = self.idle_pool.as_ref()?;
@@ -182,7 +183,7 @@ impl Context {
         Some(key)
     }
 
-    /// Closes connections that wait until `enough` says so, and pipes that nothing uses.
+    /// Closes idle connections until `enough` returns true, and unused pipes.
     pub(crate) fn free_descriptors(&mut self, enough: impl Fn() -> bool) -> bool {
         if enough() {
             return true;
@@ -202,14 +203,14 @@ impl Context {
         enough()
     }
 
-    /// Whether there are connections that somebody must look after.
+    /// Whether the idle pool needs to be swept.
     pub(crate) fn has_parked(&self) -> bool {
         self.idle_pool
             .as_ref()
             .is_some_and(|idle_pool| !idle_pool.is_empty())
     }
 
-    /// Looks after them.
+    /// Sweeps the idle pool.
     pub(crate) fn sweep(&self) {
         if let Some(idle_pool) = self
             .idle_pool
@@ -220,7 +221,7 @@ impl Context {
         }
     }
 
-    /// Ends every connection that waits for a target that `stays` does not name.
+    /// Closes every idle connection to a target for which `stays` is false.
     pub(crate) fn end_idle_of(&mut self, stays: impl Fn(&Target) -> bool) {
         let ends = |key: &Key| {
             let upstream = self.upstreams.get(*key);
@@ -239,7 +240,7 @@ impl Context {
     }
 }
 
-/// One waits no more for the target. Every worker may say so of any: the numbers of all are added up.
+/// Counts one idle connection less. Every worker may do so for any: the counts of all are summed.
 fn leave(target: &Target, worker: usize) {
     target.counters.of(worker).present.sub(1);
 }

@@ -13,7 +13,7 @@ use std::net::IpAddr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::limit::{Table, join, split};
+use weir_select::limit::{Table, join, split};
 
 /// ResetLimit that a network may make at once, in seconds of its rate.
 const BURST_S: u64 = 10;

@@ -383,7 +383,7 @@ impl H2ServerConn {
         let token = token::of(token::H2_SERVER, key);
         let secure = self.io.transport.is_secure();
         let pipe = StreamPipe::new(&cx.wakeups, token, secure, PipeState::Open);
-        let Some(stream) = Stream::begin(request, respond, pipe, &mut cx.dice) else {
+        let Some(stream) = Stream::begin(request, respond, pipe, &mut cx.random) else {
             return;
         };
         actions.push(Action::Serve(NewStream {

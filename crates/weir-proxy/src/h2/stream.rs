@@ -11,13 +11,13 @@ use h2::{Reason, RecvStream, SendStream};
 use http::{Request, Response, StatusCode};
 use weir_http::{HeadLimits, head};
 use weir_model::Underscores;
+use weir_select::Random;
 
 use super::message::{self, Coding, Content};
 use super::stream_pipe::{PipeState, StreamPipe};
 use super::transfer::{self, Received, context};
 use super::websocket::{self, Proof};
 use super::{Action, Actions};
-use crate::balance::Dice;
 use crate::context::Context;
 
 /// Request bytes that are accepted after the response. Some clients (curl 7.88) report an error if the stream ends
@@ -60,7 +60,7 @@ impl Stream {
         request: Request<RecvStream>,
         mut respond: SendResponse<Bytes>,
         mut pipe: StreamPipe,
-        dice: &mut Dice,
+        random: &mut Random,
     ) -> Option<Self> {
         let (parts, body) = request.into_parts();
         let ended = body.is_end_stream();
@@ -71,7 +71,7 @@ impl Stream {
                 (coding, None)
             }
             Some(websocket::PROTOCOL) => {
-                let words = std::array::from_fn(|_| dice.roll());
+                let words = std::array::from_fn(|_| random.next());
                 let proof = websocket::write_request(&parts, words, pipe.inbound());
                 (Coding::Plain, Some(proof))
             }

@@ -1,53 +1,40 @@
-//! What workers count. Each counter has one writing worker, so that adding is a plain store.
+//! The workers' counters. Each has one writing worker, so that adding is a plain store.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A number on a cache line that one thread writes.
+use weir_select::Fault;
+
+/// Counters on cache lines that one thread writes.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(crate) struct Counters {
     /// Connections of clients, or to a server.
     pub(crate) connections: Count,
-    /// Requests; of a TCP service none.
+    /// Requests; none for a TCP service.
     pub(crate) requests: Count,
-    /// Octets from clients.
+    /// Bytes from clients.
     pub(crate) bytes_in: Count,
-    /// Octets to clients.
+    /// Bytes to clients.
     pub(crate) bytes_out: Count,
-    /// Final responses of clients, by the status's first digit.
+    /// Final responses to clients, by the first digit of the status.
     pub(crate) responses: [Count; 5],
-    /// Answers of Weir's own, in place of a server's.
+    /// Responses by Weir in place of a server's.
     pub(crate) errors: Count,
-    /// Attempts at another server.
+    /// Retries at another server.
     pub(crate) retries: Count,
-    /// HTTP/2 streams that clients reset, or made this side reset, before their response; and new ones that were
-    /// refused for it.
+    /// HTTP/2 streams that clients reset, or made Weir reset, before their response; and new streams that were refused
+    /// because of it.
     pub(crate) resets: Count,
     pub(crate) refused: Count,
     /// Idle clients that were closed to make room for others.
     pub(crate) shed: Count,
     /// How often clients were left in the backlog because descriptors were short.
     pub(crate) pauses: Count,
-    /// Connections of clients now, or of a server that wait.
+    /// Current connections of clients, or idle connections to a server.
     pub(crate) present: Count,
-    /// Of a server: what it did as it should, and what it did not, by [`Fault`].
+    /// Of a server: successes, and faults by [`Fault`].
     pub(crate) well: Count,
     pub(crate) faults: [Count; Fault::COUNT],
-}
-
-/// What a server did wrong, as one that balances sees it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fault {
-    /// No connection came about, or no TLS over it.
-    Unreached,
-    /// It ended, was silent, or spoke nonsense in place of a response.
-    Broken,
-    /// It answered with a status of 5xx.
-    Status,
-}
-
-impl Fault {
-    pub(crate) const COUNT: usize = 3;
 }
 
 /// Written by one thread, read by any.
@@ -55,7 +42,7 @@ impl Fault {
 pub(crate) struct Count(AtomicU64);
 
 impl Count {
-    /// By the one thread that writes: no other store can come between.
+    /// Only the writing thread may call this: no other store can come between.
     pub(crate) fn add(&self, more: u64) {
         self.0.store(
             self.0.load(Ordering::Relaxed).wrapping_add(more),
@@ -75,7 +62,7 @@ impl Count {
     }
 }
 
-/// One set of counters for each worker, and one for what former processes counted.
+/// One set of counters per worker, and one for the counts of former processes.
 #[derive(Debug)]
 pub(crate) struct Sharded(Box<[Counters]>);
 
@@ -84,12 +71,12 @@ impl Sharded {
         Self((0..=workers).map(|_| Counters::default()).collect())
     }
 
-    /// What former processes counted; written by whoever takes their word.
+    /// The counts of former processes; written by the control thread only.
     pub(crate) fn former(&self) -> &Counters {
         &self.0[self.0.len() - 1]
     }
 
-    /// The worker's own.
+    /// A worker's own counters.
     pub(crate) fn of(&self, worker: usize) -> &Counters {
         &self.0[worker]
     }

@@ -1,4 +1,4 @@
-//! Between control and workers: the plan in force, and what all of them are to do.
+//! State shared by control and workers: the active plan, and requests to all workers.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
@@ -8,22 +8,22 @@ use super::Plan;
 use crate::handover::{Handed, Inbox};
 use crate::idle_pool::IdlePool;
 
-/// Between control and workers.
+/// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     plan: Mutex<Arc<Plan>>,
-    /// Changes with every plan; what a worker compares when it wakes up.
+    /// Changes with every plan; workers compare it when they wake up.
     pub(crate) generation: AtomicU64,
-    /// Changes when a server is withdrawn: connections to it that nobody uses are closed.
+    /// Changes when a server is withdrawn: idle connections to it are closed.
     pub(crate) withdrawals: AtomicU64,
     /// No new clients, no further requests.
     pub(crate) draining: AtomicBool,
-    /// At once.
+    /// Stop at once.
     pub(crate) stop: AtomicBool,
-    /// Another process is to have the clients; by this way.
+    /// Clients are handed over to another process, through the outlet.
     pub(crate) handing: AtomicBool,
     outlet: Mutex<Option<Sender<Handed>>>,
-    /// Connections of another process, and a number that changes with each.
+    /// Connections from another process, and a number that changes with each.
     pub(crate) inbox: Inbox,
     pub(crate) arrivals: AtomicU64,
     /// Connections to servers that no worker needs at present.
@@ -31,37 +31,37 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Has every worker hand its clients over.
+    /// Makes every worker hand its clients over.
     pub(crate) fn hand_over(&self, outlet: Sender<Handed>) {
-        *held(&self.outlet) = Some(outlet);
+        *lock(&self.outlet) = Some(outlet);
         let _none_comes_in = self.inbox.lock();
         self.handing.store(true, Ordering::Release);
     }
 
-    /// The way to the other process, for one worker.
+    /// The channel to the other process, for one worker.
     pub(crate) fn outlet(&self) -> Option<Sender<Handed>> {
-        held(&self.outlet).clone()
+        lock(&self.outlet).clone()
     }
 
-    /// No further worker needs the way.
+    /// No further worker needs the channel.
     pub(crate) fn close_outlet(&self) {
-        *held(&self.outlet) = None;
+        *lock(&self.outlet) = None;
     }
 
     pub(crate) fn plan(&self) -> Arc<Plan> {
-        Arc::clone(&held(&self.plan))
+        Arc::clone(&lock(&self.plan))
     }
 
     pub(crate) fn publish(&self, plan: Plan) {
-        let former = std::mem::replace(&mut *held(&self.plan), Arc::new(plan));
-        // Behind the plan: a worker that sees the number finds it.
+        let former = std::mem::replace(&mut *lock(&self.plan), Arc::new(plan));
+        // After the plan: a worker that sees the number finds the plan.
         self.generation.fetch_add(1, Ordering::Release);
-        // Not under the lock, which the workers want now.
+        // Outside the lock, for which the workers are waiting.
         drop(former);
     }
 }
 
-/// Nothing that holds one of these locks can fail half way.
-fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+/// No code that holds one of these locks can fail half-way.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

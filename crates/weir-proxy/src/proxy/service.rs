@@ -1,4 +1,4 @@
-//! From a service of the configuration to one of the plan: what is known already stays, the rest is made.
+//! Builds the plan's services from the configuration's: known state is kept, the rest is created.
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
@@ -7,11 +7,13 @@ use std::sync::Arc;
 
 use rustls::ServerConfig;
 use weir_http::{HeadLimits, cookie};
-use weir_model::{NoServer, Pool, ProxyProtocol, RetryCondition, RouteAction, Secret};
+use weir_model::{Pool, ProxyProtocol, Secret};
+use weir_select::RetryPolicy;
+use weir_select::limit::{Concurrent, Rate};
+use weir_select::route::{Limits, Routes};
 
 use super::{Known, ServerName, Tables, Tickets};
 use crate::h2::ResetLimit;
-use crate::limit::{Concurrent, Rate};
 use crate::log::Log;
 use crate::misdirect::{Misdirect, Names};
 use crate::page::Page;
@@ -72,22 +74,13 @@ pub(super) fn service(
             .first()
             .map(ToString::to_string)
             .unwrap_or_default(),
-        leads: proxy
-            .routes
-            .iter()
-            .map(|route| {
-                let place = |name: &str| pools.iter().position(|pool| pool.name == name);
-                match &route.action {
-                    RouteAction::Pool(name) => place(name).map(|at| (at, 1)).into_iter().collect(),
-                    RouteAction::Split(parts) => parts
-                        .iter()
-                        .filter_map(|(name, weight)| Some((place(name)?, *weight)))
-                        .collect(),
-                    RouteAction::Redirect { .. } | RouteAction::Answer { .. } => Vec::new(),
-                }
-            })
-            .collect(),
-        routes: proxy.routes.clone(),
+        routes: Routes::new(
+            proxy.routes.clone(),
+            &pools
+                .iter()
+                .map(|pool| pool.name.as_str())
+                .collect::<Vec<_>>(),
+        ),
         normalize_path: proxy.normalize_path,
         pools: pools
             .iter()
@@ -104,19 +97,18 @@ pub(super) fn service(
             connect: proxy.connect,
             underscores: proxy.underscores,
         },
-        body_most: u64::from(limits.body),
-        rate,
-        concurrent,
+        limits: Limits {
+            body_bytes: u64::from(limits.body),
+            rate,
+            concurrent,
+            key: proxy.limit_key.clone(),
+        },
         resets: resets.map(|(_, resets)| resets),
-        limit_key: proxy.limit_key.clone(),
-        retries: limits.retries,
         connections: limits.connections,
         idle_servers: limits.idle_servers as usize,
         server_requests: limits.server_requests,
         streams: limits.streams,
-        retry_reads: proxy.retry_on.has(RetryCondition::Malformed)
-            || !proxy.retry_on.statuses.is_empty(),
-        retry: proxy.retry_on.clone(),
+        retry: RetryPolicy::new(limits.retries, proxy.retry_on.clone()),
         retry_percent: limits.retry_budget,
         forwarded: proxy.forwarded,
         abort_on_close: proxy.abort_on_close && proxy.protocol == ProxyProtocol::Http,
@@ -132,8 +124,8 @@ pub(super) fn service(
     Ok((service, names, listen))
 }
 
-/// Which requests of each service are misdirected: what others ask of clients decides. `parts` are in the order of
-/// `services`.
+/// Sets which requests of each service are misdirected: that depends on the TLS requirements of the other services.
+/// `parts` are in the order of `services`.
 pub(super) fn misdirect(services: &mut [Service], parts: Vec<(&weir_model::Proxy, Option<Names>)>) {
     let parts: Vec<_> = parts
         .into_iter()
@@ -149,7 +141,7 @@ pub(super) fn misdirect(services: &mut [Service], parts: Vec<(&weir_model::Proxy
     }
 }
 
-/// TLS with a service's clients, from certificates as they are now.
+/// TLS with a service's clients, from the current certificate files.
 fn secure(
     known: &mut Known,
     proxy: &weir_model::Proxy,
@@ -210,7 +202,7 @@ fn targets(
             source,
         })
     });
-    let line = Arc::clone(known.lines.entry(pool.name.clone()).or_default());
+    let queue = Arc::clone(known.queues.entry(pool.name.clone()).or_default());
     let by_backup = |backup: bool| pool.servers.iter().filter(move |one| one.backup == backup);
     let own = by_backup(false).count();
     let servers = by_backup(false).chain(by_backup(true)).chain(&pool.sorry);
@@ -239,7 +231,7 @@ fn targets(
             tls: pool.tls.clone(),
             http2: pool.http2,
             seed: cookie::siphash((0, 0), server.name.as_bytes()),
-            line: Arc::clone(&line),
+            queue: Arc::clone(&queue),
             counters,
         });
         known.next_target += 1;
@@ -264,12 +256,12 @@ fn targets(
         hash_key: pool.hash_key.clone(),
         sticky,
         preamble: pool.proxy_protocol,
-        line,
+        queue,
         queue_ms: u64::try_from(pool.queue_timeout.as_millis()).unwrap_or(u64::MAX / 2),
         pool: pool.name.clone(),
         tls: back.transpose()?,
         http2: pool.http2,
-        silent: pool.no_server == NoServer::Drop,
+        no_server: pool.no_server,
         scheduler: pool
             .scheduler
             .unwrap_or(weir_model::Proxy::default_scheduler(proxy.protocol)),
@@ -277,7 +269,7 @@ fn targets(
     })
 }
 
-/// What is counted of a service's clients: the former tables where they count the same.
+/// The tables that limit a service's clients: the former ones if the limits are the same.
 fn tables(known: &mut Known, proxy: &weir_model::Proxy) -> Tables {
     let limits = &proxy.limits;
     let burst = match limits.burst {
@@ -308,7 +300,7 @@ fn tables(known: &mut Known, proxy: &weir_model::Proxy) -> Tables {
     tables.clone()
 }
 
-/// The log of a service: the former one where it is the same.
+/// The log of a service: the former one if it is the same.
 fn log(known: &mut Known, workers: usize, proxy: &weir_model::Proxy) -> Option<Arc<Log>> {
     let kind = proxy.access_log.as_ref()?;
     let former = known.logs.get(&proxy.name);
@@ -321,7 +313,7 @@ fn log(known: &mut Known, workers: usize, proxy: &weir_model::Proxy) -> Option<A
     Some(log)
 }
 
-/// Drops what no service has any more; its sockets close when the last worker has let go.
+/// Drops what no service uses; its sockets close when the last worker has released them.
 pub(super) fn forget(
     known: &mut Known,
     services: &[Arc<Service>],
@@ -345,7 +337,7 @@ pub(super) fn forget(
     known
         .tables
         .retain(|name, _| services.iter().any(|service| service.name == *name));
-    known.lines.retain(|pool, _| {
+    known.queues.retain(|pool, _| {
         services
             .iter()
             .any(|service| service.pools.iter().any(|targets| targets.pool == *pool))

@@ -1,12 +1,12 @@
-//! Large bodies, and tunnels that carry much: through a pipe inside the kernel, as long as nobody has to look at them.
+//! Large bodies and tunnels with much data: through a pipe in the kernel, as long as no byte has to be looked at.
 
-use super::{Moved, Session};
+use super::{Session, Step};
 use crate::context::Context;
 use crate::pipe::{Pipe, SPLICE_MIN};
 use crate::slab::Key;
 use crate::socket::{Read, Written};
 
-/// A read of this much in a tunnel means that more is coming; less through the pipe, that it was all.
+/// After a read of this size in a tunnel, more is expected; after a smaller read through the pipe, nothing is.
 const BULK: usize = 64 << 10;
 
 /// Which directions of a tunnel go through pipes.
@@ -17,14 +17,13 @@ pub(super) struct Bulk {
 }
 
 impl Bulk {
-    /// Whether the next read is worth a pipe, after one of so many octets.
-    pub(super) const fn after(octets: usize) -> bool {
-        octets >= BULK
+    /// Whether the next read should use a pipe, after a read of this size.
+    pub(super) const fn after(bytes: usize) -> bool {
+        bytes >= BULK
     }
 }
 
-/// Returns an empty pipe to the worker: a body that arrives in small pieces would keep two descriptors for as long as
-/// it takes.
+/// Returns an empty pipe to the worker: a body that arrives in small pieces would occupy two descriptors all the time.
 fn release_if_empty(pipe: &mut Option<Pipe>, cx: &mut Context) {
     if pipe.as_ref().is_some_and(Pipe::is_empty) {
         cx.pipes.give(pipe.take());
@@ -32,7 +31,7 @@ fn release_if_empty(pipe: &mut Option<Pipe>, cx: &mut Context) {
 }
 
 impl Session {
-    /// Sends what the pipe to the client holds. `None`: the client is gone.
+    /// Sends what the pipe to the client contains. `None`: the client's connection is broken.
     pub(super) fn flush_pipe(&mut self, cx: &mut Context) -> Option<bool> {
         let Some(pipe) = &mut self.down else {
             return Some(true);
@@ -43,51 +42,51 @@ impl Session {
             }
             match pipe.drain(self.transport.bare()?) {
                 Written::Broken => return None,
-                Written::Some(octets) => self.took |= octets > 0,
+                Written::Some(bytes) => self.made_progress |= bytes > 0,
             }
             if !pipe.is_empty() {
                 self.ready.writable = false;
                 return Some(false);
             }
         }
-        if self.exchange.response_remaining().is_none() && !self.bulk.down {
+        if self.request.exchange.response_remaining().is_none() && !self.tunnel().bulk.down {
             cx.pipes.give(self.down.take());
         }
         Some(true)
     }
 
-    /// A part of the response's body by way of a pipe; `None` where that would gain nothing.
-    pub(super) fn splice_response(&mut self, key: Key, cx: &mut Context) -> Option<Moved> {
-        let left = self.exchange.response_remaining()?;
+    /// Forwards a part of the response's body through a pipe; `None` if a pipe would not pay off.
+    pub(super) fn splice_response(&mut self, key: Key, cx: &mut Context) -> Option<Step> {
+        let left = self.request.exchange.response_remaining()?;
         if self.down.is_none() && left < SPLICE_MIN {
             return None;
         }
         let found = self.fill_down(cx, left)?;
         Some(match found {
-            Read::Some(octets) => {
-                self.exchange.response_forwarded(octets as u64);
+            Read::Some(bytes) => {
+                self.request.exchange.response_forwarded(bytes as u64);
                 let flushed = self.flush_pipe(cx);
                 match flushed {
-                    None => Moved::Ends,
-                    // What the client did not take goes out before its next request is read.
-                    Some(_) if self.exchange.response_done() => {
-                        let stays = self.exchange.server_persists() && self.server_is_silent(cx);
-                        self.finish(key, cx, stays)
+                    None => Step::Close,
+                    // The rest is sent before the client's next request is read.
+                    Some(_) if self.request.exchange.response_done() => {
+                        let stays =
+                            self.request.exchange.server_persists() && self.has_no_excess(cx);
+                        self.finish_exchange(key, cx, stays)
                     }
-                    Some(_) => Moved::On,
+                    Some(_) => Step::Continue,
                 }
             }
             Read::Blocked => {
                 release_if_empty(&mut self.down, cx);
-                Moved::Waits
+                Step::Pending
             }
             Read::End | Read::Broken => self.server_ended(key, cx),
         })
     }
 
-    /// Whether nothing stands behind the response that was just taken: how much a pipe got does not say that it was
-    /// all.
-    fn server_is_silent(&self, cx: &mut Context) -> bool {
+    /// Whether no bytes follow the response: the size of a read into a pipe does not tell.
+    fn has_no_excess(&self, cx: &mut Context) -> bool {
         let Some(upstream) = cx.upstreams.get_mut(self.server) else {
             return false;
         };
@@ -107,12 +106,12 @@ impl Session {
         }
         let found = self.down.as_mut()?.fill(from, most);
         match found {
-            Read::Some(octets) => {
+            Read::Some(bytes) => {
                 let target = upstream.target.counters.of(cx.worker);
-                target.bytes_out.add(octets as u64);
+                target.bytes_out.add(bytes as u64);
                 let service = self.local.service.counters.of(cx.worker);
-                service.bytes_out.add(octets as u64);
-                self.count_out(octets);
+                service.bytes_out.add(bytes as u64);
+                self.count_out(bytes);
             }
             Read::Blocked => upstream.ready.readable = false,
             Read::End | Read::Broken => {}
@@ -120,8 +119,8 @@ impl Session {
         Some(found)
     }
 
-    /// Sends what the pipe to the server holds; `None`: the server is gone.
-    pub(super) fn drain_up(&mut self, cx: &mut Context) -> Option<bool> {
+    /// Sends what the pipe to the server contains; `None`: the server's connection is broken.
+    pub(super) fn flush_up(&mut self, cx: &mut Context) -> Option<bool> {
         let Some(pipe) = &mut self.up else {
             return Some(true);
         };
@@ -132,7 +131,7 @@ impl Session {
             }
             match pipe.drain(upstream.transport.bare()?) {
                 Written::Broken => return None,
-                Written::Some(octets) => self.took |= octets > 0,
+                Written::Some(bytes) => self.made_progress |= bytes > 0,
             }
             if !pipe.is_empty() {
                 upstream.ready.writable = false;
@@ -140,43 +139,44 @@ impl Session {
             }
         }
         if self
+            .request
             .exchange
             .request_remaining()
             .is_none_or(|left| left == 0)
-            && !self.bulk.up
+            && !self.tunnel().bulk.up
         {
             cx.pipes.give(self.up.take());
         }
         Some(true)
     }
 
-    /// A part of the request's body by way of a pipe; `None` where that would gain nothing.
-    pub(super) fn splice_request(&mut self, key: Key, cx: &mut Context) -> Option<Moved> {
-        let left = self.exchange.request_remaining()?;
+    /// Forwards a part of the request's body through a pipe; `None` if a pipe would not pay off.
+    pub(super) fn splice_request(&mut self, key: Key, cx: &mut Context) -> Option<Step> {
+        let left = self.request.exchange.request_remaining()?;
         if self.up.is_none() && left < SPLICE_MIN {
             return None;
         }
         let found = self.fill_up(cx, left)?;
         Some(match found {
-            Read::Some(octets) => {
-                self.exchange.request_forwarded(octets as u64);
-                match self.drain_up(cx) {
-                    Some(_) => Moved::On,
-                    None if self.server_speaks(cx) => Moved::On,
-                    None => self.break_off(key, cx),
+            Read::Some(bytes) => {
+                self.request.exchange.request_forwarded(bytes as u64);
+                match self.flush_up(cx) {
+                    Some(_) => Step::Continue,
+                    None if self.has_response_bytes(cx) => Step::Continue,
+                    None => self.fail_response(key, cx),
                 }
             }
             Read::Blocked => {
                 release_if_empty(&mut self.up, cx);
-                Moved::Waits
+                Step::Pending
             }
-            // The server would wait for the rest for ever.
-            Read::End | Read::Broken => Moved::Ends,
+            // The server would wait for the rest forever.
+            Read::End | Read::Broken => Step::Close,
         })
     }
 
-    /// Whether the server has said something that is not read yet: its answer may explain why it takes no more.
-    pub(super) fn server_speaks(&mut self, cx: &Context) -> bool {
+    /// Whether the server has sent bytes that are not read yet: a response may explain why it accepts no more.
+    pub(super) fn has_response_bytes(&mut self, cx: &Context) -> bool {
         let speaks = cx
             .upstreams
             .get(self.server)
@@ -195,14 +195,14 @@ impl Session {
         }
         let found = self.up.as_mut()?.fill(from, most);
         match found {
-            Read::Some(octets) => {
+            Read::Some(bytes) => {
                 if let Some(upstream) = cx.upstreams.get(self.server) {
                     let target = upstream.target.counters.of(cx.worker);
-                    target.bytes_in.add(octets as u64);
+                    target.bytes_in.add(bytes as u64);
                 }
                 let service = self.local.service.counters.of(cx.worker);
-                service.bytes_in.add(octets as u64);
-                self.count_in(octets);
+                service.bytes_in.add(bytes as u64);
+                self.count_in(bytes);
             }
             Read::Blocked => self.ready.readable = false,
             Read::End | Read::Broken => {}
@@ -210,20 +210,20 @@ impl Session {
         Some(found)
     }
 
-    /// One turn of a tunnel's way up through the pipe; `None` without one.
+    /// Forwards bytes to the server through the pipe; `None` without a pipe.
     pub(super) fn splice_up(&mut self, cx: &mut Context) -> Option<Read> {
         let found = self.fill_up(cx, u64::MAX)?;
-        if let Read::Some(octets) = found {
-            self.bulk.up = Bulk::after(octets);
+        if let Read::Some(bytes) = found {
+            self.update_tunnel(|tunnel| tunnel.bulk.up = Bulk::after(bytes));
         }
         Some(found)
     }
 
-    /// The same down.
+    /// Forwards bytes to the client through the pipe; `None` without a pipe.
     pub(super) fn splice_down(&mut self, cx: &mut Context) -> Option<Read> {
         let found = self.fill_down(cx, u64::MAX)?;
-        if let Read::Some(octets) = found {
-            self.bulk.down = Bulk::after(octets);
+        if let Read::Some(bytes) = found {
+            self.update_tunnel(|tunnel| tunnel.bulk.down = Bulk::after(bytes));
         }
         Some(found)
     }

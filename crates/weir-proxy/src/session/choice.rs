@@ -1,16 +1,15 @@
-//! What of a request its server follows from: a cookie that leads back, or a hash.
-
-use std::net::{IpAddr, SocketAddr};
+//! The cookie of a server, and what routes change in heads.
 
 use weir_http::{CookieEdit, Field, RequestPath, ResponseEdit, cookie, route};
-use weir_model::{HashKey, StickyMode};
+use weir_model::StickyMode;
 
 use super::Session;
 use crate::plan::{Service, Stickiness, Targets};
 
 impl Session {
-    /// Looks for the cookie of a server. What the server is to see instead is appended to `add`, as a whole line.
-    pub(super) fn look_for_sign(
+    /// Reads the cookie that names a server. The fields that the server receives instead are appended to `add`, as
+    /// whole lines.
+    pub(super) fn find_sticky_server(
         &mut self,
         sticky: &Stickiness,
         head: &[u8],
@@ -27,13 +26,14 @@ impl Session {
                 continue;
             };
             let word = &value[place.clone()];
-            let tilde = word.iter().position(|octet| *octet == b'~');
+            let tilde = word.iter().position(|byte| *byte == b'~');
             let (sign, own) = match (sticky.kind.mode, tilde) {
                 (StickyMode::Prefix, Some(at)) => (&word[..at], &word[at + 1..]),
                 (StickyMode::Prefix, None) => continue,
                 _ => (word, &word[..0]),
             };
-            self.sticks_to = sticky.signs.iter().position(|known| known == sign);
+            let server = sticky.signs.iter().position(|known| known == sign);
+            self.request.selection.set_sticky_server(server);
             let rest = match sticky.kind.mode {
                 StickyMode::Rewrite => continue,
                 StickyMode::Insert => cookie::without(value, &place),
@@ -48,8 +48,8 @@ impl Session {
         }
     }
 
-    /// What the route changes of a request: the fields here, what is added in `add`; the path to ask for, if it is
-    /// another one.
+    /// Applies the route's changes to a request: removed fields are marked, new ones are appended to `add`. Returns the
+    /// path if it is rewritten.
     pub(super) fn edit_request(
         &self,
         target: &RequestPath<'_>,
@@ -57,7 +57,7 @@ impl Session {
         fields: &mut [Field],
         add: &mut Vec<u8>,
     ) -> Option<Vec<u8>> {
-        let route = self.local.service.routes.get(self.route?)?;
+        let route = self.local.service.routes.get(self.request.route?)?;
         let edits = &route.edits;
         for field in fields.iter_mut() {
             let name = field.name_in(head);
@@ -70,21 +70,21 @@ impl Session {
         Some(route::rewritten(to, route, target))
     }
 
-    /// What a response's head gets: what its route says, and what leads the client back; `room` holds what is added.
-    pub(super) fn touch<'a>(
+    /// Returns the changes to a response's head: those of its route, and the cookie; `room` contains what is added.
+    pub(super) fn response_edit<'a>(
         &self,
         service: &'a Service,
         targets: &'a Targets,
         room: &'a mut Vec<u8>,
         gone: &'a mut Vec<String>,
     ) -> ResponseEdit<'a> {
-        if let Some(route) = self.route.and_then(|at| service.routes.get(at)) {
+        if let Some(route) = self.request.route.and_then(|at| service.routes.get(at)) {
             let edits = &route.edits;
             lines(&edits.set_response, room);
             gone.extend(edits.remove_response.iter().cloned());
             gone.extend(edits.set_response.iter().map(|(name, _)| name.clone()));
         }
-        let cookie = self.mark_client(targets, room);
+        let cookie = self.set_sticky_cookie(targets, room);
         ResponseEdit {
             add: room,
             remove: gone,
@@ -93,10 +93,15 @@ impl Session {
         }
     }
 
-    /// The cookie that leads the client back.
-    fn mark_client<'a>(&self, targets: &'a Targets, room: &mut Vec<u8>) -> Option<CookieEdit<'a>> {
+    /// The cookie that names the server.
+    fn set_sticky_cookie<'a>(
+        &self,
+        targets: &'a Targets,
+        room: &mut Vec<u8>,
+    ) -> Option<CookieEdit<'a>> {
         let sticky = targets.sticky.as_ref()?;
-        let sign = sticky.signs.get(self.place)?;
+        let server = self.request.selection.server()?;
+        let sign = sticky.signs.get(server)?;
         let name = sticky.kind.cookie.as_bytes();
         if sticky.kind.mode != StickyMode::Insert {
             return Some(CookieEdit {
@@ -105,7 +110,7 @@ impl Session {
                 prefix: sticky.kind.mode == StickyMode::Prefix,
             });
         }
-        if self.sticks_to != Some(self.place) {
+        if self.request.selection.sticky_server() != Some(server) {
             let attributes = sticky.attributes.as_bytes();
             let between: &[u8] = if attributes.is_empty() { b"" } else { b"; " };
             let parts: [&[u8]; 7] = [
@@ -128,42 +133,4 @@ fn lines(fields: &[(String, String)], out: &mut Vec<u8>) {
         let parts: [&[u8]; 4] = [name.as_bytes(), b": ", value.as_bytes(), b"\r\n"];
         parts.iter().for_each(|part| out.extend_from_slice(part));
     }
-}
-
-/// Of a client's address.
-pub(super) fn hash_of_client(client: SocketAddr) -> u64 {
-    match client.ip() {
-        IpAddr::V4(v4) => cookie::siphash((0, 0), &v4.octets()),
-        IpAddr::V6(v6) => cookie::siphash((0, 0), &v6.octets()),
-    }
-}
-
-/// Of what `key` names; of the client's address where the request has none.
-pub(super) fn hash_of(
-    key: &HashKey,
-    client: SocketAddr,
-    target: &RequestPath<'_>,
-    head: &[u8],
-    fields: &[Field],
-) -> u64 {
-    let named = |name: &[u8]| {
-        let mut all = fields.iter();
-        all.find(|field| field.name_in(head).eq_ignore_ascii_case(name))
-            .map(|field| field.value_in(head))
-    };
-    let part = match key {
-        HashKey::Source => None,
-        HashKey::Uri => Some(target.as_bytes()),
-        HashKey::Path => Some(target.path()),
-        HashKey::Header(name) => named(name.as_bytes()),
-        HashKey::Cookie(name) => named(b"cookie").and_then(|value| {
-            let place = cookie::find(value, name.as_bytes())?;
-            Some(&value[place])
-        }),
-        HashKey::Query(name) => cookie::parameter(target.query(), name.as_bytes()),
-    };
-    part.map_or_else(
-        || hash_of_client(client),
-        |part| cookie::siphash((0, 0), part),
-    )
 }

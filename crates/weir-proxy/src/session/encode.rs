@@ -1,4 +1,4 @@
-//! Responses whose content is compressed on its way.
+//! Compression of responses.
 
 use weir_http::{Encoding, Step};
 
@@ -8,36 +8,37 @@ use crate::encoder::Encoder;
 use crate::plan::Service;
 
 impl Session {
-    /// By which rules the present response may be compressed.
+    /// The rules by which the current response may be compressed.
     pub(super) fn encoding<'a>(&self, service: &'a Service) -> Option<Encoding<'a>> {
         service.compression.as_ref().map(|rules| Encoding {
             rules,
-            negotiated: self.accepts,
+            negotiated: self.request.accepts,
         })
     }
 
-    /// Makes a coded body of the content behind the head in `out`; whether that can be done.
+    /// Compresses the body that follows the head in `out`. Returns false if that failed.
     pub(super) fn encode(&mut self, cx: &Context, step: &Step, out: &mut Vec<u8>) -> bool {
         let Some(coding) = self
+            .request
             .exchange
             .response_coding()
-            .filter(|_| !self.exchange.to_head())
+            .filter(|_| !self.request.exchange.to_head())
         else {
             return true;
         };
-        if !self.exchange.is_answered() {
+        if !self.request.exchange.is_answered() {
             return true;
         }
-        if self.encoder.is_none() {
-            self.encoder = Encoder::new(coding).ok().map(Box::new);
+        if self.request.encoder.is_none() {
+            self.request.encoder = Encoder::new(coding).ok().map(Box::new);
         }
-        let done = self.exchange.response_done();
-        // What the server does not go on with at once is not to wait for more.
+        let done = self.request.exchange.response_done();
+        // If the server pauses, the client should not wait for more.
         let pauses = cx
             .upstreams
             .get(self.server)
             .is_none_or(|upstream| !upstream.ready.readable);
-        let Some(encoder) = &mut self.encoder else {
+        let Some(encoder) = &mut self.request.encoder else {
             return false;
         };
         let flushed = pauses && !done && out.len() > step.content;
@@ -50,9 +51,9 @@ impl Session {
         written.is_ok()
     }
 
-    /// Appends the end of a coded body, if there is one; whether that can be done.
+    /// Appends the end of a compressed body, if there is one. Returns false if that failed.
     pub(super) fn end_encoding(&mut self, out: &mut Vec<u8>) -> bool {
-        match self.encoder.take() {
+        match self.request.encoder.take() {
             Some(encoder) => encoder.finish(out).is_ok(),
             None => true,
         }

@@ -1,11 +1,12 @@
-//! A session out of this process, or into it.
+//! Handing a session over to another process, and taking one over.
 
 use std::rc::Rc;
 use std::sync::Arc;
 
 use weir_model::ProxyProtocol;
 
-use super::{Fate, Phase, Session, bulk};
+use super::state::{self, Direction, Phase, Watch};
+use super::{Outcome, Session, bulk};
 use crate::context::{Context, Local};
 use crate::descriptor::Use;
 use crate::handover::{Handed, TAKEN_ALONG_MAX, Tunnel};
@@ -14,16 +15,16 @@ use crate::slab::Key;
 use crate::transport::Transport;
 
 impl Session {
-    /// Whether another process can go on with it as it is now.
+    /// Whether another process can continue it in its current state.
     pub(crate) fn can_be_handed(&self, cx: &Context) -> bool {
         if self.transport.bare().is_none() {
             return false;
         }
         match self.phase {
-            Phase::Request => !self.owes() && self.input.len() <= TAKEN_ALONG_MAX,
-            Phase::Tunnel => {
+            Phase::Head => !self.has_unsent() && self.input.len() <= TAKEN_ALONG_MAX,
+            Phase::Tunnel(_) => {
                 let upstream = cx.upstreams.get(self.server);
-                let along = self.request.len() - self.sent + self.stuck.len() - self.taken;
+                let along = self.to_server.unsent().len() + self.to_client.unsent().len();
                 upstream.is_some_and(|upstream| upstream.transport.bare().is_some())
                     && along <= TAKEN_ALONG_MAX
                     && !bulk::holds(&self.up)
@@ -33,18 +34,19 @@ impl Session {
         }
     }
 
-    /// Whether its service is among these, and the server of its tunnel among the service's.
+    /// Whether its service is among these, and its tunnel's server among the service's.
     pub(crate) fn is_in(&self, services: &[Arc<Service>], cx: &Context) -> bool {
         let own = &self.local.service;
         let Some(service) = services.iter().find(|service| service.name == own.name) else {
             return false;
         };
-        if self.phase != Phase::Tunnel {
+        if !matches!(self.phase, Phase::Tunnel(_)) {
             return true;
         }
-        let (Some(pool), Some(upstream)) =
-            (own.pools.get(self.pool), cx.upstreams.get(self.server))
-        else {
+        let (Some(pool), Some(upstream)) = (
+            own.pools.get(self.request.pool),
+            cx.upstreams.get(self.server),
+        ) else {
             return false;
         };
         let mut pools = service.pools.iter();
@@ -54,10 +56,10 @@ impl Session {
         })
     }
 
-    /// Takes it apart; `None` if it cannot be handed after all, and then it is over.
+    /// Converts it for the other process; `None` if that is not possible after all, which ends it.
     pub(crate) fn hand(mut self, cx: &mut Context) -> Option<Handed> {
-        if let Some(note) = self.note.take() {
-            // The other process writes the line.
+        if let Some(note) = self.log_record.take() {
+            // The other process logs it.
             cx.forget(note);
         }
         cx.pipes.give(self.up.take());
@@ -65,27 +67,27 @@ impl Session {
         let service = &self.local.service;
         let name = service.name.clone();
         let tunnel = match self.phase {
-            Phase::Tunnel => {
+            Phase::Tunnel(ends) => {
                 let upstream = cx.upstreams.remove(self.server)?;
-                upstream.target.give_back();
-                // The other process has the same open socket: closing this descriptor would not end the watch.
+                upstream.target.release_slot();
+                // The other process has the same open socket: closing this descriptor would not remove it from epoll.
                 upstream.transport.unwatch(&cx.epoll);
                 Some(Tunnel {
                     server: upstream.transport.into_plain()?,
-                    pool: service.pools.get(self.pool)?.pool.clone(),
+                    pool: service.pools.get(self.request.pool)?.pool.clone(),
                     name: upstream.target.name.clone(),
                     port: upstream.port,
-                    to_server: self.request.split_off(self.sent),
-                    to_client: self.stuck.split_off(self.taken),
-                    client_ended: self.client_ended,
-                    end_sent_to_server: self.server_told_end,
-                    server_ended: self.server_ended,
-                    end_sent_to_client: self.told_end,
+                    to_server: self.to_server.take_unsent(),
+                    to_client: self.to_client.take_unsent(),
+                    client_ended: ends.up != Direction::Open,
+                    end_sent_to_server: ends.up == Direction::Closed,
+                    server_ended: ends.down != Direction::Open,
+                    end_sent_to_client: ends.down == Direction::Closed,
                 })
             }
             _ => None,
         };
-        if self.watched {
+        if self.watch == Watch::Yes {
             self.transport.unwatch(&cx.epoll);
         }
         Some(Handed {
@@ -100,7 +102,7 @@ impl Session {
         })
     }
 
-    /// Of another process; its tunnel, if it has one, is `server` of pool number `pool`.
+    /// A session of another process; its tunnel, if it has one, is connected to `server` of the pool with index `pool`.
     pub(crate) fn handed(handed: Handed, local: Rc<Local>, server: Key, pool: usize) -> Self {
         let transport = Transport::plain(handed.client).counted(Use::Client);
         let mut session = Self::new(transport, handed.peer, handed.port, local);
@@ -108,33 +110,32 @@ impl Session {
         session.served = handed.served;
         session.input = handed.input;
         if let Some(tunnel) = handed.tunnel {
-            session.phase = Phase::Tunnel;
+            session.phase = Phase::Tunnel(state::Tunnel {
+                up: Direction::new(tunnel.client_ended, tunnel.end_sent_to_server),
+                down: Direction::new(tunnel.server_ended, tunnel.end_sent_to_client),
+                ..state::Tunnel::default()
+            });
             session.server = server;
-            session.pool = pool;
-            session.place = usize::MAX;
-            session.request = tunnel.to_server;
-            session.stuck = tunnel.to_client;
-            session.client_ended = tunnel.client_ended;
-            session.server_told_end = tunnel.end_sent_to_server;
-            session.server_ended = tunnel.server_ended;
-            session.told_end = tunnel.end_sent_to_client;
+            session.request.pool = pool;
+            session.to_server = tunnel.to_server.into();
+            session.to_client = tunnel.to_client.into();
         }
         session
     }
 
-    /// Its first turn in this process.
-    pub(crate) fn resume(&mut self, key: Key, cx: &mut Context) -> Fate {
-        if self.phase == Phase::Tunnel {
-            self.begin_note(cx);
+    /// Continues it in this process.
+    pub(crate) fn resume(&mut self, key: Key, cx: &mut Context) -> Outcome {
+        if matches!(self.phase, Phase::Tunnel(_)) {
+            self.begin_log_record(cx);
         }
         let timeouts = self.local.service.timeouts;
         let ms = match self.phase {
-            Phase::Tunnel => timeouts.tunnel,
+            Phase::Tunnel(_) => timeouts.tunnel,
             _ if self.local.service.protocol == ProxyProtocol::Tcp => timeouts.client,
             _ if self.served && self.input.is_empty() => timeouts.idle,
             _ => timeouts.request,
         };
-        self.wait(key, cx, ms);
+        self.set_deadline(key, cx, ms);
         self.drive(key, cx)
     }
 }

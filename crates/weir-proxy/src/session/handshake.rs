@@ -1,116 +1,119 @@
-//! TLS before a client's first octet, and when a server's does not come about.
+//! TLS with the client, TLS failures of servers, and the server name of TCP services.
 
 use weir_http::hello::{self, Hello};
-use weir_http::route;
 use weir_model::ProxyProtocol;
+use weir_select::Failure;
 
 use super::record::Part;
-use super::{Moved, Phase, Session};
+use super::state::{Linger, Phase};
+use super::{Session, Step};
 use crate::context::{Context, HEAD_ROOM};
 use crate::h2::SWITCHING;
-use crate::plan::Fault;
 use crate::slab::Key;
 use crate::socket::{Read, Written};
 use crate::tls::{Handshake, Peer, describe_error};
 
 impl Session {
-    /// Goes on with the client's handshake; then its service begins.
-    pub(super) fn greet(&mut self, key: Key, cx: &mut Context) -> Moved {
+    /// Continues the client's handshake; then its service begins.
+    pub(super) fn handshake(&mut self, key: Key, cx: &mut Context) -> Step {
         match self.transport.handshake(&mut self.ready) {
-            Handshake::Waits => return Moved::Waits,
+            Handshake::Waits => return Step::Pending,
             Handshake::Failed => {
                 let service = &self.local.service.name;
                 let error = self.transport.error();
-                tracing::debug!(service, peer = %self.peer, error = error.map(|it| describe_error(it, Peer::Client)), "no TLS with a client");
+                let error_text = error.map(|error| describe_error(error, Peer::Client));
+                tracing::debug!(service, peer = %self.peer, error = error_text, "TLS handshake with client failed");
                 if error.is_none() {
-                    return Moved::Ends;
+                    return Step::Close;
                 }
-                // An alert says why; it shall be read.
-                self.phase = Phase::Farewell;
-                return Moved::On;
+                // The client must be able to read the alert.
+                self.phase = Phase::Linger(Linger::Flush);
+                return Step::Continue;
             }
             Handshake::Done => {}
         }
         if self.local.service.protocol == ProxyProtocol::Tcp {
             let asked = self.transport.asked().map(str::to_owned);
-            return self.lead(key, cx, asked.as_deref());
+            return self.connect_by_server_name(key, cx, asked.as_deref());
         }
         if self.transport.protocol() == Some(b"h2") {
-            return Moved::Http2;
+            return Step::Http2;
         }
-        self.phase = Phase::Request;
+        self.phase = Phase::Head;
         let ms = self.local.service.timeouts.request;
-        self.wait(key, cx, ms);
-        Moved::On
+        self.set_deadline(key, cx, ms);
+        Step::Continue
     }
 
-    /// Whether the client may turn to HTTP/2 without TLS.
-    pub(super) fn may_switch(&self) -> bool {
+    /// Whether the client may switch to HTTP/2 without TLS.
+    pub(super) fn may_upgrade_to_h2(&self) -> bool {
         self.local.service.http2 && !self.transport.is_secure() && !self.is_stream()
     }
 
-    /// To HTTP/2, with the request as its first stream; `rest` came behind it.
-    pub(super) fn switch(&mut self, first: Vec<u8>, rest: &[u8]) -> Moved {
+    /// Switches to HTTP/2 with the request as its first stream; `rest` followed it.
+    pub(super) fn upgrade_to_h2(&mut self, first: Vec<u8>, rest: &[u8]) -> Step {
         match self.transport.write(SWITCHING) {
-            Written::Some(octets) if octets == SWITCHING.len() => {
-                self.request = first;
+            Written::Some(bytes) if bytes == SWITCHING.len() => {
+                self.to_server = first.into();
                 self.input = rest.to_vec();
-                Moved::Http2
+                Step::Http2
             }
-            // A client that has not taken the answers before this takes none.
-            _ => Moved::Ends,
+            // A client that has not read former responses reads no further one.
+            _ => Step::Close,
         }
     }
 
-    /// Whether connections of its service go different ways.
+    /// Whether the service has routes for connections.
     pub(super) fn is_routed(&self) -> bool {
         let service = &self.local.service;
         service.protocol == ProxyProtocol::Tcp && !service.routes.is_empty()
     }
 
-    /// Reads until it is known which name a client of TLS asks a server for, or that there is none. A client that waits
-    /// for the server's first word goes where a nameless one does once its time is over.
-    pub(super) fn overhear(&mut self, key: Key, cx: &mut Context) -> Moved {
+    /// Reads until the client's TLS server name is known, or that there is none. A client that waits for the server's
+    /// first bytes is treated like one without a name after the timeout.
+    pub(super) fn peek_sni(&mut self, key: Key, cx: &mut Context) -> Step {
         if !self.ready.readable {
-            return Moved::Waits;
+            return Step::Pending;
         }
         let mut scratch = std::mem::take(&mut cx.scratch);
         let found = self
             .transport
             .read(&mut self.ready, &mut scratch[..HEAD_ROOM]);
-        if let Read::Some(octets) = found {
-            self.input.extend_from_slice(&scratch[..octets]);
+        if let Read::Some(bytes) = found {
+            self.input.extend_from_slice(&scratch[..bytes]);
         }
         cx.scratch = scratch;
         match found {
             Read::Some(_) => {}
-            Read::Blocked => return Moved::Waits,
-            Read::End | Read::Broken => return Moved::Ends,
+            Read::Blocked => return Step::Pending,
+            Read::End | Read::Broken => return Step::Close,
         }
         match hello::server_name(&self.input) {
-            Hello::More => Moved::On,
-            Hello::Name(name) => self.lead(key, cx, Some(&name)),
-            Hello::Nameless => self.lead(key, cx, None),
+            Hello::More => Step::Continue,
+            Hello::Name(name) => self.connect_by_server_name(key, cx, Some(&name)),
+            Hello::Nameless => self.connect_by_server_name(key, cx, None),
         }
     }
 
-    /// To the pool for that name; what was read goes ahead.
-    pub(super) fn lead(&mut self, key: Key, cx: &mut Context, name: Option<&str>) -> Moved {
+    /// Connects to the pool for the server name; what was read is sent first.
+    pub(super) fn connect_by_server_name(
+        &mut self,
+        key: Key,
+        cx: &mut Context,
+        name: Option<&str>,
+    ) -> Step {
         let service = &self.local.service;
-        let by_name = route::choose_by_sni(&service.routes, name);
-        self.pool = by_name
-            .and_then(|at| service.lead(at, &mut cx.dice))
-            .unwrap_or(0);
-        self.request = std::mem::take(&mut self.input);
-        let octets = self.request.len();
-        service.counters.of(cx.worker).bytes_in.add(octets as u64);
-        self.count_in(octets);
-        self.mark(Part::Request);
+        self.request.pool = service.routes.pool_for_server_name(name, &mut cx.random);
+        self.to_server = std::mem::take(&mut self.input).into();
+        let bytes = self.to_server.bytes.len();
+        service.counters.of(cx.worker).bytes_in.add(bytes as u64);
+        self.count_in(bytes);
+        self.end_part(Part::Request);
         self.connect(key, cx)
     }
 
-    /// A server that is not who it should be, or speaks no TLS: as if it had not been reached.
-    pub(super) fn mistrust(&mut self, key: Key, cx: &mut Context) -> Moved {
+    /// The TLS handshake with the server failed, or its certificate was rejected: the server counts as unreachable.
+    pub(super) fn fail_tls(&mut self, key: Key, cx: &mut Context) -> Step {
         let due = cx.complains();
         if let Some(upstream) = cx.upstreams.get(self.server)
             && due
@@ -126,6 +129,6 @@ impl Session {
                 None => tracing::warn!(service, server, "a server ended the TLS handshake"),
             }
         }
-        self.try_another(key, cx, Fault::Unreached, 502)
+        self.fail_server(key, cx, Failure::Connect)
     }
 }

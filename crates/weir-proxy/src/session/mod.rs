@@ -1,97 +1,76 @@
-//! One client's connection, from accept to close: requests in turn, each with a server's connection, or octets both
-//! ways.
+//! One client's connection, from accept to close: a sequence of requests, each with a connection to a server, or a
+//! tunnel.
 //!
-//! [`Session::drive`] is called when either socket may have something to say, and does all that can be done without
-//! waiting. A session owns memory only while something is under way: a head that is not all there, a request that may
-//! have to be sent again, or what a side does not take as fast as the other gives.
+//! [`Session::drive`] is called when either socket may have an event, and does everything that needs no waiting. A
+//! session owns memory only while it is needed: for an incomplete head, for a request that may have to be sent again,
+//! or for what one side does not take as fast as the other side sends.
 
 mod bulk;
 mod choice;
 mod collect;
+mod connect;
 mod encode;
 mod handover;
 mod handshake;
-mod limit;
-mod line;
+mod host;
 mod preamble;
+mod queue;
 mod record;
 mod reply;
 mod request;
 mod response;
 mod retry;
+mod state;
 mod tunnel;
 mod wait;
 
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::Arc;
 
 use weir_http::Exchange;
-use weir_model::{Coding, ProxyProtocol};
+use weir_model::ProxyProtocol;
+use weir_select::{Selection, key::hash_of_client};
 
-use self::bulk::Bulk;
-use crate::balance::Tried;
+use self::state::{Outgoing, Phase, Request, Watch};
 use crate::context::{BODY_ROOM, Context, HEAD_ROOM, Local, Ready, token};
-use crate::encoder::Encoder;
 use crate::h2::Upgrade;
 use crate::log::Note;
 use crate::pipe::Pipe;
-use crate::queue::Line;
 use crate::slab::Key;
 use crate::transport::Transport;
 use crate::wheel::Deadline;
 
-/// Turns before other connections get theirs.
+/// Steps before other sessions get their turn.
 const TURNS: usize = 16;
-/// How long a client that has not asked yet is spared when descriptors are short.
+/// How long a client that has not sent a request is kept when descriptors are short.
 const FIRST_MS: u64 = 1_000;
-/// How long a client that was told to go may still send before it is cut off.
+/// How long a client may still send after the end of its connection was announced.
 const LINGER_MS: u64 = 2_000;
 
-/// What becomes of a session after a turn.
+/// Result of a session's turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum Outcome {
     /// It waits for an event or its deadline.
-    Stays,
-    /// It could go on, and others shall have their turn.
+    Waits,
+    /// It can continue, after other sessions had their turn.
     Again,
-    /// It is over.
+    /// It is finished.
     Ends,
     /// The client speaks HTTP/2.
     Http2,
 }
 
-/// What a step did.
+/// Result of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Moved {
-    On,
-    Waits,
-    Ends,
+enum Step {
+    /// The next step can be taken at once.
+    Continue,
+    /// An event or a deadline has to come first.
+    Pending,
+    /// The session ends.
+    Close,
+    /// The client speaks HTTP/2.
     Http2,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    /// Waits to hear for whom the client speaks.
-    Preamble,
-    /// TLS with the client begins.
-    Handshake,
-    /// Waits for the name that a client of TLS asks a server for.
-    Overhears,
-    /// Waits for a request's head.
-    Request,
-    /// Waits for a request's content, before a server is chosen.
-    Collect,
-    /// Waits for a place at a server.
-    Queue,
-    /// Waits for a server to accept.
-    Connect,
-    /// A request is passed on, or its response.
-    Exchange,
-    /// Octets both ways.
-    Tunnel,
-    /// The last response is on its way; then the end.
-    Farewell,
 }
 
 /// See the module.
@@ -99,86 +78,42 @@ enum Phase {
 pub(crate) struct Session {
     transport: Transport,
     pub(crate) ready: Ready,
-    watched: bool,
-    /// It enters epoll at the worker's next tick, if it waits for a server until then.
-    watched_soon: bool,
+    watch: Watch,
     phase: Phase,
-    /// A request came before.
+    /// Whether a request was answered on this connection.
     served: bool,
-    /// The client was told that nothing more comes.
-    told_end: bool,
-    /// The server was.
-    server_told_end: bool,
-    client_ended: bool,
-    server_ended: bool,
-    /// No response octet has come, and sending the request twice is as good as once.
-    replayable: bool,
-    /// Take no waiting connection: one of them was stale.
-    fresh: bool,
     peer: SocketAddr,
-    /// The listener's.
+    /// The listener's port.
     port: u16,
     pub(crate) local: Rc<Local>,
-    exchange: Exchange,
+    /// The current request.
+    request: Request,
+    /// The connection to its server.
     server: Key,
-    /// The pool's place in the service, and the server's in the pool.
-    pool: usize,
-    place: usize,
-    tried: Tried,
-    attempts: u32,
-    /// How often an HTTP/2 connection to a server had no room for the request.
-    declined: u8,
-    /// A pool was found for the present exchange, and a server chosen.
-    led: bool,
-    chosen: bool,
-    /// Of what the scheduler `hash` hashes.
-    hash: u64,
-    /// The server that the client's cookie names.
-    sticks_to: Option<usize>,
-    /// Where it stands, or stood before it was called.
-    line: Option<(u64, Arc<Line>)>,
-    /// The route of the present request.
-    route: Option<usize>,
-    /// By what it counts among those under way.
-    counted: Option<u64>,
-    /// Somebody took a part of what is stuck, since that was last asked.
-    took: bool,
-    /// Where the client connected to, as a proxy in front said.
+    /// Whether a side took some of its bytes since this was last asked.
+    made_progress: bool,
+    /// The address to which the client connected, according to the PROXY protocol.
     pub(crate) spoken_to: Option<SocketAddr>,
-    /// Of a stream: the host that its client asked for in the TLS handshake.
+    /// Of an HTTP/2 stream: the server name of the connection's TLS handshake.
     pub(crate) asked_host: Option<Rc<str>>,
-    /// When the server was asked, in nanoseconds, where somebody wants to know.
-    asked: u64,
-    /// When the present request must be over.
-    until: u64,
-    /// How its response may be coded, and what codes it.
-    accepts: Option<Coding>,
-    encoder: Option<Box<Encoder>>,
-    note: Option<Box<Note>>,
-    /// Who ended the present exchange.
-    end: [u8; 2],
-    /// What came from the client and is not dealt with; this much of it was searched for a head's end.
+    log_record: Option<Box<Note>>,
+    /// Bytes from the client that are not processed yet; the first `scanned` of them contain no end of a head.
     input: Vec<u8>,
-    looked: usize,
-    /// What goes to the server; this much of it is sent.
-    request: Vec<u8>,
-    sent: usize,
-    /// What the client did not take yet; this much of it was taken.
-    stuck: Vec<u8>,
-    taken: usize,
-    /// Bodies on their way through the kernel.
+    scanned: usize,
+    to_server: Outgoing,
+    to_client: Outgoing,
+    /// Bodies on their way through the kernel, to the server and to the client.
     up: Option<Pipe>,
     down: Option<Pipe>,
-    bulk: Bulk,
-    /// How much is read from the server at once: less while the client takes less, since what it does not take is
+    /// How much is read from the server at once: less while the client takes less, because what it does not take is
     /// copied.
-    room: usize,
+    read_size: usize,
     pub(crate) deadline: Deadline,
 }
 
 impl Session {
     pub(crate) fn new(transport: Transport, peer: SocketAddr, port: u16, local: Rc<Local>) -> Self {
-        let room = if transport.is_stream() {
+        let read_size = if transport.is_stream() {
             HEAD_ROOM
         } else {
             BODY_ROOM
@@ -190,192 +125,172 @@ impl Session {
                 writable: true,
                 ..Ready::default()
             },
-            watched: false,
-            watched_soon: false,
-            phase: Phase::Request,
+            watch: Watch::No,
+            phase: Phase::Head,
             served: false,
-            told_end: false,
-            server_told_end: false,
-            client_ended: false,
-            server_ended: false,
-            replayable: false,
-            fresh: false,
             peer,
             port,
             local,
-            exchange: Exchange::idle(),
+            request: Request::new(Exchange::idle()),
             server: Key::NONE,
-            pool: 0,
-            place: 0,
-            tried: Tried::default(),
-            attempts: 0,
-            declined: 0,
-            led: false,
-            chosen: false,
-            hash: 0,
-            sticks_to: None,
-            line: None,
-            route: None,
-            counted: None,
-            took: false,
+            made_progress: false,
             spoken_to: None,
             asked_host: None,
-            asked: 0,
-            until: u64::MAX,
-            accepts: None,
-            encoder: None,
-            note: None,
-            end: record::WELL,
+            log_record: None,
             input: Vec::new(),
-            looked: 0,
-            request: Vec::new(),
-            sent: 0,
-            stuck: Vec::new(),
-            taken: 0,
+            scanned: 0,
+            to_server: Outgoing::default(),
+            to_client: Outgoing::default(),
             up: None,
             down: None,
-            bulk: Bulk::default(),
-            room,
+            read_size,
             deadline: Deadline::default(),
         }
     }
 
-    /// Its first turn.
-    pub(crate) fn begin(&mut self, key: Key, cx: &mut Context) -> Fate {
+    /// Starts the session.
+    pub(crate) fn begin(&mut self, key: Key, cx: &mut Context) -> Outcome {
         let ms = self.local.service.timeouts.request;
-        self.wait(key, cx, ms);
-        let moved = if self.is_proxied() {
+        self.set_deadline(key, cx, ms);
+        let step = if self.expects_preamble() {
             self.phase = Phase::Preamble;
-            Moved::On
+            Step::Continue
         } else {
             self.start(key, cx)
         };
-        self.go_on(moved, key, cx)
+        self.run(step, key, cx)
     }
 
-    /// Who the client is, is known.
-    fn start(&mut self, key: Key, cx: &mut Context) -> Moved {
+    /// Continues after the client's address is known.
+    fn start(&mut self, key: Key, cx: &mut Context) -> Step {
         let tcp = self.local.service.protocol == ProxyProtocol::Tcp;
         if tcp {
-            self.begin_note(cx);
-            self.hash = choice::hash_of_client(self.peer);
+            self.begin_log_record(cx);
+            self.request.selection = Selection::new(hash_of_client(self.peer));
         }
         self.phase = match tcp {
             _ if self.transport.is_secure() && !self.is_stream() => Phase::Handshake,
-            true if self.is_routed() => Phase::Overhears,
+            true if self.is_routed() => Phase::PeekSni,
             true => return self.connect(key, cx),
-            false => Phase::Request,
+            false => Phase::Head,
         };
-        Moved::On
+        Step::Continue
     }
 
-    /// Does all that can be done without waiting.
-    pub(crate) fn drive(&mut self, key: Key, cx: &mut Context) -> Fate {
-        self.go_on(Moved::On, key, cx)
+    /// Does everything that needs no waiting.
+    pub(crate) fn drive(&mut self, key: Key, cx: &mut Context) -> Outcome {
+        self.run(Step::Continue, key, cx)
     }
 
-    fn go_on(&mut self, first: Moved, key: Key, cx: &mut Context) -> Fate {
-        let mut moved = first;
+    fn run(&mut self, first: Step, key: Key, cx: &mut Context) -> Outcome {
+        let mut step = first;
         for _ in 0..TURNS {
-            if matches!(moved, Moved::On | Moved::Waits) && self.has_left() {
-                return Fate::Ends;
+            if matches!(step, Step::Continue | Step::Pending) && self.is_abandoned() {
+                return Outcome::Ends;
             }
-            match moved {
-                Moved::On => {}
-                Moved::Waits => {
-                    self.watch(key, cx);
-                    return Fate::Stays;
+            match step {
+                Step::Continue => {}
+                Step::Pending => {
+                    self.watch_client(key, cx);
+                    return Outcome::Waits;
                 }
-                Moved::Ends => return Fate::Ends,
-                Moved::Http2 => return Fate::Http2,
+                Step::Close => return Outcome::Ends,
+                Step::Http2 => return Outcome::Http2,
             }
-            moved = match self.phase {
-                Phase::Preamble => self.take_preamble(key, cx),
-                Phase::Handshake => self.greet(key, cx),
-                Phase::Overhears => self.overhear(key, cx),
-                Phase::Request => self.take_request(key, cx),
+            step = match &self.phase {
+                Phase::Preamble => self.read_preamble(key, cx),
+                Phase::Handshake => self.handshake(key, cx),
+                Phase::PeekSni => self.peek_sni(key, cx),
+                Phase::Head => self.read_head(key, cx),
                 Phase::Collect => self.collect(key, cx),
-                Phase::Queue => Moved::Waits,
-                Phase::Connect => self.await_server(key, cx),
-                Phase::Exchange => self.pass_on(key, cx),
-                Phase::Tunnel => self.carry(key, cx),
-                Phase::Farewell => self.farewell(key, cx),
+                Phase::Queue(_) => Step::Pending,
+                Phase::Connect => self.handle_connect_event(key, cx),
+                Phase::Exchange => self.run_exchange(key, cx),
+                Phase::Tunnel(_) => self.run_tunnel(key, cx),
+                Phase::Linger(_) => self.linger(key, cx),
             };
         }
-        match moved {
-            Moved::Ends => Fate::Ends,
-            Moved::Http2 => Fate::Http2,
-            Moved::On => Fate::Again,
-            Moved::Waits => {
-                self.watch(key, cx);
-                Fate::Stays
+        match step {
+            Step::Close => Outcome::Ends,
+            Step::Http2 => Outcome::Http2,
+            Step::Continue => Outcome::Again,
+            Step::Pending => {
+                self.watch_client(key, cx);
+                Outcome::Waits
             }
         }
     }
 
-    /// Whether the client of a request that is queued, or that a server works on, has gone: by a reset, or by the end
-    /// of its direction where the service says so.
-    fn has_left(&mut self) -> bool {
-        match self.phase {
-            // No response can be sent, so none is asked for.
-            Phase::Request | Phase::Collect => return self.ready.broken && self.is_stream(),
-            Phase::Queue | Phase::Connect | Phase::Exchange => {}
+    /// Whether the client of a queued request, or of one that a server is processing, has closed its connection: by a
+    /// reset, or by the end of its direction if the service says so.
+    fn is_abandoned(&mut self) -> bool {
+        match &self.phase {
+            // No response could be sent.
+            Phase::Head | Phase::Collect => return self.ready.broken && self.is_stream(),
+            Phase::Queue(_) | Phase::Connect | Phase::Exchange => {}
             _ => return false,
         }
         self.ready.broken
             || self.local.service.abort_on_close
                 && (self.ready.ended
-                    || self.exchange.request_done() && self.transport.is_closed(&mut self.ready))
+                    || self.request.exchange.request_done()
+                        && self.transport.is_closed(&mut self.ready))
     }
 
-    /// Enters epoll when it is the client that is waited for. While a server works, only the client's end matters: that
-    /// is looked for from the next tick on, so that a client that comes, gets its answer and goes costs no call for it.
-    fn watch(&mut self, key: Key, cx: &mut Context) {
-        let for_client = match self.phase {
+    /// Adds the client's socket to epoll if the session waits for the client. While a server is working, only the
+    /// client's end matters: the socket is added at the next tick, so that a client that connects, is answered and
+    /// leaves costs no system call for it.
+    fn watch_client(&mut self, key: Key, cx: &mut Context) {
+        let for_client = match &self.phase {
             Phase::Preamble
             | Phase::Handshake
-            | Phase::Overhears
-            | Phase::Request
+            | Phase::PeekSni
+            | Phase::Head
             | Phase::Collect
-            | Phase::Queue
-            | Phase::Tunnel
-            | Phase::Farewell => true,
-            Phase::Connect | Phase::Exchange => !self.exchange.request_done() || self.owes(),
+            | Phase::Queue(_)
+            | Phase::Tunnel(_)
+            | Phase::Linger(_) => true,
+            Phase::Connect | Phase::Exchange => {
+                !self.request.exchange.request_done() || self.has_unsent()
+            }
         };
-        if self.watched {
+        if self.watch == Watch::Yes {
             return;
         }
         if for_client || self.is_stream() {
             self.watch_now(key, cx);
-        } else if !self.watched_soon {
-            self.watched_soon = true;
+        } else if self.watch == Watch::No {
+            self.watch = Watch::Soon;
             cx.watch_soon(key);
         }
     }
 
-    /// Enters epoll, if it has not.
+    /// Adds the client's socket to epoll.
     pub(crate) fn watch_now(&mut self, key: Key, cx: &Context) {
-        if !self.watched {
-            self.watched = self
-                .transport
-                .watch(&cx.epoll, token::of(token::CLIENT, key))
-                .is_ok();
+        if self.watch == Watch::Yes {
+            return;
         }
-        self.watched_soon = false;
+        let added = self
+            .transport
+            .watch(&cx.epoll, token::of(token::CLIENT, key));
+        self.watch = if added.is_ok() { Watch::Yes } else { Watch::No };
     }
 
-    /// Whether it waits for a request that has not begun, and can end without anybody's loss.
+    /// Whether it waits for the first byte of a request, so that closing it loses nothing.
     pub(crate) fn is_idle(&self) -> bool {
-        self.phase == Phase::Request && self.served && self.input.is_empty() && !self.owes()
+        matches!(self.phase, Phase::Head)
+            && self.served
+            && self.input.is_empty()
+            && !self.has_unsent()
     }
 
-    /// Since when a client that may be closed to make room for others has been idle: between two requests, or for
-    /// longer than a first request takes to arrive.
+    /// Since when a client that may be closed to make room for others has been idle: between two requests, or longer
+    /// than a first request takes to arrive.
     pub(crate) fn idle_since(&self, now: u64) -> Option<u64> {
-        let waits = self.phase == Phase::Request
+        let waits = matches!(self.phase, Phase::Head)
             && self.input.is_empty()
             && !self.ready.readable
-            && !self.owes()
+            && !self.has_unsent()
             && !self.is_stream();
         let timeouts = &self.local.service.timeouts;
         let since = |ms| self.deadline.at_ms.saturating_sub(ms);
@@ -386,8 +301,8 @@ impl Session {
         }
     }
 
-    /// How much may be read from the server at once: what a stream of many does not take adds up.
-    const fn widest(&self) -> usize {
+    /// How much may be read from the server at once: the unsent bytes of many streams would add up.
+    const fn max_read_size(&self) -> usize {
         if self.is_stream() {
             HEAD_ROOM
         } else {
@@ -395,9 +310,9 @@ impl Session {
         }
     }
 
-    /// Its service has another form now. A server that is being asked is so by its connection; only where to look for
-    /// another one follows from places, which mean something else in other lists.
-    pub(crate) fn adopt(&mut self, local: &Rc<Local>) {
+    /// Its service has a new configuration. A request in progress keeps its server connection; only the indices of pool
+    /// and server change.
+    pub(crate) fn apply_service(&mut self, local: &Rc<Local>) {
         if Rc::ptr_eq(&self.local, local) {
             return;
         }
@@ -405,47 +320,50 @@ impl Session {
             .local
             .service
             .pools
-            .get(self.pool)
+            .get(self.request.pool)
             .map(|pool| pool.pool.clone());
         let same = |pool: &crate::plan::Targets| Some(&pool.pool) == former.as_ref();
         let server = self
             .local
             .service
             .pools
-            .get(self.pool)
-            .and_then(|pool| pool.list.get(self.place))
+            .get(self.request.pool)
+            .zip(self.request.selection.server())
+            .and_then(|(pool, server)| pool.list.get(server))
             .map(|target| target.id);
-        self.pool = local.service.pools.iter().position(same).unwrap_or(0);
-        let list = local.service.pools.get(self.pool).map(|pool| &pool.list);
+        self.request.pool = local.service.pools.iter().position(same).unwrap_or(0);
+        let list = local
+            .service
+            .pools
+            .get(self.request.pool)
+            .map(|pool| &pool.list);
         let found = list.and_then(|list| list.iter().position(|target| Some(target.id) == server));
-        self.place = found.unwrap_or(usize::MAX);
-        self.sticks_to = None;
-        self.route = None;
-        self.uncount();
-        self.tried = Tried::default();
+        self.request.selection.handle_new_list(found);
+        self.request.route = None;
+        self.request.slot = None;
         self.local = Rc::clone(local);
     }
 
-    /// Whether the present response is to be the last.
+    /// Whether the current response must be the last one.
     fn is_last(&self, cx: &Context) -> bool {
-        // A client that can be handed to another process asks there.
+        // A client that can be handed over continues in the other process.
         let goes = cx.handing && self.transport.bare().is_some();
         cx.draining && !goes || self.local.gone
     }
 
-    /// Whether it serves a stream of an HTTP/2 connection, and is no client of its own.
+    /// Whether it serves a stream of an HTTP/2 connection.
     pub(crate) const fn is_stream(&self) -> bool {
         self.transport.is_stream()
     }
 
-    /// What an HTTP/2 connection begins with.
+    /// Converts it for an HTTP/2 connection.
     pub(crate) fn into_upgrade(self) -> Upgrade {
         Upgrade {
             spoken_to: self.spoken_to,
             transport: self.transport,
             ready: self.ready,
-            watched: self.watched,
-            first: self.request,
+            watched: self.watch == Watch::Yes,
+            first: self.to_server.bytes,
             input: self.input,
             peer: self.peer,
             port: self.port,
@@ -453,20 +371,20 @@ impl Session {
         }
     }
 
-    /// Tells a client that is closed while it is idle, as far as TLS has words for that.
+    /// Sends the end of the TLS session to a client that is closed while idle.
     pub(crate) fn part(&mut self) {
         self.transport.part();
     }
 
-    /// Gives back what it holds of others.
+    /// Ends the session and releases everything that it holds.
     pub(crate) fn end(&mut self, cx: &mut Context) {
-        self.record_rest(cx);
-        self.uncount();
-        self.step_out();
+        self.record_abandoned(cx);
+        self.request.slot = None;
+        self.leave_queue();
         self.leave_server(cx, false);
-        cx.recycle(std::mem::take(&mut self.request));
+        cx.recycle(self.to_server.take());
         cx.recycle(std::mem::take(&mut self.input));
-        cx.recycle(std::mem::take(&mut self.stuck));
+        cx.recycle(self.to_client.take());
         cx.pipes.give(self.up.take());
         cx.pipes.give(self.down.take());
     }

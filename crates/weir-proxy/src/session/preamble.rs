@@ -1,21 +1,21 @@
-//! The PROXY protocol: from clients that are proxies, and to servers that want it.
+//! The PROXY protocol: from clients that are proxies, and to servers that expect it.
 
 use std::net::SocketAddr;
 
 use weir_http::{Preamble, preamble};
 use weir_model::ProxyHeader;
 
-use super::{Moved, Session};
+use super::{Session, Step};
 use crate::context::Context;
 use crate::slab::Key;
 use crate::socket::{self, Read, Written};
 
-/// Room for a header.
+/// Buffer size for a header.
 const ROOM: usize = 4096 + 16;
 
 impl Session {
-    /// Whether this client has to say for whom it speaks.
-    pub(super) fn is_proxied(&self) -> bool {
+    /// Whether this client must send a PROXY protocol header.
+    pub(super) fn expects_preamble(&self) -> bool {
         let service = &self.local.service;
         let trusted = &service.trusted;
         let is_trusted = || {
@@ -25,35 +25,35 @@ impl Session {
         service.preamble && !self.is_stream() && (trusted.is_empty() || is_trusted())
     }
 
-    /// Reads the header and nothing behind it: that may be for TLS.
-    pub(super) fn take_preamble(&mut self, key: Key, cx: &mut Context) -> Moved {
+    /// Reads the header and nothing after it, because TLS may follow.
+    pub(super) fn read_preamble(&mut self, key: Key, cx: &mut Context) -> Step {
         let Some(socket) = self.transport.socket() else {
             return self.start(key, cx);
         };
         let found = match socket::peek(socket, &mut cx.scratch[..ROOM]) {
-            Read::Some(octets) => preamble::read(&cx.scratch[..octets]),
+            Read::Some(bytes) => preamble::read(&cx.scratch[..bytes]),
             Read::Blocked => {
                 self.ready.readable = false;
-                return Moved::Waits;
+                return Step::Pending;
             }
-            Read::End | Read::Broken => return Moved::Ends,
+            Read::End | Read::Broken => return Step::Close,
         };
         let preamble = match found {
             Ok(Some(preamble)) => preamble,
-            // More of it makes an event, since nothing of it was taken.
-            Ok(None) if self.ready.ended => return Moved::Ends,
+            // More bytes cause an event, because none were consumed.
+            Ok(None) if self.ready.ended => return Step::Close,
             Ok(None) => {
                 self.ready.readable = false;
-                return Moved::Waits;
+                return Step::Pending;
             }
             Err(_) => {
                 self.local.service.counters.of(cx.worker).errors.add(1);
-                return Moved::Ends;
+                return Step::Close;
             }
         };
         let len = preamble.len();
         if socket::take(socket, &mut cx.scratch[..len]) != Read::Some(len) {
-            return Moved::Ends;
+            return Step::Close;
         }
         if let Preamble::Client {
             source,
@@ -67,8 +67,8 @@ impl Session {
         self.start(key, cx)
     }
 
-    /// Tells a server for whom the connection is; whether it could be told.
-    pub(super) fn introduce(&mut self, version: ProxyHeader, cx: &mut Context) -> bool {
+    /// Sends the PROXY protocol header to the server. Returns false if that failed.
+    pub(super) fn write_proxy_header(&mut self, version: ProxyHeader, cx: &mut Context) -> bool {
         let Some(upstream) = cx.upstreams.get_mut(self.server) else {
             return false;
         };

@@ -1,18 +1,20 @@
-//! What is said of an exchange when it is over: counters, and the access log.
+//! What is recorded of a finished exchange: counters and the access log.
 
 use std::time::SystemTime;
 
 use weir_http::{Field, Name, Request};
+use weir_select::Reason;
 use weir_sys::{Clock, now_ns};
 
-use super::{Phase, Session};
+use super::Session;
+use super::state::Phase;
 use crate::context::Context;
 use crate::log::Outcome;
 
-/// Nobody ended it before its time.
-pub(super) const WELL: [u8; 2] = *b"--";
+/// Termination flags of a normal end.
+pub(super) const NORMAL_END: [u8; 2] = *b"--";
 
-/// The parts of an exchange that a log tells apart.
+/// The parts of an exchange whose durations are logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
     Request = 0,
@@ -22,28 +24,30 @@ pub(super) enum Part {
 }
 
 impl Session {
-    /// Begins to take notes, where there is a log.
-    pub(super) fn begin_note(&mut self, cx: &mut Context) {
-        if self.note.is_none() && self.local.service.log.is_some() {
-            self.note = Some(cx.note());
+    /// Starts a log record, if there is a log.
+    pub(super) fn begin_log_record(&mut self, cx: &mut Context) {
+        if self.log_record.is_none() && self.local.service.log.is_some() {
+            self.log_record = Some(cx.note());
         }
     }
 
-    /// The request is there.
-    pub(super) fn note_request(
+    /// Records the request.
+    pub(super) fn log_request(
         &mut self,
         cx: &mut Context,
         head: &[u8],
         request: &Request,
         body: usize,
     ) {
-        self.begin_note(cx);
+        self.begin_log_record(cx);
         let version = match self.version(request) {
             "1.0" => "HTTP/1.0",
             "2" => "HTTP/2.0",
             _ => "HTTP/1.1",
         };
-        let Some(note) = &mut self.note else { return };
+        let Some(note) = &mut self.log_record else {
+            return;
+        };
         let value = |name: &[u8]| {
             let is = |field: &&Field| {
                 field.name == Name::Other && field.name_in(head).eq_ignore_ascii_case(name)
@@ -64,55 +68,69 @@ impl Session {
             version,
         );
         note.bytes_in = (head.len() + body) as u64;
-        self.mark(Part::Request);
+        self.end_part(Part::Request);
     }
 
-    /// A part is over.
-    pub(super) fn mark(&mut self, part: Part) {
-        if let Some(note) = &mut self.note {
+    /// Records the end of a part.
+    pub(super) fn end_part(&mut self, part: Part) {
+        if let Some(note) = &mut self.log_record {
             let now = now_ns(Clock::Monotonic);
             note.spent_us[part as usize] += (now - note.asked) / 1_000;
             note.asked = now;
         }
     }
 
-    /// The part that is under way is over without its end: its time counts all the same.
+    /// Records the current part, which is interrupted.
     fn mark_unfinished(&mut self) {
         match self.phase {
-            Phase::Collect => self.mark(Part::Request),
-            Phase::Queue => self.mark(Part::Queue),
-            Phase::Connect => self.mark(Part::Connect),
-            Phase::Exchange if !self.exchange.is_answered() => self.mark(Part::Response),
+            Phase::Collect => self.end_part(Part::Request),
+            Phase::Queue(_) => self.end_part(Part::Queue),
+            Phase::Connect => self.end_part(Part::Connect),
+            Phase::Exchange if !self.request.exchange.is_answered() => {
+                self.end_part(Part::Response)
+            }
             _ => {}
         }
     }
 
-    /// Octets from the client.
-    pub(super) fn count_in(&mut self, octets: usize) {
-        if let Some(note) = &mut self.note {
-            note.bytes_in += octets as u64;
+    /// Counts bytes from the client.
+    pub(super) fn count_in(&mut self, bytes: usize) {
+        if let Some(note) = &mut self.log_record {
+            note.bytes_in += bytes as u64;
         }
     }
 
-    /// Octets to the client.
-    pub(super) fn count_out(&mut self, octets: usize) {
-        if let Some(note) = &mut self.note {
-            note.bytes_out += octets as u64;
+    /// Counts bytes to the client.
+    pub(super) fn count_out(&mut self, bytes: usize) {
+        if let Some(note) = &mut self.log_record {
+            note.bytes_out += bytes as u64;
         }
     }
 
-    /// Who ends the exchange, and in which phase, as HAProxy would say it; the first word counts.
-    pub(super) fn blame(&mut self, end: [u8; 2]) {
-        if self.end == WELL {
-            self.end = end;
+    /// Sets the termination flags, which are HAProxy's; the first ones are kept.
+    pub(super) fn set_termination(&mut self, end: [u8; 2]) {
+        if self.request.termination == NORMAL_END {
+            self.request.termination = end;
         }
     }
 
-    /// What an answer of Weir's own says of the exchange.
-    pub(super) fn blame_for(&mut self, status: u16) {
+    /// Sets the termination flags of a request that no server answers.
+    pub(super) fn set_termination_for_reason(&mut self, reason: Reason) {
         self.mark_unfinished();
-        self.blame(match (self.phase, status) {
-            (Phase::Queue, _) => *b"sQ",
+        self.set_termination(match reason {
+            Reason::Queued => *b"sQ",
+            Reason::NoConnection => *b"SC",
+            Reason::ConnectTimeout => *b"sC",
+            Reason::BadResponse => *b"SH",
+            Reason::ResponseTimeout => *b"sH",
+        });
+    }
+
+    /// Sets the termination flags of a response by Weir itself.
+    pub(super) fn set_termination_for_status(&mut self, status: u16) {
+        self.mark_unfinished();
+        self.set_termination(match (&self.phase, status) {
+            (Phase::Queue(_), _) => *b"sQ",
             (Phase::Connect, 504) => *b"sC",
             (Phase::Connect, _) | (_, 503) => *b"SC",
             (_, 504) => *b"sH",
@@ -123,30 +141,33 @@ impl Session {
         });
     }
 
-    /// The exchange is over; `status` is what the client was told, 0 = nothing.
+    /// Records the end of an exchange; `status` is what the client received, 0 = nothing.
     pub(super) fn record(&mut self, cx: &mut Context, status: u16) {
-        self.uncount();
+        self.request.slot = None;
         let class = usize::from(status / 100);
         if (1..=5).contains(&class) {
             let counters = self.local.service.counters.of(cx.worker);
             counters.responses[class - 1].add(1);
         }
-        let end = std::mem::replace(&mut self.end, WELL);
-        let Some(mut note) = self.note.take() else {
+        let end = std::mem::replace(&mut self.request.termination, NORMAL_END);
+        let Some(mut note) = self.log_record.take() else {
             return;
         };
         let service = &self.local.service;
         if let Some(log) = &service.log {
             note.status = status;
             note.spent_us[4] = (now_ns(Clock::Monotonic) - note.began) / 1_000;
-            let pool = service.pools.get(self.pool).filter(|_| self.led);
-            let server = pool.and_then(|pool| pool.list.get(self.place));
-            let server = server.filter(|_| self.chosen);
+            let pool = service
+                .pools
+                .get(self.request.pool)
+                .filter(|_| self.request.selection.is_started());
+            let server = pool.zip(self.request.selection.server());
+            let server = server.and_then(|(pool, server)| pool.list.get(server));
             let outcome = Outcome {
                 client: self.peer,
                 pool: pool.map_or("", |pool| &pool.pool),
                 server: server.map_or("", |server| &server.name),
-                retries: self.attempts,
+                retries: self.request.selection.retries(),
                 end,
             };
             let since = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
@@ -156,33 +177,33 @@ impl Session {
         cx.forget(note);
     }
 
-    /// The session ends; what was under way is over too.
-    pub(super) fn record_rest(&mut self, cx: &mut Context) {
-        let status = self.exchange.status();
+    /// Records an exchange that the session's end interrupts.
+    pub(super) fn record_abandoned(&mut self, cx: &mut Context) {
+        let status = self.request.exchange.status();
         self.mark_unfinished();
         match self.phase {
-            Phase::Tunnel => {
+            Phase::Tunnel(_) => {
                 self.record(cx, status);
                 return;
             }
-            Phase::Queue => self.blame(*b"CQ"),
-            Phase::Connect => self.blame(*b"CC"),
-            Phase::Exchange if self.exchange.is_answered() => self.blame(*b"CD"),
-            Phase::Exchange => self.blame(*b"CH"),
-            Phase::Collect => self.blame(*b"CR"),
-            // A TCP service takes notes before it has a server.
-            Phase::Request | Phase::Handshake | Phase::Overhears if self.note.is_some() => {
-                self.blame(*b"CR");
+            Phase::Queue(_) => self.set_termination(*b"CQ"),
+            Phase::Connect => self.set_termination(*b"CC"),
+            Phase::Exchange if self.request.exchange.is_answered() => self.set_termination(*b"CD"),
+            Phase::Exchange => self.set_termination(*b"CH"),
+            Phase::Collect => self.set_termination(*b"CR"),
+            // A TCP service has a log record before it has a server.
+            Phase::Head | Phase::Handshake | Phase::PeekSni if self.log_record.is_some() => {
+                self.set_termination(*b"CR");
             }
-            // TLS with the client of a TCP service failed.
-            Phase::Farewell if self.note.is_some() => self.blame(*b"PR"),
+            // The TLS handshake with the client of a TCP service failed.
+            Phase::Linger(_) if self.log_record.is_some() => self.set_termination(*b"PR"),
             _ => return,
         }
-        let told = if self.exchange.is_answered() {
+        let sent = if self.request.exchange.is_answered() {
             status
         } else {
             0
         };
-        self.record(cx, told);
+        self.record(cx, sent);
     }
 }

@@ -1,50 +1,51 @@
-//! What goes to the client: a server's octets, answers of Weir's own, and the end.
+//! What the client receives: a server's response, Weir's own responses, and the end.
 
 use std::rc::Rc;
 
 use weir_http::{Answer, Exchange};
 use weir_model::ProxyProtocol;
+use weir_select::Reason;
 
-use super::{LINGER_MS, Moved, Phase, Session};
+use super::state::{Linger, Phase, Watch};
+use super::{LINGER_MS, Session, Step};
 use crate::context::{Context, HEAD_ROOM};
 use crate::page::Page;
 use crate::slab::Key;
 use crate::socket::{Read, Written};
 
-/// What a client over its rate is told to wait: rates count in requests a second.
+/// `Retry-After` for a client over its rate; rates are per second.
 const RETRY_AFTER_S: u32 = 1;
 
 impl Session {
-    /// Sends what the client did not take. `None`: the client is gone.
+    /// Sends what the client did not take. `None`: its connection is broken.
     pub(super) fn flush(&mut self, cx: &mut Context) -> Option<bool> {
-        if self.stuck.is_empty() && !self.transport.holds() {
+        if self.to_client.bytes.is_empty() && !self.transport.holds() {
             return self.flush_pipe(cx);
         }
         if !self.ready.writable {
             return Some(false);
         }
-        match self.transport.write(&self.stuck[self.taken..]) {
+        match self.transport.write(self.to_client.unsent()) {
             Written::Broken => None,
-            Written::Some(octets) => {
-                self.took |= octets > 0;
-                self.taken += octets;
-                if self.taken == self.stuck.len() {
-                    // Memory only while it is needed.
-                    cx.recycle(std::mem::take(&mut self.stuck));
-                    self.taken = 0;
+            Written::Some(bytes) => {
+                self.made_progress |= bytes > 0;
+                self.to_client.sent += bytes;
+                if self.to_client.is_sent() {
+                    // Memory is kept only while it is needed.
+                    cx.recycle(self.to_client.take());
                     if !self.transport.holds() {
                         return self.flush_pipe(cx);
                     }
                 }
-                self.ready.writable = !self.owes();
+                self.ready.writable = !self.has_unsent();
                 Some(self.ready.writable)
             }
         }
     }
 
-    /// Sends to the client, head and body; what it does not take is kept. Whether the client is still there.
-    pub(super) fn deliver(&mut self, cx: &mut Context, head: &mut Vec<u8>, body: &[u8]) -> bool {
-        /// Up to here one copy is cheaper than a second part of a call.
+    /// Sends head and body to the client; what it does not take is kept. Returns false if the connection is broken.
+    pub(super) fn send(&mut self, cx: &mut Context, head: &mut Vec<u8>, body: &[u8]) -> bool {
+        /// Up to this size a copy is cheaper than a vectored write.
         const JOINED_MAX: usize = 4096;
         let total = head.len() + body.len();
         if total == 0 {
@@ -70,9 +71,9 @@ impl Session {
             head.extend_from_slice(body);
             body = &[];
         }
-        if !self.stuck.is_empty() || !self.ready.writable {
-            self.stuck.extend_from_slice(head);
-            self.stuck.extend_from_slice(body);
+        if !self.to_client.bytes.is_empty() || !self.ready.writable {
+            self.to_client.bytes.extend_from_slice(head);
+            self.to_client.bytes.extend_from_slice(body);
             return true;
         }
         let written = match (head.is_empty(), body.is_empty()) {
@@ -82,40 +83,54 @@ impl Session {
         };
         match written {
             Written::Broken => false,
-            Written::Some(octets) => {
-                if octets == total && !self.transport.holds() {
-                    self.room = (self.room * 2).min(self.widest());
+            Written::Some(bytes) => {
+                if bytes == total && !self.transport.holds() {
+                    self.read_size = (self.read_size * 2).min(self.max_read_size());
                     return true;
                 }
                 self.ready.writable = false;
-                self.room = (self.room / 2).max(HEAD_ROOM);
-                if octets < total {
-                    self.stuck = cx.large();
-                    let in_head = octets.min(head.len());
-                    self.stuck.extend_from_slice(&head[in_head..]);
-                    self.stuck.extend_from_slice(&body[octets - in_head..]);
+                self.read_size = (self.read_size / 2).max(HEAD_ROOM);
+                if bytes < total {
+                    self.to_client = cx.large().into();
+                    let in_head = bytes.min(head.len());
+                    self.to_client.bytes.extend_from_slice(&head[in_head..]);
+                    self.to_client
+                        .bytes
+                        .extend_from_slice(&body[bytes - in_head..]);
                 }
                 true
             }
         }
     }
 
-    /// Answers a request that is not understood; where the next one begins nobody knows.
-    pub(super) fn refuse(&mut self, key: Key, cx: &mut Context, status: u16) -> Moved {
-        self.exchange = Exchange::idle();
+    /// Answers an invalid request. The start of the next one is unknown.
+    pub(super) fn reject(&mut self, key: Key, cx: &mut Context, status: u16) -> Step {
+        self.request.exchange = Exchange::idle();
         self.fail(key, cx, status)
     }
 
-    /// Answers in the server's place, or ends where that cannot be.
-    pub(super) fn fail(&mut self, key: Key, cx: &mut Context, status: u16) -> Moved {
-        self.blame_for(status);
+    /// Answers a request that no server answers, for `reason`.
+    pub(super) fn fail_for(
+        &mut self,
+        key: Key,
+        cx: &mut Context,
+        status: u16,
+        reason: Reason,
+    ) -> Step {
+        self.set_termination_for_reason(reason);
+        self.fail(key, cx, status)
+    }
+
+    /// Answers in place of the server, or closes if that is not possible.
+    pub(super) fn fail(&mut self, key: Key, cx: &mut Context, status: u16) -> Step {
+        self.set_termination_for_status(status);
         self.leave_server(cx, false);
         let http = self.local.service.protocol == ProxyProtocol::Http;
         self.local.service.counters.of(cx.worker).errors.add(1);
-        if !http || self.exchange.is_answered() {
-            return Moved::Ends;
+        if !http || self.request.exchange.is_answered() {
+            return Step::Close;
         }
-        let stays = self.exchange.client_could_persist() && !self.is_last(cx);
+        let stays = self.request.exchange.client_could_persist() && !self.is_last(cx);
         let local = Rc::clone(&self.local);
         let page = Page::of(&local.service.pages, status);
         let answer = Answer {
@@ -123,14 +138,14 @@ impl Session {
             kind: page.map_or(Answer::PLAIN, |page| &page.kind),
             retry_after: (status == 429).then_some(RETRY_AFTER_S),
             close: !stays,
-            to_head: self.exchange.to_head(),
-            http10: self.exchange.is_http10(),
+            to_head: self.request.exchange.to_head(),
+            http10: self.request.exchange.is_http10(),
             ..Answer::closing(status)
         };
         self.send_answer(key, cx, &answer)
     }
 
-    /// Answers where a route says so.
+    /// Sends the response of a route.
     pub(super) fn answer_route(
         &mut self,
         key: Key,
@@ -138,9 +153,9 @@ impl Session {
         status: u16,
         location: Option<&[u8]>,
         body: &str,
-    ) -> Moved {
-        self.blame(*b"LR");
-        let stays = self.exchange.client_could_persist() && !self.is_last(cx);
+    ) -> Step {
+        self.set_termination(*b"LR");
+        let stays = self.request.exchange.client_could_persist() && !self.is_last(cx);
         let local = Rc::clone(&self.local);
         let page = Page::of(&local.service.pages, status).filter(|_| body.is_empty());
         let text = (!body.is_empty()).then_some(body.as_bytes());
@@ -149,75 +164,73 @@ impl Session {
             body: text.or(page.map(|page| page.body.as_slice())),
             kind: page.map_or(Answer::PLAIN, |page| &page.kind),
             close: !stays,
-            to_head: self.exchange.to_head(),
-            http10: self.exchange.is_http10(),
+            to_head: self.request.exchange.to_head(),
+            http10: self.request.exchange.is_http10(),
             ..Answer::closing(status)
         };
         self.send_answer(key, cx, &answer)
     }
 
-    pub(super) fn send_answer(&mut self, key: Key, cx: &mut Context, answer: &Answer<'_>) -> Moved {
+    pub(super) fn send_answer(&mut self, key: Key, cx: &mut Context, answer: &Answer<'_>) -> Step {
         let mut out = std::mem::take(&mut cx.out);
         out.clear();
         answer.write(&mut out);
-        let there = self.deliver(cx, &mut out, &[]);
+        let there = self.send(cx, &mut out, &[]);
         cx.out = out;
         if there {
             self.record(cx, answer.status);
             self.after_response(key, cx, !answer.close)
         } else {
-            Moved::Ends
+            Step::Close
         }
     }
 
-    /// The response is delivered, or kept for a slow client: the next request, or the end.
-    pub(super) fn after_response(&mut self, key: Key, cx: &mut Context, stays: bool) -> Moved {
-        cx.recycle(std::mem::take(&mut self.request));
-        self.sent = 0;
-        (self.until, self.encoder) = (u64::MAX, None);
-        self.replayable = false;
-        (self.led, self.chosen) = (false, false);
+    /// The response is sent, or kept for a slow client: prepares for the next request, or for the end.
+    pub(super) fn after_response(&mut self, key: Key, cx: &mut Context, stays: bool) -> Step {
+        cx.recycle(self.to_server.take());
+        self.request = self.request.finished();
         self.served = true;
         let timeouts = self.local.service.timeouts;
         if stays {
-            self.phase = Phase::Request;
+            self.phase = Phase::Head;
             let ms = if self.input.is_empty() {
                 timeouts.idle
             } else {
                 timeouts.request
             };
-            self.wait(key, cx, ms);
+            self.set_deadline(key, cx, ms);
         } else {
-            self.phase = Phase::Farewell;
-            self.wait(key, cx, timeouts.client);
+            self.phase = Phase::Linger(Linger::Flush);
+            self.set_deadline(key, cx, timeouts.client);
         }
-        Moved::On
+        Step::Continue
     }
 
-    /// Sends the rest, then ends so that the client can read it all: closing with something unread would reset.
-    pub(super) fn farewell(&mut self, key: Key, cx: &mut Context) -> Moved {
+    /// Sends the rest, then closes so that the client can read all of it: closing with unread input would cause a
+    /// reset.
+    pub(super) fn linger(&mut self, key: Key, cx: &mut Context) -> Step {
         match self.flush(cx) {
-            None => return Moved::Ends,
-            Some(false) => return Moved::Waits,
+            None => return Step::Close,
+            Some(false) => return Step::Pending,
             Some(true) => {}
         }
-        if !self.told_end {
-            let quiet = self.exchange.request_done() && self.exchange.is_answered();
+        if matches!(self.phase, Phase::Linger(Linger::Flush)) {
+            let quiet = self.request.exchange.request_done() && self.request.exchange.is_answered();
             if quiet && self.input.is_empty() && !self.ready.readable {
                 self.transport.part();
-                return Moved::Ends;
+                return Step::Close;
             }
-            self.told_end = true;
+            self.phase = Phase::Linger(Linger::Discard);
             self.transport.finish();
-            self.wait(key, cx, LINGER_MS);
+            self.set_deadline(key, cx, LINGER_MS);
         }
-        if !self.ready.readable && self.watched {
-            return Moved::Waits;
+        if !self.ready.readable && self.watch == Watch::Yes {
+            return Step::Pending;
         }
         match self.transport.discard(&mut self.ready, &mut cx.scratch) {
-            Read::Some(_) => Moved::On,
-            Read::Blocked => Moved::Waits,
-            Read::End | Read::Broken => Moved::Ends,
+            Read::Some(_) => Step::Continue,
+            Read::Blocked => Step::Pending,
+            Read::End | Read::Broken => Step::Close,
         }
     }
 }

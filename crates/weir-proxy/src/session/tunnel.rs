@@ -1,214 +1,233 @@
-//! Octets both ways, with each direction's own end: TCP services, and protocols that a client upgraded to.
+//! Bytes in both directions, each with its own end: TCP services, and protocols to which a client upgraded.
 
 use super::bulk::Bulk;
-use super::{Moved, Session};
+use super::state::{Direction, Phase, Tunnel};
+use super::{Session, Step};
 use crate::context::Context;
 use crate::slab::Key;
 use crate::socket::{Read, Written};
 
 impl Session {
-    /// One turn of both directions.
-    pub(super) fn carry(&mut self, key: Key, cx: &mut Context) -> Moved {
+    /// One step of both directions.
+    pub(super) fn run_tunnel(&mut self, key: Key, cx: &mut Context) -> Step {
         let mut scratch = std::mem::take(&mut cx.scratch);
-        let up = self.carry_up(cx, &mut scratch);
-        let down = if up == Moved::Ends {
-            Moved::Ends
+        let sent = self.relay_up(cx, &mut scratch);
+        let received = if sent == Step::Close {
+            Step::Close
         } else {
-            self.carry_down(cx, &mut scratch)
+            self.relay_down(cx, &mut scratch)
         };
         cx.scratch = scratch;
-        if up == Moved::Ends || down == Moved::Ends {
-            return Moved::Ends;
+        if received == Step::Close {
+            return Step::Close;
         }
-        if self.server_told_end && self.told_end {
-            return Moved::Ends;
+        let Tunnel { up, down, .. } = self.tunnel();
+        if up == Direction::Closed && down == Direction::Closed {
+            return Step::Close;
         }
-        let waits = up == Moved::Waits && down == Moved::Waits;
-        let took = std::mem::take(&mut self.took);
-        // Both directions closed in order look the same as a reset.
-        if waits && self.ready.broken && !self.told_end {
-            return self.client_broke_off();
+        let waits = sent == Step::Pending && received == Step::Pending;
+        let took = std::mem::take(&mut self.made_progress);
+        // An orderly end of both directions looks like a reset.
+        if waits && self.ready.broken && down != Direction::Closed {
+            return self.client_failed();
         }
         if waits && !took {
-            return Moved::Waits;
+            return Step::Pending;
         }
         let ms = self.local.service.timeouts.tunnel;
-        self.wait(key, cx, ms);
-        if waits { Moved::Waits } else { Moved::On }
+        self.set_deadline(key, cx, ms);
+        if waits { Step::Pending } else { Step::Continue }
     }
 
     #[expect(clippy::too_many_lines, reason = "the states of one direction")]
-    fn carry_up(&mut self, cx: &mut Context, scratch: &mut [u8]) -> Moved {
+    fn relay_up(&mut self, cx: &mut Context, scratch: &mut [u8]) -> Step {
         let Some(upstream) = cx.upstreams.get_mut(self.server) else {
-            return self.server_broke_off();
+            return self.server_failed();
         };
-        if self.sent < self.request.len() || upstream.transport.holds() {
+        if !self.to_server.is_sent() || upstream.transport.holds() {
             if !upstream.ready.writable {
-                return Moved::Waits;
+                return Step::Pending;
             }
-            let rest = &self.request[self.sent..];
-            let Written::Some(octets) = upstream.transport.write(rest) else {
-                return self.server_broke_off();
+            let rest = self.to_server.unsent();
+            let Written::Some(bytes) = upstream.transport.write(rest) else {
+                return self.server_failed();
             };
-            upstream.ready.writable = octets == rest.len() && !upstream.transport.holds();
-            self.took |= octets > 0;
-            self.sent += octets;
-            if self.sent == self.request.len() {
-                self.request = Vec::new();
-                self.sent = 0;
+            upstream.ready.writable = bytes == rest.len() && !upstream.transport.holds();
+            self.made_progress |= bytes > 0;
+            self.to_server.sent += bytes;
+            if self.to_server.is_sent() {
+                drop(self.to_server.take());
             }
             return if upstream.ready.writable {
-                Moved::On
+                Step::Continue
             } else {
-                Moved::Waits
+                Step::Pending
             };
         }
-        match self.drain_up(cx) {
+        match self.flush_up(cx) {
             Some(true) => {}
-            Some(false) => return Moved::Waits,
-            None => return self.server_broke_off(),
+            Some(false) => return Step::Pending,
+            None => return self.server_failed(),
         }
         let Some(upstream) = cx.upstreams.get_mut(self.server) else {
-            return self.server_broke_off();
+            return self.server_failed();
         };
-        if self.client_ended {
-            if self.server_told_end {
-                return Moved::Waits;
+        match self.tunnel().up {
+            Direction::Open => {}
+            Direction::Ended => {
+                upstream.transport.finish();
+                self.update_tunnel(|tunnel| tunnel.up = Direction::Closed);
+                return Step::Continue;
             }
-            self.server_told_end = true;
-            upstream.transport.finish();
-            return Moved::On;
+            Direction::Closed => return Step::Pending,
         }
         if !self.ready.readable {
-            return Moved::Waits;
+            return Step::Pending;
         }
-        if self.bulk.up
+        if self.tunnel().bulk.up
             && let Some(found) = self.splice_up(cx)
         {
             return match found {
-                Read::Some(_) => Moved::On,
-                other => self.up_is_over(other),
+                Read::Some(_) => Step::Continue,
+                other => self.end_up(other),
             };
         }
         let Some(upstream) = cx.upstreams.get_mut(self.server) else {
-            return self.server_broke_off();
+            return self.server_failed();
         };
         match self.transport.read(&mut self.ready, scratch) {
-            Read::Some(octets) => {
-                self.count_in(octets);
-                self.bulk.up = Bulk::after(octets);
+            Read::Some(bytes) => {
+                self.count_in(bytes);
+                self.update_tunnel(|tunnel| tunnel.bulk.up = Bulk::after(bytes));
                 self.local
                     .service
                     .counters
                     .of(cx.worker)
                     .bytes_in
-                    .add(octets as u64);
+                    .add(bytes as u64);
                 upstream
                     .target
                     .counters
                     .of(cx.worker)
                     .bytes_in
-                    .add(octets as u64);
-                let Written::Some(sent) = upstream.transport.write(&scratch[..octets]) else {
-                    return self.server_broke_off();
+                    .add(bytes as u64);
+                let Written::Some(sent) = upstream.transport.write(&scratch[..bytes]) else {
+                    return self.server_failed();
                 };
-                upstream.ready.writable = sent == octets && !upstream.transport.holds();
-                if sent < octets {
-                    self.request.extend_from_slice(&scratch[sent..octets]);
+                upstream.ready.writable = sent == bytes && !upstream.transport.holds();
+                if sent < bytes {
+                    self.to_server
+                        .bytes
+                        .extend_from_slice(&scratch[sent..bytes]);
                 }
-                Moved::On
+                Step::Continue
             }
-            other => self.up_is_over(other),
+            other => self.end_up(other),
         }
     }
 
-    /// The client says nothing now, or nothing more.
-    fn up_is_over(&mut self, found: Read) -> Moved {
+    /// The client sends nothing now, or nothing more.
+    fn end_up(&mut self, found: Read) -> Step {
         self.ready.readable = false;
         match found {
-            Read::Some(_) | Read::Blocked => Moved::Waits,
+            Read::Some(_) | Read::Blocked => Step::Pending,
             Read::End => {
-                self.client_ended = true;
-                Moved::On
+                self.update_tunnel(|tunnel| tunnel.up = Direction::Ended);
+                Step::Continue
             }
-            Read::Broken => self.client_broke_off(),
+            Read::Broken => self.client_failed(),
         }
     }
 
-    fn carry_down(&mut self, cx: &mut Context, scratch: &mut [u8]) -> Moved {
+    fn relay_down(&mut self, cx: &mut Context, scratch: &mut [u8]) -> Step {
         match self.flush(cx) {
-            None => return self.client_broke_off(),
-            Some(false) => return Moved::Waits,
+            None => return self.client_failed(),
+            Some(false) => return Step::Pending,
             Some(true) => {}
         }
         let Some(upstream) = cx.upstreams.get_mut(self.server) else {
-            return self.server_broke_off();
+            return self.server_failed();
         };
-        if self.server_ended {
-            if self.told_end {
-                return Moved::Waits;
+        match self.tunnel().down {
+            Direction::Open => {}
+            Direction::Ended => {
+                self.update_tunnel(|tunnel| tunnel.down = Direction::Closed);
+                self.transport.finish();
+                return Step::Continue;
             }
-            self.told_end = true;
-            self.transport.finish();
-            return Moved::On;
+            Direction::Closed => return Step::Pending,
         }
         if !upstream.ready.readable {
-            return Moved::Waits;
+            return Step::Pending;
         }
-        if self.bulk.down
+        if self.tunnel().bulk.down
             && let Some(found) = self.splice_down(cx)
         {
             return match found {
-                Read::Some(_) if self.flush_pipe(cx).is_none() => self.client_broke_off(),
-                Read::Some(_) => Moved::On,
-                other => self.down_is_over(cx, other),
+                Read::Some(_) if self.flush_pipe(cx).is_none() => self.client_failed(),
+                Read::Some(_) => Step::Continue,
+                other => self.end_down(cx, other),
             };
         }
         let Some(upstream) = cx.upstreams.get_mut(self.server) else {
-            return self.server_broke_off();
+            return self.server_failed();
         };
-        let room = self.room;
+        let room = self.read_size;
         match upstream
             .transport
             .read(&mut upstream.ready, &mut scratch[..room])
         {
-            Read::Some(octets) => {
-                self.bulk.down = Bulk::after(octets);
+            Read::Some(bytes) => {
+                self.update_tunnel(|tunnel| tunnel.bulk.down = Bulk::after(bytes));
                 let mut nothing = Vec::new();
-                if self.deliver(cx, &mut nothing, &scratch[..octets]) {
-                    Moved::On
+                if self.send(cx, &mut nothing, &scratch[..bytes]) {
+                    Step::Continue
                 } else {
-                    self.client_broke_off()
+                    self.client_failed()
                 }
             }
-            other => self.down_is_over(cx, other),
+            other => self.end_down(cx, other),
         }
     }
 
-    /// The server says nothing now, or nothing more.
-    fn down_is_over(&mut self, cx: &mut Context, found: Read) -> Moved {
+    /// The server sends nothing now, or nothing more.
+    fn end_down(&mut self, cx: &mut Context, found: Read) -> Step {
         match found {
             Read::Some(_) | Read::Blocked => {
                 if let Some(upstream) = cx.upstreams.get_mut(self.server) {
                     upstream.ready.readable = false;
                 }
-                Moved::Waits
+                Step::Pending
             }
             Read::End => {
-                self.server_ended = true;
-                Moved::On
+                self.update_tunnel(|tunnel| tunnel.down = Direction::Ended);
+                Step::Continue
             }
-            Read::Broken => self.server_broke_off(),
+            Read::Broken => self.server_failed(),
         }
     }
 
-    fn client_broke_off(&mut self) -> Moved {
-        self.blame(*b"CD");
-        Moved::Ends
+    /// The state of the tunnel; a new one's in other phases.
+    pub(super) fn tunnel(&self) -> Tunnel {
+        match &self.phase {
+            Phase::Tunnel(tunnel) => *tunnel,
+            _ => Tunnel::default(),
+        }
     }
 
-    fn server_broke_off(&mut self) -> Moved {
-        self.blame(*b"SD");
-        Moved::Ends
+    pub(super) fn update_tunnel(&mut self, update: impl FnOnce(&mut Tunnel)) {
+        if let Phase::Tunnel(tunnel) = &mut self.phase {
+            update(tunnel);
+        }
+    }
+
+    fn client_failed(&mut self) -> Step {
+        self.set_termination(*b"CD");
+        Step::Close
+    }
+
+    fn server_failed(&mut self) -> Step {
+        self.set_termination(*b"SD");
+        Step::Close
     }
 }

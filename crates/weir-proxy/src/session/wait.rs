@@ -1,76 +1,84 @@
-//! What a session waits for, how long, and what becomes of it when that does not come.
+//! Deadlines, and what follows when they expire.
 
-use super::{Fate, Moved, Phase, Session, bulk};
+use weir_select::{Failure, Fault, QueueExit};
+
+use super::state::Phase;
+use super::{Outcome, Session, Step, bulk};
 use crate::context::Context;
-use crate::plan::Fault;
 use crate::slab::Key;
 
 impl Session {
-    /// Moves the deadline.
-    pub(super) fn wait(&mut self, key: Key, cx: &mut Context, ms: u64) {
-        let at = (cx.now + ms).min(self.until);
+    /// Sets the deadline, which is at most the request's.
+    pub(super) fn set_deadline(&mut self, key: Key, cx: &mut Context, ms: u64) {
+        let at = (cx.now + ms).min(self.request.deadline_ms);
         cx.wheel.set(&mut self.deadline, key, at);
     }
 
-    /// Its deadline is over.
-    pub(crate) fn expire(&mut self, key: Key, cx: &mut Context) -> Fate {
-        let over = cx.now >= self.until;
-        let moved = match self.phase {
-            Phase::Overhears => self.lead(key, cx, None),
-            Phase::Preamble => Moved::Ends,
-            Phase::Request if self.input.is_empty() => Moved::Ends,
-            Phase::Queue => {
-                self.step_out();
-                self.fail(key, cx, if over { 504 } else { 503 })
+    /// Handles the deadline.
+    pub(crate) fn expire(&mut self, key: Key, cx: &mut Context) -> Outcome {
+        let over = cx.now >= self.request.deadline_ms;
+        let step = match &self.phase {
+            Phase::PeekSni => self.connect_by_server_name(key, cx, None),
+            Phase::Preamble => Step::Close,
+            Phase::Head if self.input.is_empty() => Step::Close,
+            Phase::Queue(_) => {
+                self.leave_queue();
+                let output = self.request.selection.handle_queue_exit(if over {
+                    QueueExit::TotalTimeout
+                } else {
+                    QueueExit::QueueTimeout
+                });
+                self.execute(output, key, cx)
             }
-            Phase::Request => self.refuse(key, cx, 408),
+            Phase::Head => self.reject(key, cx, 408),
             Phase::Collect => self.fail(key, cx, if over { 504 } else { 408 }),
-            Phase::Connect if over => self.fail(key, cx, 504),
-            Phase::Connect => self.try_another(key, cx, Fault::Unreached, 504),
-            // Of an interim response, too.
-            Phase::Exchange if self.exchange.is_answered() || self.owes() => {
-                let client = self.waits_for_client(cx);
+            Phase::Connect if over => self.fail_server(key, cx, Failure::TotalTimeoutConnecting),
+            Phase::Connect => self.fail_server(key, cx, Failure::ConnectTimeout),
+            // Also of an interim response.
+            Phase::Exchange if self.request.exchange.is_answered() || self.has_unsent() => {
+                let client = self.is_client_slow(cx);
                 if !client {
-                    self.judge(cx, Some(Fault::Broken));
+                    self.record_result(cx, Some(Fault::Broken));
                 }
-                self.blame(if client { *b"cD" } else { *b"sD" });
-                Moved::Ends
+                self.set_termination(if client { *b"cD" } else { *b"sD" });
+                Step::Close
             }
-            Phase::Exchange if self.waits_for_client(cx) => {
+            Phase::Exchange if self.is_client_slow(cx) => {
                 self.fail(key, cx, if over { 504 } else { 408 })
             }
-            Phase::Exchange => self.wait_no_longer(key, cx, over),
-            Phase::Tunnel => {
-                // Where both are silent, it is the client that is expected to speak.
-                let server = self.is_stuck_up(cx) && !self.owes();
-                self.blame(if server { *b"sD" } else { *b"cD" });
-                Moved::Ends
+            Phase::Exchange if over => self.fail_server(key, cx, Failure::TotalTimeout),
+            Phase::Exchange => self.fail_server(key, cx, Failure::ResponseTimeout),
+            Phase::Tunnel(_) => {
+                // If both are silent, the client is expected to send.
+                let server = self.is_server_slow(cx) && !self.has_unsent();
+                self.set_termination(if server { *b"sD" } else { *b"cD" });
+                Step::Close
             }
             Phase::Handshake => {
-                self.blame(*b"cR");
-                Moved::Ends
+                self.set_termination(*b"cR");
+                Step::Close
             }
-            Phase::Farewell => Moved::Ends,
+            Phase::Linger(_) => Step::Close,
         };
-        self.go_on(moved, key, cx)
+        self.run(step, key, cx)
     }
 
-    /// Whether it is the client that is to take or to give something; what the server does not take is the server's
-    /// matter.
-    pub(super) fn waits_for_client(&self, cx: &Context) -> bool {
-        self.owes() || !self.exchange.request_done() && !self.is_stuck_up(cx)
+    /// Whether the exchange waits for the client to receive or send something; what the server does not take is the
+    /// server's fault.
+    pub(super) fn is_client_slow(&self, cx: &Context) -> bool {
+        self.has_unsent() || !self.request.exchange.request_done() && !self.is_server_slow(cx)
     }
 
-    /// Whether the server has not taken all that is for it.
-    fn is_stuck_up(&self, cx: &Context) -> bool {
+    /// Whether the server has not taken everything that is buffered for it.
+    fn is_server_slow(&self, cx: &Context) -> bool {
         let upstream = cx.upstreams.get(self.server);
-        self.sent < self.request.len()
+        !self.to_server.is_sent()
             || bulk::holds(&self.up)
             || upstream.is_some_and(|upstream| upstream.transport.holds())
     }
 
-    /// Whether the client has not taken all that is for it.
-    pub(super) fn owes(&self) -> bool {
-        !self.stuck.is_empty() || self.transport.holds() || bulk::holds(&self.down)
+    /// Whether the client has not taken everything that is buffered for it.
+    pub(super) fn has_unsent(&self) -> bool {
+        !self.to_client.bytes.is_empty() || self.transport.holds() || bulk::holds(&self.down)
     }
 }

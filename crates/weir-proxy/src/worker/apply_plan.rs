@@ -4,9 +4,10 @@ use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use weir_select::Balancer;
+
 use super::Worker;
 use super::listen::Listening;
-use crate::balance::Balance;
 use crate::context::{Local, gone, local};
 use crate::plan::{Listeners, Plan, Service};
 use crate::session::Session;
@@ -44,8 +45,8 @@ impl Worker {
             .iter()
             .map(|service| {
                 let known = former.get(&service.name);
-                let balances = known.map_or_else(Vec::new, |known| known.balances.take());
-                let balances = balances.into_iter().map(Balance::renewed).collect();
+                let balances = known.map_or_else(Vec::new, |known| known.balancers.take());
+                let balances = balances.into_iter().map(Balancer::invalidated).collect();
                 (service.name.clone(), local(Arc::clone(service), balances))
             })
             .collect();
@@ -115,7 +116,7 @@ impl Worker {
             .iter()
             .filter(|(name, _)| !locals.contains_key(*name))
             .map(|(name, known)| {
-                let balances = known.balances.take();
+                let balances = known.balancers.take();
                 (name, gone(Arc::clone(&known.service), balances))
             })
             .collect();
@@ -130,7 +131,7 @@ impl Worker {
                     let former = &session.local.service;
                     former.pass_client(&local.service, self.cx.worker);
                 }
-                session.adopt(local);
+                session.apply_service(local);
             }
         }
         for key in self.h2_servers.keys() {

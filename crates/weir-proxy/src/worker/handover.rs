@@ -124,7 +124,7 @@ impl Worker {
         let pool = pool.unwrap_or(0);
         let mut list = pools.get(pool)?.list.iter();
         let target = list.find(|target| target.name == tunnel.name);
-        let target = &target.map_or_else(|| Arc::new(self.stranger(tunnel)), Arc::clone);
+        let target = &target.map_or_else(|| Arc::new(self.unlisted_target(tunnel)), Arc::clone);
         let key = self.cx.upstreams.insert(Upstream {
             transport: Transport::plain(tunnel.server.try_clone().ok()?).counted(Use::Server),
             target: Arc::clone(target),
@@ -151,10 +151,10 @@ impl Worker {
         Some((key, pool))
     }
 
-    fn stranger(&self, tunnel: &Tunnel) -> Target {
+    fn unlisted_target(&self, tunnel: &Tunnel) -> Target {
         let address = getpeername(&tunnel.server).ok().flatten();
         let address = address.and_then(|address| SocketAddr::try_from(address).ok());
         let address = address.map_or(Ipv4Addr::UNSPECIFIED.into(), |address| address.ip());
-        Target::stranger(&tunnel.name, address, tunnel.port, self.cx.worker)
+        Target::unlisted(&tunnel.name, address, tunnel.port, self.cx.worker)
     }
 }

@@ -1,20 +1,21 @@
-//! Shares of four servers under every scheduler of a proxy, with 0, 1 and 2 of them out: without weight, at their
-//! limits, or tried already.
+//! Shares of four servers under every scheduler of the proxy, with 0, 1 and 2 of them excluded: without weight, full,
+//! or already tried.
 //!
-//! Requests end before the next one begins. All numbers are seeded, so that a test that passes once always passes; with
+//! Requests end before the next one begins. All numbers are seeded, so a test that passes once always passes; with
 //! other seeds a correct scheduler would fail one case in a million.
 
 use statrs::distribution::{ChiSquared, ContinuousCDF};
-use weir_model::{HashKey, Scheduler};
+use weir_model::{NoServer, Scheduler};
 
 use super::*;
+use std::sync::atomic::Ordering::Relaxed;
 
 const FALSE_ALARM: f64 = 1e-6;
 const REQUESTS: u64 = 6000;
 const EQUAL: [u32; 4] = [1; 4];
 const UNEQUAL: [u32; 4] = [3, 1, 4, 2];
 
-/// How servers are out.
+/// Why servers are excluded.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Way {
     /// Weight 0: drained or down.
@@ -25,30 +26,62 @@ enum Way {
     Failing,
 }
 
+#[derive(Debug)]
+struct TestServer {
+    number: u8,
+    load: Load,
+}
+
+impl Server for TestServer {
+    fn load(&self) -> &Load {
+        &self.load
+    }
+
+    fn hash_seed(&self) -> u64 {
+        mix(self.number.into())
+    }
+
+    fn address(&self) -> IpAddr {
+        [10, 0, 0, self.number].into()
+    }
+
+    fn port(&self) -> Option<u16> {
+        Some(80)
+    }
+}
+
+/// A pool with its servers.
+struct Targets {
+    list: Vec<TestServer>,
+    scheduler: Scheduler,
+    tiers: [usize; 2],
+    version: u32,
+}
+
+impl Targets {
+    fn pool(&self) -> Pool<'_, TestServer> {
+        Pool {
+            scheduler: self.scheduler,
+            servers: &self.list,
+            tiers: self.tiers,
+            version: self.version,
+            queued: 0,
+            queue_timeout_ms: 0,
+            no_server: NoServer::Reject,
+        }
+    }
+}
+
 fn targets(kind: SchedulerKind, weights: &[u32], backups: usize) -> Targets {
-    let target = |(number, weight): (u8, &u32)| {
-        let target = Target::stranger(&format!("s{number}"), [10, 0, 0, number].into(), 80, 0);
-        target.load.weight.store(*weight, Relaxed);
-        Arc::new(Target {
-            seed: mix(number.into()),
-            ..target
-        })
+    let server = |(number, weight): (u8, &u32)| TestServer {
+        number,
+        load: Load::new(*weight, 0),
     };
-    let own = weights.len() - backups;
     Targets {
-        pool: "p".to_owned(),
+        list: (1..).zip(weights).map(server).collect(),
         scheduler: Scheduler::new(kind),
-        tls: None,
-        http2: false,
-        list: (1..).zip(weights).map(target).collect(),
-        tiers: [own, weights.len()],
-        hash_key: HashKey::Source,
-        sticky: None,
-        preamble: None,
-        line: Arc::default(),
-        queue_ms: 0,
-        silent: false,
-        version: Arc::default(),
+        tiers: [weights.len() - backups, weights.len()],
+        version: 0,
     }
 }
 
@@ -57,7 +90,7 @@ fn put_out(targets: &Targets, out: usize, way: Way) {
         match way {
             Way::Quiesced => target.load.weight.store(0, Relaxed),
             Way::Full => {
-                target.load.most.store(5, Relaxed);
+                target.load.limit.store(5, Relaxed);
                 target.load.active.store(5, Relaxed);
             }
             Way::Failing => {}
@@ -65,40 +98,40 @@ fn put_out(targets: &Targets, out: usize, way: Way) {
     }
 }
 
-fn asked(number: u64) -> Asked {
+fn criteria(number: u64) -> Criteria {
     let [a, b, c, d, ..] = mix(number + 1).to_be_bytes();
-    Asked {
+    Criteria {
         client: ([a, b, c, d], 1000).into(),
         hash: mix(mix(number + 1)),
-        sticks_to: None,
+        sticky_server: None,
         tried: Tried::default(),
         now_ms: 0,
     }
 }
 
-/// Requests that each of the servers answers; of these `out` are out.
+/// Requests per server; the first `out` servers are excluded.
 fn answered(targets: &Targets, out: usize, way: Way) -> [u64; 4] {
     put_out(targets, out, way);
-    let (mut balance, mut dice) = (Balance::default(), Dice::new(0x1234_5678_9abc_def1));
+    let (mut balance, mut random) = (Balancer::default(), Random::new(0x1234_5678_9abc_def1));
     let mut count = [0; 4];
     for number in 0..REQUESTS {
-        let mut asked = asked(number);
+        let mut criteria = criteria(number);
         let at = loop {
             let at = balance
-                .pick(targets, &asked, &mut dice)
+                .pick(&targets.pool(), &criteria, &mut random)
                 .expect("one is usable");
-            assert!(!asked.tried.has(at), "{at} once more");
+            assert!(!criteria.tried.contains(at), "{at} twice");
             if way != Way::Failing || at >= out {
                 break at;
             }
-            asked.tried.add(at);
+            criteria.tried.add(at);
         };
         count[at] += 1;
     }
     count
 }
 
-/// The probability that shares as they should be come out at least as unequal as this.
+/// The probability that a sample of the expected shares deviates at least as much as `observed`.
 fn p_value(observed: &[u64], shares: &[f64]) -> f64 {
     let (all, whole) = (
         observed.iter().sum::<u64>() as f64,
@@ -107,14 +140,14 @@ fn p_value(observed: &[u64], shares: &[f64]) -> f64 {
     let mut sum = 0.0;
     for (observed, share) in observed.iter().zip(shares) {
         if *share == 0.0 {
-            assert_eq!(*observed, 0, "a server that is out was chosen");
+            assert_eq!(*observed, 0, "an excluded server was chosen");
             continue;
         }
         let expected = all * share / whole;
         sum += (*observed as f64 - expected).powi(2) / expected;
     }
     match shares.iter().filter(|share| **share > 0.0).count() {
-        // All went to the one that they should.
+        // One server receives all.
         1 => 1.0,
         servers => ChiSquared::new((servers - 1) as f64).unwrap().sf(sum),
     }
@@ -131,14 +164,14 @@ fn cases(weights: [u32; 4], check: impl Fn(usize, Way, [f64; 4])) {
 }
 
 #[test]
-fn draws_and_hashes_have_shares_by_weight() {
+fn draws_and_hashes_follow_weights() {
     use SchedulerKind::{Hash, P2c, Twos};
     for kind in [P2c, Twos, Hash] {
         for weights in [EQUAL, UNEQUAL] {
             cases(weights, |out, way, mut shares| {
                 let count = answered(&targets(kind, &weights, 0), out, way);
                 if kind == Twos {
-                    // The kernel draws from 0 to the total, inclusive: the newest server has one part more.
+                    // The kernel draws from 0 to the total inclusive: the newest server has one part more.
                     shares[3] += 1.0;
                 }
                 if kind == Twos && way == Way::Failing && out > 0 {
@@ -153,7 +186,7 @@ fn draws_and_hashes_have_shares_by_weight() {
 }
 
 #[test]
-fn rounds_have_exact_shares() {
+fn round_robin_shares_are_exact() {
     use SchedulerKind::{Rr, Wrr};
     for kind in [Rr, Wrr] {
         for weights in [EQUAL, UNEQUAL] {
@@ -165,7 +198,7 @@ fn rounds_have_exact_shares() {
                 for (count, share) in count.iter().zip(shares) {
                     let fair = REQUESTS as f64 * share / total;
                     let off = (*count as f64 - fair).abs();
-                    // A pass of wrr that meets a failing server gives that turn to the next of the pass.
+                    // wrr gives the turn of a failing server to the next one in the pass.
                     let may = match (kind, way) {
                         (Wrr, Way::Failing) if weights == UNEQUAL => fair * 0.5,
                         _ => 10.0,
@@ -178,20 +211,20 @@ fn rounds_have_exact_shares() {
     }
 }
 
-/// Requests that stay: loads are level by weight.
+/// Requests that do not end: the loads follow the weights.
 #[test]
-fn least_loads_are_level() {
+fn load_schedulers_balance_by_weight() {
     use SchedulerKind::{Lc, LeastTime, Nq, P2c, Sed, Wlc};
     for kind in [Lc, Wlc, Sed, Nq, P2c, LeastTime] {
         for weights in [EQUAL, UNEQUAL] {
             for (out, way) in [(0, Way::Full), (1, Way::Quiesced), (2, Way::Full)] {
                 let targets = targets(kind, &weights, 0);
                 put_out(&targets, out, way);
-                let (mut balance, mut dice) = (Balance::default(), Dice::new(77));
+                let (mut balance, mut random) = (Balancer::default(), Random::new(77));
                 for number in 0..2000 {
-                    let at = balance.pick(&targets, &asked(number), &mut dice);
+                    let at = balance.pick(&targets.pool(), &criteria(number), &mut random);
                     let target = &targets.list[at.expect("one is usable")];
-                    target.load.learn(1000, 0);
+                    target.load.record_latency(1000, 0);
                     target.load.active.fetch_add(1, Relaxed);
                 }
                 let share = |at: usize| {
@@ -205,7 +238,7 @@ fn least_loads_are_level() {
                 for at in out..4 {
                     let fair = 2000.0 * share(at) / total;
                     let off = (f64::from(targets.list[at].load.active.load(Relaxed)) - fair).abs();
-                    // Two draws leave a few between the servers.
+                    // Two random choices leave a small difference between servers.
                     let may = if kind == P2c { 30.0 } else { 4.0 };
                     assert!(
                         off <= may,
@@ -218,34 +251,34 @@ fn least_loads_are_level() {
 }
 
 #[test]
-fn the_heaviest_take_all_or_what_they_may() {
+fn fo_and_ovf_use_the_heaviest_server() {
     for (out, best) in [(0, 2), (1, 2), (2, 2)] {
         for way in [Way::Quiesced, Way::Full, Way::Failing] {
             let count = answered(&targets(SchedulerKind::Fo, &UNEQUAL, 0), out, way);
             assert_eq!(count[best], REQUESTS, "{out} out, {way:?}");
-            // None of them has more than its weight under way: the heaviest again.
+            // No server has more requests than its weight.
             let count = answered(&targets(SchedulerKind::Ovf, &UNEQUAL, 0), out, way);
             assert_eq!(count[best], REQUESTS, "{out} out, {way:?}");
         }
     }
 }
 
-/// Clients of servers that are usable stay with them, whoever else is out; of those that must move none is refused.
+/// Clients of usable servers keep them, whichever others are excluded; no client is rejected.
 #[test]
-fn hashes_of_clients_move_only_those_of_servers_that_are_out() {
+fn source_hashing_moves_only_clients_of_excluded_servers() {
     for kind in [SchedulerKind::Sh, SchedulerKind::Mh] {
         let owner = |out: usize, way: Way| {
             let mut targets = targets(kind, &EQUAL, 0);
             targets.scheduler.flags.fallback = true;
             put_out(&targets, out, way);
-            let mut balance = Balance::default();
+            let mut balance = Balancer::default();
             let mut pick = |number| {
-                let mut asked = asked(number);
+                let mut criteria = criteria(number);
                 if way == Way::Failing {
-                    (0..out).for_each(|at| asked.tried.add(at));
+                    (0..out).for_each(|at| criteria.tried.add(at));
                 }
                 balance
-                    .pick(&targets, &asked, &mut Dice::new(1))
+                    .pick(&targets.pool(), &criteria, &mut Random::new(1))
                     .expect("one is usable")
             };
             (0..1500).map(&mut pick).collect::<Vec<_>>()
@@ -271,35 +304,124 @@ fn hashes_of_clients_move_only_those_of_servers_that_are_out() {
 }
 
 #[test]
-fn backups_share_what_comes_to_them() {
+fn backups_share_by_weight() {
     let targets = targets(SchedulerKind::P2c, &[1, 1, 2, 2], 2);
     put_out(&targets, 2, Way::Quiesced);
-    let (mut balance, mut dice) = (Balance::default(), Dice::new(5));
+    let (mut balance, mut random) = (Balancer::default(), Random::new(5));
     let mut count = [0; 4];
     for number in 0..REQUESTS {
-        let at = balance.pick(&targets, &asked(number), &mut dice);
+        let at = balance.pick(&targets.pool(), &criteria(number), &mut random);
         count[at.expect("a backup")] += 1;
     }
     let p = p_value(&count, &[0.0, 0.0, 1.0, 1.0]);
     assert!(p > FALSE_ALARM, "{count:?}, p = {p:e}");
 }
 
-/// Drained servers are not drawn, so that a pick costs the same however many there are.
+/// Drained servers are not drawn, so the cost of a pick does not depend on their number.
 #[test]
-fn two_choices_draw_two_numbers() {
-    let targets = targets(SchedulerKind::P2c, &[1; 64], 0);
-    let (mut balance, mut dice) = (Balance::default(), Dice::new(9));
+fn p2c_draws_two_numbers() {
+    let mut targets = targets(SchedulerKind::P2c, &[1; 64], 0);
+    let (mut balance, mut random) = (Balancer::default(), Random::new(9));
     for out in [0, 40, 60] {
         put_out(&targets, out, Way::Quiesced);
-        targets.version.fetch_add(1, Relaxed);
+        targets.version += 1;
         for number in 0..200 {
-            let mut counted = Dice(dice.0);
+            let mut counted = random.clone();
             balance
-                .pick(&targets, &asked(number), &mut dice)
+                .pick(&targets.pool(), &criteria(number), &mut random)
                 .expect("one is usable");
-            counted.roll();
-            counted.roll();
-            assert_eq!(counted.0, dice.0, "{out} out");
+            counted.next();
+            counted.next();
+            assert_eq!(counted, random, "{out} out");
         }
     }
+}
+
+#[test]
+fn sticky_server_is_kept_unless_full_withdrawn_or_tried() {
+    let targets = targets(SchedulerKind::Rr, &EQUAL, 0);
+    let (mut balancer, mut random) = (Balancer::default(), Random::new(3));
+    let mut criteria = criteria(0);
+    criteria.sticky_server = Some(2);
+    let mut pick = |criteria: &Criteria| balancer.pick(&targets.pool(), criteria, &mut random);
+    let load = &targets.list[2].load;
+    for _ in 0..5 {
+        assert_eq!(pick(&criteria), Some(2));
+    }
+    load.weight.store(0, Relaxed);
+    load.keeps_sticky.store(true, Relaxed);
+    assert_eq!(pick(&criteria), Some(2), "a quiesced server");
+    load.keeps_sticky.store(false, Relaxed);
+    assert_ne!(pick(&criteria), Some(2), "a drained server");
+    load.weight.store(1, Relaxed);
+    load.limit.store(1, Relaxed);
+    load.active.store(1, Relaxed);
+    assert_ne!(pick(&criteria), Some(2), "a full server");
+    load.active.store(0, Relaxed);
+    criteria.tried.add(2);
+    assert_ne!(pick(&criteria), Some(2), "a tried server");
+    criteria.sticky_server = Some(9);
+    assert!(pick(&criteria).is_some(), "an index of a former list");
+}
+
+#[test]
+fn reserve_order_is_backups_then_sorry_server() {
+    // Two primary servers, one backup, the sorry server.
+    let mut targets = targets(SchedulerKind::P2c, &EQUAL, 2);
+    targets.tiers = [2, 3];
+    let (mut balancer, mut random) = (Balancer::default(), Random::new(3));
+    let mut pick = |tried: Tried| {
+        let criteria = Criteria {
+            tried,
+            ..criteria(0)
+        };
+        balancer.pick(&targets.pool(), &criteria, &mut random)
+    };
+    let mut tried = Tried::default();
+    for expected in [&[0, 1][..], &[0, 1], &[2], &[3]] {
+        let index = pick(tried).expect("one is usable");
+        assert!(expected.contains(&index), "{index} of {expected:?}");
+        tried.add(index);
+    }
+    assert_eq!(pick(tried), None);
+}
+
+/// A new scheduler is either implemented here or rejected for proxy services.
+#[test]
+fn every_scheduler_of_the_proxy_picks_and_no_other() {
+    for kind in SchedulerKind::ALL {
+        let targets = targets(kind, &EQUAL, 0);
+        let picked = Balancer::default().pick(&targets.pool(), &criteria(0), &mut Random::new(1));
+        assert_eq!(picked.is_some(), kind.works_in_proxy(), "{kind}");
+    }
+}
+
+/// The load bound of `hash` skips a server with more than its share.
+#[test]
+fn bounded_hash_skips_overloaded_servers() {
+    let mut targets = targets(SchedulerKind::Hash, &EQUAL, 0);
+    let pick = |targets: &Targets| {
+        let found = Balancer::default().pick(&targets.pool(), &criteria(4), &mut Random::new(1));
+        found.expect("one is usable")
+    };
+    let owner = pick(&targets);
+    // 23 in progress and this one: each server may have ceil(1.25 * 24 / 4) = 8.
+    targets
+        .list
+        .iter()
+        .for_each(|target| target.load.active.store(5, Relaxed));
+    targets.list[owner].load.active.store(8, Relaxed);
+    assert_eq!(pick(&targets), owner, "unbounded");
+    targets.scheduler.max_load_percent = Some(125);
+    let other = pick(&targets);
+    assert_ne!(other, owner);
+    targets.list[owner].load.active.store(4, Relaxed);
+    assert_eq!(pick(&targets), owner);
+    // If all are over the bound, the owner is used.
+    targets.scheduler.max_load_percent = Some(10);
+    targets
+        .list
+        .iter()
+        .for_each(|target| target.load.active.store(500, Relaxed));
+    assert_eq!(pick(&targets), owner);
 }

@@ -1,0 +1,233 @@
+//! From a request to a connection: executes what the [`Selection`] decides, and reports what comes of it.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use weir_model::{ProxyProtocol, SchedulerKind};
+use weir_select::{
+    ConnectError, Connections, Counted, Env, Failure, Fault, Next, Output, Replay, Selection,
+    Verdict,
+};
+use weir_sys::{Clock, now_ns};
+
+use super::record::Part;
+use super::state::{Phase, Tunnel};
+use super::{Session, Step};
+use crate::context::Context;
+use crate::plan::Target;
+use crate::slab::Key;
+use crate::socket;
+use crate::tls::Handshake;
+
+impl Session {
+    /// Selects a server and connects to it.
+    pub(super) fn connect(&mut self, key: Key, cx: &mut Context) -> Step {
+        let output = self.decide(cx, Selection::select);
+        self.execute(output, key, cx)
+    }
+
+    /// Calls the selection with everything that it depends on.
+    pub(super) fn decide<T>(
+        &mut self,
+        cx: &mut Context,
+        input: impl FnOnce(&mut Selection, &mut Env<'_, Arc<Target>>) -> T,
+    ) -> T {
+        let service = &self.local.service;
+        let pool = service.pools[self.request.pool].view();
+        let mut env = Env {
+            pool: &pool,
+            policy: &service.retry,
+            balancer: &mut self.local.balancers.borrow_mut()[self.request.pool],
+            budget: &self.local.budget,
+            random: &mut cx.random,
+            client: self.peer,
+            now_ms: cx.now,
+        };
+        input(&mut self.request.selection, &mut env)
+    }
+
+    /// Executes a decision.
+    pub(super) fn execute(&mut self, output: Output, key: Key, cx: &mut Context) -> Step {
+        let mut output = output;
+        loop {
+            let (server, connections) = match output {
+                Output::Connect {
+                    server,
+                    connections,
+                } => (server, connections),
+                Output::Queue => return self.enter_queue(key, cx),
+                Output::Answer { status, reason } => return self.fail_for(key, cx, status, reason),
+                Output::Close { reason } => {
+                    self.local.service.counters.of(cx.worker).errors.add(1);
+                    self.set_termination_for_reason(reason);
+                    return Step::Close;
+                }
+            };
+            let error = match self.open(server, connections, key, cx) {
+                Ok(step) => return step,
+                Err(error) => error,
+            };
+            let verdict = self.decide(cx, |selection, env| {
+                selection.handle_connect_error(error, env)
+            });
+            let target = &self.local.service.pools[self.request.pool].list[server];
+            if let Some(fault) = verdict.fault {
+                target.record_result(cx.worker, Some(fault));
+            }
+            target.release_slot();
+            match verdict.next {
+                Next::Select { counted } => {
+                    self.count_retry(cx, counted);
+                    output = self.decide(cx, Selection::select);
+                }
+                Next::Answer { status, reason } => return self.fail_for(key, cx, status, reason),
+            }
+        }
+    }
+
+    /// Takes an idle connection to the server, or starts a new one.
+    fn open(
+        &mut self,
+        server: usize,
+        connections: Connections,
+        key: Key,
+        cx: &mut Context,
+    ) -> Result<Step, ConnectError> {
+        let local = Rc::clone(&self.local);
+        let service = &local.service;
+        let pool = &service.pools[self.request.pool];
+        let target = &pool.list[server];
+        if matches!(self.phase, Phase::Queue(_)) {
+            self.end_part(Part::Queue);
+        }
+        let port = target.port.unwrap_or(self.port);
+        let is_http = service.protocol == ProxyProtocol::Http;
+        if is_http {
+            target.counters.of(cx.worker).requests.add(1);
+            let may_reuse = connections == Connections::Any && pool.preamble.is_none();
+            let checked = self.request.selection.replay() == Replay::Forbidden;
+            if may_reuse && let Some(server) = cx.reuse(target, port, key, checked) {
+                self.server = server;
+                self.send_request(key, cx);
+                return Ok(Step::Continue);
+            }
+        }
+        let is_stream = is_http && pool.http2;
+        let opened = if is_stream {
+            cx.open_stream(target, port, key, pool.tls.as_ref(), service)
+        } else {
+            cx.open(target, port, key, pool.tls.as_ref())
+        };
+        match opened {
+            Ok(server) => {
+                self.server = server;
+                self.phase = Phase::Connect;
+                self.set_deadline(key, cx, service.timeouts.connect);
+                // The HTTP/2 connection may be established already.
+                Ok(if is_stream {
+                    Step::Continue
+                } else {
+                    Step::Pending
+                })
+            }
+            Err(Errno::MFILE | Errno::NFILE) => Err(ConnectError::NoDescriptors),
+            Err(error) => {
+                self.phase = Phase::Connect;
+                Err(if socket::is_answer(error) {
+                    ConnectError::Rejected
+                } else {
+                    ConnectError::Local
+                })
+            }
+        }
+    }
+
+    /// The server's connection is established: the request is sent.
+    fn send_request(&mut self, key: Key, cx: &mut Context) {
+        self.end_part(Part::Connect);
+        self.phase = Phase::Exchange;
+        let service = &self.local.service;
+        let learns = service.pools[self.request.pool].scheduler.kind == SchedulerKind::LeastTime;
+        self.request.sent_ns = if learns { now_ns(Clock::Monotonic) } else { 0 };
+        let ms = service.timeouts.response;
+        self.set_deadline(key, cx, ms);
+    }
+
+    /// Records the result of the server of the current request: success, or its fault.
+    pub(super) fn record_result(&self, cx: &Context, fault: Option<Fault>) {
+        if let Some(upstream) = cx.upstreams.get(self.server) {
+            upstream.target.record_result(cx.worker, fault);
+        }
+    }
+
+    fn count_retry(&self, cx: &Context, counted: Counted) {
+        match counted {
+            Counted::Retry => self.local.service.counters.of(cx.worker).retries.add(1),
+            Counted::Repetition => {}
+        }
+    }
+
+    /// Reports a failure of the server; the request goes to another one, or is answered.
+    pub(super) fn fail_server(&mut self, key: Key, cx: &mut Context, failure: Failure) -> Step {
+        let verdict = self.decide(cx, |selection, env| selection.handle_failure(failure, env));
+        self.apply(key, cx, verdict)
+    }
+
+    /// Leaves the server and executes the verdict.
+    pub(super) fn apply(&mut self, key: Key, cx: &mut Context, verdict: Verdict) -> Step {
+        if let Some(fault) = verdict.fault {
+            self.record_result(cx, Some(fault));
+        }
+        match verdict.next {
+            Next::Select { counted } => {
+                self.to_server.sent = 0;
+                self.leave_server(cx, false);
+                self.count_retry(cx, counted);
+                self.connect(key, cx)
+            }
+            Next::Answer { status, reason } => self.fail_for(key, cx, status, reason),
+        }
+    }
+
+    /// Handles an event of a connection that is being established.
+    pub(super) fn handle_connect_event(&mut self, key: Key, cx: &mut Context) -> Step {
+        let Some(upstream) = cx.upstreams.get_mut(self.server) else {
+            return Step::Close;
+        };
+        if !upstream.ready.writable && !upstream.ready.ended {
+            return Step::Pending;
+        }
+        if upstream.transport.is_declined() {
+            return self.fail_server(key, cx, Failure::Declined);
+        }
+        if upstream.ready.broken || !upstream.transport.is_connected() {
+            return self.fail_server(key, cx, Failure::Connect);
+        }
+        let service = Rc::clone(&self.local);
+        let targets = service.service.pools.get(self.request.pool);
+        if let Some(version) = targets.and_then(|targets| targets.preamble)
+            && !self.write_proxy_header(version, cx)
+        {
+            return self.fail_server(key, cx, Failure::Connect);
+        }
+        let Some(upstream) = cx.upstreams.get_mut(self.server) else {
+            return Step::Close;
+        };
+        match upstream.transport.handshake(&mut upstream.ready) {
+            Handshake::Done => {}
+            Handshake::Waits => return Step::Pending,
+            Handshake::Failed => return self.fail_tls(key, cx),
+        }
+        if self.local.service.protocol == ProxyProtocol::Tcp {
+            self.end_part(Part::Connect);
+            self.record_result(cx, None);
+            self.phase = Phase::Tunnel(Tunnel::default());
+            let ms = self.local.service.timeouts.tunnel;
+            self.set_deadline(key, cx, ms);
+        } else {
+            self.send_request(key, cx);
+        }
+        Step::Continue
+    }
+}

@@ -1,0 +1,183 @@
+//! The phases of a session, and the data that belongs to one request or one phase only.
+
+use std::sync::Arc;
+
+use weir_http::Exchange;
+use weir_model::Coding;
+use weir_select::Selection;
+use weir_select::limit::Slot;
+
+use super::bulk::Bulk;
+use super::record::NORMAL_END;
+use crate::encoder::Encoder;
+use crate::queue::Queue;
+
+/// What a session waits for.
+#[derive(Debug)]
+pub(super) enum Phase {
+    /// The PROXY protocol header of the client.
+    Preamble,
+    /// The client's TLS handshake.
+    Handshake,
+    /// The ClientHello of a TCP service's client, for its server name.
+    PeekSni,
+    /// A request's head.
+    Head,
+    /// A request's body, before a server is selected.
+    Collect,
+    /// A slot at a server.
+    Queue(Ticket),
+    /// A server's connection.
+    Connect,
+    /// The rest of a request, and its response.
+    Exchange,
+    /// Bytes in both directions.
+    Tunnel(Tunnel),
+    /// The last bytes for the client, then its end.
+    Linger(Linger),
+}
+
+/// The position in a pool's queue.
+#[derive(Debug)]
+pub(super) struct Ticket {
+    pub(super) number: u64,
+    pub(super) queue: Arc<Queue>,
+}
+
+/// The two directions of a tunnel.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Tunnel {
+    /// From the client to the server.
+    pub(super) up: Direction,
+    /// From the server to the client.
+    pub(super) down: Direction,
+    pub(super) bulk: Bulk,
+}
+
+/// State of one direction of a tunnel.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Direction {
+    /// The sender may send more.
+    #[default]
+    Open,
+    /// The sender has sent its last byte.
+    Ended,
+    /// The end was forwarded to the receiver.
+    Closed,
+}
+
+impl Direction {
+    /// From the two facts that another process sends: whether the sender has ended, and whether the receiver knows.
+    pub(super) const fn new(ended: bool, forwarded: bool) -> Self {
+        match (ended, forwarded) {
+            (_, true) => Self::Closed,
+            (true, false) => Self::Ended,
+            (false, false) => Self::Open,
+        }
+    }
+}
+
+/// How far the end of a session is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Linger {
+    /// The last response is being sent.
+    Flush,
+    /// The client was sent the end; what it still sends is discarded.
+    Discard,
+}
+
+/// Whether the client's socket is in the worker's epoll set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Watch {
+    No,
+    /// It is added at the worker's next tick, if the session waits for a server until then.
+    Soon,
+    Yes,
+}
+
+/// The data of one request, or of one connection of a TCP service. It is replaced as a whole, so that nothing of it
+/// remains for the next request.
+#[derive(Debug)]
+pub(super) struct Request {
+    /// Framing and persistence; after the response it still tells what the client's connection may be used for.
+    pub(super) exchange: Exchange,
+    /// Index of its pool in the service.
+    pub(super) pool: usize,
+    /// Index of its route.
+    pub(super) route: Option<usize>,
+    /// Its server, its retries and its place in the queue.
+    pub(super) selection: Selection,
+    /// Its slot among its client's requests in progress.
+    pub(super) slot: Option<Slot>,
+    /// When it was sent to the server, if a scheduler needs the latency; else 0.
+    pub(super) sent_ns: u64,
+    /// When it must be finished.
+    pub(super) deadline_ms: u64,
+    /// The coding that its response may have, and the encoder.
+    pub(super) accepts: Option<Coding>,
+    pub(super) encoder: Option<Box<Encoder>>,
+    /// Termination flags for the log, as HAProxy has them.
+    pub(super) termination: [u8; 2],
+}
+
+impl Request {
+    /// A request that has no server yet.
+    pub(super) fn new(exchange: Exchange) -> Self {
+        Self {
+            exchange,
+            pool: 0,
+            route: None,
+            selection: Selection::default(),
+            slot: None,
+            sent_ns: 0,
+            deadline_ms: u64::MAX,
+            accepts: None,
+            encoder: None,
+            termination: NORMAL_END,
+        }
+    }
+
+    /// What remains of it after its response.
+    pub(super) fn finished(&mut self) -> Self {
+        Self::new(std::mem::replace(&mut self.exchange, Exchange::idle()))
+    }
+}
+
+/// Bytes that one side has not taken yet.
+#[derive(Debug, Default)]
+pub(super) struct Outgoing {
+    /// All of them; those that were sent are kept while they may have to be sent again.
+    pub(super) bytes: Vec<u8>,
+    /// How many of them were sent.
+    pub(super) sent: usize,
+}
+
+impl Outgoing {
+    /// What is to be sent.
+    pub(super) fn unsent(&self) -> &[u8] {
+        &self.bytes[self.sent..]
+    }
+
+    /// Whether everything was sent.
+    pub(super) const fn is_sent(&self) -> bool {
+        self.sent == self.bytes.len()
+    }
+
+    /// Takes the buffer and forgets what it contains.
+    pub(super) fn take(&mut self) -> Vec<u8> {
+        self.sent = 0;
+        std::mem::take(&mut self.bytes)
+    }
+
+    /// Takes what was not sent.
+    pub(super) fn take_unsent(&mut self) -> Vec<u8> {
+        let sent = std::mem::take(&mut self.sent);
+        self.bytes.split_off(sent)
+    }
+}
+
+impl From<Vec<u8>> for Outgoing {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self { bytes, sent: 0 }
+    }
+}

@@ -1,0 +1,316 @@
+//! Selection of the server for a request or connection: weir-sched's algorithms over the loads that workers share.
+//!
+//! Each worker has its own cursor and tables per pool, rebuilt when a weight changes; nothing here takes a lock. A
+//! server that a request was already tried at is unusable for every scheduler, so retries are distributed like first
+//! attempts.
+
+mod draw;
+mod least_time;
+mod rendezvous;
+
+use std::net::{IpAddr, SocketAddr};
+
+use weir_model::SchedulerKind;
+use weir_sched::load::{self, Rule};
+use weir_sched::table::{Cursor, Start, rr, wrr};
+use weir_sched::{Availability, Counts, Member, Mode, bucket, hash, mh, p2c};
+
+use self::draw::{Drawable, Tier};
+pub(crate) use self::rendezvous::mix;
+use crate::{Load, Pool, Random, Server, Tried};
+
+/// One worker's state for one pool.
+#[derive(Debug)]
+pub struct Balancer {
+    /// [`Pool::version`] that the rest was built for.
+    version: Option<u32>,
+    /// The primary servers in weir-sched's order: the newest first. `dest` is the index in file order plus one.
+    members: Vec<Member>,
+    marks: Marks,
+    /// The largest weight of the members.
+    heaviest: u32,
+    start: Start,
+    cursor: Cursor,
+    /// The table of `sh` or `mh`.
+    table: Vec<u32>,
+}
+
+/// Whether [`Member::usable`] of some member may be false.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Marks {
+    None,
+    Some,
+}
+
+impl Default for Balancer {
+    fn default() -> Self {
+        Self {
+            version: None,
+            members: Vec::new(),
+            marks: Marks::None,
+            heaviest: 0,
+            start: wrr::start(&[]),
+            cursor: Cursor::default(),
+            table: Vec::new(),
+        }
+    }
+}
+
+/// What a choice depends on in addition to the pool.
+#[derive(Debug, Clone, Copy)]
+pub struct Criteria {
+    /// The client's address.
+    pub client: SocketAddr,
+    /// Hash for the scheduler `hash`.
+    pub hash: u64,
+    /// The server that the client's cookie names.
+    pub sticky_server: Option<usize>,
+    /// Servers that are excluded.
+    pub tried: Tried,
+    /// Current time, for the age of latencies.
+    pub now_ms: u64,
+}
+
+impl Balancer {
+    /// For a changed list of servers: the cursor stays, the tables are rebuilt.
+    #[must_use]
+    pub fn invalidated(self) -> Self {
+        Self {
+            version: None,
+            ..self
+        }
+    }
+
+    /// Index of the server for the next request; `None` if no server is usable.
+    pub fn pick<S: Server>(
+        &mut self,
+        pool: &Pool<'_, S>,
+        criteria: &Criteria,
+        random: &mut Random,
+    ) -> Option<usize> {
+        let tried = criteria.tried;
+        if let Some(index) = criteria.sticky_server
+            && !tried.contains(index)
+            && pool
+                .servers
+                .get(index)
+                .is_some_and(|server| server.load().accepts_sticky())
+        {
+            return Some(index);
+        }
+        let primary = self.pick_primary(pool, criteria, random);
+        primary.or_else(|| pick_reserve(pool, tried, random))
+    }
+
+    fn pick_primary<S: Server>(
+        &mut self,
+        pool: &Pool<'_, S>,
+        criteria: &Criteria,
+        random: &mut Random,
+    ) -> Option<usize> {
+        let (tried, servers) = (criteria.tried, pool.primary());
+        let is_candidate = |index: usize| is_candidate(servers, index, tried);
+        if servers.len() == 1 {
+            return is_candidate(0).then_some(0);
+        }
+        match pool.scheduler.kind {
+            SchedulerKind::Hash => return rendezvous::pick(pool, criteria),
+            SchedulerKind::LeastTime => return least_time::pick(servers, criteria),
+            SchedulerKind::Fo if pool.scheduler.flags.file_order => {
+                return (0..servers.len()).find(|index| is_candidate(*index));
+            }
+            SchedulerKind::P2c => {
+                self.refresh(pool);
+                let drawable = Drawable {
+                    servers,
+                    members: &self.members,
+                    heaviest: self.heaviest,
+                    tried,
+                };
+                let drawn = p2c::pick(&drawable, &mut || random.next())?;
+                return Some(self.members[drawn].slot as usize);
+            }
+            SchedulerKind::Rr
+            | SchedulerKind::Wrr
+            | SchedulerKind::Lc
+            | SchedulerKind::Wlc
+            | SchedulerKind::Sed
+            | SchedulerKind::Nq
+            | SchedulerKind::Fo
+            | SchedulerKind::Ovf
+            | SchedulerKind::Twos
+            | SchedulerKind::Sh
+            | SchedulerKind::Mh => {}
+            // The configuration rejects them for proxy services.
+            SchedulerKind::Dh
+            | SchedulerKind::Lblc
+            | SchedulerKind::Lblcr
+            | SchedulerKind::Maglev => return None,
+        }
+        self.refresh(pool);
+        self.mark(servers, tried);
+        let scheduled = self.schedule(pool, criteria, random);
+        // A scheduler that rejects some flows must not end a request that another server can still answer.
+        scheduled.or_else(|| {
+            let others = (!tried.is_empty()).then(|| Tier::new(servers, 0, tried))?;
+            others.pick(random)
+        })
+    }
+
+    /// Rebuilds the tables if a weight or the list changed.
+    fn refresh<S: Server>(&mut self, pool: &Pool<'_, S>) {
+        if self.version == Some(pool.version) {
+            return;
+        }
+        self.version = Some(pool.version);
+        self.marks = Marks::None;
+        let numbered = (1u32..).zip(pool.primary());
+        let member = |(number, server): (u32, &S)| Member {
+            seq: number,
+            dest: number,
+            weight: server.load().weight(),
+            slot: number - 1,
+            usable: true,
+        };
+        self.members = numbered.map(member).collect();
+        self.members.reverse();
+        self.start = wrr::changed(&self.start, self.cursor, &self.members);
+        self.table = table(pool, &self.members);
+        if pool.scheduler.kind == SchedulerKind::P2c {
+            self.members.retain(|member| member.weight > 0);
+        }
+        let weights = self.members.iter().map(|member| member.weight);
+        self.heaviest = weights.max().unwrap_or(0);
+    }
+
+    /// Sets [`Member::usable`] where a server has a limit or was tried.
+    fn mark<S: Server>(&mut self, servers: &[S], tried: Tried) {
+        let is_limited = |server: &S| {
+            let limit = &server.load().limit;
+            limit.load(std::sync::atomic::Ordering::Relaxed) != 0
+        };
+        let marks = if !tried.is_empty() || servers.iter().any(is_limited) {
+            Marks::Some
+        } else {
+            Marks::None
+        };
+        if marks == Marks::None && self.marks == Marks::None {
+            return;
+        }
+        self.marks = marks;
+        for member in &mut self.members {
+            member.usable =
+                member.weight == 0 || is_candidate(servers, member.slot as usize, tried);
+        }
+    }
+
+    fn schedule<S: Server>(
+        &mut self,
+        pool: &Pool<'_, S>,
+        criteria: &Criteria,
+        random: &mut Random,
+    ) -> Option<usize> {
+        let tried = criteria.tried;
+        let members = &self.members;
+        let counts = |slot: u32| counts(pool.servers[slot as usize].load());
+        let availability = |dest: u32| {
+            let found = members.iter().find(|member| member.dest == dest);
+            // A hash skips a server that was tried like one that is down.
+            found
+                .filter(|member| !tried.contains(member.slot as usize))
+                .map_or(Availability::Quiesced, Member::availability)
+        };
+        let flags = pool.scheduler.flags;
+        let mode = if flags.fallback {
+            Mode::Fallback
+        } else {
+            Mode::Repair
+        };
+        let (fold, port) = source_key(criteria.client, flags);
+        let by_load = |rule| load::pick(rule, members, &counts);
+        let index = match pool.scheduler.kind {
+            SchedulerKind::Rr => rr::pick(members, &self.start, &mut self.cursor),
+            SchedulerKind::Wrr => wrr::pick(members, &self.start, &mut self.cursor),
+            SchedulerKind::Lc => by_load(Rule::Lc),
+            SchedulerKind::Wlc => by_load(Rule::Wlc),
+            SchedulerKind::Sed => by_load(Rule::Sed),
+            SchedulerKind::Nq => by_load(Rule::Nq),
+            SchedulerKind::Fo => by_load(Rule::Fo),
+            SchedulerKind::Ovf => by_load(Rule::Ovf),
+            SchedulerKind::Twos => load::twos(members, &counts, &mut || random.next()),
+            SchedulerKind::Sh => {
+                let owners = self.table.as_slice().try_into().ok()?;
+                let index = bucket::sh_index(fold, port);
+                let dest = bucket::lookup(owners, index, mode, &availability)?;
+                return Some(dest as usize - 1);
+            }
+            SchedulerKind::Mh => {
+                let dest = mh::lookup(&self.table, fold, port, mode, &availability)?;
+                return Some(dest as usize - 1);
+            }
+            SchedulerKind::P2c
+            | SchedulerKind::Hash
+            | SchedulerKind::LeastTime
+            | SchedulerKind::Dh
+            | SchedulerKind::Lblc
+            | SchedulerKind::Lblcr
+            | SchedulerKind::Maglev => None,
+        }?;
+        Some(members[index].slot as usize)
+    }
+}
+
+/// Folded address and port of the client, as far as the flags of `sh` and `mh` include them.
+fn source_key(client: SocketAddr, flags: weir_model::SchedulerFlags) -> (u32, u16) {
+    let address = match client.ip() {
+        IpAddr::V4(v4) if flags.networks => {
+            let [a, b, c, _] = v4.octets();
+            IpAddr::from([a, b, c, 0])
+        }
+        other => other,
+    };
+    let port = if flags.port { client.port() } else { 0 };
+    (hash::fold(address), port)
+}
+
+fn table<S: Server>(pool: &Pool<'_, S>, members: &[Member]) -> Vec<u32> {
+    if pool.scheduler.kind == SchedulerKind::Sh {
+        return bucket::sh_owners(members).to_vec();
+    }
+    if pool.scheduler.kind != SchedulerKind::Mh {
+        return Vec::new();
+    }
+    let entry = |member: &Member| {
+        let server = &pool.servers[member.slot as usize];
+        mh::Entry {
+            dest: member.dest,
+            last_weight: member.weight,
+            fold: hash::fold(server.address()),
+            port: server.port().unwrap_or(0),
+        }
+    };
+    let entries: Vec<mh::Entry> = members.iter().map(entry).collect();
+    mh::table(&entries).unwrap_or_default()
+}
+
+/// A backup, or else the sorry server.
+fn pick_reserve<S: Server>(pool: &Pool<'_, S>, tried: Tried, random: &mut Random) -> Option<usize> {
+    let [backups, sorry] = pool.tiers;
+    [(backups, sorry), (sorry, pool.servers.len())]
+        .into_iter()
+        .find_map(|(from, to)| Tier::new(&pool.servers[from..to], from, tried).pick(random))
+}
+
+fn is_candidate<S: Server>(servers: &[S], index: usize, tried: Tried) -> bool {
+    !tried.contains(index) && servers[index].load().is_usable()
+}
+
+fn counts(load: &Load) -> Counts {
+    Counts {
+        active: load.active(),
+        inactive: 0,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,85 @@
+//! The lists that `p2c` draws from.
+
+use weir_sched::{Counts, Member, p2c};
+
+use super::counts;
+use crate::{Random, Server, Tried};
+
+/// The primary servers that had weight when the weights last changed.
+pub(super) struct Drawable<'a, S> {
+    pub(super) servers: &'a [S],
+    pub(super) members: &'a [Member],
+    pub(super) heaviest: u32,
+    pub(super) tried: Tried,
+}
+
+impl<S: Server> p2c::Servers for Drawable<'_, S> {
+    fn count(&self) -> usize {
+        self.members.len()
+    }
+
+    fn heaviest(&self) -> u32 {
+        self.heaviest
+    }
+
+    fn weight(&self, position: usize) -> u32 {
+        let member = &self.members[position];
+        if super::is_candidate(self.servers, member.slot as usize, self.tried) {
+            member.weight
+        } else {
+            0
+        }
+    }
+
+    fn counts(&self, position: usize) -> Counts {
+        counts(self.servers[self.members[position].slot as usize].load())
+    }
+}
+
+/// Consecutive servers of a pool, for rare choices: nothing is prepared for them.
+pub(super) struct Tier<'a, S> {
+    servers: &'a [S],
+    /// Index of the first one in the pool.
+    from: usize,
+    heaviest: u32,
+    tried: Tried,
+}
+
+impl<'a, S: Server> Tier<'a, S> {
+    pub(super) fn new(servers: &'a [S], from: usize, tried: Tried) -> Self {
+        let weights = servers.iter().map(|server| server.load().weight());
+        Self {
+            servers,
+            from,
+            heaviest: weights.max().unwrap_or(0),
+            tried,
+        }
+    }
+
+    pub(super) fn pick(&self, random: &mut Random) -> Option<usize> {
+        p2c::pick(self, &mut || random.next()).map(|position| self.from + position)
+    }
+}
+
+impl<S: Server> p2c::Servers for Tier<'_, S> {
+    fn count(&self) -> usize {
+        self.servers.len()
+    }
+
+    fn heaviest(&self) -> u32 {
+        self.heaviest
+    }
+
+    fn weight(&self, position: usize) -> u32 {
+        let load = self.servers[position].load();
+        if load.is_usable() && !self.tried.contains(self.from + position) {
+            load.weight()
+        } else {
+            0
+        }
+    }
+
+    fn counts(&self, position: usize) -> Counts {
+        counts(self.servers[position].load())
+    }
+}

@@ -1,0 +1,26 @@
+//! `least-time`: the lowest time to the first byte, multiplied by the requests in progress and divided by the weight.
+
+use super::{Criteria, is_candidate};
+use crate::Server;
+
+/// A server without a measurement counts as half the mean of the others, so that it is tried.
+pub(super) fn pick<S: Server>(servers: &[S], criteria: &Criteria) -> Option<usize> {
+    let latency = |index: usize| servers[index].load().latency_us(criteria.now_ms);
+    let (mut sum, mut measured) = (0_u64, 0_u64);
+    for us in (0..servers.len()).map(latency).filter(|us| *us > 0) {
+        sum += us;
+        measured += 1;
+    }
+    let mean = sum.checked_div(measured).unwrap_or(1).max(1);
+    let cost = |index: usize| {
+        let load = servers[index].load();
+        let us = match latency(index) {
+            0 => mean.div_ceil(2),
+            us => us,
+        };
+        us as f64 * f64::from(load.active() + 1) / f64::from(load.weight().max(1))
+    };
+    (0..servers.len())
+        .filter(|index| is_candidate(servers, *index, criteria.tried))
+        .min_by(|a, b| cost(*a).total_cmp(&cost(*b)))
+}

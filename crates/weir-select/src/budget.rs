@@ -1,0 +1,69 @@
+//! The budget of a service's retries. Servers with too much load must not receive more requests because they fail:
+//! retries are limited to a share of the requests, plus ten per second, so that a service with few requests has some.
+
+use std::cell::Cell;
+
+/// Cost of a retry; a request earns the configured percentage of it.
+const PRICE: u64 = 100;
+/// Savings at the start, and at most: as many requests may be in progress when a server dies.
+const SAVED_MAX: u64 = 500 * PRICE;
+/// Interval of free retries; up to ten can be used at once.
+const FREE_EVERY_MS: u64 = 100;
+const FREE_BURST_MS: u64 = 900;
+
+/// One worker's budget for one service.
+#[derive(Debug)]
+pub struct Budget {
+    saved: Cell<u64>,
+    /// When the next free retry is due; it may be used up to [`FREE_BURST_MS`] earlier.
+    free_at_ms: Cell<u64>,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self {
+            saved: Cell::new(SAVED_MAX),
+            free_at_ms: Cell::new(0),
+        }
+    }
+}
+
+impl Budget {
+    /// Adds the share of one request, in percent of a retry.
+    pub fn earn(&self, percent: u32) {
+        let saved = self.saved.get() + u64::from(percent);
+        self.saved.set(saved.min(SAVED_MAX));
+    }
+
+    /// Takes one retry from the budget; false if there is none.
+    pub fn spend(&self, now_ms: u64) -> bool {
+        if let Some(rest) = self.saved.get().checked_sub(PRICE) {
+            self.saved.set(rest);
+            return true;
+        }
+        let due = self.free_at_ms.get();
+        if due > now_ms + FREE_BURST_MS {
+            return false;
+        }
+        self.free_at_ms.set(due.max(now_ms) + FREE_EVERY_MS);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn retries_are_limited_to_a_share_of_requests_plus_ten_per_second() {
+        let budget = Budget::default();
+        let spent = |now: u64| (0..5_000).filter(|_| budget.spend(now)).count();
+        assert_eq!(spent(50_000), 510, "the savings and ten free ones");
+        assert_eq!(spent(50_000), 0);
+        assert_eq!(spent(50_500), 5);
+        (0..50).for_each(|_| budget.earn(20));
+        assert_eq!(spent(50_500), 10);
+        (0..100_000).for_each(|_| budget.earn(100));
+        assert_eq!(spent(50_500), 500);
+    }
+}

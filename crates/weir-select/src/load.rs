@@ -1,0 +1,178 @@
+//! Load and weight of one server, shared by all services and workers.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+/// The measured latency of an idle server is halved in this time, so that a server that was slow is tried again.
+const HALF_LIFE_MS: u64 = 5_000;
+
+/// The state of a server that schedulers compare.
+///
+/// Relaxed loads suffice for choices, which are estimates anyway. Only [`Load::try_acquire`] enforces the limit.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub struct Load {
+    /// Requests in progress, or connections of a TCP service.
+    pub active: AtomicU32,
+    /// Effective weight; 0 = no new requests.
+    pub weight: AtomicU32,
+    /// Limit of `active`; 0 = no limit.
+    pub limit: AtomicU32,
+    /// With weight 0 it still serves the clients whose cookies name it.
+    pub keeps_sticky: AtomicBool,
+    /// Peak time to the first byte: microseconds in the low half, milliseconds of the measurement's time in the high
+    /// half.
+    latency: AtomicU64,
+}
+
+impl Load {
+    /// An idle server; a `limit` of 0 is none.
+    pub fn new(weight: u32, limit: u32) -> Self {
+        Self {
+            weight: weight.into(),
+            limit: limit.into(),
+            ..Self::default()
+        }
+    }
+
+    /// Whether it accepts new requests.
+    pub fn is_usable(&self) -> bool {
+        self.weight() > 0 && !self.is_full()
+    }
+
+    /// Whether it accepts a request of a client that it served before.
+    pub fn accepts_sticky(&self) -> bool {
+        !self.is_withdrawn() && !self.is_full()
+    }
+
+    /// Whether it accepts no client at all, so that idle connections to it have no use.
+    pub fn is_withdrawn(&self) -> bool {
+        self.weight() == 0 && !self.keeps_sticky.load(Ordering::Relaxed)
+    }
+
+    /// Whether it has reached its limit.
+    pub fn is_full(&self) -> bool {
+        let limit = self.limit.load(Ordering::Relaxed);
+        limit != 0 && self.active() >= limit
+    }
+
+    /// Effective weight.
+    pub fn weight(&self) -> u32 {
+        self.weight.load(Ordering::Relaxed)
+    }
+
+    /// Requests in progress.
+    pub fn active(&self) -> u32 {
+        self.active.load(Ordering::Relaxed)
+    }
+
+    /// Acquires a slot; false if the server is full. The limit holds however many threads acquire at the same time.
+    pub fn try_acquire(&self) -> bool {
+        let before = self.active.fetch_add(1, Ordering::AcqRel);
+        let limit = self.limit.load(Ordering::Relaxed);
+        let acquired = limit == 0 || before < limit;
+        if !acquired {
+            self.active.fetch_sub(1, Ordering::AcqRel);
+        }
+        acquired
+    }
+
+    /// Releases a slot that [`Load::try_acquire`] acquired.
+    pub fn release(&self) {
+        self.active.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Records the time to a response's first byte. A longer time than known counts at once, a shorter one gradually.
+    pub fn record_latency(&self, us: u64, now_ms: u64) {
+        let us = us.clamp(1, u64::from(u32::MAX));
+        let known = self.latency_us(now_ms);
+        let us = if us >= known {
+            us
+        } else {
+            (known * 7 + us) / 8
+        };
+        self.latency
+            .store((now_ms & 0xffff_ffff) << 32 | us, Ordering::Relaxed);
+    }
+
+    /// The recorded latency, halved for each five seconds without a measurement; 0 = unknown.
+    pub fn latency_us(&self, now_ms: u64) -> u64 {
+        let known = self.latency.load(Ordering::Relaxed);
+        let age = (now_ms & 0xffff_ffff).wrapping_sub(known >> 32) & 0xffff_ffff;
+        (known & 0xffff_ffff) >> (age / HALF_LIFE_MS).min(31)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(weight: u32, limit: u32, active: u32) -> Load {
+        Load {
+            active: active.into(),
+            weight: weight.into(),
+            limit: limit.into(),
+            ..Load::default()
+        }
+    }
+
+    #[test]
+    fn weight_and_limit_decide_who_is_accepted() {
+        for (weight, limit, active, usable, sticky) in [
+            (1, 0, 1000, true, true),
+            (1, 2, 1, true, true),
+            (1, 2, 2, false, false),
+            (1, 2, 3, false, false),
+            (0, 0, 0, false, false),
+        ] {
+            let load = load(weight, limit, active);
+            let found = (load.is_usable(), load.accepts_sticky());
+            assert_eq!(found, (usable, sticky), "{load:?}");
+        }
+        let kept = load(0, 1, 0);
+        kept.keeps_sticky.store(true, Ordering::Relaxed);
+        assert!(!kept.is_usable() && kept.accepts_sticky() && !kept.is_withdrawn());
+        assert!(kept.try_acquire() && !kept.accepts_sticky());
+    }
+
+    #[test]
+    fn limit_holds_among_threads() {
+        let load = load(1, 100, 0);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..20_000 {
+                        if load.try_acquire() {
+                            assert!(
+                                load.active() <= 104,
+                                "at most one attempt per thread above the limit"
+                            );
+                            load.release();
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(load.active(), 0);
+        assert_eq!((0..200).filter(|_| load.try_acquire()).count(), 100);
+    }
+
+    #[test]
+    fn latency_rises_at_once_and_falls_gradually() {
+        let load = Load::default();
+        assert_eq!(load.latency_us(7), 0);
+        load.record_latency(800, 1_000);
+        assert_eq!(load.latency_us(1_000), 800);
+        load.record_latency(1_600, 1_000);
+        assert_eq!(load.latency_us(1_000), 1_600);
+        load.record_latency(800, 1_000);
+        assert_eq!(load.latency_us(1_000), 1_500);
+        assert_eq!(load.latency_us(5_999), 1_500);
+        assert_eq!(load.latency_us(6_000), 750);
+        assert_eq!(load.latency_us(11_000), 375);
+        load.record_latency(0, 11_000);
+        assert!(load.latency_us(11_000) > 0, "0 means unknown");
+        // The clock's lower half wraps.
+        load.record_latency(900, 0xffff_ffff);
+        assert_eq!(load.latency_us(0x1_0000_0000), 900);
+    }
+}

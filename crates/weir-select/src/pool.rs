@@ -1,0 +1,123 @@
+//! A pool as one service sees it.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use weir_model::{NoServer, Scheduler};
+
+use crate::Load;
+
+/// One server of a pool.
+pub trait Server {
+    /// Its shared state.
+    fn load(&self) -> &Load;
+    /// Identifies it in the scheduler `hash`; depends on its name only.
+    fn hash_seed(&self) -> u64;
+    /// Its address; the scheduler `mh` hashes it.
+    fn address(&self) -> IpAddr;
+    /// Its port; `None` = the listener's.
+    fn port(&self) -> Option<u16>;
+}
+
+impl<S: Server> Server for Arc<S> {
+    fn load(&self) -> &Load {
+        (**self).load()
+    }
+
+    fn hash_seed(&self) -> u64 {
+        (**self).hash_seed()
+    }
+
+    fn address(&self) -> IpAddr {
+        (**self).address()
+    }
+
+    fn port(&self) -> Option<u16> {
+        (**self).port()
+    }
+}
+
+/// A pool at the time of a decision.
+#[derive(Debug)]
+pub struct Pool<'a, S> {
+    /// Its scheduler; backups and the sorry server use `p2c`.
+    pub scheduler: Scheduler,
+    /// The pool's servers in file order, then the backups, then the sorry server.
+    pub servers: &'a [S],
+    /// Index of the first backup, and of the sorry server.
+    pub tiers: [usize; 2],
+    /// Changes with every weight.
+    pub version: u32,
+    /// Requests in the queue.
+    pub queued: u32,
+    /// How long a request may be queued; 0 = requests are not queued.
+    pub queue_timeout_ms: u64,
+    /// What a client receives if no server is usable.
+    pub no_server: NoServer,
+}
+
+impl<'a, S: Server> Pool<'a, S> {
+    /// The servers that are neither backups nor the sorry server.
+    pub fn primary(&self) -> &'a [S] {
+        &self.servers[..self.tiers[0]]
+    }
+
+    /// Whether a server that was not tried is usable.
+    pub fn has_untried(&self, tried: Tried) -> bool {
+        let mut untried = (0..self.servers.len()).filter(|index| !tried.contains(*index));
+        untried.any(|index| self.servers[index].load().is_usable())
+    }
+
+    /// Whether a server would be chosen if it were not full.
+    pub fn is_saturated(&self) -> bool {
+        let loads = self.servers.iter().map(Server::load);
+        loads
+            .into_iter()
+            .any(|load| load.weight() > 0 && load.is_full())
+    }
+
+    /// Whether a server is usable.
+    pub fn has_usable(&self) -> bool {
+        self.servers.iter().any(|server| server.load().is_usable())
+    }
+}
+
+/// The servers that a request was tried at, by index. Indices from 64 on are never excluded.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tried(pub(crate) u64);
+
+impl Tried {
+    /// Adds a server.
+    pub const fn add(&mut self, index: usize) {
+        if index < u64::BITS as usize {
+            self.0 |= 1 << index;
+        }
+    }
+
+    /// Whether a server was tried.
+    pub const fn contains(self, index: usize) -> bool {
+        index < u64::BITS as usize && self.0 & (1 << index) != 0
+    }
+
+    /// Whether no server was tried.
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tried_servers_are_remembered_up_to_64() {
+        let mut tried = Tried::default();
+        assert!(tried.is_empty());
+        for index in [0, 5, 63, 64, 1000] {
+            assert!(!tried.contains(index));
+            tried.add(index);
+        }
+        let found: Vec<usize> = (0..2000).filter(|index| tried.contains(*index)).collect();
+        assert_eq!(found, [0, 5, 63]);
+    }
+}

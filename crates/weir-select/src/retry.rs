@@ -1,0 +1,41 @@
+//! When a failed request is sent again.
+
+use weir_model::{RetryCondition, RetryOn};
+
+/// A server's failure, as passive health checks count it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// No connection, or no TLS session on it.
+    Unreachable,
+    /// It closed the connection, timed out, or sent an invalid response.
+    Broken,
+    /// It responded with a status of 500 or higher, or one that the service retries.
+    Status,
+}
+
+impl Fault {
+    /// Number of kinds.
+    pub const COUNT: usize = 3;
+}
+
+/// A service's rules for retries.
+#[derive(Debug, Clone)]
+pub struct RetryPolicy {
+    /// Most retries of a request.
+    pub limit: u32,
+    /// The failures that cause a retry.
+    pub on: RetryOn,
+    /// Whether a retry may depend on the response's head.
+    pub needs_response: bool,
+}
+
+impl RetryPolicy {
+    /// Rules from the configuration.
+    pub fn new(limit: u32, on: RetryOn) -> Self {
+        Self {
+            limit,
+            needs_response: on.has(RetryCondition::Malformed) || !on.statuses.is_empty(),
+            on,
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! From a parsed request to a pool, or to a response without a server: limits first, then the routes.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use weir_http::{Field, Framing, Request, RequestPath, route};
+use weir_model::{HashKey, Route, RouteAction};
+
+use crate::Random;
+use crate::key::{hash_of_client, hash_of_request};
+use crate::limit::{Admission, Concurrent, Rate, Slot};
+
+/// A service's limits for one client.
+#[derive(Debug)]
+pub struct Limits {
+    /// Most bytes of a request's body; 0 = no limit.
+    pub body_bytes: u64,
+    /// Requests per second.
+    pub rate: Option<Arc<Rate>>,
+    /// Requests in progress.
+    pub concurrent: Option<Arc<Concurrent>>,
+    /// What identifies a client for both.
+    pub key: HashKey,
+}
+
+impl Limits {
+    /// Whether a body may have this length.
+    pub const fn allows_body(&self, bytes: u64) -> bool {
+        self.body_bytes == 0 || bytes <= self.body_bytes
+    }
+
+    /// Whether [`decide`] needs the time.
+    pub const fn needs_time(&self) -> bool {
+        self.rate.is_some()
+    }
+
+    /// Checks a request. Returns its slot among the requests in progress if these are limited, or the status of the
+    /// rejection.
+    fn admit(&self, facts: &Facts<'_>, now_ns: u64) -> Result<Option<Slot>, u16> {
+        let body_bytes = match facts.request.framing {
+            Framing::Length(bytes) => bytes,
+            // A part of the body may have been received with the head.
+            Framing::None | Framing::Chunked | Framing::UntilClose => facts.body_received,
+        };
+        if !self.allows_body(body_bytes) {
+            return Err(413);
+        }
+        if self.rate.is_none() && self.concurrent.is_none() {
+            return Ok(None);
+        }
+        let key = match &self.key {
+            HashKey::Source => hash_of_client(facts.client),
+            key => hash_of_request(key, facts.client, facts.target, facts.head, facts.fields),
+        };
+        if let Some(rate) = &self.rate
+            && !rate.allows(key, now_ns)
+        {
+            return Err(429);
+        }
+        match self.concurrent.as_ref().map(|limit| limit.admit(key)) {
+            Some(Admission::Rejected) => Err(429),
+            Some(Admission::Counted(slot)) => Ok(Some(slot)),
+            Some(Admission::Uncounted) | None => Ok(None),
+        }
+    }
+}
+
+/// A service's routes, with the indices of the pools that they lead to.
+#[derive(Debug, Default)]
+pub struct Routes {
+    list: Vec<Route>,
+    /// Per route its pools and their weights; none for a route that answers by itself.
+    pools: Vec<Vec<(usize, u32)>>,
+}
+
+impl Routes {
+    /// Routes of a service whose pools have these names, in this order.
+    pub fn new(list: Vec<Route>, pools: &[&str]) -> Self {
+        let index = |name: &str| pools.iter().position(|pool| *pool == name);
+        let pools = list.iter().map(|route| match &route.action {
+            RouteAction::Pool(name) => index(name).map(|at| (at, 1)).into_iter().collect(),
+            RouteAction::Split(parts) => parts
+                .iter()
+                .filter_map(|(name, weight)| Some((index(name)?, *weight)))
+                .collect(),
+            RouteAction::Redirect { .. } | RouteAction::Answer { .. } => Vec::new(),
+        });
+        let pools = pools.collect();
+        Self { list, pools }
+    }
+
+    /// Whether there is no route, so that all requests go to the first pool.
+    pub const fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// A route by its index.
+    pub fn get(&self, index: usize) -> Option<&Route> {
+        self.list.get(index)
+    }
+
+    /// Index of the pool for a TLS connection with this server name; the first pool if no route matches.
+    pub fn pool_for_server_name(&self, name: Option<&str>, random: &mut Random) -> usize {
+        let route = route::choose_by_sni(&self.list, name);
+        route
+            .and_then(|route| self.pool_of(route, random))
+            .unwrap_or(0)
+    }
+
+    /// Index of a route's pool: the only one, or one of several at random by weight.
+    fn pool_of(&self, route: usize, random: &mut Random) -> Option<usize> {
+        let pools = self.pools.get(route)?;
+        if let [(only, _)] = pools.as_slice() {
+            return Some(*only);
+        }
+        let sum: u64 = pools.iter().map(|(_, weight)| u64::from(*weight)).sum();
+        let mut target = (u64::from(random.next()) * sum) >> 32;
+        for (pool, weight) in pools {
+            match target.checked_sub(u64::from(*weight)) {
+                None => return Some(*pool),
+                Some(rest) => target = rest,
+            }
+        }
+        None
+    }
+}
+
+/// What is known of a request after its head was parsed.
+#[derive(Debug, Clone, Copy)]
+pub struct Facts<'a> {
+    /// The client's address.
+    pub client: SocketAddr,
+    /// The head; `request` and `fields` contain ranges of it.
+    pub head: &'a [u8],
+    /// The request line and framing.
+    pub request: &'a Request,
+    /// The fields.
+    pub fields: &'a [Field],
+    /// The path in the form in which it is compared.
+    pub target: &'a RequestPath<'a>,
+    /// Bytes of the body that were received with the head.
+    pub body_received: u64,
+    /// Whether the host is not allowed on this connection.
+    pub host: HostCheck,
+}
+
+/// Whether a TLS connection may be used for a request's host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HostCheck {
+    /// It may.
+    Allowed,
+    /// The host has other TLS requirements than the connection: RFC 9110 15.5.20.
+    Misdirected,
+}
+
+/// What happens to a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decision {
+    /// A server of the pool `pool` answers it; `route` is the index of the matching route.
+    Forward {
+        /// Index of the pool.
+        pool: usize,
+        /// Index of the route; `None` if no route matches.
+        route: Option<usize>,
+    },
+    /// It is rejected with this status.
+    Reject {
+        /// 413, 421 or 429.
+        status: u16,
+    },
+    /// The route with this index redirects it.
+    Redirect {
+        /// Index of the route.
+        route: usize,
+    },
+    /// The route with this index answers it.
+    Answer {
+        /// Index of the route.
+        route: usize,
+    },
+}
+
+/// Decides what happens to a request. The second value is its slot among the requests in progress of its client, which
+/// is released when dropped. `now_ns` is only used if [`Limits::needs_time`].
+pub fn decide(
+    routes: &Routes,
+    limits: &Limits,
+    facts: &Facts<'_>,
+    now_ns: u64,
+    random: &mut Random,
+) -> (Decision, Option<Slot>) {
+    if facts.host == HostCheck::Misdirected {
+        return (Decision::Reject { status: 421 }, None);
+    }
+    let slot = match limits.admit(facts, now_ns) {
+        Ok(slot) => slot,
+        Err(status) => return (Decision::Reject { status }, None),
+    };
+    let (client, target) = (facts.client.ip(), facts.target);
+    let found = route::choose(
+        &routes.list,
+        client,
+        target,
+        facts.head,
+        facts.request,
+        facts.fields,
+    );
+    let Some(index) = found else {
+        let (pool, route) = (0, None);
+        return (Decision::Forward { pool, route }, slot);
+    };
+    let decision = match &routes.list[index].action {
+        RouteAction::Redirect { .. } => Decision::Redirect { route: index },
+        RouteAction::Answer { .. } => Decision::Answer { route: index },
+        RouteAction::Pool(_) | RouteAction::Split(_) => Decision::Forward {
+            pool: routes.pool_of(index, random).unwrap_or(0),
+            route: Some(index),
+        },
+    };
+    (decision, slot)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,214 @@
+//! Limits and routes, over parsed requests.
+
+use weir_http::head::{self, HeadLimits};
+use weir_model::{RouteEdits, Source, Underscores};
+
+use super::*;
+
+fn route(path: &str, action: RouteAction) -> Route {
+    Route {
+        host: None,
+        path: Some(path.to_owned()),
+        path_regex: None,
+        methods: Vec::new(),
+        headers: Vec::new(),
+        queries: Vec::new(),
+        cookies: Vec::new(),
+        sources: Vec::new(),
+        edits: RouteEdits::default(),
+        action,
+        source: Source::default(),
+    }
+}
+
+fn limits() -> Limits {
+    Limits {
+        body_bytes: 0,
+        rate: None,
+        concurrent: None,
+        key: HashKey::Source,
+    }
+}
+
+fn routes() -> Routes {
+    let split = vec![("b".to_owned(), 3), ("c".to_owned(), 1)];
+    let list = vec![
+        route("/b*", RouteAction::Pool("b".to_owned())),
+        route("/split*", RouteAction::Split(split)),
+        route(
+            "/gone*",
+            RouteAction::Answer {
+                status: 410,
+                body: String::new(),
+            },
+        ),
+        route(
+            "/old*",
+            RouteAction::Redirect {
+                to: "/new".to_owned(),
+                status: 301,
+            },
+        ),
+    ];
+    Routes::new(list, &["a", "b", "c"])
+}
+
+/// Decides on a request of `client` (last byte of its address).
+fn decide_on(
+    text: &str,
+    client: u8,
+    limits: &Limits,
+    host: HostCheck,
+    random: &mut Random,
+) -> (Decision, Option<Slot>) {
+    let head_limits = HeadLimits {
+        head: 4096,
+        target: 2048,
+        fields: 100,
+        connect: false,
+        underscores: Underscores::Keep,
+    };
+    let mut fields = Vec::new();
+    let request = head::request(text.as_bytes(), &head_limits, &mut fields)
+        .expect("a valid head")
+        .expect("a complete head");
+    let head = &text.as_bytes()[..request.len];
+    let target = RequestPath::received(request.path_in(head));
+    let facts = Facts {
+        client: ([192, 0, 2, client], 1000).into(),
+        head,
+        request: &request,
+        fields: &fields,
+        target: &target,
+        body_received: 0,
+        host,
+    };
+    decide(&routes(), limits, &facts, 1_000_000_000, random)
+}
+
+fn get(path: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n")
+}
+
+#[test]
+fn routes_decide_in_order() {
+    let mut random = Random::new(1);
+    for (path, expected) in [
+        (
+            "/",
+            Decision::Forward {
+                pool: 0,
+                route: None,
+            },
+        ),
+        (
+            "/b/x",
+            Decision::Forward {
+                pool: 1,
+                route: Some(0),
+            },
+        ),
+        ("/gone", Decision::Answer { route: 2 }),
+        ("/old/x", Decision::Redirect { route: 3 }),
+    ] {
+        let allowed = HostCheck::Allowed;
+        let (decision, _) = decide_on(&get(path), 1, &limits(), allowed, &mut random);
+        assert_eq!(decision, expected, "{path}");
+    }
+}
+
+#[test]
+fn split_follows_weights() {
+    let mut random = Random::new(7);
+    let mut count = [0; 3];
+    for _ in 0..8000 {
+        let allowed = HostCheck::Allowed;
+        let (decision, _) = decide_on(&get("/split"), 1, &limits(), allowed, &mut random);
+        match decision {
+            Decision::Forward {
+                pool,
+                route: Some(1),
+            } => count[pool] += 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    // 6000 and 2000 are expected; the standard deviation is 39.
+    assert!(
+        count[0] == 0 && (1800..2200).contains(&count[2]),
+        "{count:?}"
+    );
+}
+
+#[test]
+fn misdirected_requests_are_rejected_before_they_count() {
+    let concurrent = Arc::new(Concurrent::new(1));
+    let limits = Limits {
+        concurrent: Some(Arc::clone(&concurrent)),
+        ..limits()
+    };
+    let mut random = Random::new(1);
+    let mut ask = |host| decide_on(&get("/"), 1, &limits, host, &mut random);
+    let (decision, slot) = ask(HostCheck::Misdirected);
+    assert_eq!(decision, Decision::Reject { status: 421 });
+    assert!(slot.is_none());
+    let (_, first) = ask(HostCheck::Allowed);
+    assert!(first.is_some());
+    let (decision, slot) = ask(HostCheck::Allowed);
+    assert_eq!(decision, Decision::Reject { status: 429 });
+    assert!(slot.is_none());
+    drop(first);
+    assert!(ask(HostCheck::Allowed).1.is_some());
+}
+
+#[test]
+fn body_length_and_rate_are_limited() {
+    let mut limits = limits();
+    limits.body_bytes = 10;
+    let mut random = Random::new(1);
+    for (length, allowed) in [(0, true), (10, true), (11, false)] {
+        let text = format!("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: {length}\r\n\r\n");
+        let (decision, _) = decide_on(&text, 1, &limits, HostCheck::Allowed, &mut random);
+        let rejected = decision == Decision::Reject { status: 413 };
+        assert_eq!(rejected, !allowed, "{length}");
+    }
+    assert!(!limits.needs_time());
+    limits.rate = Some(Arc::new(Rate::new(1, 3)));
+    assert!(limits.needs_time());
+    let mut ask = |client| {
+        let allowed = HostCheck::Allowed;
+        decide_on(&get("/"), client, &limits, allowed, &mut random).0
+    };
+    let rejected = Decision::Reject { status: 429 };
+    let answered = (0..10).filter(|_| ask(1) != rejected).count();
+    assert_eq!(answered, 3);
+    assert_ne!(ask(2), rejected, "another client");
+}
+
+#[test]
+fn limit_key_identifies_clients() {
+    let mut limits = limits();
+    limits.key = HashKey::Header("x-user".to_owned());
+    limits.rate = Some(Arc::new(Rate::new(1, 1)));
+    let mut random = Random::new(1);
+    let mut ask = |user: &str, client| {
+        let text = format!("GET / HTTP/1.1\r\nHost: h\r\nX-User: {user}\r\n\r\n");
+        let allowed = HostCheck::Allowed;
+        let (decision, _) = decide_on(&text, client, &limits, allowed, &mut random);
+        !matches!(decision, Decision::Reject { .. })
+    };
+    assert!(ask("ann", 1));
+    assert!(!ask("ann", 2), "the same user from another address");
+    assert!(ask("bob", 1));
+}
+
+#[test]
+fn server_names_select_the_pool_of_tcp_services() {
+    let mut named = route("/", RouteAction::Pool("b".to_owned()));
+    named.path = None;
+    named.host = Some(weir_model::HostPattern::Exact("b.example".to_owned()));
+    let routes = Routes::new(vec![named], &["a", "b"]);
+    let mut random = Random::new(1);
+    let mut pool = |name| routes.pool_for_server_name(name, &mut random);
+    assert_eq!(pool(Some("b.example")), 1);
+    assert_eq!((pool(Some("a.example")), pool(None)), (0, 0));
+}

@@ -1,0 +1,525 @@
+//! Selection of a server for one request: queue, connect, retry, answer.
+//!
+//! The driver calls [`Selection::select`] and does what the [`Output`] says. What happens then comes back as
+//! [`handle_queue_turn`](Selection::handle_queue_turn), [`handle_queue_exit`](Selection::handle_queue_exit),
+//! [`handle_connect_error`](Selection::handle_connect_error), [`handle_failure`](Selection::handle_failure) or
+//! [`handle_unwanted`](Selection::handle_unwanted). An [`Output::Connect`] has acquired a slot of the server's limit;
+//! the driver releases it when the request leaves the server, for whatever reason, before it selects again.
+
+use std::net::SocketAddr;
+
+use weir_model::{NoServer, RetryCondition};
+
+use crate::{Balancer, Budget, Criteria, Fault, Pool, Random, RetryPolicy, Server, Tried};
+
+/// HTTP/2 connections that may decline a request before its server counts as unreachable.
+const DECLINED_MAX: u8 = 2;
+
+/// State of one request's selection.
+#[derive(Debug, Clone)]
+pub struct Selection {
+    stage: Stage,
+    /// Hash for the scheduler `hash`.
+    hash: u64,
+    /// The server that the client's cookie names.
+    sticky_server: Option<usize>,
+    /// The last selected server.
+    server: Option<usize>,
+    tried: Tried,
+    retries: u32,
+    declined: u8,
+    connections: Connections,
+    replay: Replay,
+}
+
+/// What the request waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// A server is to be selected.
+    Unselected,
+    /// In the pool's queue.
+    Queued,
+    /// Connecting to the selected server, or exchanging data with it.
+    Selected,
+    /// Answered or closed.
+    Done,
+}
+
+/// Which connections to a server may be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Connections {
+    /// Idle ones and new ones.
+    Any,
+    /// New ones only, because an idle one was closed by the server.
+    New,
+}
+
+/// Whether a request can be sent again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Replay {
+    /// It is idempotent and complete in memory, and no byte of the response has reached the client.
+    Allowed,
+    /// It must not be sent twice.
+    Forbidden,
+}
+
+/// What the driver has to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Output {
+    /// Connect to the server with this index; a slot of its limit is acquired.
+    Connect {
+        /// Index in the pool.
+        server: usize,
+        /// Which connections may be used.
+        connections: Connections,
+    },
+    /// Enter the pool's queue, or return to the former position in it.
+    Queue,
+    /// Send this response.
+    Answer {
+        /// Status code.
+        status: u16,
+        /// Its reason, for the log.
+        reason: Reason,
+    },
+    /// Close the connection without a response.
+    Close {
+        /// The reason, for the log.
+        reason: Reason,
+    },
+}
+
+/// Why no server answers a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reason {
+    /// It was in the queue.
+    Queued,
+    /// No server is usable, or none could be connected to.
+    NoConnection,
+    /// Connecting took too long.
+    ConnectTimeout,
+    /// The response is missing, incomplete or invalid.
+    BadResponse,
+    /// The response took too long.
+    ResponseTimeout,
+}
+
+/// How a request leaves the queue without its turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QueueExit {
+    /// The queue timeout.
+    QueueTimeout,
+    /// The total timeout of the request.
+    TotalTimeout,
+}
+
+/// Why a connection could not be started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ConnectError {
+    /// This process has no free descriptors: no other server could be reached either.
+    NoDescriptors,
+    /// The server or the network rejected it.
+    Rejected,
+    /// It failed on this host.
+    Local,
+}
+
+/// What went wrong with the selected server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Failure {
+    /// The connection, or TLS on it, could not be established.
+    Connect,
+    /// Connecting took too long.
+    ConnectTimeout,
+    /// The total timeout expired while connecting.
+    TotalTimeoutConnecting,
+    /// The HTTP/2 connection had no free stream; nothing was sent.
+    Declined,
+    /// The connection was closed before a complete response head.
+    Lost {
+        /// Whether the connection had served other requests.
+        reused: bool,
+        /// Whether a part of the response head was received.
+        head_started: bool,
+    },
+    /// The response did not start in time.
+    ResponseTimeout,
+    /// The total timeout expired before the response started.
+    TotalTimeout,
+}
+
+/// A response for which the service may prefer another server's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unwanted {
+    /// It is malformed.
+    Malformed,
+    /// It has this status.
+    Status(u16),
+}
+
+/// Result of a failure. The driver records the fault, then does what `next` says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Verdict {
+    /// The server's fault, if it is one.
+    pub fault: Option<Fault>,
+    /// What follows.
+    pub next: Next,
+}
+
+/// What follows a failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// Release the server and call [`Selection::select`].
+    Select {
+        /// Whether it counts as a retry.
+        counted: Counted,
+    },
+    /// Release the server and send this response.
+    Answer {
+        /// Status code.
+        status: u16,
+        /// Its reason, for the log.
+        reason: Reason,
+    },
+}
+
+/// Whether another attempt counts as a retry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Counted {
+    /// It does.
+    Retry,
+    /// It does not: the server had not received the request.
+    Repetition,
+}
+
+/// What decisions depend on in addition to the request.
+#[derive(Debug)]
+pub struct Env<'a, S> {
+    /// The request's pool.
+    pub pool: &'a Pool<'a, S>,
+    /// The service's rules for retries.
+    pub policy: &'a RetryPolicy,
+    /// The worker's scheduler state for the pool.
+    pub balancer: &'a mut Balancer,
+    /// The worker's retry budget for the service.
+    pub budget: &'a Budget,
+    /// Random numbers.
+    pub random: &'a mut Random,
+    /// The client's address.
+    pub client: SocketAddr,
+    /// Current time.
+    pub now_ms: u64,
+}
+
+impl Default for Selection {
+    fn default() -> Self {
+        Self::new(0)
+    }
+}
+
+impl Selection {
+    /// A request with this hash for the scheduler `hash`, which must not be sent twice.
+    pub const fn new(hash: u64) -> Self {
+        Self {
+            stage: Stage::Unselected,
+            hash,
+            sticky_server: None,
+            server: None,
+            tried: Tried(0),
+            retries: 0,
+            declined: 0,
+            connections: Connections::Any,
+            replay: Replay::Forbidden,
+        }
+    }
+
+    /// Sets the hash for the scheduler `hash`.
+    pub const fn set_hash(&mut self, hash: u64) {
+        self.hash = hash;
+    }
+
+    /// Sets the server that the client's cookie names.
+    pub const fn set_sticky_server(&mut self, server: Option<usize>) {
+        self.sticky_server = server;
+    }
+
+    /// The server that the client's cookie names.
+    pub const fn sticky_server(&self) -> Option<usize> {
+        self.sticky_server
+    }
+
+    /// Sets whether the request can be sent again.
+    pub const fn set_replay(&mut self, replay: Replay) {
+        self.replay = replay;
+    }
+
+    /// Whether the request can be sent again.
+    pub const fn replay(&self) -> Replay {
+        self.replay
+    }
+
+    /// The last selected server.
+    pub const fn server(&self) -> Option<usize> {
+        self.server
+    }
+
+    /// Whether a server was looked for.
+    pub fn is_started(&self) -> bool {
+        self.stage != Stage::Unselected || self.retries > 0
+    }
+
+    /// How often the request was sent to another server.
+    pub const fn retries(&self) -> u32 {
+        self.retries
+    }
+
+    /// The list of servers has changed: `server` is the new index of the selected one, if it is still in the list.
+    pub const fn handle_new_list(&mut self, server: Option<usize>) {
+        self.server = server;
+        self.sticky_server = None;
+        self.tried = Tried(0);
+    }
+
+    /// Selects a server.
+    pub fn select<S: Server>(&mut self, env: &mut Env<'_, S>) -> Output {
+        match self.stage {
+            Stage::Done => self.close(Reason::NoConnection),
+            Stage::Unselected | Stage::Queued | Stage::Selected => self.pick(env, Turn::New),
+        }
+    }
+
+    /// The queue reports that a slot may be free. `None` if the request is not queued: another one has to be called.
+    pub fn handle_queue_turn<S: Server>(&mut self, env: &mut Env<'_, S>) -> Option<Output> {
+        (self.stage == Stage::Queued).then(|| self.pick(env, Turn::Called))
+    }
+
+    /// The request was removed from the queue.
+    pub const fn handle_queue_exit(&mut self, exit: QueueExit) -> Output {
+        let status = match exit {
+            QueueExit::QueueTimeout => 503,
+            QueueExit::TotalTimeout => 504,
+        };
+        self.answer(status, Reason::Queued)
+    }
+
+    /// The connection to the selected server could not be started; its slot is released.
+    pub fn handle_connect_error<S: Server>(
+        &mut self,
+        error: ConnectError,
+        env: &mut Env<'_, S>,
+    ) -> Verdict {
+        match error {
+            ConnectError::NoDescriptors => Verdict {
+                fault: None,
+                next: self.give_up(503, Reason::NoConnection),
+            },
+            // Whether another server is usable is found out by selecting one.
+            ConnectError::Rejected | ConnectError::Local => {
+                let listed = env.policy.on.has(RetryCondition::Connect);
+                let next = if listed && self.retries < env.policy.limit {
+                    self.count_retry()
+                } else {
+                    self.give_up(502, Reason::NoConnection)
+                };
+                let fault = (error == ConnectError::Rejected).then_some(Fault::Unreachable);
+                Verdict { fault, next }
+            }
+        }
+    }
+
+    /// The selected server failed; returns whether it is at fault, and what follows.
+    pub fn handle_failure<S: Server>(&mut self, failure: Failure, env: &mut Env<'_, S>) -> Verdict {
+        let verdict = |fault, next| Verdict { fault, next };
+        match failure {
+            Failure::Connect => self.unreachable(502, Reason::NoConnection, env),
+            Failure::ConnectTimeout => self.unreachable(504, Reason::ConnectTimeout, env),
+            Failure::TotalTimeoutConnecting => {
+                verdict(None, self.give_up(504, Reason::ConnectTimeout))
+            }
+            Failure::Declined if self.declined >= DECLINED_MAX => {
+                self.unreachable(503, Reason::NoConnection, env)
+            }
+            Failure::Declined => {
+                self.declined += 1;
+                verdict(None, self.repeat())
+            }
+            Failure::Lost {
+                reused,
+                head_started,
+            } => self.lost(reused, head_started, env),
+            Failure::ResponseTimeout | Failure::TotalTimeout => {
+                let is_listed = failure == Failure::ResponseTimeout
+                    && env.policy.on.has(RetryCondition::Timeout);
+                let next = if is_listed && self.try_retry(env) {
+                    self.count_retry()
+                } else {
+                    self.give_up(504, Reason::ResponseTimeout)
+                };
+                verdict(Some(Fault::Broken), next)
+            }
+        }
+    }
+
+    /// The response is unwanted. `None` if there is no retry: it is forwarded, or ends the request if it is malformed.
+    pub fn handle_unwanted<S: Server>(
+        &mut self,
+        response: Unwanted,
+        env: &mut Env<'_, S>,
+    ) -> Option<Verdict> {
+        let (is_listed, fault) = match response {
+            Unwanted::Malformed => (env.policy.on.has(RetryCondition::Malformed), Fault::Broken),
+            Unwanted::Status(status) => (env.policy.on.has_status(status), Fault::Status),
+        };
+        (is_listed && self.try_retry(env)).then(|| Verdict {
+            fault: Some(fault),
+            next: self.count_retry(),
+        })
+    }
+
+    fn pick<S: Server>(&mut self, env: &mut Env<'_, S>, turn: Turn) -> Output {
+        let pool = env.pool;
+        let may_queue = self.retries == 0 && pool.queue_timeout_ms > 0;
+        // Requests in the queue come first.
+        if may_queue && turn == Turn::New && pool.queued > 0 && pool.is_saturated() {
+            return self.queue();
+        }
+        let criteria = Criteria {
+            client: env.client,
+            hash: self.hash,
+            sticky_server: self.sticky_server,
+            tried: self.tried,
+            now_ms: env.now_ms,
+        };
+        loop {
+            let Some(server) = env.balancer.pick(pool, &criteria, env.random) else {
+                if may_queue && pool.is_saturated() {
+                    return self.queue();
+                }
+                return self.no_server(pool.no_server);
+            };
+            // Another worker may have acquired the last slot.
+            if pool.servers[server].load().try_acquire() {
+                self.server = Some(server);
+                self.stage = Stage::Selected;
+                return Output::Connect {
+                    server,
+                    connections: self.connections,
+                };
+            }
+        }
+    }
+
+    const fn no_server(&mut self, no_server: NoServer) -> Output {
+        if self.retries > 0 {
+            return self.answer(502, Reason::NoConnection);
+        }
+        let reason = match self.stage {
+            Stage::Queued => Reason::Queued,
+            Stage::Unselected | Stage::Selected | Stage::Done => Reason::NoConnection,
+        };
+        match no_server {
+            NoServer::Reject => self.answer(503, reason),
+            NoServer::Drop => self.close(reason),
+        }
+    }
+
+    /// A failure before anything was sent.
+    fn unreachable<S: Server>(&mut self, status: u16, reason: Reason, env: &Env<'_, S>) -> Verdict {
+        let listed = env.policy.on.has(RetryCondition::Connect);
+        let next = if listed && self.has_attempt(env) {
+            self.count_retry()
+        } else {
+            self.give_up(status, reason)
+        };
+        let fault = Some(Fault::Unreachable);
+        Verdict { fault, next }
+    }
+
+    fn lost<S: Server>(&mut self, reused: bool, head_started: bool, env: &Env<'_, S>) -> Verdict {
+        // The server may have closed an idle connection at the moment at which it was reused. That is no fault.
+        let is_stale = reused && !head_started && self.connections == Connections::Any;
+        if is_stale && self.replay == Replay::Allowed {
+            self.connections = Connections::New;
+            let next = self.repeat();
+            return Verdict { fault: None, next };
+        }
+        let condition = if head_started {
+            RetryCondition::Malformed
+        } else {
+            RetryCondition::Empty
+        };
+        if env.policy.on.has(condition) && self.try_retry(env) {
+            let next = self.count_retry();
+            let fault = Some(Fault::Broken);
+            return Verdict { fault, next };
+        }
+        Verdict {
+            fault: (!is_stale).then_some(Fault::Broken),
+            next: self.give_up(502, Reason::BadResponse),
+        }
+    }
+
+    /// Whether the request, which a server may have processed, can be sent again; takes a retry from the budget.
+    fn try_retry<S: Server>(&self, env: &Env<'_, S>) -> bool {
+        self.replay == Replay::Allowed && self.has_attempt(env) && env.budget.spend(env.now_ms)
+    }
+
+    /// Whether the limit of retries and the pool allow another attempt.
+    fn has_attempt<S: Server>(&self, env: &Env<'_, S>) -> bool {
+        let mut tried = self.tried;
+        if let Some(server) = self.server {
+            tried.add(server);
+        }
+        self.retries < env.policy.limit && env.pool.has_untried(tried)
+    }
+
+    const fn count_retry(&mut self) -> Next {
+        if let Some(server) = self.server {
+            self.tried.add(server);
+        }
+        self.retries += 1;
+        self.stage = Stage::Unselected;
+        Next::Select {
+            counted: Counted::Retry,
+        }
+    }
+
+    const fn repeat(&mut self) -> Next {
+        self.stage = Stage::Unselected;
+        Next::Select {
+            counted: Counted::Repetition,
+        }
+    }
+
+    const fn queue(&mut self) -> Output {
+        self.stage = Stage::Queued;
+        Output::Queue
+    }
+
+    const fn answer(&mut self, status: u16, reason: Reason) -> Output {
+        self.stage = Stage::Done;
+        Output::Answer { status, reason }
+    }
+
+    const fn close(&mut self, reason: Reason) -> Output {
+        self.stage = Stage::Done;
+        Output::Close { reason }
+    }
+
+    const fn give_up(&mut self, status: u16, reason: Reason) -> Next {
+        self.stage = Stage::Done;
+        Next::Answer { status, reason }
+    }
+}
+
+/// Why [`Selection::pick`] is called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    /// For a request that is not queued.
+    New,
+    /// For a request whose turn in the queue has come.
+    Called,
+}
+
+#[cfg(test)]
+mod tests;

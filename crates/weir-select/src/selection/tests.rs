@@ -1,0 +1,509 @@
+//! Tables of decisions: what follows each failure, when requests are queued, and who is answered what.
+
+use std::net::IpAddr;
+use std::sync::atomic::Ordering::Relaxed;
+
+use weir_model::{RetryOn, Scheduler, SchedulerKind};
+
+use super::*;
+use crate::Load;
+
+struct TestServer(Load);
+
+impl Server for TestServer {
+    fn load(&self) -> &Load {
+        &self.0
+    }
+
+    fn hash_seed(&self) -> u64 {
+        1
+    }
+
+    fn address(&self) -> IpAddr {
+        [10, 0, 0, 1].into()
+    }
+
+    fn port(&self) -> Option<u16> {
+        None
+    }
+}
+
+/// A pool and everything else that decisions depend on.
+struct World {
+    servers: Vec<TestServer>,
+    policy: RetryPolicy,
+    balancer: Balancer,
+    budget: Budget,
+    random: Random,
+    queued: u32,
+    queue_timeout_ms: u64,
+    no_server: NoServer,
+    version: u32,
+}
+
+impl World {
+    /// Servers of weight 1 with these limits; all conditions and status 503 cause retries, two at most.
+    fn new(limits: &[u32]) -> Self {
+        let on = RetryOn {
+            conditions: RetryCondition::ALL.to_vec(),
+            statuses: vec![(503, 503)],
+        };
+        Self {
+            servers: limits
+                .iter()
+                .map(|limit| TestServer(Load::new(1, *limit)))
+                .collect(),
+            policy: RetryPolicy::new(2, on),
+            balancer: Balancer::default(),
+            budget: Budget::default(),
+            random: Random::new(42),
+            queued: 0,
+            queue_timeout_ms: 0,
+            no_server: NoServer::Reject,
+            version: 0,
+        }
+    }
+
+    fn run<T>(&mut self, input: impl FnOnce(&mut Env<'_, TestServer>) -> T) -> T {
+        let pool = Pool {
+            scheduler: Scheduler::new(SchedulerKind::Rr),
+            servers: &self.servers,
+            tiers: [self.servers.len(); 2],
+            version: self.version,
+            queued: self.queued,
+            queue_timeout_ms: self.queue_timeout_ms,
+            no_server: self.no_server,
+        };
+        input(&mut Env {
+            pool: &pool,
+            policy: &self.policy,
+            balancer: &mut self.balancer,
+            budget: &self.budget,
+            random: &mut self.random,
+            client: ([192, 0, 2, 1], 1000).into(),
+            now_ms: 0,
+        })
+    }
+
+    fn load(&self, server: usize) -> &Load {
+        &self.servers[server].0
+    }
+
+    fn set_weight(&mut self, server: usize, weight: u32) {
+        self.load(server).weight.store(weight, Relaxed);
+        self.version += 1;
+    }
+
+    /// A request that is connecting, and its server.
+    fn connecting(&mut self, replay: Replay) -> (Selection, usize) {
+        let mut selection = Selection::default();
+        selection.set_replay(replay);
+        let server = connect(self.run(|env| selection.select(env)));
+        (selection, server)
+    }
+
+    fn fail(&mut self, selection: &mut Selection, failure: Failure) -> Verdict {
+        self.run(|env| selection.handle_failure(failure, env))
+    }
+}
+
+fn connect(output: Output) -> usize {
+    match output {
+        Output::Connect { server, .. } => server,
+        other => panic!("{other:?}"),
+    }
+}
+
+const RETRY: Next = Next::Select {
+    counted: Counted::Retry,
+};
+const REPETITION: Next = Next::Select {
+    counted: Counted::Repetition,
+};
+
+const fn answer(status: u16, reason: Reason) -> Next {
+    Next::Answer { status, reason }
+}
+
+const fn lost(reused: bool, head_started: bool) -> Failure {
+    Failure::Lost {
+        reused,
+        head_started,
+    }
+}
+
+/// Every failure, with its fault and answer if there is no retry.
+const FAILURES: [(Failure, Option<Fault>, Next); 8] = {
+    use Fault::{Broken, Unreachable};
+    [
+        (
+            Failure::Connect,
+            Some(Unreachable),
+            answer(502, Reason::NoConnection),
+        ),
+        (
+            Failure::ConnectTimeout,
+            Some(Unreachable),
+            answer(504, Reason::ConnectTimeout),
+        ),
+        (
+            Failure::TotalTimeoutConnecting,
+            None,
+            answer(504, Reason::ConnectTimeout),
+        ),
+        (
+            lost(false, false),
+            Some(Broken),
+            answer(502, Reason::BadResponse),
+        ),
+        (
+            lost(false, true),
+            Some(Broken),
+            answer(502, Reason::BadResponse),
+        ),
+        (
+            lost(true, true),
+            Some(Broken),
+            answer(502, Reason::BadResponse),
+        ),
+        (
+            Failure::ResponseTimeout,
+            Some(Broken),
+            answer(504, Reason::ResponseTimeout),
+        ),
+        (
+            Failure::TotalTimeout,
+            Some(Broken),
+            answer(504, Reason::ResponseTimeout),
+        ),
+    ]
+};
+
+fn is_total(failure: Failure) -> bool {
+    matches!(
+        failure,
+        Failure::TotalTimeout | Failure::TotalTimeoutConnecting
+    )
+}
+
+#[test]
+fn failures_are_retried_on_another_server() {
+    for (failure, fault, final_answer) in FAILURES {
+        let mut world = World::new(&[0, 0]);
+        let (mut selection, server) = world.connecting(Replay::Allowed);
+        let next = if is_total(failure) {
+            final_answer
+        } else {
+            RETRY
+        };
+        let verdict = world.fail(&mut selection, failure);
+        assert_eq!(verdict, Verdict { fault, next }, "{failure:?}");
+        if next == RETRY {
+            world.load(server).release();
+            let other = connect(world.run(|env| selection.select(env)));
+            assert_ne!(other, server, "{failure:?}");
+            assert_eq!(selection.retries(), 1);
+        }
+    }
+}
+
+#[test]
+fn failures_are_answered_without_rule_server_retries_or_budget() {
+    for (failure, fault, next) in FAILURES {
+        let sent = !matches!(failure, Failure::Connect | Failure::ConnectTimeout);
+        let expected = Verdict { fault, next };
+        let check = |name: &str, world: &mut World, replay: Replay| {
+            let (mut selection, _) = world.connecting(replay);
+            assert_eq!(world.fail(&mut selection, failure), expected, "{name}");
+            assert_eq!(selection.retries(), 0);
+        };
+        let mut world = World::new(&[0, 0]);
+        world.policy = RetryPolicy::new(
+            2,
+            RetryOn {
+                conditions: Vec::new(),
+                statuses: Vec::new(),
+            },
+        );
+        check("no condition", &mut world, Replay::Allowed);
+        let mut world = World::new(&[0, 0]);
+        world.policy.limit = 0;
+        check("no retries", &mut world, Replay::Allowed);
+        check("no other server", &mut World::new(&[0]), Replay::Allowed);
+        if sent {
+            check("no replay", &mut World::new(&[0, 0]), Replay::Forbidden);
+            let mut world = World::new(&[0, 0]);
+            while world.budget.spend(0) {}
+            check("no budget", &mut world, Replay::Allowed);
+        }
+    }
+}
+
+/// What was not sent may be sent elsewhere, whatever it is and however often servers fail.
+#[test]
+fn connect_failures_need_neither_replay_nor_budget() {
+    for failure in [Failure::Connect, Failure::ConnectTimeout] {
+        let mut world = World::new(&[0, 0]);
+        while world.budget.spend(0) {}
+        let (mut selection, _) = world.connecting(Replay::Forbidden);
+        assert_eq!(world.fail(&mut selection, failure).next, RETRY);
+    }
+}
+
+#[test]
+fn stale_idle_connection_is_replaced_without_fault_once() {
+    let mut world = World::new(&[0]);
+    while world.budget.spend(0) {}
+    let (mut selection, _) = world.connecting(Replay::Allowed);
+    let verdict = world.fail(&mut selection, lost(true, false));
+    let next = REPETITION;
+    assert_eq!(verdict, Verdict { fault: None, next });
+    assert_eq!(selection.retries(), 0);
+    let output = world.run(|env| selection.select(env));
+    let connections = Connections::New;
+    assert_eq!(
+        output,
+        Output::Connect {
+            server: 0,
+            connections
+        }
+    );
+    // The new connection's end is the server's fault, whatever it had served.
+    let verdict = world.fail(&mut selection, lost(true, false));
+    assert_eq!(verdict.fault, Some(Fault::Broken));
+    assert_eq!(verdict.next, answer(502, Reason::BadResponse));
+}
+
+#[test]
+fn stale_idle_connection_of_unrepeatable_request_is_answered_without_fault() {
+    let mut world = World::new(&[0, 0]);
+    let (mut selection, _) = world.connecting(Replay::Forbidden);
+    let verdict = world.fail(&mut selection, lost(true, false));
+    let next = answer(502, Reason::BadResponse);
+    assert_eq!(verdict, Verdict { fault: None, next });
+}
+
+#[test]
+fn declined_requests_are_repeated_twice_then_count_as_unreachable() {
+    let mut world = World::new(&[0, 0]);
+    world.policy.limit = 1;
+    let (mut selection, mut server) = world.connecting(Replay::Forbidden);
+    for _ in 0..2 {
+        let verdict = world.fail(&mut selection, Failure::Declined);
+        let next = REPETITION;
+        assert_eq!(verdict, Verdict { fault: None, next });
+        server = connect(world.run(|env| selection.select(env)));
+    }
+    let verdict = world.fail(&mut selection, Failure::Declined);
+    let fault = Some(Fault::Unreachable);
+    assert_eq!(verdict, Verdict { fault, next: RETRY });
+    assert_ne!(connect(world.run(|env| selection.select(env))), server);
+    let verdict = world.fail(&mut selection, Failure::Declined);
+    assert_eq!(verdict.next, answer(503, Reason::NoConnection));
+}
+
+#[test]
+fn unwanted_responses_are_retried_only_by_rule() {
+    let cases = [
+        (Unwanted::Malformed, Some(Fault::Broken)),
+        (Unwanted::Status(503), Some(Fault::Status)),
+        (Unwanted::Status(502), None),
+        (Unwanted::Status(200), None),
+    ];
+    for (response, fault) in cases {
+        let mut world = World::new(&[0, 0]);
+        let (mut selection, _) = world.connecting(Replay::Allowed);
+        let verdict = world.run(|env| selection.handle_unwanted(response, env));
+        let expected = fault.map(|fault| Verdict {
+            fault: Some(fault),
+            next: RETRY,
+        });
+        assert_eq!(verdict, expected, "{response:?}");
+        let (mut selection, _) = world.connecting(Replay::Forbidden);
+        let verdict = world.run(|env| selection.handle_unwanted(response, env));
+        assert_eq!(verdict, None, "{response:?} of a request that was sent");
+    }
+    let mut world = World::new(&[0, 0]);
+    world.policy = RetryPolicy::new(2, RetryOn::default());
+    let (mut selection, _) = world.connecting(Replay::Allowed);
+    let verdict = world.run(|env| selection.handle_unwanted(Unwanted::Malformed, env));
+    assert_eq!(verdict, None);
+    assert!(!world.policy.needs_response);
+}
+
+#[test]
+fn connect_errors_end_with_the_last_server() {
+    let mut world = World::new(&[0, 0, 0]);
+    let (mut selection, first) = world.connecting(Replay::Forbidden);
+    let mut seen = vec![first];
+    for attempt in 1..=2 {
+        let verdict = world.run(|env| selection.handle_connect_error(ConnectError::Rejected, env));
+        let fault = Some(Fault::Unreachable);
+        assert_eq!(verdict, Verdict { fault, next: RETRY });
+        assert_eq!(selection.retries(), attempt);
+        seen.push(connect(world.run(|env| selection.select(env))));
+    }
+    seen.sort_unstable();
+    assert_eq!(seen, [0, 1, 2]);
+    let verdict = world.run(|env| selection.handle_connect_error(ConnectError::Local, env));
+    assert_eq!(verdict.fault, None);
+    assert_eq!(verdict.next, answer(502, Reason::NoConnection));
+}
+
+#[test]
+fn no_untried_server_after_a_connect_error_is_bad_gateway() {
+    let mut world = World::new(&[0]);
+    let (mut selection, _) = world.connecting(Replay::Forbidden);
+    let verdict = world.run(|env| selection.handle_connect_error(ConnectError::Rejected, env));
+    assert_eq!(verdict.next, RETRY);
+    let output = world.run(|env| selection.select(env));
+    let reason = Reason::NoConnection;
+    let status = 502;
+    assert_eq!(output, Output::Answer { status, reason });
+}
+
+#[test]
+fn lack_of_descriptors_is_no_fault_and_ends_the_request() {
+    let mut world = World::new(&[0, 0]);
+    let (mut selection, _) = world.connecting(Replay::Allowed);
+    let error = ConnectError::NoDescriptors;
+    let verdict = world.run(|env| selection.handle_connect_error(error, env));
+    let next = answer(503, Reason::NoConnection);
+    assert_eq!(verdict, Verdict { fault: None, next });
+}
+
+#[test]
+fn no_usable_server_is_answered_or_closed() {
+    for (no_server, expected) in [
+        (
+            NoServer::Reject,
+            Output::Answer {
+                status: 503,
+                reason: Reason::NoConnection,
+            },
+        ),
+        (
+            NoServer::Drop,
+            Output::Close {
+                reason: Reason::NoConnection,
+            },
+        ),
+    ] {
+        let mut world = World::new(&[0]);
+        world.set_weight(0, 0);
+        world.no_server = no_server;
+        // A queue helps only if a server is full.
+        world.queue_timeout_ms = 100;
+        let output = world.run(|env| Selection::default().select(env));
+        assert_eq!(output, expected);
+    }
+}
+
+#[test]
+fn full_servers_queue_requests_if_there_is_a_queue() {
+    let full = |queue_timeout_ms: u64| {
+        let mut world = World::new(&[1]);
+        assert!(world.load(0).try_acquire());
+        world.queue_timeout_ms = queue_timeout_ms;
+        let mut selection = Selection::default();
+        let output = world.run(|env| selection.select(env));
+        (world, selection, output)
+    };
+    let (_, _, output) = full(0);
+    assert!(matches!(output, Output::Answer { status: 503, .. }));
+    let (mut world, mut selection, output) = full(100);
+    assert_eq!(output, Output::Queue);
+    // Called in vain, then for a free slot.
+    let turn = world.run(|env| selection.handle_queue_turn(env));
+    assert_eq!(turn, Some(Output::Queue));
+    world.load(0).release();
+    let turn = world.run(|env| selection.handle_queue_turn(env));
+    assert_eq!(turn.map(connect), Some(0));
+    // A late call must be passed on.
+    let turn = world.run(|env| selection.handle_queue_turn(env));
+    assert_eq!(turn, None);
+}
+
+#[test]
+fn new_requests_do_not_overtake_the_queue() {
+    let mut world = World::new(&[1, 2]);
+    world.queue_timeout_ms = 100;
+    assert!(world.load(0).try_acquire());
+    world.queued = 1;
+    let mut selection = Selection::default();
+    let output = world.run(|env| selection.select(env));
+    assert_eq!(output, Output::Queue, "server 1 has a slot for the queue");
+    let turn = world.run(|env| selection.handle_queue_turn(env));
+    assert_eq!(turn.map(connect), Some(1));
+    // No server is full: there is no reason to wait.
+    world.load(0).release();
+    let output = world.run(|env| Selection::default().select(env));
+    assert!(matches!(output, Output::Connect { .. }));
+}
+
+#[test]
+fn retries_are_not_queued() {
+    let mut world = World::new(&[0, 1]);
+    world.queue_timeout_ms = 100;
+    let (mut selection, server) = world.connecting(Replay::Allowed);
+    let other = 1 - server;
+    world.load(other).limit.store(1, Relaxed);
+    assert_eq!(world.fail(&mut selection, Failure::Connect).next, RETRY);
+    // Another worker takes the last slot now.
+    assert!(world.load(other).try_acquire());
+    let output = world.run(|env| selection.select(env));
+    assert!(
+        matches!(output, Output::Answer { status: 502, .. }),
+        "{output:?}"
+    );
+}
+
+#[test]
+fn leaving_the_queue_is_answered_by_the_timeout_that_expired() {
+    for (exit, status) in [
+        (QueueExit::QueueTimeout, 503),
+        (QueueExit::TotalTimeout, 504),
+    ] {
+        let mut world = World::new(&[1]);
+        world.queue_timeout_ms = 100;
+        assert!(world.load(0).try_acquire());
+        let mut selection = Selection::default();
+        assert_eq!(world.run(|env| selection.select(env)), Output::Queue);
+        let output = selection.handle_queue_exit(exit);
+        let reason = Reason::Queued;
+        assert_eq!(output, Output::Answer { status, reason });
+        let turn = world.run(|env| selection.handle_queue_turn(env));
+        assert_eq!(turn, None, "it has left");
+    }
+}
+
+#[test]
+fn servers_lost_while_queued_answer_with_the_queue_as_reason() {
+    let mut world = World::new(&[1]);
+    world.queue_timeout_ms = 100;
+    assert!(world.load(0).try_acquire());
+    let mut selection = Selection::default();
+    assert_eq!(world.run(|env| selection.select(env)), Output::Queue);
+    world.set_weight(0, 0);
+    let turn = world.run(|env| selection.handle_queue_turn(env));
+    let (status, reason) = (503, Reason::Queued);
+    assert_eq!(turn, Some(Output::Answer { status, reason }));
+}
+
+#[test]
+fn new_list_forgets_tried_and_sticky_servers() {
+    let mut world = World::new(&[0, 0]);
+    let (mut selection, _) = world.connecting(Replay::Allowed);
+    selection.set_sticky_server(Some(1));
+    assert_eq!(world.fail(&mut selection, Failure::Connect).next, RETRY);
+    selection.handle_new_list(None);
+    assert_eq!(
+        (selection.server(), selection.sticky_server()),
+        (None, None)
+    );
+    let picked: Vec<usize> = (0..2)
+        .map(|_| connect(world.run(|env| selection.clone().select(env))))
+        .collect();
+    assert_ne!(picked[0], picked[1], "round robin over both");
+    assert_eq!(selection.retries(), 1, "retries stay counted");
+}

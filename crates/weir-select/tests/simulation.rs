@@ -1,0 +1,561 @@
+//! Simulation of a proxy service in virtual time, from seeds: random requests, failures, drains, limits and reloads.
+//!
+//! Whatever the order of events: a request goes only to a server that is neither drained nor full nor already tried, a
+//! request that must not be repeated is sent once, retries stay within their limits, every request ends exactly once,
+//! and every slot is released. The default is 1,000 runs, with `WEIR_SOAK=1` 300,000; `WEIR_SEED=N` repeats one run.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use weir_model::{NoServer, RetryCondition, RetryOn, Scheduler, SchedulerKind};
+use weir_select::limit::{Admission, Concurrent, Slot};
+use weir_select::{
+    Balancer, Budget, ConnectError, Connections, Counted, Env, Failure, Load, Next, Output, Pool,
+    QueueExit, Random, Replay, RetryPolicy, Selection, Server, Unwanted, Verdict,
+};
+
+const KINDS: [SchedulerKind; 14] = [
+    SchedulerKind::Rr,
+    SchedulerKind::Wrr,
+    SchedulerKind::Lc,
+    SchedulerKind::Wlc,
+    SchedulerKind::Sed,
+    SchedulerKind::Nq,
+    SchedulerKind::Fo,
+    SchedulerKind::Ovf,
+    SchedulerKind::Twos,
+    SchedulerKind::Sh,
+    SchedulerKind::Mh,
+    SchedulerKind::P2c,
+    SchedulerKind::LeastTime,
+    SchedulerKind::Hash,
+];
+const CLIENTS: u32 = 3;
+const CLIENT_LIMIT: u32 = 6;
+const RETRY_PERCENT: u32 = 20;
+/// What the budget has at the start.
+const SAVED: u64 = 500;
+
+#[derive(Debug)]
+struct TestServer {
+    number: u8,
+    load: Load,
+}
+
+impl Server for TestServer {
+    fn load(&self) -> &Load {
+        &self.load
+    }
+
+    fn hash_seed(&self) -> u64 {
+        u64::from(self.number).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
+
+    fn address(&self) -> IpAddr {
+        [10, 0, 0, self.number].into()
+    }
+
+    fn port(&self) -> Option<u16> {
+        Some(80)
+    }
+}
+
+/// One request, and what the simulation knows of it.
+struct Request {
+    selection: Selection,
+    client: u32,
+    replay: Replay,
+    /// Servers of counted attempts.
+    tried: HashSet<u8>,
+    retries: u32,
+    /// Whether a server may have received it.
+    sent: bool,
+    /// The server whose slot it has, and whether its connection served other requests.
+    server: Option<(usize, bool)>,
+    ticket: Option<u64>,
+    slot: Option<Slot>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Event {
+    Arrive,
+    /// The server answers, or does not.
+    Server(u64),
+    QueueTimeout(u64, u64),
+    Control,
+}
+
+struct World {
+    random: Random,
+    now: u64,
+    servers: Vec<Arc<TestServer>>,
+    tiers: [usize; 2],
+    kind: SchedulerKind,
+    policy: RetryPolicy,
+    balancer: Balancer,
+    budget: Budget,
+    concurrent: Arc<Concurrent>,
+    queue_timeout_ms: u64,
+    no_server: NoServer,
+    version: u32,
+    requests: HashMap<u64, Request>,
+    in_progress: HashMap<u32, u32>,
+    queue: BTreeMap<u64, u64>,
+    next_ticket: u64,
+    events: BTreeSet<(u64, u64)>,
+    pending: HashMap<u64, Event>,
+    next_event: u64,
+    arrived: u64,
+    ended: u64,
+    /// Retries that the budget paid for.
+    paid: u64,
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let mut random = Random::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let count = 1 + below(&mut random, 5) as usize;
+        let servers: Vec<_> = (0..count)
+            .map(|number| {
+                let weight = below(&mut random, 4);
+                let limit = [0, 0, 1, 2][below(&mut random, 4) as usize];
+                Arc::new(TestServer {
+                    number: number as u8,
+                    load: Load::new(weight, limit),
+                })
+            })
+            .collect();
+        let backups = below(&mut random, 2) as usize;
+        let conditions = RetryCondition::ALL.into_iter();
+        let conditions = conditions.filter(|_| below(&mut random, 3) > 0).collect();
+        let on = RetryOn {
+            conditions,
+            statuses: vec![(503, 503)],
+        };
+        let limit = below(&mut random, 4);
+        let kind = KINDS[below(&mut random, KINDS.len() as u32) as usize];
+        let queue_timeout_ms = [0, 50, 500][below(&mut random, 3) as usize];
+        let no_server = [NoServer::Reject, NoServer::Drop][below(&mut random, 2) as usize];
+        Self {
+            now: 10_000,
+            tiers: [count.saturating_sub(backups).max(1), count],
+            servers,
+            kind,
+            policy: RetryPolicy::new(limit, on),
+            balancer: Balancer::default(),
+            budget: Budget::default(),
+            concurrent: Arc::new(Concurrent::new(CLIENT_LIMIT)),
+            queue_timeout_ms,
+            no_server,
+            version: 0,
+            requests: HashMap::new(),
+            in_progress: HashMap::new(),
+            queue: BTreeMap::new(),
+            next_ticket: 0,
+            events: BTreeSet::new(),
+            pending: HashMap::new(),
+            next_event: 0,
+            arrived: 0,
+            ended: 0,
+            paid: 0,
+            random,
+        }
+    }
+
+    fn below(&mut self, most: u32) -> u32 {
+        below(&mut self.random, most)
+    }
+
+    fn schedule(&mut self, in_ms: u64, event: Event) {
+        self.next_event += 1;
+        self.events.insert((self.now + in_ms, self.next_event));
+        self.pending.insert(self.next_event, event);
+    }
+
+    fn ask<T>(
+        &mut self,
+        id: u64,
+        input: impl FnOnce(&mut Selection, &mut Env<'_, Arc<TestServer>>) -> T,
+    ) -> T {
+        let request = self.requests.get_mut(&id).expect("a request in progress");
+        let pool = Pool {
+            scheduler: Scheduler::new(self.kind),
+            servers: &self.servers,
+            tiers: self.tiers,
+            version: self.version,
+            queued: self.queue.len() as u32,
+            queue_timeout_ms: self.queue_timeout_ms,
+            no_server: self.no_server,
+        };
+        let mut env = Env {
+            pool: &pool,
+            policy: &self.policy,
+            balancer: &mut self.balancer,
+            budget: &self.budget,
+            random: &mut self.random,
+            client: ([192, 0, 2, request.client as u8], 1000).into(),
+            now_ms: self.now,
+        };
+        input(&mut request.selection, &mut env)
+    }
+
+    fn arrive(&mut self) {
+        let client = self.below(CLIENTS);
+        let slot = match self.concurrent.admit(client.into()) {
+            Admission::Counted(slot) => slot,
+            Admission::Uncounted => panic!("the table has room"),
+            Admission::Rejected => {
+                assert_eq!(
+                    self.in_progress[&client], CLIENT_LIMIT,
+                    "rejected too early"
+                );
+                return;
+            }
+        };
+        let in_progress = self.in_progress.entry(client).or_default();
+        *in_progress += 1;
+        assert!(*in_progress <= CLIENT_LIMIT);
+        self.arrived += 1;
+        self.budget.earn(RETRY_PERCENT);
+        let id = self.arrived;
+        let replay = [Replay::Allowed, Replay::Forbidden][self.below(2) as usize];
+        let mut selection = Selection::new(u64::from(self.random.next()));
+        selection.set_replay(replay);
+        if self.below(3) == 0 {
+            selection.set_sticky_server(Some(self.below(6) as usize));
+        }
+        let request = Request {
+            selection,
+            client,
+            replay,
+            tried: HashSet::new(),
+            retries: 0,
+            sent: false,
+            server: None,
+            ticket: None,
+            slot: Some(slot),
+        };
+        self.requests.insert(id, request);
+        let output = self.ask(id, Selection::select);
+        self.execute(id, output);
+    }
+
+    fn execute(&mut self, id: u64, output: Output) {
+        match output {
+            Output::Connect {
+                server,
+                connections,
+            } => self.connect(id, server, connections),
+            Output::Queue => self.enter_queue(id),
+            Output::Answer { status, .. } => {
+                assert!(matches!(status, 502..=504), "{status}");
+                self.end(id);
+            }
+            Output::Close { .. } => {
+                assert_eq!(self.no_server, NoServer::Drop);
+                self.end(id);
+            }
+        }
+    }
+
+    fn connect(&mut self, id: u64, server: usize, connections: Connections) {
+        let reused = connections == Connections::Any && self.below(2) == 0;
+        let connected = Arc::clone(&self.servers[server]);
+        let load = &connected.load;
+        let request = self.requests.get_mut(&id).expect("in progress");
+        let is_sticky = request.selection.sticky_server() == Some(server);
+        let accepts = load.weight() > 0 || is_sticky && load.keeps_sticky.load(Relaxed);
+        assert!(accepts, "request {id} was sent to a drained server");
+        let limit = load.limit.load(Relaxed);
+        assert!(limit == 0 || load.active() <= limit, "limit exceeded");
+        assert!(!request.tried.contains(&connected.number), "tried twice");
+        assert!(request.server.is_none(), "two servers at once");
+        assert_eq!(request.selection.server(), Some(server));
+        request.server = Some((server, reused));
+        request.ticket = None;
+        let error = match self.below(12) {
+            0 => ConnectError::Rejected,
+            1 => ConnectError::Local,
+            2 => ConnectError::NoDescriptors,
+            _ => {
+                let delay = u64::from(self.below(40));
+                return self.schedule(delay, Event::Server(id));
+            }
+        };
+        self.release(id);
+        let verdict = self.ask(id, |selection, env| {
+            selection.handle_connect_error(error, env)
+        });
+        self.apply(id, verdict);
+    }
+
+    fn enter_queue(&mut self, id: u64) {
+        let ticket = match self.requests[&id].ticket {
+            Some(ticket) => ticket,
+            None => {
+                self.next_ticket += 1;
+                let event = Event::QueueTimeout(id, self.next_ticket);
+                self.schedule(self.queue_timeout_ms, event);
+                self.next_ticket
+            }
+        };
+        assert!(self.requests[&id].retries == 0, "a retry was queued");
+        let former = self.queue.insert(ticket, id);
+        assert!(former.is_none(), "queued twice");
+        self.requests.get_mut(&id).expect("in progress").ticket = Some(ticket);
+    }
+
+    /// Calls the first of the queue.
+    fn call_queue(&mut self) {
+        if let Some((_, id)) = self.queue.pop_first() {
+            let output = self.ask(id, Selection::handle_queue_turn);
+            self.execute(id, output.expect("a queued request"));
+        }
+    }
+
+    fn release(&mut self, id: u64) {
+        let request = self.requests.get_mut(&id).expect("in progress");
+        if let Some((server, _)) = request.server.take() {
+            self.servers[server].load.release();
+        }
+    }
+
+    /// What the server of a request does.
+    fn serve(&mut self, id: u64) {
+        let request = self.requests.get_mut(&id).expect("in progress");
+        let Some((_, reused)) = request.server else {
+            panic!("an event of a released server");
+        };
+        let repeated = request.sent && request.replay == Replay::Forbidden;
+        let lost = |head_started| Failure::Lost {
+            reused,
+            head_started,
+        };
+        let (is_sent, result) = match below(&mut self.random, 14) {
+            0 if !reused => (false, Err(Failure::Connect)),
+            1 if !reused => (false, Err(Failure::ConnectTimeout)),
+            2 if !reused => (false, Err(Failure::TotalTimeoutConnecting)),
+            3 => (false, Err(Failure::Declined)),
+            4 => (true, Err(lost(false))),
+            5 => (true, Err(lost(true))),
+            6 => (true, Err(Failure::ResponseTimeout)),
+            7 => (true, Err(Failure::TotalTimeout)),
+            8 => (true, Ok(Some(Unwanted::Malformed))),
+            9 => (true, Ok(Some(Unwanted::Status(503)))),
+            10 => (true, Ok(Some(Unwanted::Status(404)))),
+            _ => (true, Ok(None)),
+        };
+        assert!(!repeated || !is_sent, "request {id} was sent twice");
+        request.sent |= is_sent;
+        let verdict = match result {
+            Err(failure) => {
+                Some(self.ask(id, |selection, env| selection.handle_failure(failure, env)))
+            }
+            Ok(Some(response)) => self.ask(id, |selection, env| {
+                selection.handle_unwanted(response, env)
+            }),
+            Ok(None) => None,
+        };
+        if verdict.is_some_and(retries) && is_sent {
+            self.paid += 1;
+        }
+        match verdict {
+            Some(verdict) => self.apply(id, verdict),
+            None => self.end(id),
+        }
+    }
+
+    fn apply(&mut self, id: u64, verdict: Verdict) {
+        let request = self.requests.get_mut(&id).expect("in progress");
+        match verdict.next {
+            Next::Answer { .. } => self.end(id),
+            Next::Select { counted } => {
+                if counted == Counted::Retry {
+                    request.retries += 1;
+                    let server = request.selection.server().expect("a failed server");
+                    request.tried.insert(self.servers[server].number);
+                }
+                assert_eq!(request.selection.retries(), request.retries);
+                assert!(request.retries <= self.policy.limit, "too many retries");
+                self.release(id);
+                let output = self.ask(id, Selection::select);
+                self.execute(id, output);
+                self.call_queue();
+            }
+        }
+    }
+
+    fn end(&mut self, id: u64) {
+        self.release(id);
+        let mut request = self.requests.remove(&id).expect("it ends once");
+        if let Some(ticket) = request.ticket {
+            assert!(!self.queue.contains_key(&ticket), "it ended in the queue");
+        }
+        assert!(request.slot.take().is_some());
+        *self.in_progress.get_mut(&request.client).expect("counted") -= 1;
+        self.ended += 1;
+        self.call_queue();
+    }
+
+    fn queue_timeout(&mut self, id: u64, ticket: u64) {
+        if self.queue.remove(&ticket).is_none() {
+            return;
+        }
+        let exit = [QueueExit::QueueTimeout, QueueExit::TotalTimeout][self.below(2) as usize];
+        let output = self.ask(id, |selection, _| selection.handle_queue_exit(exit));
+        assert!(matches!(
+            output,
+            Output::Answer {
+                status: 503 | 504,
+                ..
+            }
+        ));
+        self.execute(id, output);
+    }
+
+    /// Changes a weight, a limit, or whether sticky clients are served.
+    fn control(&mut self) {
+        let server = self.below(self.servers.len() as u32) as usize;
+        let value = self.below(4);
+        let load = &self.servers[server].load;
+        match below(&mut self.random, 4) {
+            0 => load.limit.store(load.active() + value, Relaxed),
+            1 => load.limit.store(0, Relaxed),
+            2 => load.keeps_sticky.store(value > 1, Relaxed),
+            _ => load.weight.store(value, Relaxed),
+        }
+        self.version += 1;
+        for _ in 0..self.queue.len() {
+            self.call_queue();
+        }
+    }
+
+    fn run(&mut self) {
+        for _ in 0..150 {
+            let at = u64::from(self.below(1500));
+            self.schedule(at, Event::Arrive);
+        }
+        for _ in 0..20 {
+            let at = u64::from(self.below(1500));
+            self.schedule(at, Event::Control);
+        }
+        let begin = self.now;
+        while let Some((at, number)) = self.events.pop_first() {
+            self.now = at;
+            match self.pending.remove(&number).expect("scheduled") {
+                Event::Arrive => self.arrive(),
+                Event::Server(id) => self.serve(id),
+                Event::QueueTimeout(id, ticket) => self.queue_timeout(id, ticket),
+                Event::Control => self.control(),
+            }
+        }
+        assert_eq!(self.arrived, self.ended, "a request did not end");
+        assert!(self.requests.is_empty() && self.queue.is_empty());
+        for server in &self.servers {
+            assert_eq!(server.load.active(), 0, "a slot was not released");
+        }
+        let elapsed_s = (self.now - begin).div_ceil(1000);
+        let earned = self.arrived * u64::from(RETRY_PERCENT) / 100;
+        assert!(self.paid <= SAVED + earned + 10 * (elapsed_s + 1));
+        for client in 0..CLIENTS {
+            let slots: Vec<Admission> = (0..=CLIENT_LIMIT)
+                .map(|_| self.concurrent.admit(client.into()))
+                .collect();
+            let rejected = |slot: &&Admission| matches!(slot, Admission::Rejected);
+            assert_eq!(slots.iter().filter(rejected).count(), 1);
+        }
+    }
+}
+
+const fn retries(verdict: Verdict) -> bool {
+    matches!(
+        verdict.next,
+        Next::Select {
+            counted: Counted::Retry
+        }
+    )
+}
+
+fn below(random: &mut Random, most: u32) -> u32 {
+    ((u64::from(random.next()) * u64::from(most)) >> 32) as u32
+}
+
+#[test]
+fn requests_end_once_at_servers_that_accept_them() {
+    let repeated = std::env::var("WEIR_SEED").ok();
+    if let Some(seed) = repeated.and_then(|seed| seed.parse().ok()) {
+        return World::new(seed).run();
+    }
+    let runs = if std::env::var_os("WEIR_SOAK").is_some() {
+        300_000
+    } else {
+        1_000
+    };
+    let mut arrived = 0;
+    let mut paid = 0;
+    for seed in 0..runs {
+        let run = std::panic::catch_unwind(|| {
+            let mut world = World::new(seed);
+            world.run();
+            (world.arrived, world.paid)
+        });
+        let Ok((requests, retries)) = run else {
+            panic!("WEIR_SEED={seed} repeats this run");
+        };
+        arrived += requests;
+        paid += retries;
+    }
+    // A simulation in which nothing happens proves nothing.
+    assert!(arrived > runs * 20 && paid > runs, "{arrived} {paid}");
+}
+
+/// The budget bounds retries when every server fails.
+#[test]
+fn failing_servers_receive_a_bounded_number_of_retries() {
+    let mut world = World::new(1);
+    world.servers = (0..3)
+        .map(|number| {
+            let load = Load::new(1, 0);
+            Arc::new(TestServer { number, load })
+        })
+        .collect();
+    world.tiers = [3, 3];
+    world.kind = SchedulerKind::P2c;
+    world.policy = RetryPolicy::new(3, RetryOn::default());
+    let requests = 10_000;
+    let mut retries = 0;
+    for id in 1..=requests {
+        world.budget.earn(RETRY_PERCENT);
+        let mut selection = Selection::default();
+        selection.set_replay(Replay::Allowed);
+        let request = Request {
+            selection,
+            client: 0,
+            replay: Replay::Allowed,
+            tried: HashSet::new(),
+            retries: 0,
+            sent: false,
+            server: None,
+            ticket: None,
+            slot: None,
+        };
+        world.requests.insert(id, request);
+        while let Output::Connect { server, .. } = world.ask(id, Selection::select) {
+            world.servers[server].load.release();
+            let lost = Failure::Lost {
+                reused: false,
+                head_started: false,
+            };
+            let verdict = world.ask(id, |selection, env| selection.handle_failure(lost, env));
+            if !self::retries(verdict) {
+                break;
+            }
+            retries += 1;
+        }
+    }
+    let expected = SAVED + 10 + requests * u64::from(RETRY_PERCENT) / 100;
+    assert!(retries <= expected, "{retries} of {expected}");
+    assert!(retries >= expected - 10, "{retries} of {expected}");
+}
