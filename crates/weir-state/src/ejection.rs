@@ -72,12 +72,7 @@ pub(crate) struct Ejections {
 }
 
 impl Ejections {
-    pub(crate) fn get(
-        &self,
-        pool: &str,
-        server: &str,
-        service: Option<&str>,
-    ) -> Option<&Ejection> {
+    pub(crate) fn get(&self, pool: &str, server: &str, service: Option<&str>) -> Option<&Ejection> {
         if self.ejected.is_empty() {
             return None;
         }

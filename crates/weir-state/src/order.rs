@@ -76,24 +76,20 @@ impl ServerStates {
         now: Duration,
         driver: &mut D,
     ) -> Result<bool, OrderError<D::Error>> {
-        let former = self.overrides().get(pool, server);
-        if former == wanted {
+        let before = self.checkpoint(pool, server);
+        if before.wanted == wanted {
             return Ok(false);
         }
         self.set_override(pool, server, wanted);
         if let Err(error) = driver.record(self.overrides()) {
-            self.set_override(pool, server, former);
+            self.revert(pool, server, &before);
             return Err(OrderError::Record(error));
         }
-        let since = self.set_since(pool, server, now);
+        self.set_since(pool, server, now);
         if let Err(cause) = driver.apply(pool, self) {
-            if let Some(since) = since {
-                self.set_since(pool, server, since);
-            }
-            self.set_override(pool, server, former);
+            self.revert(pool, server, &before);
             let recorded = driver.record(self.overrides());
-            // The planes that took the order get the former weights back; if that fails too, the next event of this
-            // pool applies them.
+            // Where this fails too, the next event of the pool applies the former weights.
             let _ = driver.apply(pool, self);
             return Err(match recorded {
                 Ok(()) => OrderError::Apply(cause),

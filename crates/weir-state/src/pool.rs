@@ -57,6 +57,14 @@ pub struct PoolChange {
     pub serves: (bool, bool),
 }
 
+/// See [`Pools::checkpoint`].
+#[derive(Debug)]
+pub(crate) struct Checkpoint {
+    regime: Option<Regime>,
+    state: Option<(PoolState, bool)>,
+    changes: usize,
+}
+
 /// The states of all pools.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pools {
@@ -97,6 +105,28 @@ impl Pools {
                 serves: (serves(from), serves(to)),
             });
         }
+    }
+
+    /// What [`Self::set`] may change of a pool.
+    pub(crate) fn checkpoint(&self, pool: &str) -> Checkpoint {
+        Checkpoint {
+            regime: self.regimes.get(pool).copied(),
+            state: self.states.get(pool).copied(),
+            changes: self.changes.len(),
+        }
+    }
+
+    /// Undoes what [`Self::set`] changed of a pool since the checkpoint.
+    pub(crate) fn revert(&mut self, pool: &str, to: &Checkpoint) {
+        match to.regime {
+            Some(regime) => drop(self.regimes.insert(pool.to_owned(), regime)),
+            None => drop(self.regimes.remove(pool)),
+        }
+        match to.state {
+            Some(state) => drop(self.states.insert(pool.to_owned(), state)),
+            None => drop(self.states.remove(pool)),
+        }
+        self.changes.truncate(to.changes);
     }
 
     pub(crate) fn take_changes(&mut self) -> Vec<PoolChange> {

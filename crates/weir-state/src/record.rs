@@ -2,8 +2,8 @@
 //!
 //! [`OrderFile`] is `RUNTIME_DIR/proxy.json`, the owner of all overrides. `state.json` with its journal, which the layer
 //! 4 plane writes, holds a copy of them and the standings ([`SavedServers`]); `proxy-left.json` holds standings too. The
-//! formats are those of 0.1.0 with two markers, which 0.1.0 ignores and does not write: so each build reads what the
-//! other one wrote, and this build knows whether 0.1.0 has changed a file since.
+//! formats are those of 0.1.0, with a marker in `state.json` that 0.1.0 ignores and does not write: so each build reads
+//! what the other one wrote, and this build knows whether 0.1.0 has run a layer 4 plane since.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -29,9 +29,6 @@ pub struct OrderFile {
     /// Overrides of all servers.
     #[serde(rename = "words")]
     pub overrides: Overrides,
-    /// `overrides` holds those of layer 4 pools too. 0.1.0 drops this field when it writes the file.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub owns_all: bool,
 }
 
 impl OrderFile {

@@ -10,7 +10,7 @@ use weir_model::{Pool, Server};
 
 use crate::ejection::{Ejected, EjectionEvent, Ejections, Source, Watched};
 use crate::overrides::{Override, Overrides};
-use crate::pool::{PoolChange, PoolState, Pools};
+use crate::pool::{self, PoolChange, PoolState, Pools};
 use crate::record::{SavedServers, SavedStanding, SavedStandings, StandingRecord};
 use crate::standing::{HealthEvent, Standings, initial, is_checked};
 use crate::weight::{PoolWeights, ServerWeight};
@@ -88,6 +88,15 @@ impl ServerStates {
         }
     }
 
+    /// What the layer 4 plane's state file holds of servers.
+    pub fn saved_servers(&self) -> SavedServers {
+        SavedServers {
+            overrides: self.overrides.clone(),
+            standings: self.saved_standings(),
+            is_copy: true,
+        }
+    }
+
     /// Since when servers of proxy services are in their override's state, since the Unix epoch, to be written.
     pub const fn since_times(&self) -> &BTreeMap<String, BTreeMap<String, Duration>> {
         &self.since
@@ -111,8 +120,9 @@ impl ServerStates {
         now: Duration,
     ) -> (Vec<EjectionEvent>, BTreeSet<String>) {
         let standings = &self.standings;
-        let is_down =
-            |pool: &str, server: &str, service: Option<&str>| is_down(standings, pool, server, service);
+        let is_down = |pool: &str, server: &str, service: Option<&str>| {
+            is_down(standings, pool, server, service)
+        };
         self.ejections
             .observe(source, pools, &is_down, explain, now)
     }
@@ -162,16 +172,37 @@ impl ServerStates {
         self.overrides.set(pool, server, wanted);
     }
 
-    /// Returns the former time; `None` = no proxy service uses the server.
-    pub(crate) fn set_since(
-        &mut self,
-        pool: &str,
-        server: &str,
-        now: Duration,
-    ) -> Option<Duration> {
-        let since = self.since.get_mut(pool)?.get_mut(server)?;
-        Some(std::mem::replace(since, now))
+    /// Sets since when a server of proxy services is in its state.
+    pub(crate) fn set_since(&mut self, pool: &str, server: &str, now: Duration) {
+        let servers = self.since.get_mut(pool);
+        if let Some(since) = servers.and_then(|servers| servers.get_mut(server)) {
+            *since = now;
+        }
     }
+
+    pub(crate) fn checkpoint(&self, pool: &str, server: &str) -> Checkpoint {
+        Checkpoint {
+            wanted: self.overrides.get(pool, server),
+            since: self.since(pool, server),
+            pool: self.pools.checkpoint(pool),
+        }
+    }
+
+    pub(crate) fn revert(&mut self, pool: &str, server: &str, to: &Checkpoint) {
+        self.set_override(pool, server, to.wanted);
+        if let Some(since) = to.since {
+            self.set_since(pool, server, since);
+        }
+        self.pools.revert(pool, &to.pool);
+    }
+}
+
+/// What an order changes, before it.
+#[derive(Debug)]
+pub(crate) struct Checkpoint {
+    pub(crate) wanted: Option<Override>,
+    since: Option<Duration>,
+    pool: pool::Checkpoint,
 }
 
 /// Queries.
@@ -263,16 +294,20 @@ impl ServerStates {
         let before_first: Vec<Option<Standing>> = pool
             .servers
             .iter()
-            .map(|server| match self.standings.get(&pool.name, &server.name) {
-                Some(_) => None,
-                None => initial(pool, server),
-            })
+            .map(
+                |server| match self.standings.get(&pool.name, &server.name) {
+                    Some(_) => None,
+                    None => initial(pool, server),
+                },
+            )
             .collect();
         let servers = pool.servers.iter().zip(&before_first);
         let candidates: Vec<Candidate<'_>> = servers
             .map(|(server, before_first)| Candidate {
                 base: base(server),
-                standing: self.checked(pool, server, service).or(before_first.as_ref()),
+                standing: self
+                    .checked(pool, server, service)
+                    .or(before_first.as_ref()),
                 ejected: self
                     .ejections
                     .get(&pool.name, &server.name, service)

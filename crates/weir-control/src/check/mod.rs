@@ -1,7 +1,7 @@
 //! Health checks at work: the driver of [`weir_health::Monitor`], and the probes themselves.
 //!
 //! One task waits for what is due next and starts each probe as a task of its own; a probe hands its result in and is
-//! gone. What follows for servers is gathered as [`News`] until the task that owns the engine takes them. Nothing here
+//! gone. What follows for servers is gathered as [`HealthEvent`] until the task that owns the engine takes them. Nothing here
 //! knows the engine, weights or the kernel's tables.
 
 mod connect;
@@ -13,7 +13,6 @@ mod path;
 mod probe;
 mod source;
 mod tls;
-mod turn;
 mod watch;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -28,21 +27,10 @@ use weir_health::{
     Checkpoint, Lateness, Monitor, Output, SavedState, ServerView, Standing, State, Suspended,
 };
 use weir_model::{Desired, Probe};
+use weir_state::{HealthEvent, PoolChange, PoolState};
 
 pub use self::path::Passages;
-pub use self::turn::{PoolTurn, Serving};
 use crate::snapshot::{CheckStatus, ServerState, Snapshot};
-
-/// What checks say of a server now.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct News {
-    /// Its pool.
-    pub pool: String,
-    /// Its address as in the file.
-    pub server: String,
-    /// `None` = no check is left.
-    pub standing: Option<Standing>,
-}
 
 /// How the probing itself does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -190,10 +178,10 @@ impl Checks {
     }
 
     /// Takes what was gathered since the last time.
-    pub fn take_news(&self) -> Vec<News> {
+    pub fn take_news(&self) -> Vec<HealthEvent> {
         let gathered = std::mem::take(&mut *locked(&self.shared.news));
         let news = gathered.into_iter();
-        news.map(|((pool, server), standing)| News {
+        news.map(|((pool, server), standing)| HealthEvent {
             pool,
             server,
             standing,
@@ -203,7 +191,7 @@ impl Checks {
 
     /// Logs a pool's change, and has programs told of it and of the services whose clients get an answer no more, or
     /// again.
-    pub fn tell_turn(&self, turn: &PoolTurn, desired: &Desired) {
+    pub fn tell_turn(&self, turn: &PoolChange, desired: &Desired) {
         let change = |what, from, to| notify::Change {
             pool: turn.pool.clone(),
             what,
@@ -214,7 +202,7 @@ impl Checks {
         if turn.from != turn.to {
             let (from, to) = (turn.from.as_str(), turn.to.as_str());
             let (pool, cause) = (&turn.pool, turn.to.cause());
-            if turn.to == Serving::Up {
+            if turn.to == PoolState::Up {
                 tracing::info!(pool, from, to, cause, "a pool changed");
             } else {
                 tracing::warn!(pool, from, to, cause, "a pool changed");

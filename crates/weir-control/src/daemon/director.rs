@@ -148,7 +148,7 @@ impl<P: Plane> Director<P> {
 
     /// Puts the checks of the configuration and of operators' words into force.
     fn check(&self) {
-        let known = |pool: &str, server: &str| self.plane.known(pool, server);
+        let known = |pool: &str, server: &str| self.plane.saved_state(pool, server);
         let (suspended, passages) = (self.plane.suspended(), self.plane.passages());
         self.checks
             .configure(&self.desired, &suspended, &known, passages);
@@ -180,14 +180,14 @@ impl<P: Plane> Director<P> {
             self.take_back(&complaint).await;
             return Ok(());
         }
-        let heard = self.plane.hear(news);
+        let heard = self.plane.apply_health(news);
         self.tell_turns();
         heard
     }
 
     /// Has programs told of what became of pools.
     pub fn tell_turns(&mut self) {
-        for turn in self.plane.take_turns() {
+        for turn in self.plane.take_pool_changes() {
             self.checks.tell_turn(&turn, &self.desired);
         }
     }
