@@ -329,3 +329,6 @@ fn file_error(path: &Path, source: std::io::Error) -> Error {
         source,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -236,3 +236,6 @@ fn server_status(counts: &ServerCounts) -> ServerStatus {
         ..ServerStatus::named(&counts.pool, &counts.name)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -143,7 +143,10 @@ fn checked_servers_start_without_weight_beside_one_that_is_up() {
 #[test]
 fn sorry_server_has_weight_while_its_checks_pass() {
     let mut pool = pool();
-    pool.sorry = Some(server("10.0.0.9", 0));
+    pool.sorry = Some(Server {
+        checks: Some(vec![Check::new(Probe::Tcp)]),
+        ..server("10.0.0.9", 0)
+    });
     let mut states = ServerStates::default();
     states.handle_health(vec![event("10.0.0.9", standing(State::Up))]);
     assert_eq!(states.weights(&pool, None).sorry.unwrap().effective, 1);
