@@ -1,3 +1,4 @@
+#[allow(clippy::duplicate_mod, reason = "each test module reads a part of it")]
 #[path = "../../../../weir-state/tests/previous/mod.rs"]
 mod previous;
 
