@@ -1,4 +1,4 @@
-//! The state of servers at run time, with one owner for both planes: operators' overrides, health, ejection, slow start.
+//! The state of servers at run time, with one owner for both planes: overrides, health, ejection, slow start.
 //!
 //! [`ServerStates`] receives events (results of checks, orders of operators, traffic samples, a configuration that was
 //! applied) and returns effective weights, the pools whose weights may have changed, and records to persist. The layer

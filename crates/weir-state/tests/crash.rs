@@ -16,6 +16,7 @@ use weir_state::{
     SavedStandings, ServerStates,
 };
 
+const NO_ORDERS: &[u8] = br#"{"revision":0,"fingerprint":0,"words":{}}"#;
 const ORDERS: &str = "proxy.json";
 const STATE: &str = "state.json";
 const JOURNAL: &str = "state.journal";
@@ -398,7 +399,7 @@ proptest! {
         // A downgrade finds the same overrides in both planes, once the present daemon has started.
         let files = next.killed();
         let words = previous::layer_4(files.get(STATE).unwrap(), files.get(JOURNAL).unwrap());
-        let proxy: previous::ProxyFile = serde_json::from_slice(files.get(ORDERS).unwrap_or(b"{\"revision\":0,\"fingerprint\":0,\"words\":{}}")).unwrap();
+        let proxy: previous::ProxyFile = serde_json::from_slice(files.get(ORDERS).unwrap_or(NO_ORDERS)).unwrap();
         prop_assert_eq!(words, proxy.words);
     }
 

@@ -1,8 +1,8 @@
 //! Changes since the state file was written, one per line: persisting one server must not cost writing a hundred
 //! thousand.
 //!
-//! The journal names the state file that it continues; a journal of another state file is not read. A partial line, which
-//! a crash left, ends it.
+//! The journal names the state file that it continues; a journal of another state file is not read. A partial line,
+//! which a crash left, ends it.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

@@ -1,8 +1,8 @@
 //! `RUNTIME_DIR/proxy.json`: the overrides of all servers, and the count of configurations while there is no layer 4
 //! engine.
 //!
-//! The file owns the overrides of both planes. An order is written here before it is applied; `state.json` holds a copy,
-//! so that 0.1.0, which reads the overrides of layer 4 there, can take over.
+//! The file owns the overrides of both planes. An order is written here before it is applied; `state.json` holds a
+//! copy, so that 0.1.0, which reads the overrides of layer 4 there, can take over.
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};

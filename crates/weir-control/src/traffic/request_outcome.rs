@@ -1,5 +1,5 @@
-//! Samples for passive checks: once per second, the proxy's counters of requests by outcome are read. weir-state decides
-//! which servers are ejected.
+//! Samples for passive checks: once per second, the proxy's counters of requests by outcome are read. weir-state
+//! decides which servers are ejected.
 
 use std::collections::HashMap;
 
