@@ -2,8 +2,8 @@
 //!
 //! [`OrderFile`] is `RUNTIME_DIR/proxy.json`, the owner of all overrides. `state.json` with its journal, which the
 //! layer 4 plane writes, holds a copy of them and the standings ([`SavedServers`]); `proxy-left.json` holds standings
-//! too. The formats are those of 0.1.0, with a marker in `state.json` that 0.1.0 ignores and does not write: so each build reads
-//! what the other one wrote, and this build knows whether 0.1.0 has run a layer 4 plane since.
+//! too. The formats are those of 0.1.0, with a marker in `state.json` that 0.1.0 ignores and does not write: so each
+//! build reads what the other one wrote, and this build knows whether 0.1.0 has run a layer 4 plane since.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

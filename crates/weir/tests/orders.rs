@@ -8,9 +8,11 @@ use world::{Family, World, privileged};
 fn config() -> String {
     let (first, second) = (Family::V4.server(0), Family::V4.server(1));
     format!(
-        "[node]\ninterfaces = [\"eth0\"]\n[pool.web]\nservers = [\"{first}:80\", \"{second}:80\"]\n\
+        "[node]\ninterfaces = [\"eth0\"]\n\
+         [pool.web]\nservers = [\"{first}:80\", \"{second}:80\"]\n\
          [service.web]\nlisten = [\"{}:80\"]\nforward = \"nat\"\npool = \"web\"\n\
-         [service.www]\nlisten = [\"{}:8080\"]\nforward = \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n",
+         [service.www]\nlisten = [\"{}:8080\"]\nforward = \"proxy\"\n\
+         protocol = \"http\"\npool = \"web\"\n",
         Family::V4.vip(),
         Family::V4.director()
     )

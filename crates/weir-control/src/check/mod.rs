@@ -1,8 +1,8 @@
 //! Health checks at work: the driver of [`weir_health::Monitor`], and the probes themselves.
 //!
 //! One task waits for what is due next and starts each probe as a task of its own; a probe hands its result in and is
-//! gone. What follows for servers is gathered as [`HealthEvent`] until the task that owns the engine takes them. Nothing here
-//! knows the engine, weights or the kernel's tables.
+//! gone. What follows for servers is gathered as [`HealthEvent`] until the task that owns the engine takes them.
+//! Nothing here knows the engine, weights or the kernel's tables.
 
 mod connect;
 mod datagram;

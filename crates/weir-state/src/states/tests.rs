@@ -132,7 +132,7 @@ fn effective_weight_follows_from_override_health_slow_start_and_ejection() {
 }
 
 #[test]
-fn checked_servers_start_without_weight_beside_one_that_is_up() {
+fn checked_servers_start_without_weight_while_another_is_up() {
     let pool = pool();
     let mut states = ServerStates::default();
     assert_eq!(effective(&states, &pool, None), [4, 2]);
@@ -288,7 +288,7 @@ fn configuration_forgets_removed_servers_but_not_their_overrides() {
     assert_eq!(states.saved_standings(), SavedStandings::default());
 }
 
-/// Counts calls, and fails where it is told to.
+/// Counts calls; the calls with these numbers fail.
 #[derive(Default)]
 struct Planes {
     recorded: Vec<Option<Override>>,
