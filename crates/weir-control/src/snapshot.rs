@@ -8,8 +8,9 @@ use std::time::SystemTime;
 use weir_health::Ejection;
 use weir_model::{Forward, ProxyProtocol};
 pub use weir_planner::Totals;
+use weir_state::PoolState;
 
-use weir_probing::{Probing, Serving};
+use weir_probing::Probing;
 
 /// Everything that a listing shows.
 #[derive(Clone, Debug, Default)]
@@ -113,7 +114,7 @@ pub struct ServiceStatus {
     /// Its pool.
     pub pool: String,
     /// How the pool serves, where that is not by its servers' states: in panic, or below its quorum.
-    pub regime: Option<Serving>,
+    pub regime: Option<PoolState>,
     /// Persistence in words, `5m /32 /128`.
     pub persistence: Option<String>,
     /// Every UDP packet is scheduled.
@@ -169,7 +170,7 @@ pub struct ProxyStatus {
     /// Its pool.
     pub pool: String,
     /// How the pool serves, where that is not by its servers' states: in panic, or below its quorum.
-    pub regime: Option<Serving>,
+    pub regime: Option<PoolState>,
     /// Name and counts.
     pub numbers: weir_proxy::ServiceStatus,
     /// In file order.

@@ -5,6 +5,8 @@
 
 #[path = "engine/address.rs"]
 mod address;
+#[path = "engine/director.rs"]
+mod director;
 #[path = "engine/failure.rs"]
 mod failure;
 #[path = "engine/local.rs"]
@@ -18,13 +20,15 @@ mod topology;
 
 use std::collections::BTreeMap;
 
+use director::Director;
 use topology::{Topology, is_root};
-use weir_control::engine::{Engine, OverrideChange, clean};
+use weir_control::engine::clean;
 use weir_dataplane::{PinDir, pinned_sizes};
 use weir_model::{
     Desired, Forward, Listener, Pool, Ports, Protocol, Scheduler, SchedulerKind, Server, Service,
     Snat,
 };
+use weir_state::Override;
 
 const VIP: &str = "192.0.2.10";
 const PORT: u16 = 8080;
@@ -76,7 +80,7 @@ fn direct_reaches_both_servers_in_turn() {
     let topology = Topology::new("direct");
     topology.serve(VIP, PORT);
     topology.run(async |paths| {
-        let engine = Engine::open(paths, &desired(Forward::Direct, SchedulerKind::Rr, &BOTH))
+        let engine = Director::open(paths, &desired(Forward::Direct, SchedulerKind::Rr, &BOTH))
             .await
             .unwrap();
         assert_eq!(ask(&topology, 8), evenly(8));
@@ -107,7 +111,9 @@ fn every_scheduler_chooses_as_it_explains() {
     topology.serve(VIP, PORT);
     topology.run(async |paths| {
         let wish = |kind| desired(Forward::Direct, kind, &BOTH);
-        let mut engine = Engine::open(paths, &wish(SchedulerKind::Rr)).await.unwrap();
+        let mut engine = Director::open(paths, &wish(SchedulerKind::Rr))
+            .await
+            .unwrap();
         let built = SchedulerKind::ALL
             .into_iter()
             .filter(|kind| kind.is_built());
@@ -143,7 +149,7 @@ fn nat_replies_come_back_through_the_director() {
         topology.serve("0.0.0.0", PORT);
         topology.servers_route_by_director();
         topology.run(async |paths| {
-            let engine = Engine::open(paths, &desired(Forward::Nat, SchedulerKind::Wrr, &BOTH))
+            let engine = Director::open(paths, &desired(Forward::Nat, SchedulerKind::Wrr, &BOTH))
                 .await
                 .unwrap();
             assert_eq!(ask(&topology, 6), evenly(6), "ip_forward {forwarding}");
@@ -163,7 +169,7 @@ fn snat_needs_no_route_back() {
     topology.run(async |paths| {
         let mut desired = desired(Forward::Nat, SchedulerKind::Rr, &BOTH);
         desired.services[0].snat = Some(Snat::default());
-        let _engine = Engine::open(paths, &desired).await.unwrap();
+        let _engine = Director::open(paths, &desired).await.unwrap();
         assert_eq!(ask(&topology, 4), evenly(4));
     });
 }
@@ -176,7 +182,7 @@ fn a_reload_keeps_connections_and_moves_new_ones() {
     let topology = Topology::new("reload");
     topology.serve(VIP, PORT);
     topology.run(async |paths| {
-        let mut engine = Engine::open(paths, &desired(Forward::Direct, SchedulerKind::Rr, &BOTH))
+        let mut engine = Director::open(paths, &desired(Forward::Direct, SchedulerKind::Rr, &BOTH))
             .await
             .unwrap();
         let mut first = topology.connect(VIP, PORT);
@@ -229,11 +235,8 @@ fn another_engine_adopts_what_runs() {
         topology.run(async |paths| {
             let wanted = desired(Forward::Direct, SchedulerKind::Rr, &BOTH);
             let mut first = {
-                let mut engine = Engine::open(paths, &wanted).await.unwrap();
-                engine
-                    .set_override("web", BOTH[0], OverrideChange::Drain)
-                    .await
-                    .unwrap();
+                let mut engine = Director::open(paths, &wanted).await.unwrap();
+                engine.order("web", BOTH[0], Override::Drain).unwrap();
                 topology.connect(VIP, PORT)
             };
             let before = first.server();
@@ -246,7 +249,7 @@ fn another_engine_adopts_what_runs() {
             if lost {
                 std::fs::remove_file(paths.runtime_dir.join("state.json")).unwrap();
             }
-            let engine = Engine::open(paths, &wanted).await.unwrap();
+            let engine = Director::open(paths, &wanted).await.unwrap();
             assert_eq!(first.server(), before);
             let status = engine.snapshot().unwrap();
             assert_eq!(status.services[0].totals.connections, 1);
@@ -266,7 +269,7 @@ fn a_larger_flow_table_takes_the_flows_along() {
     topology.serve(VIP, PORT);
     topology.run(async |paths| {
         let mut wanted = desired(Forward::Direct, SchedulerKind::Wlc, &BOTH);
-        let mut engine = Engine::open(paths, &wanted).await.unwrap();
+        let mut engine = Director::open(paths, &wanted).await.unwrap();
         let mut first = topology.connect(VIP, PORT);
         let before = first.server();
         wanted.node.max_flows *= 4;
@@ -289,7 +292,7 @@ fn tables_that_another_build_made_keep_their_size_and_counts() {
     topology.run(async |paths| {
         let mut wanted = desired(Forward::Direct, SchedulerKind::Wlc, &BOTH);
         wanted.node.max_servers *= 2;
-        drop(Engine::open(paths, &wanted).await.unwrap());
+        drop(Director::open(paths, &wanted).await.unwrap());
         let mut first = topology.connect(VIP, PORT);
         let before = first.server();
         let filter = paths.pin_dir.join("state-1/weir_filters");
@@ -305,7 +308,7 @@ fn tables_that_another_build_made_keep_their_size_and_counts() {
         let sizes = || pinned_sizes(&PinDir::new(&paths.pin_dir)).unwrap().unwrap();
         let larger = sizes();
         wanted.node.max_servers /= 2;
-        let engine = Engine::open(paths, &wanted).await.unwrap();
+        let engine = Director::open(paths, &wanted).await.unwrap();
         assert_eq!(sizes(), larger);
         assert_eq!(first.server(), before);
         assert_eq!(engine.live_flows("web", Some(&before)), 1);
@@ -326,7 +329,7 @@ fn more_room_for_servers_keeps_what_services_of_one_pool_count_together() {
         second.name = "second".to_owned();
         second.listen[0].ports = Ports::One(PORT + 1);
         wanted.services.push(second);
-        let mut engine = Engine::open(paths, &wanted).await.unwrap();
+        let mut engine = Director::open(paths, &wanted).await.unwrap();
         let mut first = topology.connect(VIP, PORT);
         let before = first.server();
         wanted.node.max_servers *= 2;
@@ -348,7 +351,7 @@ fn connections_that_begin_while_flows_move_live_on() {
         let mut wanted = desired(Forward::Direct, SchedulerKind::Rr, &BOTH);
         // Local, so that a packet which is passed on would meet a stack that resets.
         wanted.node.vip_interface = Some("d0".to_owned());
-        let mut engine = Engine::open(paths, &wanted).await.unwrap();
+        let mut engine = Director::open(paths, &wanted).await.unwrap();
         for _ in 0..4 {
             wanted.node.max_flows *= 2;
             engine.apply(&wanted).await.unwrap();
@@ -369,7 +372,7 @@ fn cleaning_leaves_nothing() {
         let before = topology.director_facts();
         let mut wanted = desired(Forward::Direct, SchedulerKind::Rr, &BOTH);
         wanted.node.vip_interface = Some("d0".to_owned());
-        drop(Engine::open(paths, &wanted).await.unwrap());
+        drop(Director::open(paths, &wanted).await.unwrap());
         assert_ne!(topology.director_facts(), before);
         let cleaned = clean(paths).await.unwrap();
         assert!(cleaned.data_plane);

@@ -1,8 +1,8 @@
 //! Runs health checks: the driver of [`weir_health::Monitor`], and the probes.
 //!
 //! One task waits for the next deadline and starts each probe as a task of its own; a probe reports its result and
-//! ends. Changes of servers are collected as [`News`] until the caller takes them. The engine, weights and the kernel's
-//! tables are not known here.
+//! ends. Changes of servers are collected as [`HealthEvent`] until the caller takes them. The engine, weights and the
+//! kernel's tables are not known here.
 
 mod connect;
 mod datagram;
@@ -10,7 +10,6 @@ mod driver;
 mod local;
 mod notify;
 mod path;
-mod pool;
 mod probe;
 mod source;
 mod tls;
@@ -28,20 +27,9 @@ use weir_health::{
     Checkpoint, Lateness, Monitor, Output, SavedState, ServerView, Standing, State, Suspended,
 };
 use weir_model::{Desired, Probe};
+use weir_state::{HealthEvent, PoolChange, PoolState};
 
 pub use path::ProbeTable;
-pub use pool::{PoolTurn, Serving};
-
-/// The state of a server by its checks.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct News {
-    /// Its pool.
-    pub pool: String,
-    /// Its address as in the file.
-    pub server: String,
-    /// `None` = the server has no check any more.
-    pub standing: Option<Standing>,
-}
 
 /// Counters of the probing itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -189,10 +177,10 @@ impl Checks {
     }
 
     /// Takes what was collected since the last call.
-    pub fn take_news(&self) -> Vec<News> {
+    pub fn take_news(&self) -> Vec<HealthEvent> {
         let collected = std::mem::take(&mut *locked(&self.shared.news));
         let news = collected.into_iter();
-        news.map(|((pool, server), standing)| News {
+        news.map(|((pool, server), standing)| HealthEvent {
             pool,
             server,
             standing,
@@ -201,7 +189,7 @@ impl Checks {
     }
 
     /// Logs a pool's change. Notifies programs of it and of the services that stop or resume serving clients.
-    pub fn notify_pool_change(&self, turn: &PoolTurn, desired: &Desired) {
+    pub fn notify_pool_change(&self, turn: &PoolChange, desired: &Desired) {
         let change = |what, from, to| notify::Change {
             pool: turn.pool.clone(),
             what,
@@ -212,7 +200,7 @@ impl Checks {
         if turn.from != turn.to {
             let (from, to) = (turn.from.as_str(), turn.to.as_str());
             let (pool, cause) = (&turn.pool, turn.to.cause());
-            if turn.to == Serving::Up {
+            if turn.to == PoolState::Up {
                 tracing::info!(pool, from, to, cause, "a pool changed");
             } else {
                 tracing::warn!(pool, from, to, cause, "a pool changed");

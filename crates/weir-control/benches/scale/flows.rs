@@ -1,9 +1,10 @@
 //! Ten million places for flows: what starting with them costs, in time and memory.
 
-use weir_control::engine::{Engine, clean};
+use weir_control::engine::clean;
 use weir_model::Desired;
 
 use crate::Outcome;
+use crate::director::Director;
 use crate::ground::Ground;
 use crate::report::{Begun, Table};
 
@@ -29,7 +30,7 @@ pub(crate) fn run(ground: &Ground, table: &mut Table) -> Outcome<()> {
     let before = available()?;
     let begun = Begun::now();
     let bytes = ground.run(async || {
-        let engine = Engine::open(&paths, &desired).await?;
+        let engine = Director::open(&paths, &desired).await?;
         table.row("start with 10 M flows", vec![begun.took()], None);
         drop(engine);
         let bytes = before.saturating_sub(available()?);

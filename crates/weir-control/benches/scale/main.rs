@@ -5,6 +5,8 @@
 //! nothing outside them. `WEIR_BENCH_SERVICES` (10000), `WEIR_BENCH_SERVERS` a service (10) and `WEIR_BENCH_ROUNDS` (5)
 //! say how much; an argument is part of a row's name.
 
+#[path = "../../tests/engine/director.rs"]
+mod director;
 mod file;
 mod flows;
 mod ground;
@@ -14,13 +16,15 @@ use std::error::Error;
 use std::time::Duration;
 
 use weir_control::configuration;
-use weir_control::engine::{Engine, OverrideChange, Paths, clean};
+use weir_control::engine::{Paths, clean};
 use weir_control::metrics::{self, Memory};
 use weir_control::plan::plan;
 use weir_control::status::Report;
 use weir_model::{Desired, diff};
+use weir_state::Override;
 use weir_sys::{Capabilities, Capability};
 
+use director::Director;
 use file::Size;
 use ground::Ground;
 use report::{Begun, Table, Took};
@@ -66,15 +70,15 @@ async fn starting(
     desired: &Desired,
     effort: usize,
     table: &mut Table,
-) -> Outcome<Engine> {
+) -> Outcome<Director> {
     let (mut fresh, mut adopted) = (Vec::new(), Vec::new());
     for round in 0..effort {
         let begun = Begun::now();
-        let engine = Engine::open(paths, desired).await?;
+        let engine = Director::open(paths, desired).await?;
         fresh.push(begun.took());
         drop(engine);
         let begun = Begun::now();
-        let engine = Engine::open(paths, desired).await?;
+        let engine = Director::open(paths, desired).await?;
         adopted.push(begun.took());
         if round + 1 == effort {
             table.row("start from nothing", fresh, Some(2000 * MILLISECOND));
@@ -93,7 +97,7 @@ async fn starting(
 
 /// Reloads that change one server each, from parsed file to effect.
 async fn reloading(
-    engine: &mut Engine,
+    engine: &mut Director,
     desired: &Desired,
     effort: usize,
     table: &mut Table,
@@ -131,14 +135,12 @@ async fn reloading(
     Ok(())
 }
 
-async fn ordering(engine: &mut Engine, effort: usize, table: &mut Table) -> Outcome<()> {
+async fn ordering(engine: &mut Director, effort: usize, table: &mut Table) -> Outcome<()> {
     let mut took = Vec::new();
     for round in 0..effort * 4 {
         let (pool, server) = (file::pool(round + 300), file::server(round + 300, 1));
         let begun = Begun::now();
-        engine
-            .set_override(&pool, &server, OverrideChange::Weight(3))
-            .await?;
+        engine.order(&pool, &server, Override::Weight(3))?;
         took.push(begun.took());
     }
     table.row("a weight by the API", took, Some(10 * MILLISECOND));
@@ -152,7 +154,7 @@ async fn ordering(engine: &mut Engine, effort: usize, table: &mut Table) -> Outc
     Ok(())
 }
 
-fn showing(engine: &Engine, desired: &Desired, effort: usize, table: &mut Table) -> Outcome<()> {
+fn showing(engine: &Director, desired: &Desired, effort: usize, table: &mut Table) -> Outcome<()> {
     let second = Some(1000 * MILLISECOND);
     let report = || -> Outcome<Report> { Ok(Report::from(&engine.snapshot()?)) };
     let took = rounds(effort, |_| Ok(serde_json::to_vec(&report()?)?))?;

@@ -47,16 +47,6 @@ pub struct Reloaded {
     pub findings: String,
 }
 
-/// `POST /v1/servers/POOL/ADDRESS`: `{"state": "drain"}` or `{"weight": 3}`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ServerRequest {
-    /// An operator's state.
-    State(OperatorState),
-    /// In place of the configured weight.
-    Weight(u32),
-}
-
 /// A server as it is now: the answer of `GET` and `POST /v1/servers/POOL/ADDRESS`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -80,29 +70,6 @@ pub struct ServerNow {
     pub open_connections: u64,
     /// Connections that both sides have closed, whose entries in the flow table have not expired.
     pub closed_connections: u64,
-}
-
-/// What an operator may put a server into.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum OperatorState {
-    /// No new flows.
-    Drain,
-    /// No new flows and no checks.
-    Maint,
-    /// As configured.
-    Ready,
-}
-
-impl OperatorState {
-    /// The word of the API and of the command line.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Drain => "drain",
-            Self::Maint => "maint",
-            Self::Ready => "ready",
-        }
-    }
 }
 
 /// `POST /v1/explain`.
@@ -148,29 +115,6 @@ impl Refusal {
         Self {
             leaving: true,
             ..Self::new("the daemon is stopping")
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn servers_are_changed_in_the_contracts_words() {
-        let parse = serde_json::from_str::<ServerRequest>;
-        assert_eq!(
-            parse(r#"{"state":"maint"}"#).unwrap(),
-            ServerRequest::State(OperatorState::Maint)
-        );
-        assert_eq!(parse(r#"{"weight":0}"#).unwrap(), ServerRequest::Weight(0));
-        for wrong in [
-            "{}",
-            r#"{"state":"up"}"#,
-            r#"{"weight":-1}"#,
-            r#"{"state":"drain","weight":1}"#,
-        ] {
-            assert!(parse(wrong).is_err(), "{wrong}");
         }
     }
 }

@@ -35,14 +35,14 @@ use policy::Gate;
 
 pub use caller::{Caller, Role, UnknownRole};
 pub use message::{
-    ExplainRequest, FileRequest, OperatorState, Refusal, Reloaded, ServerNow, ServerRequest,
-    UpgradeRequest, Upgraded,
+    ExplainRequest, FileRequest, Refusal, Reloaded, ServerNow, UpgradeRequest, Upgraded,
 };
 pub use order::{Order, Orders, Reply, orders};
 pub use policy::{Policy, SharedPolicy};
 pub use refusal::Refused;
 pub use serve::{Listener, serve};
 pub use token::{NamedToken, Token, TokenFileError, Tokens, add_token, named_tokens};
+pub use weir_state::{Override, ServerOrder};
 
 /// Largest body of a request, bytes.
 pub const MAX_BODY_BYTES: usize = 64 * 1024;
@@ -221,7 +221,7 @@ async fn server(
     Path((pool, address)): Path<(String, String)>,
     body: Body,
 ) -> Answered {
-    let request: ServerRequest = read(body).await?;
+    let request: ServerOrder = read(body).await?;
     let order = |reply| Order::Server {
         pool,
         address,

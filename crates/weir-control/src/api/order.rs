@@ -6,9 +6,9 @@
 use tokio::sync::{mpsc, oneshot};
 
 use super::caller::Caller;
-use super::message::{
-    FileRequest, Refusal, Reloaded, ServerNow, ServerRequest, UpgradeRequest, Upgraded,
-};
+use super::message::{FileRequest, Refusal, Reloaded, ServerNow, UpgradeRequest, Upgraded};
+use weir_state::ServerOrder;
+
 use crate::explain::{Answer, Packet, Request};
 use crate::ipvsadm;
 use crate::plan::Plan;
@@ -38,7 +38,7 @@ pub enum Order {
         /// Address as in the file.
         address: String,
         /// The word.
-        request: ServerRequest,
+        request: ServerOrder,
         /// The server as it is then.
         reply: Reply<ServerNow>,
     },

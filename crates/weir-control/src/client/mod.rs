@@ -15,7 +15,7 @@ use tokio::net::UnixStream;
 use tokio::time::timeout;
 
 use crate::api::{
-    ExplainRequest, FileRequest, Refusal, Reloaded, ServerNow, ServerRequest, UpgradeRequest,
+    ExplainRequest, FileRequest, Refusal, Reloaded, ServerNow, ServerOrder, UpgradeRequest,
     Upgraded,
 };
 use crate::daemon::SOCKET;
@@ -172,7 +172,7 @@ impl Client {
         &self,
         pool: &str,
         address: &str,
-        request: ServerRequest,
+        request: ServerOrder,
     ) -> Result<ServerNow, Error> {
         let path = format!("/v1/servers/{}/{}", segment(pool), segment(address));
         self.ask(Method::POST, &path, &request).await

@@ -148,7 +148,7 @@ impl<P: Plane> Director<P> {
 
     /// Puts the checks of the configuration and of operators' words into force.
     fn check(&self) {
-        let known = |pool: &str, server: &str| self.plane.known(pool, server);
+        let known = |pool: &str, server: &str| self.plane.saved_state(pool, server);
         let (suspended, passages) = (self.plane.suspended(), self.plane.passages());
         self.checks
             .configure(&self.desired, &suspended, &known, passages);
@@ -180,15 +180,15 @@ impl<P: Plane> Director<P> {
             self.take_back(&complaint).await;
             return Ok(());
         }
-        let heard = self.plane.hear(news);
+        let applied = self.plane.apply_health(news);
         self.notify_pool_changes();
-        heard
+        applied
     }
 
     /// Notifies programs of changes of pools.
     pub fn notify_pool_changes(&mut self) {
-        for turn in self.plane.take_turns() {
-            self.checks.notify_pool_change(&turn, &self.desired);
+        for change in self.plane.take_pool_changes() {
+            self.checks.notify_pool_change(&change, &self.desired);
         }
     }
 

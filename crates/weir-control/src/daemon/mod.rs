@@ -7,7 +7,6 @@
 mod admin;
 mod director;
 mod draining;
-mod engine;
 mod error;
 mod guard;
 mod own_server;

@@ -13,14 +13,14 @@ use std::time::Duration;
 use weir_health::{SavedState, Suspended};
 use weir_model::Desired;
 use weir_netlink::Event;
+use weir_state::{Ejected, HealthEvent, PoolChange, ServerOrder};
 use weir_sys::Channel;
 
-use crate::api::ServerRequest;
-use crate::engine::{Claim, Ejected, Passed};
+use crate::engine::{Claim, Passed};
 use crate::explain::{Answer, Packet};
 use crate::ipvsadm;
 use crate::snapshot::Snapshot;
-use weir_probing::{News, PoolTurn, ProbeTable as Passages};
+use weir_probing::ProbeTable;
 
 /// Everything that the daemon orders and asks.
 pub trait Plane {
@@ -30,19 +30,19 @@ pub trait Plane {
     /// Brings the kernel to `desired` and answers the revision; on an error what was in force stays.
     fn apply(&mut self, desired: &Desired) -> impl Future<Output = Result<u64, Self::Error>>;
 
-    /// Puts an operator's word about a server into force.
+    /// Sets or removes the override of a server.
     fn order_server(
         &mut self,
         pool: &str,
         address: &str,
-        request: ServerRequest,
+        order: ServerOrder,
     ) -> impl Future<Output = Result<(), Self::Error>>;
 
-    /// Takes in what checks say of servers.
-    fn hear(&mut self, news: Vec<News>) -> Result<(), Self::Error>;
+    /// Applies results of checks.
+    fn apply_health(&mut self, events: Vec<HealthEvent>) -> Result<(), Self::Error>;
 
-    /// What checks said of a server before, in this run or a former one.
-    fn known(&self, pool: &str, server: &str) -> Option<SavedState>;
+    /// The result of a server's checks that new checks start from, of this run or a former one.
+    fn saved_state(&self, pool: &str, server: &str) -> Option<SavedState>;
 
     /// Whether an operator has drained a server or put it into maintenance.
     fn is_withdrawn(&self, pool: &str, server: &str) -> bool {
@@ -50,30 +50,30 @@ pub trait Plane {
         false
     }
 
-    /// Servers that are ejected for what their clients find.
+    /// Servers that are ejected by passive checks.
     fn ejected(&self) -> BTreeSet<Ejected> {
         BTreeSet::new()
     }
 
-    /// Has servers in use again that are ejected and are not in `then`.
+    /// Ends the ejections that are not in `then`.
     ///
     /// # Errors
     /// The plane's.
-    fn forgive(&mut self, then: &BTreeSet<Ejected>) -> Result<(), Self::Error> {
+    fn end_ejections(&mut self, then: &BTreeSet<Ejected>) -> Result<(), Self::Error> {
         let _ = then;
         Ok(())
     }
 
-    /// Servers that no check may go to.
+    /// Servers in maintenance: they are not checked.
     fn suspended(&self) -> Suspended;
 
-    /// Takes what became of pools since the last time.
-    fn take_turns(&mut self) -> Vec<PoolTurn> {
+    /// Takes the changes of pools since the last call.
+    fn take_pool_changes(&mut self) -> Vec<PoolChange> {
         Vec::new()
     }
 
     /// Where probes through a service's forward are entered; `None` = there is no forward.
-    fn passages(&self) -> Option<Passages> {
+    fn passages(&self) -> Option<ProbeTable> {
         None
     }
 

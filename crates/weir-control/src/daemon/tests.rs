@@ -14,14 +14,13 @@ use weir_model::Desired;
 use weir_netlink::Event;
 
 use super::*;
-use crate::api::{OperatorState, Refusal, ServerRequest};
+use crate::api::{Override, Refusal, ServerOrder};
 use crate::client::{self, Client};
 use crate::engine::Claim;
 use crate::explain::{Answer, Packet};
 use crate::ipvsadm;
 use crate::snapshot::Snapshot;
 use weir_discovery::Lists;
-use weir_probing::News;
 
 const FILE: &str = r#"
 [pool.images]
@@ -32,7 +31,7 @@ servers = ["10.0.0.5", "[2001:db8::5]:80"]
 #[derive(Debug, Default)]
 struct Calls {
     applied: Vec<Desired>,
-    servers: Vec<(String, String, ServerRequest)>,
+    servers: Vec<(String, String, ServerOrder)>,
     refuse: bool,
 }
 
@@ -57,18 +56,18 @@ impl Plane for Fake {
         &mut self,
         pool: &str,
         address: &str,
-        request: ServerRequest,
+        request: ServerOrder,
     ) -> Result<(), io::Error> {
         let word = (pool.to_owned(), address.to_owned(), request);
         self.0.borrow_mut().servers.push(word);
         Ok(())
     }
 
-    fn hear(&mut self, _: Vec<News>) -> Result<(), io::Error> {
+    fn apply_health(&mut self, _: Vec<weir_state::HealthEvent>) -> Result<(), io::Error> {
         Ok(())
     }
 
-    fn known(&self, _: &str, _: &str) -> Option<SavedState> {
+    fn saved_state(&self, _: &str, _: &str) -> Option<SavedState> {
         None
     }
 
@@ -320,7 +319,7 @@ async fn admin_changes_nothing_without_the_token() {
 #[tokio::test]
 async fn servers_are_ordered_by_their_names_in_the_file() {
     with_daemon("server", async |seat| {
-        let drain = ServerRequest::State(OperatorState::Drain);
+        let drain = ServerOrder(Some(Override::Drain));
         let six = "[2001:db8::5]:80";
         seat.client.server("images", six, drain).await.unwrap();
         let expected = ("images".to_owned(), six.to_owned(), drain);
@@ -328,7 +327,7 @@ async fn servers_are_ordered_by_their_names_in_the_file() {
         for (pool, address, request) in [
             ("none", six, drain),
             ("images", "10.0.0.9", drain),
-            ("images", six, ServerRequest::Weight(65_536)),
+            ("images", six, ServerOrder(Some(Override::Weight(65_536)))),
         ] {
             let error = seat
                 .client

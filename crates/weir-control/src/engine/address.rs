@@ -129,8 +129,12 @@ impl Engine {
 /// Addresses that a director added, by interface, as its runtime directory remembers them; none where that cannot be
 /// read.
 pub fn added_vips(runtime_dir: &Path) -> BTreeSet<(String, IpAddr)> {
-    let memory = StateFile::new(runtime_dir).read().ok().flatten();
+    let saved = StateFile::new(runtime_dir).read().ok().flatten();
     let mut added = vip::read_record(runtime_dir);
-    added.extend(memory.into_iter().flat_map(|memory| memory.undo.addresses));
+    added.extend(
+        saved
+            .into_iter()
+            .flat_map(|saved| saved.memory.undo.addresses),
+    );
     added
 }

@@ -9,7 +9,7 @@ use weir_planner::allocation::Allocation;
 use weir_sys::ethtool::Features;
 
 use super::origin::Origin;
-use super::state::{Memory, StateFile, Undo};
+use super::state::{Memory, Saved, StateFile, Undo};
 use super::{Paths, Result};
 use crate::vip::{read_record, remove_record, write_record};
 
@@ -36,7 +36,7 @@ pub struct Cleaned {
 /// Something cannot be removed; the state file then stays, so that a second try knows what is left.
 pub async fn clean(paths: &Paths) -> Result<Cleaned> {
     let file = StateFile::new(&paths.runtime_dir);
-    let memory = file.read()?;
+    let memory = file.read()?.map(|saved| saved.memory);
     let mut cleaned = Cleaned::default();
     // Nothing is led to programs that are gone.
     if let Some(way) = memory.as_ref().and_then(|memory| memory.undo.marks.clone()) {
@@ -68,7 +68,8 @@ pub fn is_pinned(paths: &Paths) -> bool {
 /// As [`clean`].
 pub async fn clean_unused(paths: &Paths) -> Result<bool> {
     let attached = open_readonly(&PinDir::new(&paths.pin_dir)).map(|plane| plane.attachments);
-    let memory = StateFile::new(&paths.runtime_dir).read()?;
+    let saved = StateFile::new(&paths.runtime_dir).read()?;
+    let memory = saved.map(|saved| saved.memory);
     let made = memory
         .as_ref()
         .is_some_and(|memory| memory.origin != Origin::default());
@@ -85,21 +86,24 @@ pub async fn clean_unused(paths: &Paths) -> Result<bool> {
 /// checks said of servers stays remembered.
 pub(super) async fn clean_pinned(paths: &Paths, kept: &BTreeSet<(String, IpAddr)>) -> Result<()> {
     let mut file = StateFile::new(&paths.runtime_dir);
-    let memory = file.read()?;
-    if let Some(mut memory) = memory.clone() {
+    let mut saved = file.read()?;
+    if let Some(Saved { memory, servers }) = &mut saved {
         memory.undo.addresses.retain(|entry| !kept.contains(entry));
-        file.write(&memory)?;
+        file.write(memory, servers)?;
     }
     write_record(&paths.runtime_dir, &BTreeSet::new())?;
     clean(paths).await?;
     write_record(&paths.runtime_dir, kept)?;
-    match memory {
-        Some(memory) => file.write(&Memory {
-            allocation: Allocation::default(),
-            undo: Undo::default(),
-            origin: Origin::default(),
-            ..memory
-        }),
+    match saved {
+        Some(Saved { memory, servers }) => {
+            let memory = Memory {
+                allocation: Allocation::default(),
+                undo: Undo::default(),
+                origin: Origin::default(),
+                ..memory
+            };
+            file.write(&memory, &servers)
+        }
         None => Ok(()),
     }
 }

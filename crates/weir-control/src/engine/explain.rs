@@ -5,6 +5,7 @@ use weir_health::State;
 use weir_model::{Listener, Protocol, Service};
 use weir_planner::allocation::{DestSlot, ServiceSlot};
 use weir_planner::rows::rule;
+use weir_state::ServerStates;
 
 use super::choice::{Choice, why};
 use super::{Engine, Result};
@@ -15,7 +16,7 @@ impl Engine {
     ///
     /// # Errors
     /// A map cannot be read.
-    pub fn explain_packet(&self, packet: &Packet) -> Result<Answer> {
+    pub fn explain_packet(&self, packet: &Packet, states: &ServerStates) -> Result<Answer> {
         let mut answer = Answer {
             packet: packet.to_string(),
             ..Answer::default()
@@ -46,7 +47,7 @@ impl Engine {
             return Ok(answer);
         }
         let rule = rule(&self.desired, service, self.plane.sizes().dests);
-        self.candidates(service, slot, &mut answer)?;
+        self.candidates(service, slot, states, &mut answer)?;
         let scheduler = rule.scheduler;
         let reason = why(scheduler);
         answer.steps.push(match self.choice(slot, &rule, packet)? {
@@ -112,8 +113,13 @@ impl Engine {
         slot.dests.iter().find(|dest| dest.id == flow.dest())
     }
 
-    fn candidates(&self, service: &Service, slot: &ServiceSlot, answer: &mut Answer) -> Result<()> {
-        let standings = &self.memory.standings;
+    fn candidates(
+        &self,
+        service: &Service,
+        slot: &ServiceSlot,
+        states: &ServerStates,
+        answer: &mut Answer,
+    ) -> Result<()> {
         for member in slot.members() {
             let Some(dest) = slot.dests.iter().find(|dest| dest.id == member.dest) else {
                 continue;
@@ -123,7 +129,7 @@ impl Engine {
             let own = self.plane.maps().live(dest.id)?;
             let out = match (weight, own.overloaded) {
                 (0, _) => {
-                    let standing = standings.in_service(&service.pool, &dest.name, &service.name);
+                    let standing = states.standing_in(&service.pool, &dest.name, &service.name);
                     let down =
                         standing.filter(|it| it.state == State::Down && !it.reason.is_empty());
                     let why = down.map_or_else(String::new, |it| format!(": {}", it.reason));

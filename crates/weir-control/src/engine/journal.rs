@@ -1,29 +1,26 @@
-//! What changed since the state file was written, a line a change: remembering one server must not cost writing down a
-//! hundred thousand.
+//! Changes since the state file was written, one per line: persisting one server must not cost writing a hundred
+//! thousand.
 //!
-//! The journal names the state file that it continues; one that continues another is not read. A line that a death cut
-//! off ends it.
+//! The journal names the state file that it continues; a journal of another state file is not read. A partial line,
+//! which a crash left, ends it.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use weir_ipvsadm::Edit;
 use weir_planner::allocation::ServiceSlot;
+use weir_state::{OverrideRecord, StandingRecord};
 use weir_sys::create_private;
 
 use super::origin::Zero;
-use super::overrides::Override;
-use super::standing::StoredStanding;
-use super::state::{Memory, Undo};
+use super::state::{Memory, Saved, Undo};
 
-/// The state file, in a runtime directory.
-pub(crate) const STATE: &str = "state.json";
-/// What continues it, beside it.
-pub(crate) const JOURNAL: &str = "state.journal";
+/// The file's name, next to the state file.
+pub(super) const JOURNAL: &str = "state.journal";
 
 /// Below this size it is never too long.
 const SHORT_BYTES: u64 = 1 << 20;
@@ -40,12 +37,12 @@ pub(super) struct Record {
     /// All rows of shared counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) shared: Option<BTreeMap<String, u32>>,
-    /// Pool, server and the operator's word; `None` = taken back.
+    /// Changed overrides.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(super) overrides: Vec<(String, String, Option<Override>)>,
-    /// Pool, server and what checks say of it; `None` = it has none any more.
+    pub(super) overrides: Vec<OverrideRecord>,
+    /// Changed results of checks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(super) standings: Vec<(String, String, Option<StoredStanding>)>,
+    pub(super) standings: Vec<StandingRecord>,
     /// All that is to be undone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) undo: Option<Undo>,
@@ -79,8 +76,10 @@ impl Record {
         }
     }
 
-    /// Makes the change.
-    pub(super) fn apply(self, memory: &mut Memory) {
+    /// Applies the change.
+    pub(super) fn apply(self, saved: &mut Saved) {
+        saved.servers.replay(self.overrides, self.standings);
+        let memory = &mut saved.memory;
         let allocation = &mut memory.allocation;
         if let Some((revision, fingerprint, last_generation)) = self.numbers {
             (memory.revision, memory.fingerprint) = (revision, fingerprint);
@@ -95,10 +94,6 @@ impl Record {
         if let Some(shared) = self.shared {
             allocation.shared = shared;
         }
-        for (pool, server, word) in self.overrides {
-            memory.overrides.set(&pool, &server, word);
-        }
-        memory.standings.restore(self.standings);
         if let Some(undo) = self.undo {
             memory.undo = undo;
         }
@@ -126,7 +121,7 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    /// Begins it anew, after the state file of that number.
+    /// Starts it, empty, after the state file of that number.
     pub(super) fn begin(path: &Path, continues: u64) -> io::Result<Self> {
         let mut journal = Self {
             path: path.to_owned(),
@@ -137,7 +132,7 @@ impl Journal {
         Ok(journal)
     }
 
-    /// Its place.
+    /// Its path.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
@@ -151,7 +146,12 @@ impl Journal {
     fn line(&mut self, value: &impl Serialize) -> io::Result<()> {
         let mut text = serde_json::to_vec(value)?;
         text.push(b'\n');
-        self.file.write_all(&text)?;
+        if let Err(error) = self.file.write_all(&text) {
+            // A later line must not continue a partial one.
+            let _ = self.file.set_len(self.bytes);
+            let _ = self.file.seek(SeekFrom::Start(self.bytes));
+            return Err(error);
+        }
         self.bytes += text.len() as u64;
         Ok(())
     }
@@ -163,7 +163,7 @@ impl Journal {
 }
 
 /// The changes since the state file of that number.
-pub(crate) fn read<T: DeserializeOwned>(path: &Path, continues: u64) -> Vec<T> {
+pub(super) fn read<T: DeserializeOwned>(path: &Path, continues: u64) -> Vec<T> {
     let Ok(text) = fs::read(path) else {
         return Vec::new();
     };
@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cut_line_and_another_file_are_not_read() {
+    fn partial_line_and_journal_of_another_file_are_not_read() {
         let path = std::env::temp_dir().join(format!("weir-journal-{}", std::process::id()));
         let mut journal = Journal::begin(&path, 7).unwrap();
         for revision in 1..=3 {

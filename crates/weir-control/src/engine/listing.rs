@@ -395,8 +395,8 @@ impl Engine {
 /// A file's configuration with what ipvsadm made beside it, as the state file remembers it; the file's alone where that
 /// cannot be read.
 pub fn with_made(runtime_dir: &Path, configured: Desired) -> Desired {
-    let memory = StateFile::new(runtime_dir).read().ok().flatten();
-    let merged = memory.map(|memory| memory.origin.merged(configured.clone()));
+    let saved = StateFile::new(runtime_dir).read().ok().flatten();
+    let merged = saved.map(|saved| saved.memory.origin.merged(configured.clone()));
     merged.and_then(Result::ok).unwrap_or(configured)
 }
 
@@ -415,9 +415,8 @@ impl Pinned {
     /// Nothing is pinned, or the state is a newer Weir's.
     pub fn open(paths: &Paths, configured: &Desired) -> Result<Self> {
         let plane = open_readonly(&PinDir::new(&paths.pin_dir))?;
-        let memory = StateFile::new(&paths.runtime_dir)
-            .read()?
-            .unwrap_or_default();
+        let saved = StateFile::new(&paths.runtime_dir).read()?;
+        let memory = saved.unwrap_or_default().memory;
         let desired = Indexed::from(memory.origin.merged(configured.clone())?);
         Ok(Self {
             desired,

@@ -13,29 +13,26 @@ mod clean;
 mod drift;
 mod error;
 mod explain;
-pub(crate) mod journal;
+mod handshakes;
+mod journal;
 mod listing;
 mod mark;
 mod mend;
 mod network;
 mod open;
-mod order;
 mod origin;
-mod overrides;
-pub(crate) mod passive;
 mod rate;
 mod reload;
 mod remaining;
 mod settle;
 mod silence;
-pub(crate) mod standing;
-mod state;
+pub(crate) mod state;
 mod status;
 mod taken;
 mod tree;
 mod upkeep;
 mod way;
-mod weight;
+mod weights;
 mod write;
 
 use std::collections::BTreeMap;
@@ -45,10 +42,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use weir_abi::Cursor;
 use weir_dataplane::Dataplane;
-use weir_health::Outliers;
 use weir_model::{Indexed, Timeouts};
 use weir_planner::allocation::{Facts, Former};
 use weir_planner::sum::{Changes, Rows};
+use weir_state::ServerStates;
 
 use crate::snapshot::Drift;
 use crate::vip::Announcements;
@@ -62,10 +59,10 @@ use self::write::Writer;
 pub use self::address::added_vips;
 pub use self::clean::{Cleaned, clean, clean_unused, is_pinned};
 pub use self::error::{Error, Result};
+pub use self::handshakes::Passed;
 pub use self::listing::{Pinned, is_made, with_made};
-pub use self::origin::Claim;
-pub use self::passive::Passed;
-pub use self::standing::Ejected;
+pub use self::open::Restore;
+pub use self::origin::{Claim, WeightOrder};
 
 /// Where an engine keeps what outlives it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,19 +71,6 @@ pub struct Paths {
     pub runtime_dir: PathBuf,
     /// Pinned programs, maps and links.
     pub pin_dir: PathBuf,
-}
-
-/// An operator's word about a server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OverrideChange {
-    /// No new flows.
-    Drain,
-    /// No new flows and no checks.
-    Maint,
-    /// Takes any word back.
-    Ready,
-    /// Another weight than the file's.
-    Weight(u32),
 }
 
 /// What a reload did.
@@ -124,8 +108,6 @@ pub struct Engine {
     /// When it was last asked which added addresses are needed no more.
     withdrawn: Instant,
     rate_book: RateBook,
-    /// Servers as their clients find them.
-    outliers: Outliers,
     /// Servers whose replies do not come through here.
     silent: Silent,
     /// What was mended.
@@ -153,6 +135,7 @@ fn allocate(
     desired: &Indexed,
     plane: &Dataplane,
     touched: &[&str],
+    states: &ServerStates,
 ) -> Result<Former> {
     let maps = plane.maps();
     let cursor = |row: u32| {
@@ -174,9 +157,7 @@ fn allocate(
         dests: sizes.dests,
         now_ms: now_ms(),
         cursor: &cursor,
-        weights: &|service, pool| {
-            weight::weights(service, pool, &memory.overrides, &memory.standings)
-        },
+        weights: &|service, pool| weights::weights(service, pool, states),
     };
     let touched = touched.iter().copied();
     Ok(memory.allocation.reconcile(desired, touched, &facts)?)

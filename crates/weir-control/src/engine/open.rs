@@ -9,26 +9,33 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use weir_dataplane::{Dataplane, OpenOptions, Opened, PinDir, Sizes, pinned_sizes};
-use weir_health::Outliers;
 use weir_model::{Desired, Indexed, Node};
 use weir_planner::allocation::Allocation;
 use weir_planner::sum::{Changes, Rows, rows};
+use weir_state::{SavedServers, ServerStates};
 
 use super::attach::attached;
 use super::clean::{clean_pinned, is_pinned};
 use super::network::Network;
 use super::origin::Origin;
 use super::rate::RateBook;
-use super::state::{Memory, StateFile};
+use super::state::{Memory, Saved, StateFile};
 use super::write::Writer;
 use super::{Engine, Paths, Result, adopt, allocate, attach, now_ms};
 use crate::snapshot::Drift;
 use crate::vip::{Announcements, read_record, remove_record};
 
+/// Receives what the state file holds of servers, and updates the states by it.
+///
+/// # Errors
+/// The owner file cannot be written.
+pub type Restore<'a> = &'a mut dyn FnMut(&mut ServerStates, SavedServers) -> Result<()>;
+
 /// What is known without the data plane.
 struct SavedState {
     file: StateFile,
     memory: Memory,
+    servers: SavedServers,
     /// There was no state file.
     lost: bool,
     /// The configuration with ipvsadm's part, unless they contradict each other.
@@ -41,7 +48,10 @@ impl SavedState {
         let file = StateFile::new(&paths.runtime_dir);
         let known = file.read()?;
         let lost = known.is_none();
-        let mut memory = known.unwrap_or_default();
+        let Saved {
+            mut memory,
+            servers,
+        } = known.unwrap_or_default();
         // What was added for proxy services alone, before there was an engine.
         for entry in read_record(&paths.runtime_dir) {
             if !memory.undo.addresses.contains(&entry) {
@@ -50,10 +60,11 @@ impl SavedState {
         }
         let desired = merged(&memory.origin, configured);
         let mut network = Network::open()?;
-        network.take(servers(&memory, &desired)).await?;
+        network.take(addresses_of(&memory, &desired)).await?;
         Ok(Self {
             file,
             memory,
+            servers,
             lost,
             desired,
             network,
@@ -66,6 +77,7 @@ impl SavedState {
         plane: &Dataplane,
         opened: Opened,
         configured: &Desired,
+        states: &ServerStates,
     ) -> Result<Indexed> {
         let memory = &mut self.memory;
         if opened == Opened::Fresh {
@@ -88,7 +100,7 @@ impl SavedState {
         }
         let every = memory.allocation.service_names(&desired);
         let every: Vec<&str> = every.iter().map(String::as_str).collect();
-        allocate(memory, &desired, plane, &every)?;
+        allocate(memory, &desired, plane, &every, states)?;
         let network = &mut self.network;
         network
             .keep_to(memory.allocation.addresses().collect())
@@ -99,10 +111,15 @@ impl SavedState {
     }
 
     /// Plans all rows and remembers whose they are.
-    fn plan(&mut self, desired: &Indexed, dest_rows: u32) -> Result<(Rows, Changes)> {
+    fn plan(
+        &mut self,
+        desired: &Indexed,
+        dest_rows: u32,
+        states: &ServerStates,
+    ) -> Result<(Rows, Changes)> {
         let (file, memory) = (&self.file, &self.memory);
         let (planned, text) = std::thread::scope(|scope| {
-            let writing = scope.spawn(|| file.text_of(memory));
+            let writing = scope.spawn(|| file.text_of(memory, &states.saved_servers()));
             let around = self.network.surroundings(memory.allocation.addresses());
             let planned = rows(desired, &memory.allocation, &around, dest_rows);
             (planned, writing.join())
@@ -115,16 +132,22 @@ impl SavedState {
 }
 
 impl Engine {
-    /// Adopts what is pinned, or makes it, and puts `desired` into force. Must be called inside a tokio runtime, in the
+    /// Adopts what is pinned, or makes it, and puts `desired` into force. `restore` receives what the state file holds
+    /// of servers, before it is written again. Must be called inside a tokio runtime, in the
     /// network namespace of the director.
     ///
     /// # Errors
     /// The configuration cannot be had, or the kernel refuses. What ran before goes on; where nothing was pinned
     /// before, nothing is.
-    pub async fn open(paths: &Paths, configured: &Desired) -> Result<Self> {
+    pub async fn open(
+        paths: &Paths,
+        configured: &Desired,
+        states: &mut ServerStates,
+        restore: Restore<'_>,
+    ) -> Result<Self> {
         let first = !is_pinned(paths);
         let added = read_record(&paths.runtime_dir);
-        let opened = Self::try_open(paths, configured).await;
+        let opened = Self::try_open(paths, configured, states, restore).await;
         if first
             && opened.is_err()
             && let Err(error) = clean_pinned(paths, &added).await
@@ -134,7 +157,12 @@ impl Engine {
         opened
     }
 
-    async fn try_open(paths: &Paths, configured: &Desired) -> Result<Self> {
+    async fn try_open(
+        paths: &Paths,
+        configured: &Desired,
+        states: &mut ServerStates,
+        restore: Restore<'_>,
+    ) -> Result<Self> {
         // Opening the data plane says what is wrong with a record that is not understood.
         let pinned = pinned_sizes(&PinDir::new(&paths.pin_dir)).ok().flatten();
         let wanted = sizes(&configured.node, pinned.as_ref());
@@ -145,9 +173,11 @@ impl Engine {
         let opened = opening.join();
         let opened = opened.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         let (mut known, (plane, opened)) = (known?, opened?);
-        let desired = known.settle_on(&plane, opened, configured).await?;
+        // Before this build's state file replaces the one that may be the only record of an override.
+        restore(states, std::mem::take(&mut known.servers))?;
+        let desired = known.settle_on(&plane, opened, configured, states).await?;
         let writer = Writer::adopting(plane.maps())?;
-        let (rows, pending) = known.plan(&desired, plane.sizes().dests)?;
+        let (rows, pending) = known.plan(&desired, plane.sizes().dests, states)?;
         // By now the state file has it.
         remove_record(&paths.runtime_dir)?;
         let mut engine = Self {
@@ -169,7 +199,6 @@ impl Engine {
             announcements: Announcements::default(),
             withdrawn: Instant::now(),
             rate_book: RateBook::new(),
-            outliers: Outliers::default(),
             silent: super::silence::Silent::default(),
             drift: Drift::default(),
             unmended: false,
@@ -210,7 +239,7 @@ fn merged(origin: &Origin, configured: &Desired) -> Result<Indexed> {
 }
 
 /// Where servers are that have rows, or shall have some.
-fn servers(memory: &Memory, desired: &Result<Indexed>) -> BTreeSet<IpAddr> {
+fn addresses_of(memory: &Memory, desired: &Result<Indexed>) -> BTreeSet<IpAddr> {
     let there = memory.allocation.dests().map(|(_, dest)| dest.address);
     let desired = desired.as_ref().ok();
     let wanted = desired.into_iter().flat_map(|desired| {

@@ -15,11 +15,12 @@ use weir_ipvsadm::{
     Timeouts, lower, name_of,
 };
 use weir_model::{Desired, Family, Listener, Mark, Ports, Source};
+use weir_state::{Override, ServerStates};
 
 use super::attach::RESOLVING;
 use super::journal::Record;
 use super::listing::is_made;
-use super::{Engine, Error, OverrideChange};
+use super::{Engine, Error};
 use crate::snapshot::Totals;
 
 /// What ipvsadm changed.
@@ -141,12 +142,15 @@ impl Origin {
     }
 }
 
-/// A weight for a server of the file.
-#[derive(Clone, Debug)]
-struct Word {
-    pool: String,
-    server: String,
-    change: OverrideChange,
+/// An order that `ipvsadm -e … -w N` gives for a server of the file: the same as `weir server POOL/ADDRESS weight N`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WeightOrder {
+    /// Its pool.
+    pub pool: String,
+    /// Its address as in the file.
+    pub server: String,
+    /// The override; `None` = the weight is the configured one.
+    pub wanted: Option<Override>,
 }
 
 /// The key that a listener has in ipvsadm's words; a range has none.
@@ -207,16 +211,11 @@ fn deletes(key: &ServiceKey) -> String {
     }
 }
 
-/// What an edit comes to that is about a service of the file.
-fn edit_of_file(
-    configured: &Desired,
-    service: &weir_model::Service,
-    edit: &Edit,
-) -> Result<Option<Word>, Refusal> {
+/// Whether an edit of a service of the file is allowed. [`Engine::weight_order`] has handled those of weights.
+fn check_edit_of_file(service: &weir_model::Service, edit: &Edit) -> Result<(), Refusal> {
     match edit {
         Edit::AddService(_) => Err(Errno::Exists.into()),
-        Edit::Zero(_) => Ok(None),
-        Edit::EditServer(key, edit) => weight(configured, service, key, edit).map(Some),
+        Edit::Zero(_) | Edit::EditServer(..) => Ok(()),
         _ => Err(belongs(service, ": change it there")),
     }
 }
@@ -229,13 +228,12 @@ fn belongs(service: &weir_model::Service, but: &str) -> Refusal {
     }
 }
 
-/// `-e … -w N` of a server of the file: the same as `weir server POOL/ADDRESS weight N`.
 fn weight(
     configured: &Desired,
     service: &weir_model::Service,
     key: &ServiceKey,
     edit: &ServerEdit,
-) -> Result<Word, Refusal> {
+) -> Result<WeightOrder, Refusal> {
     let pool = configured
         .pool(&service.pool)
         .ok_or_else(|| Refusal::from(Errno::NoEntry))?;
@@ -272,14 +270,10 @@ fn weight(
             &format!(": weights of its servers are at most {most}"),
         ));
     }
-    Ok(Word {
+    Ok(WeightOrder {
         pool: pool.name.clone(),
         server: server.name.clone(),
-        change: if weight == server.weight {
-            OverrideChange::Ready
-        } else {
-            OverrideChange::Weight(weight)
-        },
+        wanted: (weight != server.weight).then_some(Override::Weight(weight)),
     })
 }
 
@@ -299,13 +293,26 @@ impl Engine {
         self.memory.origin.claim(desired)
     }
 
-    /// Carries ipvsadm's edits out, one after the other; each is in force or changed nothing. When they cannot come
-    /// into force together, they are tried one at a time.
-    pub async fn edit_table(&mut self, edits: &[Edit]) -> Vec<Result<(), Refusal>> {
+    /// The order that an edit gives for a server of the file; `None` = the edit is of another kind.
+    pub fn weight_order(&self, edit: &Edit) -> Option<Result<WeightOrder, Refusal>> {
+        let Edit::EditServer(key, edit) = edit else {
+            return None;
+        };
+        let service = service_of(&self.desired, key)?;
+        Some(weight(&self.desired, service, key, edit))
+    }
+
+    /// Executes ipvsadm's edits in order, except for those that are a [`WeightOrder`]; each is active or changed
+    /// nothing. If they cannot be applied together, they are tried one at a time.
+    pub async fn edit_table(
+        &mut self,
+        edits: &[Edit],
+        states: &ServerStates,
+    ) -> Vec<Result<(), Refusal>> {
         let mut origin = self.memory.origin.clone();
         let (mut answers, mut done) = (Vec::with_capacity(edits.len()), Vec::new());
         for edit in edits {
-            let answer = self.try_edit(&mut origin, edit).await;
+            let answer = self.try_edit(&mut origin, edit);
             if answer == Ok(true) {
                 done.push(edit.clone());
             }
@@ -314,7 +321,7 @@ impl Engine {
         if origin == self.memory.origin {
             return answers;
         }
-        match self.bring_into_force(origin, done).await {
+        match self.apply_table(origin, done, states).await {
             Ok(()) => answers,
             Err(error) if edits.len() == 1 => {
                 tracing::warn!(%error, "an edit of ipvsadm's was refused");
@@ -323,7 +330,8 @@ impl Engine {
             Err(_) => {
                 let mut answers = Vec::with_capacity(edits.len());
                 for edit in edits {
-                    answers.extend(Box::pin(self.edit_table(std::slice::from_ref(edit))).await);
+                    let one = std::slice::from_ref(edit);
+                    answers.extend(Box::pin(self.edit_table(one, states)).await);
                 }
                 answers
             }
@@ -331,7 +339,7 @@ impl Engine {
     }
 
     /// Tries an edit on a copy of what ipvsadm made; answers whether it is to be remembered with it.
-    async fn try_edit(&mut self, origin: &mut Origin, edit: &Edit) -> Result<bool, Refusal> {
+    fn try_edit(&mut self, origin: &mut Origin, edit: &Edit) -> Result<bool, Refusal> {
         let key = edit.key();
         let of_file = key.and_then(|key| service_of(&self.desired, &key));
         let name = match (&of_file, key) {
@@ -340,12 +348,7 @@ impl Engine {
         };
         let made = of_file.is_none();
         if let Some(service) = of_file {
-            if let Some(word) = edit_of_file(&self.desired, service, edit)? {
-                let done = self
-                    .set_override(&word.pool, &word.server, word.change)
-                    .await;
-                done.map_err(|error| Refusal::Message(error.to_string()))?;
-            }
+            check_edit_of_file(service, edit)?;
         } else {
             origin.edit(edit)?;
         }
@@ -374,12 +377,17 @@ impl Engine {
         desired
     }
 
-    async fn bring_into_force(&mut self, origin: Origin, edits: Vec<Edit>) -> Result<(), Error> {
+    async fn apply_table(
+        &mut self,
+        origin: Origin,
+        edits: Vec<Edit>,
+        states: &ServerStates,
+    ) -> Result<(), Error> {
         let desired = origin.merged(self.of_file())?;
         // Otherwise only listings change: SCTP, zeroed counters, flags without effect.
         if desired != *self.desired {
             self.patience = Duration::ZERO;
-            let applied = self.apply_merged(desired).await;
+            let applied = self.apply_merged(desired, states).await;
             self.patience = RESOLVING;
             applied?;
         }

@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use weir_dataplane::Dataplane;
 use weir_model::{Desired, Indexed};
 use weir_planner::sum::{Changes, Rows, rows};
+use weir_state::ServerStates;
 
 use super::open::{open_plane, sizes};
 use super::write::Writer;
@@ -28,15 +29,24 @@ impl Engine {
     /// that a server which the refused configuration left out stands last in its pool's order of adding.
     /// [`Error::Halfway`]: the way back failed too; each service then has either configuration, whole, and applying
     /// again continues.
-    pub async fn apply(&mut self, desired: &Desired) -> Result<Applied> {
+    pub async fn apply(&mut self, desired: &Desired, states: &ServerStates) -> Result<Applied> {
         let merged = self.memory.origin.merged(desired.clone())?;
-        let applied = self.apply_merged(merged).await?;
+        let applied = self.apply_merged(merged, states).await?;
         self.file_timeouts = desired.timeouts;
         Ok(applied)
     }
 
+    /// Configurations that took effect.
+    pub const fn revision(&self) -> u64 {
+        self.memory.revision
+    }
+
     /// The same of both origins' parts together.
-    pub(super) async fn apply_merged(&mut self, desired: Desired) -> Result<Applied> {
+    pub(super) async fn apply_merged(
+        &mut self,
+        desired: Desired,
+        states: &ServerStates,
+    ) -> Result<Applied> {
         let desired = Indexed::from(desired);
         let wanted = sizes(&desired.node, Some(self.plane.sizes()));
         let replaced = if wanted == *self.plane.sizes() {
@@ -55,7 +65,7 @@ impl Engine {
         let touched: Vec<&str> = touched.iter().map(String::as_str).collect();
         let plane = replaced.as_ref().map_or(&self.plane, |it| &it.plane);
         let dest_rows = plane.sizes().dests;
-        let former = allocate(&mut self.memory, &desired, plane, &touched)?;
+        let former = allocate(&mut self.memory, &desired, plane, &touched, states)?;
         let whole = replaced.is_some().then_some(dest_rows);
         match self.plan(&desired, &touched, whole).await {
             Ok(None) => {}
@@ -80,18 +90,13 @@ impl Engine {
         };
         if let Err(cause) = settled {
             (self.memory.revision, self.memory.fingerprint) = revision;
-            return Err(match self.put_back(before).await {
+            return Err(match self.put_back(before, states).await {
                 Ok(()) => cause,
                 Err(back) => Error::Halfway {
                     cause: Box::new(cause),
                     back: Box::new(back),
                 },
             });
-        }
-        let (desired, overrides) = (&self.desired, &self.memory.overrides);
-        self.memory.standings.forget_all_but(desired);
-        for pool in &desired.pools {
-            self.memory.standings.settle(pool, &overrides.base(pool));
         }
         // Giving back the names of a hundred thousand servers takes as long as the rest; nobody has to wait for it.
         tokio::task::spawn_blocking(move || drop(before));
@@ -164,11 +169,17 @@ impl Engine {
 
     /// Brings a former configuration back after another one failed midway. Rows that the other one gave out are removed
     /// in the ordinary way: a packet may have bound a flow to them already.
-    async fn put_back(&mut self, former: Indexed) -> Result<()> {
+    async fn put_back(&mut self, former: Indexed, states: &ServerStates) -> Result<()> {
         let touched = owned(former.changed_since(&self.desired));
         let touched: Vec<&str> = touched.iter().map(String::as_str).collect();
         self.desired = former;
-        let refused = allocate(&mut self.memory, &self.desired, &self.plane, &touched)?;
+        let refused = allocate(
+            &mut self.memory,
+            &self.desired,
+            &self.plane,
+            &touched,
+            states,
+        )?;
         let moved = self.take_up(&touched).await?;
         self.replan(&touched)?;
         self.replan(&moved.iter().map(String::as_str).collect::<Vec<_>>())?;

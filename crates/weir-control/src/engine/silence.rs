@@ -8,6 +8,7 @@ use weir_abi::{KIND_FORWARD, State};
 use weir_health::{Client, Finding, Key, NoReplyWarning, ReplyCounters, ReplyWatch};
 use weir_model::Service;
 use weir_planner::allocation::DestSlot;
+use weir_state::ServerStates;
 
 use super::{Engine, Result};
 use crate::snapshot::Warning;
@@ -57,18 +58,18 @@ impl Engine {
     ///
     /// # Errors
     /// A map cannot be read.
-    pub(super) fn watch_replies(&mut self) -> Result<()> {
+    pub(super) fn watch_replies(&mut self, states: &ServerStates) -> Result<()> {
         let mut silent = std::mem::take(&mut self.silent);
-        let done = self.look_at_replies(&mut silent);
+        let done = self.look_at_replies(&mut silent, states);
         self.silent = silent;
         done
     }
 
-    fn look_at_replies(&self, silent: &mut Silent) -> Result<()> {
+    fn look_at_replies(&self, silent: &mut Silent, states: &ServerStates) -> Result<()> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let now = now.unwrap_or_default();
         let (mut there, mut suspects) = (HashSet::new(), Vec::new());
-        for looked in self.looked()? {
+        for looked in self.looked(states)? {
             let (key, mut counted) = (looked.key(), looked.counted);
             there.insert(key);
             if silent.servers.needs_replies(key, counted) {
@@ -92,7 +93,7 @@ impl Engine {
     }
 
     /// Servers whose checks pass and whose replies must come through here, with their counts.
-    fn looked(&self) -> Result<Vec<Looked<'_>>> {
+    fn looked(&self, states: &ServerStates) -> Result<Vec<Looked<'_>>> {
         let mut all = Vec::new();
         let services = self.desired.services.iter();
         for service in services.filter(|service| service.snat.is_none()) {
@@ -101,7 +102,7 @@ impl Engine {
             };
             for dest in slot.dests.iter().filter(|dest| dest.removed.is_none()) {
                 let row = self.plane.maps().dests.get(dest.id)?;
-                if row.forward != weir_abi::Forward::Nat as u8 || !self.is_up(service, dest) {
+                if row.forward != weir_abi::Forward::Nat as u8 || !is_up(states, service, dest) {
                     continue;
                 }
                 let live = self.plane.maps().live(dest.id)?;
@@ -119,12 +120,6 @@ impl Engine {
             }
         }
         Ok(all)
-    }
-
-    fn is_up(&self, service: &Service, dest: &DestSlot) -> bool {
-        let standings = &self.memory.standings;
-        let standing = standings.in_service(&service.pool, &dest.name, &service.name);
-        standing.is_some_and(|it| it.state == weir_health::State::Up)
     }
 
     /// Reads from the flow table who waits for suspects.
@@ -175,6 +170,11 @@ impl Engine {
             since: UNIX_EPOCH + found.since,
         })
     }
+}
+
+fn is_up(states: &ServerStates, service: &Service, dest: &DestSlot) -> bool {
+    let standing = states.standing_in(&service.pool, &dest.name, &service.name);
+    standing.is_some_and(|it| it.state == weir_health::State::Up)
 }
 
 fn reason(found: &NoReplyWarning) -> String {

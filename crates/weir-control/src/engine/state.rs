@@ -1,9 +1,9 @@
-//! `RUNTIME_DIR/state.json`: what the maps cannot say, and what is to be undone.
+//! `RUNTIME_DIR/state.json`: what the maps do not contain, and what `weir clean` undoes.
 //!
-//! Written whole and by rename when a daemon starts, then continued by a journal ([`super::journal`]), before the
-//! change that it describes where undoing depends on it. The kernel forgets its part at boot; the boot's identifier
-//! tells a file that outlived one. A file that is missing or cannot be read costs overrides, totals of servers that are
-//! gone and the memory of what to undo, never traffic: [`super::adopt`] finds the rows again.
+//! The file is written whole and by rename when a daemon starts, then continued by a journal ([`super::journal`]); a
+//! change that must be undone is written before it is made. The kernel forgets its part at boot; the boot's identifier
+//! shows whether a file is from before. A missing or unreadable file costs results of checks, totals of removed servers
+//! and the record of what to undo, never traffic: [`super::adopt`] finds the rows again.
 
 use std::fs;
 use std::io::{ErrorKind, Write};
@@ -14,36 +14,41 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 use weir_planner::allocation::Allocation;
+use weir_state::{Overrides, SavedServers, SavedStandings};
 use weir_sys::{boot_id, create_private};
 
-use super::journal::{self, JOURNAL, Journal, Record, STATE};
+use super::journal::{self, JOURNAL, Journal, Record};
 use super::mark::MarkWay;
 use super::origin::Origin;
-use super::overrides::Overrides;
-use super::standing::Standings;
 use super::{Error, Result};
+
+/// The file's name in a runtime directory.
+pub(crate) const STATE: &str = "state.json";
 
 const VERSION: u32 = 2;
 
-/// What is remembered over restarts.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Memory {
+/// The engine's part of the file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Memory {
     /// Configurations that took effect so far.
-    pub(super) revision: u64,
+    pub(crate) revision: u64,
     /// Tells whether a configuration is the one of `revision`.
     pub(super) fingerprint: u64,
     /// Rows given out.
-    pub(super) allocation: Allocation,
-    /// Operators' words.
-    pub(super) overrides: Overrides,
-    /// What checks say.
-    #[serde(default)]
-    pub(super) standings: Standings,
+    pub(crate) allocation: Allocation,
     /// What ipvsadm made.
-    #[serde(default)]
     pub(super) origin: Origin,
     /// What is to be undone by `weir clean`.
     pub(super) undo: Undo,
+}
+
+/// What is persisted over restarts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Saved {
+    /// The engine's part.
+    pub(crate) memory: Memory,
+    /// The part of weir-state: results of checks, and a copy of the overrides, which 0.1.0 reads.
+    pub(crate) servers: SavedServers,
 }
 
 /// Changes to the host's network.
@@ -66,8 +71,50 @@ struct Content<'a> {
     boot: String,
     /// Which file the journal continues; another one each time.
     number: u64,
-    #[serde(flatten)]
-    memory: &'a Memory,
+    revision: u64,
+    fingerprint: u64,
+    allocation: &'a Allocation,
+    overrides: &'a Overrides,
+    overrides_are_copied: bool,
+    standings: &'a SavedStandings,
+    origin: &'a Origin,
+    undo: &'a Undo,
+}
+
+/// The same as it is read.
+#[derive(Deserialize)]
+struct Parsed {
+    revision: u64,
+    fingerprint: u64,
+    allocation: Allocation,
+    overrides: Overrides,
+    /// [`SavedServers::is_copy`].
+    #[serde(default)]
+    overrides_are_copied: bool,
+    #[serde(default)]
+    standings: SavedStandings,
+    #[serde(default)]
+    origin: Origin,
+    undo: Undo,
+}
+
+impl From<Parsed> for Saved {
+    fn from(parsed: Parsed) -> Self {
+        Self {
+            memory: Memory {
+                revision: parsed.revision,
+                fingerprint: parsed.fingerprint,
+                allocation: parsed.allocation,
+                origin: parsed.origin,
+                undo: parsed.undo,
+            },
+            servers: SavedServers {
+                overrides: parsed.overrides,
+                standings: parsed.standings,
+                is_copy: parsed.overrides_are_copied,
+            },
+        }
+    }
 }
 
 /// A state file that is not written yet.
@@ -77,7 +124,7 @@ pub(super) struct Text {
     bytes: Vec<u8>,
 }
 
-/// What is read before the memory itself: flattened, it would all be read twice.
+/// What is read before the rest, whose form depends on the version.
 #[derive(Deserialize)]
 struct Head {
     version: u32,
@@ -111,37 +158,31 @@ impl StateFile {
     ///
     /// # Errors
     /// It was written by a newer Weir, whose words must not be overwritten.
-    pub(super) fn read(&self) -> Result<Option<Memory>> {
-        let text = match fs::read(&self.path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            Err(error) => {
-                tracing::warn!(path = %self.path.display(), %error, "the state cannot be read and is made anew");
-                return Ok(None);
-            }
+    pub(super) fn read(&self) -> Result<Option<Saved>> {
+        let warn = |error: &dyn std::error::Error| {
+            tracing::warn!(path = %self.path.display(), %error, "the state file is unreadable; starting without it");
         };
-        let read = serde_json::from_slice::<Head>(&text)
-            .map(|head| (head, serde_json::from_slice::<Memory>(&text)));
-        match read {
-            // A newer one may hold what this build cannot read.
-            Ok((head, _)) if head.version > VERSION => Err(Error::StateVersion {
-                path: self.path.clone(),
-                found: head.version,
-            }),
-            Ok((Head { boot, number, .. }, Ok(mut memory))) => {
-                for record in journal::read::<Record>(&self.path.with_file_name(JOURNAL), number) {
-                    record.apply(&mut memory);
-                }
+        match read(&self.path) {
+            Ok(None) => Ok(None),
+            Ok(Some((boot, mut saved))) => {
                 if boot != boot_id()? {
                     // Maps, addresses and neighbours went with the kernel that had them.
-                    memory.allocation = Allocation::default();
-                    memory.undo = Undo::default();
-                    memory.origin = Origin::default();
+                    saved.memory.allocation = Allocation::default();
+                    saved.memory.undo = Undo::default();
+                    saved.memory.origin = Origin::default();
                 }
-                Ok(Some(memory))
+                Ok(Some(saved))
             }
-            Ok((_, Err(error))) | Err(error) => {
-                tracing::warn!(path = %self.path.display(), %error, "the state cannot be read and is made anew");
+            Err(Unreadable::Newer(found)) => Err(Error::StateVersion {
+                path: self.path.clone(),
+                found,
+            }),
+            Err(Unreadable::File(error)) => {
+                warn(&error);
+                Ok(None)
+            }
+            Err(Unreadable::Content(error)) => {
+                warn(&error);
                 Ok(None)
             }
         }
@@ -151,8 +192,8 @@ impl StateFile {
     ///
     /// # Errors
     /// The directory cannot be written to; the former file and its journal stay.
-    pub(super) fn write(&mut self, memory: &Memory) -> Result<()> {
-        let text = self.text_of(memory)?;
+    pub(super) fn write(&mut self, memory: &Memory, servers: &SavedServers) -> Result<()> {
+        let text = self.text_of(memory, servers)?;
         self.write_text(text)
     }
 
@@ -160,14 +201,21 @@ impl StateFile {
     ///
     /// # Errors
     /// The kernel does not say which boot this is.
-    pub(super) fn text_of(&self, memory: &Memory) -> Result<Text> {
+    pub(super) fn text_of(&self, memory: &Memory, servers: &SavedServers) -> Result<Text> {
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         let number = since.unwrap_or_default().as_nanos() as u64;
         let content = Content {
             version: VERSION,
             boot: boot_id()?,
             number,
-            memory,
+            revision: memory.revision,
+            fingerprint: memory.fingerprint,
+            allocation: &memory.allocation,
+            overrides: &servers.overrides,
+            overrides_are_copied: servers.is_copy,
+            standings: &servers.standings,
+            origin: &memory.origin,
+            undo: &memory.undo,
         };
         let mut bytes =
             serde_json::to_vec(&content).map_err(|error| file_error(&self.path, error.into()))?;
@@ -242,9 +290,45 @@ impl StateFile {
     }
 }
 
+/// Why a state file cannot be read.
+#[derive(Debug)]
+pub(crate) enum Unreadable {
+    /// The kernel's error.
+    File(std::io::Error),
+    /// It is not JSON of the known form.
+    Content(serde_json::Error),
+    /// A newer version wrote it; this build might not understand it.
+    Newer(u32),
+}
+
+/// Reads a state file and the journal that continues it; returns the boot that it belongs to, and its content.
+///
+/// # Errors
+/// It is unreadable. `Ok(None)` = there is none.
+pub(crate) fn read(path: &Path) -> std::result::Result<Option<(String, Saved)>, Unreadable> {
+    let text = match fs::read(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(Unreadable::File(error)),
+    };
+    let head: Head = serde_json::from_slice(&text).map_err(Unreadable::Content)?;
+    if head.version > VERSION {
+        return Err(Unreadable::Newer(head.version));
+    }
+    let parsed: Parsed = serde_json::from_slice(&text).map_err(Unreadable::Content)?;
+    let mut saved = Saved::from(parsed);
+    for record in journal::read::<Record>(&path.with_file_name(JOURNAL), head.number) {
+        record.apply(&mut saved);
+    }
+    Ok(Some((head.boot, saved)))
+}
+
 fn file_error(path: &Path, source: std::io::Error) -> Error {
     Error::File {
         path: path.to_owned(),
         source,
     }
 }
+
+#[cfg(test)]
+mod tests;

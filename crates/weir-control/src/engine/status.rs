@@ -8,9 +8,9 @@ use weir_dataplane::{Maps, Mode};
 use weir_health::Standing;
 use weir_model::{Forward, Service};
 use weir_planner::allocation::{DestSlot, Removal, ServiceSlot, configured};
+use weir_state::{Override, ServerStates};
 
 use super::listing::is_made;
-use super::overrides::Override;
 use super::{Engine, Result};
 use crate::snapshot::{
     FlowTableStatus, InterfaceStatus, ServerState, ServerStatus, ServiceStatus, Snapshot, Totals,
@@ -42,7 +42,7 @@ impl Engine {
     ///
     /// # Errors
     /// A map cannot be read.
-    pub fn snapshot(&self) -> Result<Snapshot> {
+    pub fn snapshot(&self, states: &ServerStates) -> Result<Snapshot> {
         let maps = self.plane.maps();
         let mut services = Vec::new();
         let traffic = if self.rows.dests.len() > MANY {
@@ -52,7 +52,7 @@ impl Engine {
         };
         for service in &self.desired.services {
             if let Some(slot) = self.memory.allocation.services.get(&service.name) {
-                services.push(self.service(service, slot, &traffic)?);
+                services.push(self.service(service, slot, &traffic, states)?);
             }
         }
         let counts = maps.reasons()?;
@@ -100,6 +100,7 @@ impl Engine {
         service: &Service,
         slot: &ServiceSlot,
         traffic: &[Traffic],
+        states: &ServerStates,
     ) -> Result<ServiceStatus> {
         let mut servers = Vec::new();
         let mut order: Vec<&DestSlot> = slot.dests.iter().collect();
@@ -117,7 +118,7 @@ impl Engine {
         });
         let mut sum = slot.retired;
         for dest in order {
-            let server = self.server(service, dest, traffic)?;
+            let server = self.server(service, dest, traffic, states)?;
             sum = sum.plus(server.totals);
             servers.push(server);
         }
@@ -133,7 +134,7 @@ impl Engine {
             forward: service.forward,
             scheduler: slot.scheduler.clone(),
             pool: service.pool.clone(),
-            regime: self.memory.standings.unusual(&service.pool),
+            regime: states.exceptional_state(&service.pool),
             persistence: service.persistence.as_ref().map(ToString::to_string),
             one_packet: service.one_packet,
             totals: sum,
@@ -165,21 +166,19 @@ impl Engine {
         service: &Service,
         dest: &DestSlot,
         traffic: &[Traffic],
+        states: &ServerStates,
     ) -> Result<ServerStatus> {
         let maps = self.plane.maps();
         let live = maps.live(dest.id)?;
-        let word = self
-            .memory
-            .overrides
+        let active = states
+            .overrides()
             .get(&service.pool, &dest.name)
             .filter(|_| dest.removed.is_none());
-        let standing = self
-            .memory
-            .standings
-            .in_service(&service.pool, &dest.name, &service.name)
+        let standing = states
+            .standing_in(&service.pool, &dest.name, &service.name)
             .filter(|_| dest.removed.is_none());
-        let base = word.map_or(dest.weight, Override::weight);
-        let (state, reason) = state(dest, word, standing);
+        let base = active.map_or(dest.weight, Override::weight);
+        let (state, reason) = state(dest, active, standing);
         let forward =
             configured(&self.desired, service, dest).map(|server| server.forward_in(service));
         Ok(ServerStatus {
@@ -195,15 +194,11 @@ impl Engine {
             state,
             reason,
             since: UNIX_EPOCH
-                + match standing.filter(|_| word.is_none_or(|word| !word.hides_checks())) {
+                + match standing.filter(|_| active.is_none_or(|active| !active.hides_checks())) {
                     Some(standing) => standing.since,
                     None => Duration::from_millis(dest.since_ms),
                 },
-            overridden: word.map(|word| match word {
-                Override::Drain => "drain".to_owned(),
-                Override::Maint => "maint".to_owned(),
-                Override::Weight(weight) => format!("weight {weight}"),
-            }),
+            overridden: active.map(|active| active.to_string()),
             active_connections: live.active,
             inactive_connections: live.inactive,
             persistent_connections: live.persistent.into(),
@@ -213,9 +208,7 @@ impl Engine {
                 None => totals(maps, dest.id)?,
             },
             removed: dest.removed.is_some(),
-            ejected: self
-                .memory
-                .standings
+            ejected: states
                 .ejection(&service.pool, &dest.name, Some(&service.name))
                 .filter(|_| dest.removed.is_none() && !dest.sorry)
                 .cloned(),
@@ -250,11 +243,11 @@ impl Engine {
 
 fn state(
     dest: &DestSlot,
-    word: Option<Override>,
+    active: Option<Override>,
     standing: Option<&Standing>,
 ) -> (ServerState, String) {
     let reason = |text: &str| text.to_owned();
-    match word {
+    match active {
         _ if dest.removed.is_some() => (
             ServerState::Drain,
             reason(match dest.removed {

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use weir_netlink::Event;
 use weir_planner::allocation::DestSlot;
+use weir_state::ServerStates;
 
 use super::journal::Record;
 use super::{Engine, Result};
@@ -66,7 +67,7 @@ impl Engine {
     ///
     /// # Errors
     /// A map or the network cannot be read; the next upkeep tries again.
-    pub async fn tick(&mut self) -> Result<()> {
+    pub async fn tick(&mut self, states: &ServerStates) -> Result<()> {
         if self.stale {
             self.look_again().await?;
         }
@@ -86,7 +87,7 @@ impl Engine {
             self.write_pending()?;
         }
         if self.file.is_long() {
-            self.file.write(&self.memory)?;
+            self.file.write(&self.memory, &states.saved_servers())?;
         }
         Ok(())
     }

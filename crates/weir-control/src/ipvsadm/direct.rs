@@ -9,7 +9,8 @@ use weir_model::Desired;
 use super::{Answer, Request, name_file};
 use crate::configuration::{self, Secrets};
 use crate::daemon::{self, RuntimeDir, last_configuration, last_text};
-use crate::engine::{Engine, Paths, Pinned};
+use crate::engine::{Paths, Pinned};
+use crate::traffic::Offline;
 
 /// How long other calls may keep the lock.
 const LOCKED: Duration = Duration::from_secs(5);
@@ -22,7 +23,7 @@ pub(super) struct Direct {
     /// The file that was active.
     file: PathBuf,
     configured: Desired,
-    engine: Option<(RuntimeDir, Engine)>,
+    engine: Option<(RuntimeDir, Offline)>,
 }
 
 impl Direct {
@@ -70,7 +71,7 @@ impl Direct {
             Some(open) => open,
             none => {
                 let lock = lock(&self.paths.runtime_dir).await?;
-                let engine = Engine::open(&self.paths, &self.configured)
+                let engine = Offline::open(&self.paths, &self.configured)
                     .await
                     .map_err(|error| error.to_string())?;
                 none.insert((lock, engine))

@@ -1,20 +1,23 @@
-//! The status document without a daemon: what is pinned, by the names that the last daemon remembered.
+//! The status document without a daemon: what is pinned, with the names that the last daemon persisted.
 //!
-//! Counts come from the maps, names and weights from `RUNTIME_DIR/state.json` and its journal, listeners and pools from
-//! the configuration file where it can be read. What none of these tells is `unknown`. Nothing is changed.
+//! Counters come from the maps, names and weights from `RUNTIME_DIR/state.json` and its journal, overrides from
+//! `proxy.json`, listeners and pools from the configuration file if it is readable. What none of these contains is
+//! `unknown`. Nothing is changed.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
-use serde::Deserialize;
-use serde::de::IgnoredAny;
 use weir_dataplane::{Maps, Mode, PinDir, PinnedPlane, open_readonly};
 use weir_model::{Desired, Forward, Indexed};
 use weir_netlink::Netlink;
+use weir_planner::allocation::{DestSlot, ServiceSlot};
+use weir_state::{Override, SavedStandings, ServerStates};
 
-use crate::engine::journal::{self, JOURNAL, STATE};
+use crate::engine::state::{self, STATE, Unreadable};
+use crate::snapshot::ServerState;
+use crate::traffic;
 
 use super::{Counters, Flows, Interface, Reason, Report, Server, Service, Ways, rfc3339};
 
@@ -42,104 +45,21 @@ pub enum Error {
         /// What is wrong.
         source: serde_json::Error,
     },
+    /// A newer version wrote the state file.
+    #[error("{path}: version {found} is newer than this build", path = path.display())]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        found: u32,
+    },
 }
 
-/// The part of the state file that a listing needs; the engine, whose file it is, keeps more there.
-#[derive(Debug, Deserialize)]
-struct Remembered {
-    #[serde(default)]
-    number: u64,
+/// What the last daemon persisted.
+struct Persisted {
     revision: u64,
-    allocation: Rows,
-    overrides: BTreeMap<String, BTreeMap<String, Word>>,
-    #[serde(default)]
-    standings: Standings,
-}
-
-/// What checks said last.
-#[derive(Debug, Default, Deserialize)]
-struct Standings {
-    #[serde(default)]
-    servers: BTreeMap<String, BTreeMap<String, Standing>>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Standing {
-    state: String,
-    since_ms: u64,
-    /// In services with paths of their own.
-    #[serde(default)]
-    paths: BTreeMap<String, Standing>,
-}
-
-/// The same of the journal that continues it.
-#[derive(Debug, Deserialize)]
-struct Record {
-    numbers: Option<(u64, u64, u32)>,
-    #[serde(default)]
-    services: Vec<(String, Option<ServiceRow>)>,
-    #[serde(default)]
-    overrides: Vec<(String, String, Option<Word>)>,
-    #[serde(default)]
-    standings: Vec<(String, String, Option<Standing>)>,
-}
-
-impl Remembered {
-    fn follow(&mut self, record: Record) {
-        if let Some((revision, _, _)) = record.numbers {
-            self.revision = revision;
-        }
-        for (name, row) in record.services {
-            match row {
-                Some(row) => drop(self.allocation.services.insert(name, row)),
-                None => drop(self.allocation.services.remove(&name)),
-            }
-        }
-        for (pool, server, word) in record.overrides {
-            let words = self.overrides.entry(pool).or_default();
-            match word {
-                Some(word) => drop(words.insert(server, word)),
-                None => drop(words.remove(&server)),
-            }
-        }
-        for (pool, server, standing) in record.standings {
-            let standings = self.standings.servers.entry(pool).or_default();
-            match standing {
-                Some(standing) => drop(standings.insert(server, standing)),
-                None => drop(standings.remove(&server)),
-            }
-        }
-    }
-}
-
-#[derive(Debug, Deserialize)]
-struct Rows {
-    services: BTreeMap<String, ServiceRow>,
-}
-
-#[derive(Debug, Deserialize)]
-struct ServiceRow {
-    scheduler: String,
-    dests: Vec<DestRow>,
-    retired: crate::snapshot::Totals,
-}
-
-#[derive(Debug, Deserialize)]
-struct DestRow {
-    id: u32,
-    name: String,
-    weight: u32,
-    effective: u32,
-    removed: Option<IgnoredAny>,
-    since_ms: u64,
-}
-
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Word {
-    Drain,
-    Maint,
-    Weight(u32),
+    services: BTreeMap<String, ServiceSlot>,
+    states: ServerStates,
 }
 
 /// Reads it all. `desired` is the configuration, as far as it is known.
@@ -161,13 +81,13 @@ pub async fn read(runtime_dir: &Path, pin_dir: &Path, desired: &Desired) -> Resu
         ..Report::default()
     };
     let desired = &Indexed::from(desired.clone());
-    let Some(remembered) = remembered(runtime_dir)? else {
+    let Some(persisted) = persisted(runtime_dir)? else {
         return Ok(report);
     };
-    report.revision = remembered.revision;
+    report.revision = persisted.revision;
     let local = local_addresses().await;
-    for (name, row) in &remembered.allocation.services {
-        let mut service = service(maps, name, row, desired, &remembered)?;
+    for (name, slot) in &persisted.services {
+        let mut service = service(maps, name, slot, desired, &persisted.states)?;
         if let Some(known) = desired.service(name) {
             let vip = known.listen.first().map(|listener| listener.address);
             let is_local = vip.is_some_and(|vip| local.contains(&vip));
@@ -185,27 +105,25 @@ pub async fn read(runtime_dir: &Path, pin_dir: &Path, desired: &Desired) -> Resu
     Ok(report)
 }
 
-fn remembered(runtime_dir: &Path) -> Result<Option<Remembered>, Error> {
-    let path = &runtime_dir.join(STATE);
-    let text = match std::fs::read(path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(source) => {
-            return Err(Error::File {
-                path: path.to_owned(),
-                source,
-            });
-        }
+fn persisted(runtime_dir: &Path) -> Result<Option<Persisted>, Error> {
+    let path = runtime_dir.join(STATE);
+    let saved = match state::read(&path) {
+        Ok(None) => return Ok(None),
+        Ok(Some((_, saved))) => saved,
+        Err(Unreadable::File(source)) => return Err(Error::File { path, source }),
+        Err(Unreadable::Content(source)) => return Err(Error::State { path, source }),
+        Err(Unreadable::Newer(found)) => return Err(Error::Newer { path, found }),
     };
-    let mut remembered: Remembered =
-        serde_json::from_slice(&text).map_err(|source| Error::State {
-            path: path.to_owned(),
-            source,
-        })?;
-    for record in journal::read(&runtime_dir.join(JOURNAL), remembered.number) {
-        remembered.follow(record);
-    }
-    Ok(Some(remembered))
+    let overrides = traffic::overrides(runtime_dir);
+    let has_orders = overrides.is_some();
+    let (standings, since) = (SavedStandings::default(), BTreeMap::new());
+    let mut states = ServerStates::restored(overrides.unwrap_or_default(), standings, since);
+    states.adopt(saved.servers, has_orders);
+    Ok(Some(Persisted {
+        revision: saved.memory.revision,
+        services: saved.memory.allocation.services,
+        states,
+    }))
 }
 
 /// Where XDP is, by names; by numbers where they cannot be had.
@@ -252,26 +170,16 @@ fn reasons(maps: &Maps) -> Result<Vec<Reason>, Error> {
 fn service(
     maps: &Maps,
     name: &str,
-    row: &ServiceRow,
+    slot: &ServiceSlot,
     desired: &Indexed,
-    remembered: &Remembered,
+    states: &ServerStates,
 ) -> Result<Service, Error> {
     let known = desired.service(name);
     let pool = known.map_or(UNKNOWN, |service| service.pool.as_str());
-    let words = remembered.overrides.get(pool);
-    let standings = remembered.standings.servers.get(pool);
-    let mut totals = Counters::from(&row.retired);
+    let mut totals = Counters::from(&slot.retired);
     let mut servers = Vec::new();
-    for dest in &row.dests {
-        let word = words.and_then(|words| words.get(&dest.name)).copied();
-        let standing = standings.and_then(|standings| standings.get(&dest.name));
-        let standing = standing.map(|it| it.paths.get(name).unwrap_or(it));
-        let server = server(
-            maps,
-            dest,
-            word.filter(|_| dest.removed.is_none()),
-            standing,
-        )?;
+    for dest in &slot.dests {
+        let server = server(maps, dest, (pool, name), states)?;
         totals.add(&server.totals);
         servers.push(server);
     }
@@ -293,7 +201,7 @@ fn service(
         listen: known.map_or_else(Vec::new, weir_model::Service::listens_on),
         vip: UNKNOWN.to_owned(),
         forward: if mixed { "mixed".to_owned() } else { first },
-        scheduler: row.scheduler.clone(),
+        scheduler: slot.scheduler.clone(),
         pool: pool.to_owned(),
         pool_state: None,
         pool_cause: None,
@@ -308,18 +216,22 @@ fn service(
 
 fn server(
     maps: &Maps,
-    dest: &DestRow,
-    word: Option<Word>,
-    standing: Option<&Standing>,
+    dest: &DestSlot,
+    (pool, service): (&str, &str),
+    states: &ServerStates,
 ) -> Result<Server, Error> {
+    let active = states.overrides().get(pool, &dest.name);
+    let active = active.filter(|_| dest.removed.is_none());
+    let standing = states.standing_in(pool, &dest.name, service);
+    let dest_since = Duration::from_millis(dest.since_ms);
     let live = maps.live(dest.id)?;
     let traffic = maps.traffic(dest.id)?;
-    let (state, since_ms) = match (word, standing) {
-        _ if dest.removed.is_some() => ("drain", dest.since_ms),
-        (Some(Word::Drain), _) => ("drain", dest.since_ms),
-        (Some(Word::Maint), _) => ("maint", dest.since_ms),
-        (_, Some(standing)) => (standing.state.as_str(), standing.since_ms),
-        _ => ("unchecked", dest.since_ms),
+    let (state, since) = match (active, standing) {
+        _ if dest.removed.is_some() => (ServerState::Drain, dest_since),
+        (Some(Override::Drain), _) => (ServerState::Drain, dest_since),
+        (Some(Override::Maint), _) => (ServerState::Maint, dest_since),
+        (_, Some(standing)) => (standing.state.into(), standing.since),
+        _ => (ServerState::Unchecked, dest_since),
     };
     Ok(Server {
         address: dest.name.clone(),
@@ -327,14 +239,10 @@ fn server(
         forward: forward(maps.dests.get(dest.id)?.forward).to_owned(),
         weight: dest.weight,
         effective_weight: dest.effective,
-        state: state.to_owned(),
+        state: state.as_str().to_owned(),
         reason: "as the last daemon left it".to_owned(),
-        since: rfc3339(UNIX_EPOCH + Duration::from_millis(since_ms)),
-        overridden: word.map(|word| match word {
-            Word::Drain => "drain".to_owned(),
-            Word::Maint => "maint".to_owned(),
-            Word::Weight(weight) => format!("weight {weight}"),
-        }),
+        since: rfc3339(UNIX_EPOCH + since),
+        overridden: active.map(|active| active.to_string()),
         removed: dest.removed.is_some(),
         check_weight: None,
         slow_start: None,

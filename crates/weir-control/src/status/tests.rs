@@ -10,7 +10,8 @@ use crate::snapshot::{
     CheckStatus, FlowTableStatus, InterfaceStatus, ServerState, ServerStatus, ServiceStatus,
     Snapshot, Totals, VipStatus,
 };
-use weir_probing::{Probing, Serving};
+use weir_probing::Probing;
+use weir_state::PoolState;
 
 fn server(address: &str, forward: Forward, active: u64) -> ServerStatus {
     ServerStatus {
@@ -58,7 +59,7 @@ fn service(name: &str, vip: IpAddr, servers: Vec<ServerStatus>) -> ServiceStatus
         forward: Forward::Direct,
         scheduler: "wlc".to_owned(),
         pool: "images".to_owned(),
-        regime: (name == "six").then_some(Serving::BelowQuorum),
+        regime: (name == "six").then_some(PoolState::BelowQuorum),
         persistence: (name == "images").then(|| "5m /32 /128".to_owned()),
         one_packet: false,
         totals: Totals {

@@ -38,6 +38,16 @@ pub enum Error {
         /// The kernel's answer.
         source: std::io::Error,
     },
+    /// An order failed halfway.
+    #[error(
+        "{cause}; the order is recorded all the same, and the next start of the daemon applies it: {back}"
+    )]
+    Halfway {
+        /// The plane's failure.
+        cause: Box<Error>,
+        /// Why the former override could not be recorded.
+        back: Box<Error>,
+    },
     /// The system has no random numbers.
     #[error("no key for sticky cookies can be generated: the system has no random numbers")]
     Random,

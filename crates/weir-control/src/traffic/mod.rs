@@ -2,41 +2,43 @@
 //!
 //! With proxy services alone there is no engine: nothing is loaded, attached or pinned, and no right beyond that to
 //! listen is needed. A configuration takes effect on both or on neither: what the proxy needs is opened first, the
-//! engine applies, and then the proxy goes over, which cannot fail.
+//! engine applies, and then the proxy commits, which cannot fail.
+//!
+//! [`ServerStates`] is the only state of servers. Both planes get their weights from it (`server_state`).
 
-mod conduct;
 mod cookie_key;
 mod error;
-mod left;
-mod memory;
+mod handover;
+mod handover_file;
+mod offline;
+mod order_file;
 mod plane;
-mod show;
-mod weight;
-mod words;
+mod request_outcome;
+mod server_state;
+mod status;
 
 pub use error::{Error, check_rights};
+pub(crate) use offline::Offline;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::thread::JoinHandle;
-use std::time::SystemTime;
 
-use weir_health::Standing;
 use weir_model::{Desired, Pool};
 use weir_proxy::ServiceTickets;
+use weir_state::ServerStates;
 
-use self::conduct::Conducts;
 use self::cookie_key::CookieKey;
-use self::left::Left;
-use self::memory::Memory;
-use self::words::Words;
-use crate::engine::standing::Standings;
+use self::handover::Handover;
+use self::handover_file::HandoverFile;
+use self::order_file::OrderStore;
+use self::request_outcome::LastSuccess;
+use self::server_state::{apply_to_proxy, now};
 use crate::engine::{self, Engine, Paths};
 use crate::keeper::{self, Kept, Link};
 use crate::vip::Vips;
-use weir_probing::News;
 
 /// The kind of sockets that clients of proxy services come by, for the keeper.
 const SOCKETS: &str = "proxy";
@@ -51,6 +53,11 @@ pub fn needs_engine(desired: &Desired) -> bool {
     !desired.services.is_empty() || desired.proxies.is_empty()
 }
 
+/// The overrides that a daemon persisted in a runtime directory; `None` = it has no readable file of them.
+pub(crate) fn overrides(runtime_dir: &std::path::Path) -> Option<weir_state::Overrides> {
+    OrderStore::open(runtime_dir).1
+}
+
 /// See the module.
 #[derive(Debug)]
 pub struct Traffic {
@@ -61,13 +68,11 @@ pub struct Traffic {
     proxy: weir_proxy::Proxy,
     cookie_key: CookieKey,
     desired: Desired,
-    words: Words,
-    /// What checks say of the proxy's servers.
-    standings: Standings,
-    /// What clients' requests say of them.
-    conducts: Conducts,
-    /// When a server's state began, by pool and name.
-    since: BTreeMap<(String, String), SystemTime>,
+    /// The state of servers, for both planes.
+    states: ServerStates,
+    /// The file that owns overrides.
+    orders: OrderStore,
+    last_success: LastSuccess,
     keeper: Link,
     /// How many sockets of each address the keeper has.
     kept: BTreeMap<SocketAddr, usize>,
@@ -79,8 +84,8 @@ pub struct Traffic {
     arrivals: Option<JoinHandle<()>>,
     /// The counts that the other daemon has already.
     bequeathed: Vec<weir_proxy::ServiceStatus>,
-    /// For whoever comes after this daemon, however it ends.
-    memory: Memory,
+    /// For the next daemon, however this one ends.
+    handover_file: HandoverFile,
 }
 
 impl Traffic {
@@ -90,6 +95,8 @@ impl Traffic {
     /// # Errors
     /// The configuration cannot be had, or the kernel refuses. What ran before goes on.
     pub async fn open(paths: &Paths, desired: &Desired, kept: &mut Kept) -> Result<Self, Error> {
+        let (orders, overrides) = OrderStore::open(&paths.runtime_dir);
+        let has_orders = overrides.is_some();
         let mut traffic = Self {
             paths: paths.clone(),
             engine: None,
@@ -97,17 +104,16 @@ impl Traffic {
             proxy: weir_proxy::Proxy::new(),
             cookie_key: CookieKey::new(&paths.runtime_dir),
             desired: Desired::default(),
-            words: Words::read(&paths.runtime_dir),
-            standings: Standings::default(),
-            conducts: Conducts::default(),
-            since: BTreeMap::new(),
+            states: ServerStates::default(),
+            orders,
+            last_success: LastSuccess::default(),
             keeper: kept.link.clone(),
             kept: BTreeMap::new(),
             kept_tickets: Vec::new(),
             passage: None,
             arrivals: None,
             bequeathed: Vec::new(),
-            memory: Memory::new(&paths.runtime_dir),
+            handover_file: HandoverFile::new(&paths.runtime_dir),
         };
         let left = kept.take(SOCKETS);
         for (address, _) in &left {
@@ -115,20 +121,21 @@ impl Traffic {
         }
         traffic.proxy.adopt(left);
         let mut takeover = kept.takeover.take();
-        let left = match &mut takeover {
-            Some(takeover) => Some(Left::read(&mut takeover.state)),
-            None => traffic.memory.read(),
+        let handover = match &mut takeover {
+            Some(takeover) => Some(Handover::read(&mut takeover.state)),
+            None => traffic.handover_file.read(),
         };
+        let mut handover = handover.unwrap_or_default();
         let kept_tickets = kept.take_file(TICKETS).map(File::from);
         let tickets = match kept_tickets {
-            Some(mut file) if takeover.is_none() => Left::read(&mut file).tickets(),
-            _ => left.as_ref().map(Left::tickets).unwrap_or_default(),
+            Some(mut file) if takeover.is_none() => Handover::read(&mut file).tickets(),
+            _ => handover.tickets(),
         };
         traffic.proxy.adopt_tickets(tickets);
         let prepared = traffic.prepare(desired)?;
-        if let Some(left) = left {
-            traffic.inherit(&prepared, left);
-        }
+        traffic.proxy.count_from(&prepared, &handover.services());
+        let is_proxied = |pool: &str| proxied_pools(desired).any(|it| it.name == pool);
+        traffic.states = handover.states(overrides.unwrap_or_default(), is_proxied);
         // What an earlier configuration pinned must be told that its services are gone.
         let mut pinned = engine::is_pinned(paths) && check_rights().is_ok();
         if pinned && !needs_engine(desired) && engine::clean_unused(paths).await? {
@@ -136,17 +143,16 @@ impl Traffic {
         }
         if needs_engine(desired) || pinned {
             check_rights()?;
-            traffic.engine = Some(Engine::open(paths, desired).await?);
+            traffic.open_engine(desired, Some(has_orders)).await?;
         } else {
             traffic.vips.settle(desired).await?;
         }
-        traffic.recall(desired);
-        traffic.go_over(prepared, desired);
+        traffic.commit(prepared, desired);
         if let Some(takeover) = takeover {
             let mut inlet = traffic.proxy.inlet();
             traffic.arrivals = Some(std::thread::spawn(move || {
                 keeper::receive(&takeover.channel, &mut inlet, |inlet, mut file| {
-                    inlet.count(&Left::read(&mut file).services());
+                    inlet.count(&Handover::read(&mut file).services());
                 });
             }));
         }
@@ -161,83 +167,75 @@ impl Traffic {
         Ok(self.proxy.prepare(desired)?)
     }
 
-    /// Goes on where another daemon stopped.
-    fn inherit(&mut self, prepared: &weir_proxy::Prepared, left: Left) {
-        self.proxy.count_from(prepared, &left.services());
-        for (pool, servers) in left.since {
-            let named = servers
-                .into_iter()
-                .map(|(server, since)| ((pool.clone(), server), since));
-            self.since.extend(named);
-        }
-        self.standings = left.standings;
+    /// Opens the engine. When the daemon starts, its state file is adopted; `has_orders` is whether the owner file of
+    /// overrides exists. Later the states in memory are newer than any file.
+    async fn open_engine(
+        &mut self,
+        desired: &Desired,
+        has_orders: Option<bool>,
+    ) -> Result<(), Error> {
+        let mut adopt;
+        let mut ignore = |_: &mut ServerStates, _| Ok(());
+        let restore: engine::Restore<'_> = match has_orders {
+            Some(has_orders) => {
+                adopt = self.orders.restore(has_orders);
+                &mut adopt
+            }
+            None => &mut ignore,
+        };
+        let opened = Engine::open(&self.paths, desired, &mut self.states, restore).await;
+        self.engine = Some(opened?);
+        Ok(())
     }
 
-    /// Goes on from what the engine remembers of servers.
-    fn recall(&mut self, desired: &Desired) {
-        let Some(engine) = &self.engine else { return };
-        let news = proxied_servers(desired).into_iter();
-        let news = news.filter_map(|(pool, server)| {
-            let known = engine.known(&pool.name, &server.name)?;
-            Some(News {
-                pool: pool.name.clone(),
-                server: server.name.clone(),
-                standing: Some(Standing::from(known)),
-            })
-        });
-        self.standings.hear(news.collect());
-    }
-
-    /// Leaves the proxy's counts to whoever comes next, where there is a proxy.
-    fn remember(&mut self) {
+    /// Writes the state for the next daemon, if there is a proxy service.
+    fn write_handover(&mut self) {
         let services = self.proxy.status();
         if !services.is_empty() {
-            let left = Left::new(self.standings.clone(), &self.since, &services);
-            self.memory.write(&left);
+            let handover = Handover::new(&self.states, &services);
+            self.handover_file.write(&handover);
         }
     }
 
-    fn go_over(&mut self, prepared: weir_proxy::Prepared, desired: &Desired) {
+    /// Brings the proxy to a configuration that it is prepared for.
+    fn commit(&mut self, prepared: weir_proxy::Prepared, desired: &Desired) {
         self.proxy.commit(prepared);
         for why in self.proxy.exceeding(desired) {
             tracing::warn!("{why}");
         }
-        self.tell_keeper();
-        self.leave_tickets();
+        self.pass_sockets();
+        self.pass_tickets();
         self.desired = desired.clone();
-        let now = SystemTime::now();
-        let mut since = std::mem::take(&mut self.since);
-        for (pool, server) in proxied_servers(desired) {
-            let name = (pool.name.clone(), server.name.clone());
-            let began = since.remove(&name).unwrap_or(now);
-            self.since.insert(name, began);
+        let servers = proxied_pools(desired).flat_map(|pool| {
+            let servers = pool.servers.iter();
+            servers.map(|server| (pool.name.as_str(), server.name.as_str()))
+        });
+        self.states.handle_proxied(servers, now());
+        self.orders.count_revision(desired, self.states.overrides());
+        for pool in proxied_pools(&self.desired) {
+            self.states.update_pool(pool);
+            apply_to_proxy(&mut self.proxy, pool, &self.states);
         }
-        self.words.count_revision(desired);
-        let pools: BTreeSet<String> = proxied_servers(desired)
-            .into_iter()
-            .map(|(pool, _)| pool.name.clone())
-            .collect();
-        pools.iter().for_each(|pool| self.reweigh(pool));
     }
 
-    /// Leaves the keys of tickets to whoever comes after a death; they change once in hours.
-    fn leave_tickets(&mut self) {
+    /// Passes the keys of tickets to the keeper, for a daemon that follows a crash; they change once in hours.
+    fn pass_tickets(&mut self) {
         let tickets = self.proxy.tickets();
         if tickets == self.kept_tickets {
             return;
         }
-        match Left::default().with_tickets(&tickets).write() {
+        match Handover::default().with_tickets(&tickets).write() {
             Ok(file) => self.keeper.keep_file(TICKETS, file.as_fd()),
             Err(error) => {
-                tracing::warn!(%error, "TLS sessions are not resumed after a death of the daemon");
+                tracing::warn!(%error, "TLS sessions are not resumed after a crash of the daemon");
                 self.keeper.forget_file(TICKETS);
             }
         }
         self.kept_tickets = tickets;
     }
 
-    /// The keeper holds what is listened on, so that no death closes it.
-    fn tell_keeper(&mut self) {
+    /// Passes listening sockets to the keeper, so that a crash does not close them.
+    fn pass_sockets(&mut self) {
         let mut former = std::mem::take(&mut self.kept);
         for (address, sockets) in self.proxy.listening() {
             let held = former.remove(&address).unwrap_or(0);
@@ -252,16 +250,13 @@ impl Traffic {
     }
 }
 
-/// Servers of pools that proxy services use, once for each.
-fn proxied_servers(desired: &Desired) -> Vec<(&Pool, &weir_model::Server)> {
-    let used = |pool: &&Pool| {
-        desired
-            .proxies
-            .iter()
-            .any(|proxy| proxy.pools().contains(&pool.name.as_str()))
-    };
-    let pools = desired.pools.iter().filter(used);
-    pools
-        .flat_map(|pool| pool.servers.iter().map(move |server| (pool, server)))
-        .collect()
+/// Pools that proxy services use.
+fn proxied_pools(desired: &Desired) -> impl Iterator<Item = &Pool> {
+    let used: BTreeSet<&str> = desired
+        .proxies
+        .iter()
+        .flat_map(weir_model::Proxy::pools)
+        .collect();
+    let pools = desired.pools.iter();
+    pools.filter(move |pool| used.contains(pool.name.as_str()))
 }

@@ -5,38 +5,34 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use weir_health::{SavedState, Suspended};
 use weir_model::Desired;
 use weir_netlink::Event;
+use weir_state::{Ejected, HealthEvent, Override, PoolChange, ServerOrder};
 use weir_sys::Channel;
 
-use super::left::Left;
-use super::words::Word;
+use super::handover::Handover;
 use super::{Error, Traffic, check_rights, needs_engine};
-use crate::api::{OperatorState, ServerRequest};
 use crate::daemon::Plane;
-use crate::engine::{Claim, Ejected, Engine, Passed};
+use crate::engine::{Claim, Engine, Passed};
 use crate::explain::{Answer, Packet};
 use crate::ipvsadm;
 use crate::keeper;
 use crate::snapshot::{OpenFiles, Snapshot};
-use weir_probing::{News, PoolTurn, ProbeTable as Passages};
+use weir_probing::ProbeTable;
 
 impl Plane for Traffic {
     type Error = Error;
 
     async fn apply(&mut self, desired: &Desired) -> Result<u64, Error> {
         let prepared = self.prepare(desired)?;
-        let mut counted = None;
         match &mut self.engine {
-            Some(engine) => counted = Some(Plane::apply(engine, desired).await?),
+            Some(engine) => drop(engine.apply(desired, &self.states).await?),
             None if needs_engine(desired) => {
                 check_rights()?;
-                let engine = Engine::open(&self.paths, desired).await?;
-                counted = Some(engine.snapshot()?.revision);
-                self.engine = Some(engine);
+                self.open_engine(desired, None).await?;
             }
             None => {
                 if let Err(error) = self.vips.settle(desired).await {
@@ -47,97 +43,56 @@ impl Plane for Traffic {
                 }
             }
         }
-        self.go_over(prepared, desired);
-        Ok(counted.unwrap_or(self.words.revision()))
+        let pools = match &self.engine {
+            Some(engine) => engine.desired().pools.iter(),
+            None => desired.pools.iter(),
+        };
+        self.states.handle_configuration(pools);
+        self.commit(prepared, desired);
+        Ok(self.revision())
     }
 
     async fn order_server(
         &mut self,
         pool: &str,
         address: &str,
-        request: ServerRequest,
+        order: ServerOrder,
     ) -> Result<(), Error> {
-        if let Some(engine) = &mut self.engine {
-            engine.order_server(pool, address, request).await?;
-        }
-        let word = match request {
-            ServerRequest::State(OperatorState::Drain) => Some(Word::Drain),
-            ServerRequest::State(OperatorState::Maint) => Some(Word::Maint),
-            ServerRequest::State(OperatorState::Ready) => None,
-            ServerRequest::Weight(weight) => Some(Word::Weight(weight)),
-        };
-        self.words.set(pool, address, word)?;
-        let name = (pool.to_owned(), address.to_owned());
-        if let Some(since) = self.since.get_mut(&name) {
-            *since = SystemTime::now();
-        }
-        self.reweigh(pool);
-        Ok(())
+        let (mut planes, states) = self.planes();
+        planes.place_order(states, (pool, address), order)
     }
 
-    fn hear(&mut self, news: Vec<News>) -> Result<(), Error> {
-        let pools: BTreeSet<String> = news.iter().map(|news| news.pool.clone()).collect();
-        self.standings.hear(news.clone());
-        pools.iter().for_each(|pool| self.reweigh(pool));
-        match &mut self.engine {
-            Some(engine) => Ok(engine.hear(news)?),
-            None => Ok(()),
-        }
+    fn apply_health(&mut self, events: Vec<HealthEvent>) -> Result<(), Error> {
+        self.handle_health(events)
     }
 
-    fn known(&self, pool: &str, server: &str) -> Option<SavedState> {
-        let engine = self.engine.as_ref();
-        engine
-            .and_then(|engine| engine.known(pool, server))
-            .or_else(|| self.standings.known(pool, server))
+    fn saved_state(&self, pool: &str, server: &str) -> Option<SavedState> {
+        self.states.saved_state(pool, server)
     }
 
     fn is_withdrawn(&self, pool: &str, server: &str) -> bool {
-        let word = self.words.get(pool, server);
-        matches!(word, Some(Word::Drain | Word::Maint))
+        let active = self.states.overrides().get(pool, server);
+        active.is_some_and(Override::hides_checks)
     }
 
     fn ejected(&self) -> BTreeSet<Ejected> {
-        let mut all: BTreeSet<_> = self.standings.all_ejected().cloned().collect();
-        all.extend(self.engine.iter().flat_map(Engine::ejected));
-        all
+        self.states.ejected()
     }
 
-    fn forgive(&mut self, then: &BTreeSet<Ejected>) -> Result<(), Error> {
-        self.forgive_answers(then);
-        match &mut self.engine {
-            Some(engine) => Ok(engine.forgive(then)?),
-            None => Ok(()),
-        }
+    fn end_ejections(&mut self, then: &BTreeSet<Ejected>) -> Result<(), Error> {
+        let pools = self.states.end_ejections(then);
+        self.apply_weights(&pools)
     }
 
     fn suspended(&self) -> Suspended {
-        let mut all = self.words.maintained();
-        if let Some(engine) = &self.engine {
-            all.extend(engine.suspended());
-        }
-        all
+        self.states.suspended()
     }
 
-    fn take_turns(&mut self) -> Vec<PoolTurn> {
-        let mut turns = self
-            .engine
-            .as_mut()
-            .map_or_else(Vec::new, Engine::take_turns);
-        // Both hear of every pool. Those of layer 4 services are the engine's, used by a proxy or not, and those of
-        // ipvsadm.
-        let desired = &self.desired;
-        let layer_4 = |turn: &PoolTurn| {
-            let used = desired.services.iter().any(|it| it.pool == turn.pool);
-            used || desired.pool(&turn.pool).is_none()
-        };
-        turns.retain(layer_4);
-        let own = self.standings.take_turns();
-        turns.extend(own.into_iter().filter(|turn| !layer_4(turn)));
-        turns
+    fn take_pool_changes(&mut self) -> Vec<PoolChange> {
+        self.states.take_pool_changes()
     }
 
-    fn passages(&self) -> Option<Passages> {
+    fn passages(&self) -> Option<ProbeTable> {
         self.engine.as_ref().map(Engine::passages)
     }
 
@@ -147,21 +102,33 @@ impl Plane for Traffic {
 
     /// The first request brings up what proxy services alone do without.
     async fn ipvsadm(&mut self, request: &ipvsadm::Request) -> Result<ipvsadm::Answer, Error> {
-        let engine = match &mut self.engine {
-            Some(engine) => engine,
-            none => {
-                check_rights()?;
-                none.insert(Engine::open(&self.paths, &self.desired).await?)
-            }
+        if self.engine.is_none() {
+            check_rights()?;
+            let desired = self.desired.clone();
+            self.open_engine(&desired, None).await?;
+        }
+        if let ipvsadm::Request::Edits(edits) = request {
+            let (mut planes, states) = self.planes();
+            let answers = planes.edit_table(states, edits).await;
+            return Ok(ipvsadm::Answer::Edits(answers));
+        }
+        let Some(engine) = &mut self.engine else {
+            return Ok(ipvsadm::Answer::Edits(Vec::new()));
         };
-        Ok(Plane::ipvsadm(engine, request).await?)
+        Ok(match request {
+            ipvsadm::Request::Edits(_) | ipvsadm::Request::Listing => {
+                ipvsadm::Answer::Listing(engine.listing()?)
+            }
+            ipvsadm::Request::Connections => ipvsadm::Answer::Connections(engine.connections()?),
+            ipvsadm::Request::Timeouts => ipvsadm::Answer::Timeouts(engine.timeouts()),
+        })
     }
 
     fn snapshot(&self) -> Result<Snapshot, Error> {
         let mut snapshot = match &self.engine {
-            Some(engine) => engine.snapshot()?,
+            Some(engine) => engine.snapshot(&self.states)?,
             None => Snapshot {
-                revision: self.words.revision(),
+                revision: self.revision(),
                 ..Snapshot::default()
             },
         };
@@ -215,7 +182,7 @@ impl Plane for Traffic {
 
     fn explain(&self, packet: &Packet) -> Result<Answer, Error> {
         let answer = match &self.engine {
-            Some(engine) => engine.explain_packet(packet)?,
+            Some(engine) => engine.explain_packet(packet, &self.states)?,
             None => Answer {
                 packet: packet.to_string(),
                 ..Answer::default()
@@ -265,28 +232,26 @@ impl Plane for Traffic {
     }
 
     fn watch_clients(&mut self, passed: &Passed<'_>) -> Result<(), Error> {
-        match &mut self.engine {
-            Some(engine) => Ok(engine.watch_clients(passed)?),
-            None => Ok(()),
-        }
+        self.watch_handshakes(passed)
     }
 
     async fn tick(&mut self) -> Result<(), Error> {
-        if self.memory.is_due() {
-            self.remember();
+        if self.handover_file.is_due() {
+            self.write_handover();
         }
-        self.leave_tickets();
-        self.watch_answers();
-        match &mut self.engine {
-            Some(engine) => Ok(engine.tick().await?),
-            None => Ok(self.vips.tick(&self.desired).await?),
-        }
+        self.pass_tickets();
+        let watched = self.watch_requests();
+        let ticked = match &mut self.engine {
+            Some(engine) => engine.tick(&self.states).await.map_err(Error::from),
+            None => self.vips.tick(&self.desired).await.map_err(Error::from),
+        };
+        watched.and(ticked)
     }
 
     fn bequeath(&mut self) -> io::Result<OwnedFd> {
         let services = self.proxy.status();
         self.bequeathed.clone_from(&services);
-        Left::new(self.standings.clone(), &self.since, &services)
+        Handover::new(&self.states, &services)
             .with_tickets(&self.proxy.tickets())
             .write()
     }
@@ -297,8 +262,8 @@ impl Plane for Traffic {
         };
         engine.leave_counts();
         tracing::warn!("the other program had begun to take over: what it changed is taken back");
-        self.engine = Some(Engine::open(&self.paths, &self.desired).await?);
-        Ok(())
+        let desired = self.desired.clone();
+        self.open_engine(&desired, None).await
     }
 
     fn hand_over(&mut self, channel: Channel) {
@@ -313,7 +278,7 @@ impl Plane for Traffic {
             std::mem::take(&mut self.bequeathed),
         );
         self.passage = Some(std::thread::spawn(move || {
-            let counts = || Left::since(&status(), &before).write();
+            let counts = || Handover::since(&status(), &before).write();
             keeper::send(&channel, &connections, counts);
         }));
     }
@@ -343,8 +308,18 @@ impl Plane for Traffic {
         // One that was succeeded has nothing to say any more.
         let services = status();
         if self.passage.is_none() && !services.is_empty() {
-            let left = Left::new(self.standings.clone(), &self.since, &services);
-            self.memory.write(&left);
+            let handover = Handover::new(&self.states, &services);
+            self.handover_file.write(&handover);
+        }
+    }
+}
+
+impl Traffic {
+    /// Configurations that took effect.
+    fn revision(&self) -> u64 {
+        match &self.engine {
+            Some(engine) => engine.revision(),
+            None => self.orders.revision(),
         }
     }
 }

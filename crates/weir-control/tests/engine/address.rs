@@ -1,6 +1,7 @@
 //! VIPs that Weir adds: announced, kept while flows need them, taken back.
 
-use weir_control::engine::{Engine, clean};
+use crate::director::Director;
+use weir_control::engine::clean;
 use weir_model::{Forward, Listener, Pool, Ports, Protocol, SchedulerKind, Server, Service};
 
 use super::topology::{Topology, is_root};
@@ -34,7 +35,7 @@ fn added_ones_are_announced() {
             ports: Ports::One(PORT),
         });
         wanted.services.push(service);
-        let _engine = Engine::open(paths, &wanted).await.unwrap();
+        let _engine = Director::open(paths, &wanted).await.unwrap();
         topology.client_learns(VIP);
         topology.client_learns(VIP6);
     });
@@ -54,7 +55,7 @@ fn added_ones_go_with_their_last_flow() {
         let mut without = wanted.clone();
         without.services.clear();
 
-        let mut engine = Engine::open(paths, &wanted).await.unwrap();
+        let mut engine = Director::open(paths, &wanted).await.unwrap();
         assert!(has_vip());
         engine.apply(&without).await.unwrap();
         assert!(!has_vip(), "nothing needs it");
@@ -81,7 +82,7 @@ fn a_found_one_stays() {
     topology.run(async |paths| {
         let mut wanted = desired(Forward::Direct, SchedulerKind::Rr, &BOTH);
         wanted.node.vip_interface = Some("d0".to_owned());
-        let mut engine = Engine::open(paths, &wanted).await.unwrap();
+        let mut engine = Director::open(paths, &wanted).await.unwrap();
         wanted.services.clear();
         engine.apply(&wanted).await.unwrap();
         drop(engine);

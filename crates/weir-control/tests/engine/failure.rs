@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use weir_control::engine::Engine;
+use crate::director::Director;
 use weir_model::{
     Desired, Forward, Listener, Pool, Ports, Scheduler, SchedulerKind, Server, Service,
 };
@@ -29,7 +29,7 @@ fn what_was_in_force_is_in_force_again() {
     topology.serve(VIP, PORT);
     topology.run(async |paths| {
         let wanted = desired(Forward::Direct, SchedulerKind::Rr, &BOTH);
-        let mut engine = Engine::open(paths, &wanted).await.unwrap();
+        let mut engine = Director::open(paths, &wanted).await.unwrap();
         let mut first = topology.connect(VIP, PORT);
         let before = first.server();
 
@@ -93,7 +93,7 @@ fn a_thousand_services_reload() {
     topology.run(async |paths| {
         let mut wanted = large();
         let began = Instant::now();
-        let mut engine = Engine::open(paths, &wanted).await.unwrap();
+        let mut engine = Director::open(paths, &wanted).await.unwrap();
         println!("open: {:?}", began.elapsed());
         let began = Instant::now();
         engine.apply(&wanted).await.unwrap();
@@ -104,8 +104,8 @@ fn a_thousand_services_reload() {
         println!("reload of one weight: {:?}", began.elapsed());
         let name = wanted.pools[7].servers[0].name.clone();
         let began = Instant::now();
-        let drain = weir_control::engine::OverrideChange::Drain;
-        engine.set_override("pool7", &name, drain).await.unwrap();
+        let drain = weir_state::Override::Drain;
+        engine.order("pool7", &name, drain).unwrap();
         println!("drain: {:?}", began.elapsed());
         let began = Instant::now();
         engine.tick().await.unwrap();

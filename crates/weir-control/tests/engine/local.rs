@@ -1,6 +1,6 @@
 //! A nat server that is the director itself: its replies never meet XDP.
 
-use weir_control::engine::Engine;
+use crate::director::Director;
 use weir_model::{Forward, SchedulerKind};
 
 use super::topology::{Topology, is_root};
@@ -19,7 +19,7 @@ fn its_replies_come_from_the_vip() {
     topology.run(async |paths| {
         let mut wanted = desired(Forward::Nat, SchedulerKind::Rr, &[DIRECTOR]);
         wanted.pools[0].servers[0].port = Some(OWN_PORT);
-        let mut engine = Engine::open(paths, &wanted).await.unwrap();
+        let mut engine = Director::open(paths, &wanted).await.unwrap();
         topology.download(VIP, PORT);
         let totals = engine.snapshot().unwrap().services[0].totals;
         assert!(totals.bytes_out > 50 << 20, "{totals:?}");

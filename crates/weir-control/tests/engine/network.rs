@@ -1,7 +1,8 @@
 //! Devices without native XDP, with `attach = "xdp"`: the generic program comes after merging, which is stopped below
 //! it and given back.
 
-use weir_control::engine::{Engine, clean};
+use crate::director::Director;
+use weir_control::engine::clean;
 use weir_model::{Attach, Forward, SchedulerKind, Snat};
 
 use super::topology::{Topology, is_root};
@@ -30,7 +31,7 @@ fn carries_bulk_both_ways(name: &str, made: &str) {
         let mut wanted = desired(Forward::Nat, SchedulerKind::Rr, &BOTH);
         wanted.services[0].snat = Some(Snat::default());
         wanted.node.attach = Attach::Xdp;
-        let mut engine = Engine::open(paths, &wanted).await.unwrap();
+        let mut engine = Director::open(paths, &wanted).await.unwrap();
         let interfaces = engine.snapshot().unwrap().interfaces;
         assert_eq!(interfaces.len(), 1);
         assert_eq!(interfaces[0].mode, "generic");

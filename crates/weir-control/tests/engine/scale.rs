@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use weir_abi::{Dest, HOPS_PER_DEST, Service as ServiceRow};
-use weir_control::engine::{Engine, OverrideChange};
+use weir_state::Override;
+
+use crate::director::Director;
 use weir_dataplane::{Dataplane, Maps, OpenOptions, PinDir, open_readonly};
 use weir_model::{Desired, Forward, Listener, Pool, Ports, Protocol, Server, Service};
 
@@ -101,7 +103,7 @@ fn a_change_writes_what_it_changes() {
     topology.director_ip("route add 10.20.0.0/16 via 10.8.0.11");
     topology.run(async |paths| {
         let mut wanted = wanted();
-        let mut engine = Engine::open(paths, &wanted).await.unwrap();
+        let mut engine = Director::open(paths, &wanted).await.unwrap();
         let sizes = open_readonly(&PinDir::new(&paths.pin_dir)).unwrap().sizes;
         let options = OpenOptions {
             sizes,
@@ -123,11 +125,7 @@ fn a_change_writes_what_it_changes() {
         assert!(hops.is_subset(&pool), "{hops:?}");
 
         scribble(maps);
-        let drain = OverrideChange::Drain;
-        engine
-            .set_override("pool9", "10.20.9.3", drain)
-            .await
-            .unwrap();
+        engine.order("pool9", "10.20.9.3", Override::Drain).unwrap();
         let (services, dests, hops, found) = written(maps);
         assert_eq!((services, found), (1, 0));
         assert_eq!(dests, ips(&["10.20.9.3"]));

@@ -1,6 +1,6 @@
 //! What comes over the API, and from resolvers.
 
-use weir_control::api::{ExplainRequest, FileRequest, ServerRequest};
+use weir_control::api::{ExplainRequest, FileRequest, ServerOrder};
 use weir_control::explain::{Packet, Request};
 
 use super::texts;
@@ -8,7 +8,7 @@ use super::texts;
 /// Bodies of the API's requests.
 pub(super) fn api(input: &[u8]) {
     let _ = serde_json::from_slice::<FileRequest>(input);
-    let _ = serde_json::from_slice::<ServerRequest>(input);
+    let _ = serde_json::from_slice::<ServerOrder>(input);
     if let Ok(asked) = serde_json::from_slice::<ExplainRequest>(input) {
         if let Some(packet) = asked.packet {
             let _ = packet.parse::<Packet>();

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use weir_control::api::{OperatorState, ServerNow, ServerRequest};
+use weir_control::api::{Override, ServerNow, ServerOrder};
 use weir_control::client::Client;
 
 use super::{Outcome, REPLY_TIMEOUT, block_on, with_progress};
@@ -21,10 +21,10 @@ const MIN_REPORT_INTERVAL: Duration = Duration::from_secs(2);
 
 pub(super) fn server(global: &GlobalOptions, server: &Server) -> Outcome {
     let request = match server.action {
-        ServerAction::Drain { .. } => ServerRequest::State(OperatorState::Drain),
-        ServerAction::Maint => ServerRequest::State(OperatorState::Maint),
-        ServerAction::Ready => ServerRequest::State(OperatorState::Ready),
-        ServerAction::Weight { weight } => ServerRequest::Weight(weight),
+        ServerAction::Drain { .. } => ServerOrder(Some(Override::Drain)),
+        ServerAction::Maint => ServerOrder(Some(Override::Maint)),
+        ServerAction::Ready => ServerOrder(None),
+        ServerAction::Weight { weight } => ServerOrder(Some(Override::Weight(weight))),
     };
     let client = Client::new(&global.runtime_dir).within(REPLY_TIMEOUT);
     let name = &server.server;

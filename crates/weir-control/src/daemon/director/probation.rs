@@ -8,13 +8,12 @@ use std::time::Duration;
 
 use weir_health::{Checkpoint, Standing, State};
 use weir_model::Desired;
+use weir_state::{Ejected, HealthEvent};
 
 use super::{Director, InForce};
 use crate::api::{Caller, FileRequest, Refusal, Reloaded, Reply};
 use crate::daemon::guard::{Guard, Level};
 use crate::daemon::plane::Plane;
-use crate::engine::Ejected;
-use weir_probing::News;
 
 /// A reload that may be taken back.
 #[derive(Debug)]
@@ -93,7 +92,7 @@ impl<P: Plane> Director<P> {
     }
 
     /// What news of checks say against the reload that is on probation: a server fails that did not.
-    pub(super) fn complaint_of(&self, news: &[News]) -> Option<String> {
+    pub(super) fn complaint_of(&self, news: &[HealthEvent]) -> Option<String> {
         let checkpoint = &self.probation.as_ref()?.revert.checkpoint;
         news.iter().find_map(|news| {
             let (pool, server) = (news.pool.as_str(), news.server.as_str());
@@ -174,12 +173,12 @@ impl<P: Plane> Director<P> {
         checkpoint: Checkpoint,
         ejected: &BTreeSet<Ejected>,
     ) {
-        let known = |pool: &str, server: &str| self.plane.known(pool, server);
+        let known = |pool: &str, server: &str| self.plane.saved_state(pool, server);
         let (suspended, passages) = (self.plane.suspended(), self.plane.passages());
         self.checks
             .restore(checkpoint, desired, &suspended, &known, passages);
-        let heard = self.plane.hear(self.checks.take_news());
-        if let Err(error) = heard.and_then(|()| self.plane.forgive(ejected)) {
+        let heard = self.plane.apply_health(self.checks.take_news());
+        if let Err(error) = heard.and_then(|()| self.plane.end_ejections(ejected)) {
             tracing::error!(%error, "servers' states are not all as they were");
         }
         self.notify_pool_changes();

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use weir_model::{Desired, Pool, Server};
 
 use super::Director;
-use crate::api::{Refusal, ServerNow, ServerRequest};
+use crate::api::{Override, Refusal, ServerNow, ServerOrder};
 use crate::daemon::plane::Plane;
 use crate::engine;
 use crate::snapshot::ServerState;
@@ -16,25 +16,27 @@ impl<P: Plane> Director<P> {
         &mut self,
         pool: &str,
         address: &str,
-        request: ServerRequest,
+        order: ServerOrder,
     ) -> Result<ServerNow, Refusal> {
         let found = self.find(pool, address)?;
         let address = found.as_str();
-        if let ServerRequest::Weight(weight) = request
+        if let Some(Override::Weight(weight)) = order.0
             && weight > weir_model::MAX_WEIGHT
         {
             let most = weir_model::MAX_WEIGHT;
             return Err(Refusal::new(format!("weight {weight} is above {most}")));
         }
         self.plane
-            .order_server(pool, address, request)
+            .order_server(pool, address, order)
             .await
             .map_err(Refusal::new)?;
         self.check();
         self.notify_pool_changes();
-        let (state, weight) = match request {
-            ServerRequest::State(state) => (Some(state.as_str()), None),
-            ServerRequest::Weight(weight) => (None, Some(weight)),
+        let (state, weight) = match order.0 {
+            Some(Override::Drain) => (Some("drain"), None),
+            Some(Override::Maint) => (Some("maint"), None),
+            None => (Some("ready"), None),
+            Some(Override::Weight(weight)) => (None, Some(weight)),
         };
         tracing::info!(
             pool,

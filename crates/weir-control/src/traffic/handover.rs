@@ -1,26 +1,26 @@
-//! What a daemon leaves to its successor beside connections: what checks said, since when, the proxy's counts, and the
-//! keys of TLS tickets, which are never on a disk. Everything else is in the kernel or in the runtime directory.
+//! State that a daemon hands over to its successor, besides connections: results of checks, the proxy's counters, and
+//! the keys of TLS tickets, which are never written to disk. Everything else is in the kernel or in the runtime
+//! directory.
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::os::fd::OwnedFd;
-use std::time::SystemTime;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 use weir_model::ClientAuth;
 use weir_proxy::{ServerStatus, ServiceStatus, ServiceTickets, TicketKey};
+use weir_state::{Overrides, SavedStandings, ServerStates};
 use weir_sys::sealed_file;
 
-use crate::engine::standing::Standings;
-
-/// See the module. Fields may be added; what is missing begins anew.
+/// See the module. Fields may be added; a missing one gets its default.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub(super) struct Left {
-    pub(super) standings: Standings,
-    /// By pool and server.
-    pub(super) since: BTreeMap<String, BTreeMap<String, SystemTime>>,
+pub(super) struct Handover {
+    standings: SavedStandings,
+    /// Since when servers of proxy services are in their state, by pool and server.
+    since: BTreeMap<String, BTreeMap<String, SystemTime>>,
     services: Vec<Counts>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tickets: Vec<Tickets>,
@@ -32,11 +32,11 @@ struct Tickets {
     service: String,
     client_ca: Option<String>,
     client_auth: String,
-    /// Name, secret, made.
+    /// Name, secret, time of creation.
     keys: Vec<([u8; 16], [u8; 32], SystemTime)>,
 }
 
-/// A service's counts, in the order of [`ServiceStatus`]: connections, requests, octets in and out, errors, retries.
+/// A service's counters, in the order of [`ServiceStatus`]: connections, requests, bytes in and out, errors, retries.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct Counts {
@@ -46,7 +46,7 @@ struct Counts {
     servers: Vec<ServerCounts>,
 }
 
-/// A server's: connections, requests, octets in and out.
+/// A server's: connections, requests, bytes in and out.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct ServerCounts {
@@ -55,17 +55,22 @@ struct ServerCounts {
     totals: [u64; 4],
 }
 
-impl Left {
-    pub(super) fn new(
-        standings: Standings,
-        since: &BTreeMap<(String, String), SystemTime>,
-        services: &[ServiceStatus],
-    ) -> Self {
-        let mut nested: BTreeMap<String, BTreeMap<String, SystemTime>> = BTreeMap::new();
-        for ((pool, server), began) in since {
-            let servers = nested.entry(pool.clone()).or_default();
-            servers.insert(server.clone(), *began);
+impl Handover {
+    pub(super) fn new(states: &ServerStates, services: &[ServiceStatus]) -> Self {
+        let since = states.since_times().iter().map(|(pool, servers)| {
+            let servers = servers.iter();
+            let times = servers.map(|(server, since)| (server.clone(), UNIX_EPOCH + *since));
+            (pool.clone(), times.collect())
+        });
+        Self {
+            standings: states.saved_standings(),
+            since: since.collect(),
+            ..Self::of_services(services)
         }
+    }
+
+    /// Counters alone.
+    fn of_services(services: &[ServiceStatus]) -> Self {
         let counts = |service: &ServiceStatus| Counts {
             name: service.name.clone(),
             totals: [
@@ -80,14 +85,34 @@ impl Left {
             servers: service.servers.iter().map(server_counts).collect(),
         };
         Self {
-            standings,
-            since: nested,
             services: services.iter().map(counts).collect(),
-            tickets: Vec::new(),
+            ..Self::default()
         }
     }
 
-    /// With the keys of tickets.
+    /// The state of servers, with overrides from their own file. Of pools that `is_proxied` returns false for, nothing
+    /// is taken: the file is not written while there is no proxy service.
+    pub(super) fn states(
+        &mut self,
+        overrides: Overrides,
+        is_proxied: impl Fn(&str) -> bool,
+    ) -> ServerStates {
+        let mut standings = std::mem::take(&mut self.standings);
+        standings.servers.retain(|pool, _| is_proxied(pool));
+        standings.below_quorum.retain(|pool| is_proxied(pool));
+        let since = std::mem::take(&mut self.since).into_iter();
+        let since = since.map(|(pool, servers)| {
+            let times = servers.into_iter();
+            let times = times.map(|(server, since)| {
+                let since = since.duration_since(UNIX_EPOCH);
+                (server, since.unwrap_or_default())
+            });
+            (pool, times.collect())
+        });
+        ServerStates::restored(overrides, standings, since.collect())
+    }
+
+    /// Adds the keys of tickets.
     pub(super) fn with_tickets(mut self, tickets: &[ServiceTickets]) -> Self {
         let of_service = |tickets: &ServiceTickets| Tickets {
             service: tickets.service.clone(),
@@ -103,7 +128,7 @@ impl Left {
         self
     }
 
-    /// The keys of tickets; of a service whose clients were asked for something unknown, none.
+    /// The keys of tickets; none of a service with an unknown mode of client authentication.
     pub(super) fn tickets(&self) -> Vec<ServiceTickets> {
         let of_service = |tickets: &Tickets| {
             let mut known = ClientAuth::ALL.into_iter();
@@ -122,7 +147,7 @@ impl Left {
         self.tickets.iter().filter_map(of_service).collect()
     }
 
-    /// As a file without a name, sealed against changes.
+    /// Writes an anonymous file that is sealed against changes.
     ///
     /// # Errors
     /// The kernel has no memory for it.
@@ -130,22 +155,22 @@ impl Left {
         sealed_file("weir-left", &serde_json::to_vec(self)?)
     }
 
-    /// What a predecessor wrote; one that another version wrote so that it is not understood counts as nothing.
+    /// Reads what the previous daemon wrote; an unreadable file counts as empty.
     pub(super) fn read(file: &mut File) -> Self {
         let mut text = Vec::new();
         let read = file.rewind().and_then(|()| file.read_to_end(&mut text));
         let parsed = read.and_then(|_| Ok(serde_json::from_slice(&text)?));
         parsed.unwrap_or_else(|error| {
-            tracing::warn!(%error, "what the former daemon left is not understood");
+            tracing::warn!(%error, "the previous daemon's state is unreadable");
             Self::default()
         })
     }
 
-    /// Counts alone: those of `now` that were not there `before`.
+    /// Counters alone: the difference between `now` and `before`.
     pub(super) fn since(now: &[ServiceStatus], before: &[ServiceStatus]) -> Self {
-        let mut left = Self::new(Standings::default(), &BTreeMap::new(), now);
-        let before = Self::new(Standings::default(), &BTreeMap::new(), before);
-        for counts in &mut left.services {
+        let mut handover = Self::of_services(now);
+        let before = Self::of_services(before);
+        for counts in &mut handover.services {
             let Some(former) = before.services.iter().find(|it| it.name == counts.name) else {
                 continue;
             };
@@ -158,10 +183,10 @@ impl Left {
                 }
             }
         }
-        left
+        handover
     }
 
-    /// The counts as the proxy has them.
+    /// The counters in the form of the proxy.
     pub(super) fn services(&self) -> Vec<ServiceStatus> {
         let status = |counts: &Counts| {
             let [connections, requests, bytes_in, bytes_out, errors, retries] = counts.totals;
@@ -211,3 +236,6 @@ fn server_status(counts: &ServerCounts) -> ServerStatus {
         ..ServerStatus::named(&counts.pool, &counts.name)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,13 +1,13 @@
-//! What there is to be seen of proxy services.
+//! The status of proxy services.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::time::SystemTime;
+use std::time::{Duration, UNIX_EPOCH};
 
 use weir_model::{Pool, Protocol};
+use weir_state::Override;
 
 use super::Traffic;
-use super::words::Word;
 use crate::explain::Packet;
 use crate::snapshot::{ProxyServerStatus, ProxyStatus, ServerState, VipStatus};
 
@@ -41,7 +41,7 @@ impl Traffic {
                     protocol: proxy.protocol,
                     scheduler: scheduler.to_string(),
                     pool: proxy.pool.clone(),
-                    regime: self.standings.unusual(&proxy.pool),
+                    regime: self.states.exceptional_state(&proxy.pool),
                     servers: status
                         .servers
                         .iter()
@@ -60,33 +60,32 @@ impl Traffic {
         let configured = servers
             .find(|server| server.name == numbers.name)
             .map_or(0, |server| server.weight);
-        let word = self.words.get(&pool.name, &numbers.name);
-        let standing = self.standings.get(&pool.name, &numbers.name);
-        let (state, reason) = match (word, standing) {
-            (Some(Word::Drain), _) => (ServerState::Drain, "weir server … drain"),
-            (Some(Word::Maint), _) => (ServerState::Maint, "weir server … maint"),
+        let active = self.states.overrides().get(&pool.name, &numbers.name);
+        let standing = self.states.standing(&pool.name, &numbers.name);
+        let (state, reason) = match (active, standing) {
+            (Some(Override::Drain), _) => (ServerState::Drain, "weir server … drain"),
+            (Some(Override::Maint), _) => (ServerState::Maint, "weir server … maint"),
             (_, Some(standing)) => (standing.state.into(), standing.reason.as_str()),
             _ => (ServerState::Unchecked, "no check configured"),
         };
-        let base = word.map_or(configured, Word::weight);
-        let by_checks = standing.filter(|_| !matches!(word, Some(Word::Drain | Word::Maint)));
-        let name = (pool.name.clone(), numbers.name.clone());
+        let base = active.map_or(configured, Override::weight);
+        let by_checks = standing.filter(|_| active.is_none_or(|active| !active.hides_checks()));
         ProxyServerStatus {
             weight: configured,
             check_weight: by_checks.and_then(|standing| standing.reported_weight(base)),
             state,
             reason: reason.to_owned(),
-            since: match by_checks {
-                Some(standing) => SystemTime::UNIX_EPOCH + standing.since,
-                None => self
-                    .since
-                    .get(&name)
-                    .copied()
-                    .unwrap_or(SystemTime::UNIX_EPOCH),
-            },
-            overridden: word.map(|word| word.to_string()),
+            since: UNIX_EPOCH
+                + match by_checks {
+                    Some(standing) => standing.since,
+                    None => self
+                        .states
+                        .since(&pool.name, &numbers.name)
+                        .unwrap_or(Duration::ZERO),
+                },
+            overridden: active.map(|active| active.to_string()),
             ejected: self
-                .standings
+                .states
                 .ejection(&pool.name, &numbers.name, None)
                 .cloned(),
             slow_start: None,

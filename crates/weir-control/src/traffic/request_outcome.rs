@@ -1,33 +1,29 @@
-//! What clients' requests say of servers: once a second the proxy's counts are looked at, and servers of which nothing
-//! good comes, while others of their pool do well, are ejected.
+//! Samples for passive checks: once per second, the proxy's counters of requests by outcome are read. weir-state
+//! decides which servers are ejected.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 
-use weir_health::{Ejection, Outliers, Sample};
+use weir_health::{Ejection, Sample};
 use weir_proxy::{Conduct, ServiceStatus};
+use weir_state::{Source, Watched};
 
-use super::Traffic;
-use crate::engine::Ejected;
-use crate::engine::passive::{Watched, forgive, judge};
+use super::server_state::{log_ejections, now};
+use super::{Error, Traffic};
 
-/// What the proxy's servers did so far, and who of them is away.
+/// The counters of each server, by pool and name, when a request last succeeded or its ejection was active.
 #[derive(Debug, Default)]
-pub(super) struct Conducts {
-    outliers: Outliers,
-    /// By pool and server, when it last did something well, or was last on trial.
-    before: HashMap<(String, String), Conduct>,
-}
+pub(super) struct LastSuccess(HashMap<(String, String), Conduct>);
 
 impl Traffic {
-    /// Takes in the last second's counts and puts into force what follows.
-    pub(super) fn watch_answers(&mut self) {
-        let now = conducts(&self.proxy.status());
-        let Conducts { outliers, before } = &mut self.conducts;
-        before.retain(|name, _| now.contains_key(name));
-        for (name, conduct) in &now {
+    /// Reads the counters and applies the ejections that follow.
+    pub(super) fn watch_requests(&mut self) -> Result<(), Error> {
+        let counters = counters(&self.proxy.status());
+        let before = &mut self.last_success.0;
+        before.retain(|name, _| counters.contains_key(name));
+        for (name, conduct) in &counters {
             let known = before.entry(name.clone()).or_insert(*conduct);
-            let away = self.standings.ejection(&name.0, &name.1, None).is_some();
-            if known.well != conduct.well || away {
+            let ejected = self.states.ejection(&name.0, &name.1, None).is_some();
+            if known.well != conduct.well || ejected {
                 *known = *conduct;
             }
         }
@@ -39,29 +35,28 @@ impl Traffic {
                 .iter()
                 .filter_map(|server| {
                     let name = (pool.name.clone(), server.name.clone());
-                    Some((server.name.clone(), sample(now.get(&name)?)))
+                    Some((server.name.clone(), sample(counters.get(&name)?)))
                 })
                 .collect(),
         });
+        let pools: Vec<Watched<'_>> = pools.collect();
         let explain = |pool: &str, server: &str, ejection: &mut Ejection| {
             let name = (pool.to_owned(), server.to_owned());
-            if let (Some(now), Some(before)) = (now.get(&name), before.get(&name)) {
+            if let (Some(now), Some(before)) = (counters.get(&name), before.get(&name)) {
                 ejection.reason = reason(now, before);
             }
         };
-        let touched = judge(outliers, &mut self.standings, pools.collect(), &explain);
-        touched.iter().for_each(|pool| self.reweigh(pool));
-    }
-
-    /// Has servers in use again that are ejected and are not in `then`.
-    pub(super) fn forgive_answers(&mut self, then: &BTreeSet<Ejected>) {
-        let touched = forgive(&mut self.conducts.outliers, &mut self.standings, then);
-        touched.iter().for_each(|pool| self.reweigh(pool));
+        let now = now();
+        let (events, changed) = self
+            .states
+            .handle_samples(Source::Requests, &pools, &explain, now);
+        log_ejections(&events, now);
+        self.apply_weights(&changed)
     }
 }
 
-/// Of each server over all services.
-fn conducts(services: &[ServiceStatus]) -> HashMap<(String, String), Conduct> {
+/// The counters of each server over all services, by pool and name.
+fn counters(services: &[ServiceStatus]) -> HashMap<(String, String), Conduct> {
     let mut all: HashMap<(String, String), Conduct> = HashMap::new();
     for server in services.iter().flat_map(|service| &service.servers) {
         let sum = all
@@ -76,30 +71,30 @@ fn conducts(services: &[ServiceStatus]) -> HashMap<(String, String), Conduct> {
     all
 }
 
-/// As the judge of handshakes sees it: whoever was asked, and how often it did well.
+/// Requests as a sample of handshakes: those that were sent, and those that succeeded.
 const fn sample(conduct: &Conduct) -> Sample {
-    let ill = conduct.unreached + conduct.broken + conduct.status;
+    let failed = conduct.unreached + conduct.broken + conduct.status;
     Sample {
-        syns: conduct.well + ill,
+        syns: conduct.well + failed,
         answered: conduct.well,
     }
 }
 
-/// What failed since it last did well.
+/// Describes the failures since the last success.
 fn reason(now: &Conduct, before: &Conduct) -> String {
     let kinds = [
         (now.unreached - before.unreached, "could not be made"),
         (now.broken - before.broken, "broke off or stayed unanswered"),
         (now.status - before.status, "were answered 5xx"),
     ];
-    let words = |kinds: &[(u64, &str)]| -> Vec<String> {
+    let texts = |kinds: &[(u64, &str)]| -> Vec<String> {
         let some = kinds.iter().filter(|(count, _)| *count > 0);
-        some.map(|(count, word)| format!("{count} {word}"))
+        some.map(|(count, text)| format!("{count} {text}"))
             .collect()
     };
     format!(
         "of its last requests {}, none did well",
-        words(&kinds).join(", ")
+        texts(&kinds).join(", ")
     )
 }
 
@@ -108,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reason_names_what_failed() {
+    fn reason_counts_failures_by_kind() {
         let before = Conduct {
             well: 7,
             unreached: 1,

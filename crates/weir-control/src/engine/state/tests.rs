@@ -1,0 +1,124 @@
+#[allow(clippy::duplicate_mod, reason = "each test module reads a part of it")]
+#[path = "../../../../weir-state/tests/previous/mod.rs"]
+mod previous;
+
+use serde_json::Value;
+use weir_state::{Override, ServerStates};
+
+use super::*;
+
+/// A directory with the state files that 0.1.0 wrote; see weir-state's `tests/formats.rs`.
+fn fixtures(name: &str) -> PathBuf {
+    let directory = std::env::temp_dir().join(format!("weir-{name}-{}", std::process::id()));
+    fs::create_dir_all(&directory).unwrap();
+    for (file, text) in [
+        (
+            STATE,
+            include_str!("../../../../weir-state/tests/fixtures/v0.1.0/state.json"),
+        ),
+        (
+            JOURNAL,
+            include_str!("../../../../weir-state/tests/fixtures/v0.1.0/state.journal"),
+        ),
+    ] {
+        fs::write(directory.join(file), text).unwrap();
+    }
+    directory
+}
+
+/// Whether `new` has all fields of `old`, with values of the same types.
+fn covers(old: &Value, new: &Value) -> bool {
+    match (old, new) {
+        (Value::Object(old), Value::Object(new)) => old
+            .iter()
+            .all(|(key, old)| new.get(key).is_some_and(|new| covers(old, new))),
+        (Value::Array(old), Value::Array(new)) => {
+            old.len() == new.len() && old.iter().zip(new).all(|(old, new)| covers(old, new))
+        }
+        (old, new) => std::mem::discriminant(old) == std::mem::discriminant(new),
+    }
+}
+
+#[test]
+fn state_file_of_0_1_0_is_read_with_its_journal() {
+    let directory = fixtures("state-read");
+    let (_, saved) = read(&directory.join(STATE)).unwrap().unwrap();
+    fs::remove_dir_all(&directory).unwrap();
+    let Saved { memory, servers } = saved;
+    assert_eq!(memory.revision, 1);
+    let dests = &memory.allocation.services["web"].dests;
+    assert_eq!(
+        (dests.len(), dests[0].down, dests[0].effective),
+        (3, true, 0)
+    );
+    assert_eq!(memory.undo.neighbours.len(), 3);
+    assert!(!servers.is_copy);
+    let overrides: Vec<_> = servers.overrides.iter().collect();
+    let expected = [
+        ("app", "127.0.0.1:7002", Override::Maint),
+        ("web", "10.9.0.5", Override::Drain),
+        ("web", "10.9.0.6", Override::Weight(7)),
+    ];
+    assert_eq!(overrides, expected);
+    assert_eq!(servers.standings.servers["web"].len(), 3);
+}
+
+#[test]
+fn state_file_is_read_by_0_1_0_and_again_as_a_copy() {
+    let directory = fixtures("state-written");
+    let (_, saved) = read(&directory.join(STATE)).unwrap().unwrap();
+    let mut states = ServerStates::default();
+    states.adopt(saved.servers.clone(), false);
+    let mut file = StateFile::new(&directory);
+    file.write(&saved.memory, &states.saved_servers()).unwrap();
+    let order = (
+        "web".to_owned(),
+        "10.9.0.7".to_owned(),
+        Some(Override::Maint),
+    );
+    let record = Record {
+        overrides: vec![order],
+        ..Record::default()
+    };
+    file.append(&record).unwrap();
+    let text = fs::read(directory.join(STATE)).unwrap();
+    let journal = fs::read(directory.join(JOURNAL)).unwrap();
+    let again = read(&directory.join(STATE)).unwrap().unwrap().1;
+    fs::remove_dir_all(&directory).unwrap();
+    let words = previous::layer_4(&text, &journal);
+    assert_eq!(words["web"]["10.9.0.6"], previous::Word::Weight(7));
+    assert_eq!(words["web"]["10.9.0.7"], previous::Word::Maint);
+    let frozen: previous::StateFile = serde_json::from_slice(&text).unwrap();
+    assert_eq!((frozen.version, frozen.standings.servers.len()), (2, 2));
+    let old = include_str!("../../../../weir-state/tests/fixtures/v0.1.0/state.json");
+    let (old, new): (Value, Value) = (
+        serde_json::from_str(old).unwrap(),
+        serde_json::from_slice(&text).unwrap(),
+    );
+    for part in [
+        "version",
+        "boot",
+        "number",
+        "revision",
+        "fingerprint",
+        "allocation",
+        "origin",
+    ] {
+        assert!(covers(&old[part], &new[part]), "{part}");
+    }
+    assert_eq!(again.memory, saved.memory);
+    assert!(again.servers.is_copy);
+}
+
+#[test]
+fn newer_damaged_and_missing_files_differ() {
+    let path = std::env::temp_dir().join(format!("weir-state-limit-{}", std::process::id()));
+    fs::create_dir_all(&path).unwrap();
+    let newer = path.join("newer.json");
+    fs::write(&newer, br#"{"version":3,"boot":""}"#).unwrap();
+    assert!(matches!(read(&newer), Err(Unreadable::Newer(3))));
+    fs::write(&newer, b"{").unwrap();
+    assert!(matches!(read(&newer), Err(Unreadable::Content(_))));
+    assert!(read(&path.join("none.json")).unwrap().is_none());
+    fs::remove_dir_all(&path).unwrap();
+}

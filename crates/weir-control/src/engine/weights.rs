@@ -1,0 +1,77 @@
+//! Changes of servers' weights between configurations. The weights come from [`ServerStates`]; here they reach the
+//! data plane.
+
+use std::sync::Arc;
+
+use weir_model::{Indexed, Pool};
+use weir_planner::allocation::{PoolWeights, ServerWeight};
+use weir_state::{OverrideRecord, ServerStates, StandingRecord};
+
+use super::journal::Record;
+use super::{Engine, Result, allocate};
+use weir_probing::ProbeTable;
+
+impl Engine {
+    /// Applies the weights of some pools, in all of their services and nowhere else.
+    ///
+    /// # Errors
+    /// The kernel refuses, or the state file cannot be written.
+    pub fn apply_weights(&mut self, pools: &[&str], states: &ServerStates) -> Result<()> {
+        let users = pools.iter().flat_map(|pool| self.desired.users(pool));
+        let names: Vec<String> = users.map(|it| it.name.clone()).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let former = allocate(&mut self.memory, &self.desired, &self.plane, &names, states)?;
+        self.remember(&former)?;
+        self.rewrite(&names)
+    }
+
+    /// Adds results of checks to the state file.
+    ///
+    /// # Errors
+    /// The state file cannot be written.
+    pub fn record_standings(&mut self, standings: Vec<StandingRecord>) -> Result<()> {
+        if standings.is_empty() {
+            return Ok(());
+        }
+        self.file.append(&Record {
+            standings,
+            ..Record::default()
+        })
+    }
+
+    /// Adds an override to the copy in the state file, which 0.1.0 reads.
+    ///
+    /// # Errors
+    /// The state file cannot be written.
+    pub fn copy_override(&mut self, record: &OverrideRecord) -> Result<()> {
+        self.file.append(&Record {
+            overrides: vec![record.clone()],
+            ..Record::default()
+        })
+    }
+
+    /// The active configuration, ipvsadm's part included.
+    pub const fn desired(&self) -> &Indexed {
+        &self.desired
+    }
+
+    /// Entry points of probes that use a service's forward.
+    pub fn passages(&self) -> ProbeTable {
+        Arc::clone(&self.plane.maps().probes)
+    }
+}
+
+/// The weights of a pool's servers in a service, for the planner.
+pub(super) fn weights(service: &str, pool: &Pool, states: &ServerStates) -> PoolWeights {
+    let weights = states.weights(pool, Some(service));
+    let servers = weights.servers.into_iter().map(|weight| ServerWeight {
+        effective: weight.effective,
+        removed: weight.removed,
+        quiesced: weight.quiesced,
+        down: weight.down,
+    });
+    PoolWeights {
+        servers: servers.collect(),
+        sorry: weights.sorry.map_or(0, |sorry| sorry.effective),
+    }
+}

@@ -1,0 +1,256 @@
+//! Changes of servers' state: orders of operators, results of checks and ejections, applied to both planes.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use weir_health::Ejection;
+use weir_ipvsadm::{Edit, Refusal};
+use weir_model::{Desired, Pool};
+use weir_state::{
+    Driver, EjectionEvent, HealthEvent, OrderError, Override, OverrideRecord, Overrides,
+    ServerOrder, ServerStates, Source,
+};
+
+use super::order_file::OrderStore;
+use super::{Error, Traffic};
+use crate::engine::{self, Engine, Passed};
+
+/// The planes and the owner file, as an order needs them.
+pub(super) struct Planes<'a> {
+    pub(super) engine: Option<&'a mut Engine>,
+    /// `None` = the daemon does not run.
+    pub(super) proxy: Option<&'a mut weir_proxy::Proxy>,
+    pub(super) desired: &'a Desired,
+    pub(super) orders: &'a OrderStore,
+}
+
+impl Driver for Planes<'_> {
+    type Error = Error;
+
+    fn record(&mut self, overrides: &Overrides) -> Result<(), Error> {
+        let written = self.orders.write(overrides);
+        written.map_err(|source| Error::File {
+            path: self.orders.path().to_owned(),
+            source,
+        })
+    }
+
+    fn apply(&mut self, pool: &str, states: &mut ServerStates) -> Result<(), Error> {
+        let engine = self.engine.as_deref_mut();
+        let proxy = self.proxy.as_deref_mut();
+        apply_weights(engine, proxy, self.desired, states, &[pool])
+    }
+
+    fn copy(&mut self, record: &OverrideRecord) {
+        if let Some(engine) = &mut self.engine
+            && let Err(error) = engine.copy_override(record)
+        {
+            tracing::warn!(%error, "the copy of an override for older versions is not written");
+        }
+    }
+}
+
+impl Planes<'_> {
+    /// Sets or removes the override of a server in both planes.
+    pub(super) fn place_order(
+        &mut self,
+        states: &mut ServerStates,
+        (pool, server): (&str, &str),
+        order: ServerOrder,
+    ) -> Result<(), Error> {
+        self.check_order(pool, server, order)?;
+        match states.place_order((pool, server), order.0, now(), self) {
+            Ok(_) => Ok(()),
+            Err(OrderError::Record(error) | OrderError::Apply(error)) => Err(error),
+            Err(OrderError::Halfway { cause, back }) => Err(Error::Halfway {
+                cause: Box::new(cause),
+                back: Box::new(back),
+            }),
+        }
+    }
+
+    fn check_order(&self, pool: &str, server: &str, order: ServerOrder) -> Result<(), Error> {
+        let known = pool_of(self.engine.as_deref(), self.desired, pool).is_some_and(|pool| {
+            let mut servers = pool.servers.iter().chain(&pool.sorry);
+            servers.any(|it| it.name == server)
+        });
+        if !known {
+            return Err(Error::Engine(engine::Error::NoServer {
+                pool: pool.to_owned(),
+                server: server.to_owned(),
+            }));
+        }
+        match order.0 {
+            Some(Override::Weight(weight)) if weight > weir_model::MAX_WEIGHT => {
+                Err(Error::Engine(engine::Error::Weight {
+                    weight,
+                    most: weir_model::MAX_WEIGHT,
+                }))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Executes ipvsadm's edits; weights of the file's servers are orders, as those of `weir server`.
+    pub(super) async fn edit_table(
+        &mut self,
+        states: &mut ServerStates,
+        edits: &[Edit],
+    ) -> Vec<Result<(), Refusal>> {
+        let (mut answers, mut rest) = (Vec::with_capacity(edits.len()), Vec::new());
+        for edit in edits {
+            let engine = self.engine.as_deref();
+            answers.push(match engine.and_then(|it| it.weight_order(edit)) {
+                Some(Ok(order)) => {
+                    let server = (order.pool.as_str(), order.server.as_str());
+                    let placed = self.place_order(states, server, ServerOrder(order.wanted));
+                    Some(placed.map_err(|error| Refusal::Message(error.to_string())))
+                }
+                Some(Err(refusal)) => Some(Err(refusal)),
+                None => {
+                    rest.push(edit.clone());
+                    None
+                }
+            });
+        }
+        let Some(engine) = &mut self.engine else {
+            return Vec::new();
+        };
+        let before = engine.revision();
+        let mut edited = engine.edit_table(&rest, states).await.into_iter();
+        if engine.revision() != before {
+            states.handle_configuration(engine.desired().pools.iter());
+        }
+        let answer = |answer: Option<_>| answer.or_else(|| edited.next()).unwrap_or(Ok(()));
+        answers.into_iter().map(answer).collect()
+    }
+}
+
+impl Traffic {
+    /// The planes, and the state of servers.
+    pub(super) const fn planes(&mut self) -> (Planes<'_>, &mut ServerStates) {
+        let planes = Planes {
+            engine: self.engine.as_mut(),
+            proxy: Some(&mut self.proxy),
+            desired: &self.desired,
+            orders: &self.orders,
+        };
+        (planes, &mut self.states)
+    }
+
+    /// Applies results of checks, and persists them.
+    pub(super) fn handle_health(&mut self, events: Vec<HealthEvent>) -> Result<(), Error> {
+        let pools: BTreeSet<String> = events.iter().map(|event| event.pool.clone()).collect();
+        let records = self.states.handle_health(events);
+        let recorded = match &mut self.engine {
+            Some(engine) => engine.record_standings(records),
+            None => Ok(()),
+        };
+        self.apply_weights(&pools)?;
+        Ok(recorded?)
+    }
+
+    /// Reads the counters of layer 4 services and ejects servers by them.
+    pub(super) fn watch_handshakes(&mut self, passed: &Passed<'_>) -> Result<(), Error> {
+        let Some(engine) = &mut self.engine else {
+            return Ok(());
+        };
+        let pools = engine.watch_clients(passed, &self.states)?;
+        let unchanged = |_: &str, _: &str, _: &mut Ejection| {};
+        let now = now();
+        let (events, changed) =
+            self.states
+                .handle_samples(Source::Handshakes, &pools, &unchanged, now);
+        log_ejections(&events, now);
+        self.apply_weights(&changed)
+    }
+
+    /// Applies the weights of some pools to both planes.
+    pub(super) fn apply_weights(&mut self, pools: &BTreeSet<String>) -> Result<(), Error> {
+        let pools: Vec<&str> = pools.iter().map(String::as_str).collect();
+        apply_weights(
+            self.engine.as_mut(),
+            Some(&mut self.proxy),
+            &self.desired,
+            &mut self.states,
+            &pools,
+        )
+    }
+}
+
+/// Determines the states of some pools and applies their weights: the engine's first, because it may fail. A failure
+/// of the engine does not keep the proxy from its weights.
+fn apply_weights(
+    engine: Option<&mut Engine>,
+    proxy: Option<&mut weir_proxy::Proxy>,
+    desired: &Desired,
+    states: &mut ServerStates,
+    pools: &[&str],
+) -> Result<(), Error> {
+    if pools.is_empty() {
+        return Ok(());
+    }
+    for name in pools {
+        if let Some(pool) = pool_of(engine.as_deref(), desired, name) {
+            states.update_pool(pool);
+        }
+    }
+    let applied = match engine {
+        Some(engine) => engine.apply_weights(pools, states),
+        None => Ok(()),
+    };
+    if let Some(proxy) = proxy {
+        for pool in pools.iter().filter_map(|pool| desired.pool(pool)) {
+            apply_to_proxy(proxy, pool, states);
+        }
+    }
+    Ok(applied?)
+}
+
+/// A pool by its name; the engine knows ipvsadm's too.
+fn pool_of<'a>(engine: Option<&'a Engine>, desired: &'a Desired, name: &str) -> Option<&'a Pool> {
+    match engine {
+        Some(engine) => engine.desired().pool(name),
+        None => desired.pool(name),
+    }
+}
+
+/// Applies a pool's weights to the proxy.
+pub(super) fn apply_to_proxy(proxy: &mut weir_proxy::Proxy, pool: &Pool, states: &ServerStates) {
+    let weights = states.weights(pool, None);
+    let servers = pool.servers.iter().zip(weights.servers);
+    for (server, weight) in servers.chain(pool.sorry.iter().zip(weights.sorry)) {
+        let changed = Some(weight.effective).filter(|effective| *effective != server.weight);
+        let keeps_sticky = weight.quiesced && !weight.down;
+        proxy.keep_sticky(&pool.name, &server.name, keeps_sticky);
+        if proxy.has_server(&pool.name, &server.name)
+            && let Err(error) = proxy.set_weight(&pool.name, &server.name, changed)
+        {
+            tracing::warn!(%error, "a server's weight did not reach the proxy");
+        }
+    }
+}
+
+pub(super) fn log_ejections(events: &[EjectionEvent], now: Duration) {
+    for event in events {
+        let (pool, server) = (event.server.pool.as_str(), event.server.server.as_str());
+        let service = event.server.service.as_deref();
+        match &event.ejection {
+            Some(ejection) => tracing::warn!(
+                pool,
+                service,
+                server,
+                cause = ejection.reason,
+                seconds = ejection.until.saturating_sub(now).as_secs(),
+                "a server was ejected"
+            ),
+            None => tracing::info!(pool, service, server, "an ejected server is on trial"),
+        }
+    }
+}
+
+/// Time since the Unix epoch.
+pub(super) fn now() -> Duration {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.unwrap_or_default()
+}

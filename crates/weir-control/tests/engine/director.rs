@@ -1,0 +1,79 @@
+//! An engine with the state of servers that its weights come from, without a proxy and without the owner file.
+
+#![allow(dead_code, reason = "each user needs its part")]
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use weir_control::engine::{Applied, Engine, Error, Paths, Result};
+use weir_control::explain::{Answer, Packet};
+use weir_control::snapshot::Snapshot;
+use weir_model::Desired;
+use weir_state::{Driver, OrderError, Override, OverrideRecord, Overrides, ServerStates};
+
+pub(crate) struct Director {
+    engine: Engine,
+    states: ServerStates,
+}
+
+impl Director {
+    pub(crate) async fn open(paths: &Paths, desired: &Desired) -> Result<Self> {
+        let mut states = ServerStates::default();
+        let mut restore = |states: &mut ServerStates, saved| {
+            states.adopt(saved, false);
+            Ok(())
+        };
+        let engine = Engine::open(paths, desired, &mut states, &mut restore).await?;
+        Ok(Self { engine, states })
+    }
+
+    pub(crate) async fn apply(&mut self, desired: &Desired) -> Result<Applied> {
+        self.engine.apply(desired, &self.states).await
+    }
+
+    pub(crate) async fn tick(&mut self) -> Result<()> {
+        self.engine.tick(&self.states).await
+    }
+
+    pub(crate) fn snapshot(&self) -> Result<Snapshot> {
+        self.engine.snapshot(&self.states)
+    }
+
+    pub(crate) fn explain_packet(&self, packet: &Packet) -> Result<Answer> {
+        self.engine.explain_packet(packet, &self.states)
+    }
+
+    pub(crate) fn live_flows(&self, service: &str, server: Option<&str>) -> u64 {
+        self.engine.live_flows(service, server)
+    }
+
+    pub(crate) fn order(&mut self, pool: &str, server: &str, wanted: Override) -> Result<()> {
+        struct Layer4<'a>(&'a mut Engine);
+        impl Driver for Layer4<'_> {
+            type Error = Error;
+
+            fn record(&mut self, _: &Overrides) -> Result<()> {
+                Ok(())
+            }
+
+            fn apply(&mut self, pool: &str, states: &mut ServerStates) -> Result<()> {
+                self.0.apply_weights(&[pool], states)
+            }
+
+            fn copy(&mut self, record: &OverrideRecord) {
+                self.0.copy_override(record).expect("the copy is written");
+            }
+        }
+        let now: Duration = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        let mut driver = Layer4(&mut self.engine);
+        let placed = self
+            .states
+            .place_order((pool, server), Some(wanted), now, &mut driver);
+        match placed {
+            Ok(_) => Ok(()),
+            Err(OrderError::Record(error) | OrderError::Apply(error)) => Err(error),
+            Err(OrderError::Halfway { cause, .. }) => Err(cause),
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Passive checks of both planes: servers that fail for clients, while others of their pool do not, are ejected.
+//!
+//! The layer 4 plane counts handshakes in each service, the proxy counts requests over all of its services. Both are
+//! judged here by [`Outliers`], by the same rule. Servers that a check has taken out already are left to the check.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::time::Duration;
+
+use weir_health::{Ejection, Outliers, Sample};
+use weir_model::Pool;
+
+/// What counted the samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// Handshakes with the servers of a layer 4 service.
+    Handshakes,
+    /// Requests and connections of all proxy services.
+    Requests,
+}
+
+/// An ejected server.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ejected {
+    /// Its pool.
+    pub pool: String,
+    /// The layer 4 service that it is ejected from; `None` = ejected from all proxy services.
+    pub service: Option<String>,
+    /// Its address as in the file.
+    pub server: String,
+}
+
+impl Ejected {
+    fn source(&self) -> Source {
+        match self.service {
+            Some(_) => Source::Handshakes,
+            None => Source::Requests,
+        }
+    }
+
+    /// The group that outliers are searched in.
+    fn group(&self) -> &str {
+        self.service.as_ref().unwrap_or(&self.pool)
+    }
+}
+
+/// A pool with the counters of its servers in one layer 4 service, or in all proxy services.
+#[derive(Debug)]
+pub struct Watched<'a> {
+    /// The pool.
+    pub pool: &'a Pool,
+    /// The layer 4 service; `None` = all proxy services.
+    pub service: Option<&'a str>,
+    /// Counters by server.
+    pub samples: Vec<(String, Sample)>,
+}
+
+/// A server was ejected, or its ejection ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EjectionEvent {
+    /// The server.
+    pub server: Ejected,
+    /// `None` = the ejection ended; the server is on trial.
+    pub ejection: Option<Ejection>,
+}
+
+/// Ejected servers, and what was observed of all. Not persisted: a new run starts without ejections.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ejections {
+    ejected: BTreeMap<Ejected, Ejection>,
+    handshakes: Outliers,
+    requests: Outliers,
+}
+
+impl Ejections {
+    pub(crate) fn get(&self, pool: &str, server: &str, service: Option<&str>) -> Option<&Ejection> {
+        if self.ejected.is_empty() {
+            return None;
+        }
+        self.ejected.get(&Ejected {
+            pool: pool.to_owned(),
+            service: service.map(str::to_owned),
+            server: server.to_owned(),
+        })
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Ejected> {
+        self.ejected.keys()
+    }
+
+    /// Applies all samples of one source. `is_down` returns whether checks have taken a server out; `explain` may
+    /// replace the reason of an ejection.
+    pub(crate) fn observe(
+        &mut self,
+        source: Source,
+        pools: &[Watched<'_>],
+        is_down: &dyn Fn(&str, &str, Option<&str>) -> bool,
+        explain: &dyn Fn(&str, &str, &mut Ejection),
+        now: Duration,
+    ) -> (Vec<EjectionEvent>, BTreeSet<String>) {
+        let (mut watched, mut changed) = (HashSet::new(), BTreeSet::new());
+        let mut events = Vec::new();
+        for one in pools {
+            let (pool, service) = (one.pool, one.service);
+            let (name, share) = (pool.name.as_str(), pool.health.max_ejected);
+            if share == 0 || pool.servers.len() < 2 || one.samples.is_empty() {
+                continue;
+            }
+            let group = service.unwrap_or(name);
+            watched.insert(group);
+            let samples = one.samples.iter();
+            let up: Vec<(&str, Sample)> = samples
+                .filter(|(server, _)| !is_down(name, server, service))
+                .map(|(server, sample)| (server.as_str(), *sample))
+                .collect();
+            for mut change in self.outliers(source).observe(group, share, &up, now) {
+                if let Some(ejection) = &mut change.ejection {
+                    explain(name, &change.server, ejection);
+                }
+                let event = EjectionEvent {
+                    server: Ejected {
+                        pool: name.to_owned(),
+                        service: service.map(str::to_owned),
+                        server: change.server,
+                    },
+                    ejection: change.ejection,
+                };
+                changed.insert(name.to_owned());
+                self.apply(&event);
+                events.push(event);
+            }
+        }
+        self.outliers(source)
+            .retain(|group| watched.contains(group));
+        self.ejected.retain(|server, _| {
+            let stays = server.source() != source || watched.contains(server.group());
+            if !stays {
+                changed.insert(server.pool.clone());
+            }
+            stays
+        });
+        (events, changed)
+    }
+
+    /// Ends the ejections that are not in `then`; returns the pools.
+    pub(crate) fn end_all_but(&mut self, then: &BTreeSet<Ejected>) -> BTreeSet<String> {
+        let ended = self.ejected.keys().filter(|server| !then.contains(server));
+        let ended: Vec<Ejected> = ended.cloned().collect();
+        for server in &ended {
+            self.outliers(server.source())
+                .reset(server.group(), &server.server);
+            self.ejected.remove(server);
+        }
+        ended.into_iter().map(|server| server.pool).collect()
+    }
+
+    fn apply(&mut self, event: &EjectionEvent) {
+        match &event.ejection {
+            Some(ejection) => drop(self.ejected.insert(event.server.clone(), ejection.clone())),
+            None => drop(self.ejected.remove(&event.server)),
+        }
+    }
+
+    const fn outliers(&mut self, source: Source) -> &mut Outliers {
+        match source {
+            Source::Handshakes => &mut self.handshakes,
+            Source::Requests => &mut self.requests,
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! Operators' overrides of servers. An override stays active over every configuration until `ready` removes it.
+//!
+//! Overrides are stored by the names of the file, so that a server which leaves the configuration and returns is still
+//! drained.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use weir_health::Suspended;
+use weir_model::{Pool, Server};
+
+/// An operator's override of one server; a server without one is `ready`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Override {
+    /// No new flows or requests.
+    Drain,
+    /// No new flows or requests, and no checks.
+    Maint,
+    /// A weight in place of the configured one.
+    Weight(u32),
+}
+
+impl Override {
+    /// Whether the override determines the state that is shown, in place of the checks.
+    pub const fn hides_checks(self) -> bool {
+        matches!(self, Self::Drain | Self::Maint)
+    }
+
+    /// The weight in place of the configured one.
+    pub const fn weight(self) -> u32 {
+        match self {
+            Self::Drain | Self::Maint => 0,
+            Self::Weight(weight) => weight,
+        }
+    }
+}
+
+impl fmt::Display for Override {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Drain => f.write_str("drain"),
+            Self::Maint => f.write_str("maint"),
+            Self::Weight(weight) => write!(f, "weight {weight}"),
+        }
+    }
+}
+
+/// What an operator orders for a server: an override, or `None` = `ready`, which removes it.
+///
+/// Its JSON is the body of `POST /v1/servers/POOL/ADDRESS`: `{"state": "drain"}` or `{"weight": 3}`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "OrderJson", into = "OrderJson")]
+pub struct ServerOrder(pub Option<Override>);
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum OrderJson {
+    State(StateJson),
+    Weight(u32),
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum StateJson {
+    Drain,
+    Maint,
+    Ready,
+}
+
+impl From<OrderJson> for ServerOrder {
+    fn from(order: OrderJson) -> Self {
+        Self(match order {
+            OrderJson::State(StateJson::Drain) => Some(Override::Drain),
+            OrderJson::State(StateJson::Maint) => Some(Override::Maint),
+            OrderJson::State(StateJson::Ready) => None,
+            OrderJson::Weight(weight) => Some(Override::Weight(weight)),
+        })
+    }
+}
+
+impl From<ServerOrder> for OrderJson {
+    fn from(order: ServerOrder) -> Self {
+        match order.0 {
+            Some(Override::Drain) => Self::State(StateJson::Drain),
+            Some(Override::Maint) => Self::State(StateJson::Maint),
+            None => Self::State(StateJson::Ready),
+            Some(Override::Weight(weight)) => Self::Weight(weight),
+        }
+    }
+}
+
+/// Overrides by pool and server, both as written in the file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Overrides(BTreeMap<String, BTreeMap<String, Override>>);
+
+impl Overrides {
+    /// The override of a server.
+    pub fn get(&self, pool: &str, server: &str) -> Option<Override> {
+        self.0.get(pool)?.get(server).copied()
+    }
+
+    /// All overrides, by pool and server.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str, Override)> {
+        self.0.iter().flat_map(|(pool, servers)| {
+            let servers = servers.iter();
+            servers.map(move |(server, active)| (pool.as_str(), server.as_str(), *active))
+        })
+    }
+
+    /// Returns the weight of each server of a pool before its health is applied.
+    pub(crate) fn base(&self, pool: &Pool) -> impl Fn(&Server) -> u32 + use<'_> {
+        let overrides = self.0.get(&pool.name);
+        move |server| {
+            let active = overrides.and_then(|servers| servers.get(&server.name));
+            active.map_or(server.weight, |active| active.weight())
+        }
+    }
+
+    /// Servers in maintenance: they are not checked.
+    pub(crate) fn in_maintenance(&self) -> Suspended {
+        self.iter()
+            .filter(|(.., active)| *active == Override::Maint)
+            .map(|(pool, server, _)| (pool.to_owned(), server.to_owned()))
+            .collect()
+    }
+
+    /// Sets the override of a server, or removes it; returns whether that is a change.
+    pub(crate) fn set(&mut self, pool: &str, server: &str, wanted: Option<Override>) -> bool {
+        match wanted {
+            Some(wanted) => {
+                let servers = self.0.entry(pool.to_owned()).or_default();
+                servers.insert(server.to_owned(), wanted) != Some(wanted)
+            }
+            None => {
+                let Some(servers) = self.0.get_mut(pool) else {
+                    return false;
+                };
+                let removed = servers.remove(server).is_some();
+                if servers.is_empty() {
+                    self.0.remove(pool);
+                }
+                removed
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn order_json_is_a_state_or_a_weight() {
+        let parse = serde_json::from_str::<ServerOrder>;
+        for (json, order) in [
+            (r#"{"state":"drain"}"#, Some(Override::Drain)),
+            (r#"{"state":"maint"}"#, Some(Override::Maint)),
+            (r#"{"state":"ready"}"#, None),
+            (r#"{"weight":0}"#, Some(Override::Weight(0))),
+        ] {
+            assert_eq!(parse(json).unwrap(), ServerOrder(order));
+            assert_eq!(serde_json::to_string(&ServerOrder(order)).unwrap(), json);
+        }
+        for wrong in [
+            "{}",
+            r#"{"state":"up"}"#,
+            r#"{"weight":-1}"#,
+            r#"{"state":"drain","weight":1}"#,
+        ] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn only_changes_are_reported_and_only_maintenance_suspends_checks() {
+        let mut overrides = Overrides::default();
+        assert!(overrides.set("p", "a", Some(Override::Maint)));
+        assert!(!overrides.set("p", "a", Some(Override::Maint)));
+        assert!(overrides.set("p", "b", Some(Override::Drain)));
+        assert!(overrides.set("p", "c", Some(Override::Weight(3))));
+        let suspended = overrides.in_maintenance();
+        assert_eq!(
+            suspended,
+            Suspended::from([("p".to_owned(), "a".to_owned())])
+        );
+        for server in ["a", "b", "c"] {
+            assert!(overrides.set("p", server, None));
+            assert!(!overrides.set("p", server, None));
+        }
+        assert_eq!(overrides, Overrides::default());
+    }
+}

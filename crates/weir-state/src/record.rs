@@ -1,0 +1,147 @@
+//! What is persisted of servers.
+//!
+//! [`OrderFile`] is `RUNTIME_DIR/proxy.json`, the owner of all overrides. `state.json` with its journal, which the
+//! layer 4 plane writes, holds a copy of them and the standings ([`SavedServers`]); `proxy-left.json` holds standings
+//! too. The formats are those of 0.1.0, with a marker in `state.json` that 0.1.0 ignores and does not write: so each
+//! build reads what the other one wrote, and this build knows whether 0.1.0 has run a layer 4 plane since.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use weir_health::{Standing, State};
+
+use crate::overrides::{Override, Overrides};
+
+/// Pool, server, and its override; `None` = removed.
+pub type OverrideRecord = (String, String, Option<Override>);
+
+/// Pool, server, and its standing; `None` = the server has no check any more.
+pub type StandingRecord = (String, String, Option<SavedStanding>);
+
+/// `RUNTIME_DIR/proxy.json`: overrides, and the revision of the configuration where no layer 4 plane counts it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OrderFile {
+    /// Configurations that took effect without a layer 4 plane.
+    pub revision: u64,
+    /// Identifies the configuration of `revision`.
+    pub fingerprint: u64,
+    /// Overrides of all servers.
+    #[serde(rename = "words")]
+    pub overrides: Overrides,
+}
+
+impl OrderFile {
+    /// Reads the file's content.
+    ///
+    /// # Errors
+    /// It is not JSON of this form.
+    pub fn parse(text: &[u8]) -> Result<Self, serde_json::Error> {
+        serde_json::from_slice(text)
+    }
+
+    /// Returns the file's content.
+    ///
+    /// # Errors
+    /// None in practice: all keys are strings.
+    pub fn to_json(&self) -> Result<Vec<u8>, serde_json::Error> {
+        serde_json::to_vec(self)
+    }
+}
+
+/// What `state.json` and its journal hold of servers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SavedServers {
+    /// Overrides; a copy of [`OrderFile::overrides`] if `is_copy`.
+    pub overrides: Overrides,
+    /// Results of checks.
+    pub standings: SavedStandings,
+    /// This build wrote the file. 0.1.0 writes it whole when it starts, without this marker.
+    pub is_copy: bool,
+}
+
+impl SavedServers {
+    /// Applies changes from the journal.
+    pub fn replay(&mut self, overrides: Vec<OverrideRecord>, standings: Vec<StandingRecord>) {
+        for (pool, server, active) in overrides {
+            self.overrides.set(&pool, &server, active);
+        }
+        for (pool, server, standing) in standings {
+            let servers = self.standings.servers.entry(pool).or_default();
+            match standing {
+                Some(standing) => drop(servers.insert(server, standing)),
+                None => drop(servers.remove(&server)),
+            }
+        }
+    }
+}
+
+/// Results of checks, as they are stored. Reported weights and slow start are not: checks report them again soon.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SavedStandings {
+    /// By pool and server.
+    #[serde(default)]
+    pub servers: BTreeMap<String, BTreeMap<String, SavedStanding>>,
+    /// Pools below their quorum, which has hysteresis.
+    #[serde(default)]
+    pub below_quorum: Vec<String>,
+}
+
+/// A [`Standing`] as it is stored.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SavedStanding {
+    state: StateName,
+    since_ms: u64,
+    reason: String,
+    remove: bool,
+    /// In services with separate paths.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    paths: BTreeMap<String, SavedStanding>,
+}
+
+/// A [`State`] by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum StateName {
+    Starting,
+    Up,
+    Down,
+}
+
+impl From<SavedStanding> for Standing {
+    fn from(saved: SavedStanding) -> Self {
+        let state = match saved.state {
+            StateName::Starting => State::Starting,
+            StateName::Up => State::Up,
+            StateName::Down => State::Down,
+        };
+        let paths = saved.paths.into_iter();
+        Self {
+            reason: saved.reason,
+            remove: saved.remove,
+            paths: paths
+                .map(|(service, path)| (service, Self::from(path)))
+                .collect(),
+            ..Self::new(state, Duration::from_millis(saved.since_ms))
+        }
+    }
+}
+
+impl From<&Standing> for SavedStanding {
+    fn from(standing: &Standing) -> Self {
+        let paths = standing.paths.iter();
+        Self {
+            state: match standing.state {
+                State::Starting => StateName::Starting,
+                State::Up => StateName::Up,
+                State::Down => StateName::Down,
+            },
+            since_ms: u64::try_from(standing.since.as_millis()).unwrap_or(u64::MAX),
+            reason: standing.reason.clone(),
+            remove: standing.remove,
+            paths: paths
+                .map(|(service, path)| (service.clone(), Self::from(path)))
+                .collect(),
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Results of checks, by pool and server as written in the file.
+//!
+//! A server that has checks and no result yet is `starting`, so that a reload does not use a server before its first
+//! result.
+
+use std::collections::{BTreeMap, HashSet};
+use std::time::Duration;
+
+use weir_health::{Standing, State};
+use weir_model::{Pool, Server, Start};
+
+use crate::record::{SavedStanding, StandingRecord};
+
+/// The combined result of a server's checks has changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HealthEvent {
+    /// Its pool.
+    pub pool: String,
+    /// Its address as in the file.
+    pub server: String,
+    /// `None` = the server has no check any more.
+    pub standing: Option<Standing>,
+}
+
+/// By pool and server.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Standings(pub(crate) BTreeMap<String, BTreeMap<String, Standing>>);
+
+impl Standings {
+    pub(crate) fn get(&self, pool: &str, server: &str) -> Option<&Standing> {
+        self.0.get(pool)?.get(server)
+    }
+
+    /// Applies health events; returns the records to persist.
+    pub(crate) fn apply(&mut self, events: Vec<HealthEvent>) -> Vec<StandingRecord> {
+        let mut records = Vec::new();
+        for event in events {
+            let servers = self.0.entry(event.pool.clone()).or_default();
+            let saved = event.standing.as_ref().map(SavedStanding::from);
+            let former = match event.standing {
+                Some(standing) => servers.insert(event.server.clone(), standing),
+                None => servers.remove(&event.server),
+            };
+            if former.as_ref().map(SavedStanding::from) != saved {
+                records.push((event.pool, event.server, saved));
+            }
+        }
+        self.0.retain(|_, servers| !servers.is_empty());
+        records
+    }
+
+    /// Discards servers that are in no pool.
+    pub(crate) fn retain(&mut self, pools: &BTreeMap<&str, &Pool>) {
+        self.0.retain(|pool, servers| {
+            let pool = pools.get(pool.as_str());
+            let names: HashSet<&str> = pool
+                .iter()
+                .flat_map(|pool| pool.servers.iter().chain(&pool.sorry))
+                .map(|server| server.name.as_str())
+                .collect();
+            servers.retain(|server, _| names.contains(server.as_str()));
+            !servers.is_empty()
+        });
+    }
+}
+
+pub(crate) fn is_checked(pool: &Pool, server: &Server) -> bool {
+    !pool.checks_of(server).is_empty()
+}
+
+/// The standing of a server with checks before their first result; `None` = it has no check.
+pub(crate) fn initial(pool: &Pool, server: &Server) -> Option<Standing> {
+    let checks = pool.checks_of(server).iter();
+    let starts = checks.map(|check| match check.start {
+        Start::Checking => State::Starting,
+        Start::Up => State::Up,
+        Start::Down => State::Down,
+    });
+    let state = starts.max_by_key(|state| match state {
+        State::Up => 0,
+        State::Starting => 1,
+        State::Down => 2,
+    })?;
+    Some(Standing::new(state, Duration::ZERO))
+}

@@ -1,0 +1,348 @@
+//! [`ServerStates`]: the owner of the state of all servers.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use weir_health::{
+    Candidate, Ejection, Regime, SavedState, Standing, State, Suspended, Weighed, weigh,
+};
+use weir_model::{Pool, Server};
+
+use crate::ejection::{Ejected, EjectionEvent, Ejections, Source, Watched};
+use crate::overrides::{Override, Overrides};
+use crate::pool::{self, PoolChange, PoolState, Pools};
+use crate::record::{SavedServers, SavedStanding, SavedStandings, StandingRecord};
+use crate::standing::{HealthEvent, Standings, initial, is_checked};
+use crate::weight::{PoolWeights, ServerWeight};
+
+/// The state of all servers: overrides, results of checks, ejections, and the pools' states that follow from them.
+#[derive(Clone, Debug, Default)]
+pub struct ServerStates {
+    overrides: Overrides,
+    standings: Standings,
+    ejections: Ejections,
+    pools: Pools,
+    /// Since when servers of proxy services are in their override's state.
+    since: BTreeMap<String, BTreeMap<String, Duration>>,
+}
+
+/// Persistence.
+impl ServerStates {
+    /// The state that the owner file and an earlier daemon's proxy left.
+    pub fn restored(
+        overrides: Overrides,
+        standings: SavedStandings,
+        since: BTreeMap<String, BTreeMap<String, Duration>>,
+    ) -> Self {
+        let mut states = Self {
+            overrides,
+            since,
+            ..Self::default()
+        };
+        states.restore_standings(standings);
+        states
+    }
+
+    /// Adopts what the layer 4 plane's state file holds; its standings take precedence. Overrides are adopted only if
+    /// the file is not a copy of the owner file, or if there is no owner file; those of the state file then take
+    /// precedence, because 0.1.0 writes it first, and weights set by ipvsadm only there. Returns whether overrides
+    /// changed: then the owner file must be written before the state file.
+    pub fn adopt(&mut self, saved: SavedServers, has_owner_file: bool) -> bool {
+        let mut changed = false;
+        if !saved.is_copy || !has_owner_file {
+            for (pool, server, active) in saved.overrides.iter() {
+                changed |= self.overrides.set(pool, server, Some(active));
+            }
+        }
+        self.restore_standings(saved.standings);
+        changed
+    }
+
+    fn restore_standings(&mut self, saved: SavedStandings) {
+        let events = saved.servers.into_iter().flat_map(|(pool, servers)| {
+            servers.into_iter().map(move |(server, saved)| HealthEvent {
+                pool: pool.clone(),
+                server,
+                standing: Some(Standing::from(saved)),
+            })
+        });
+        self.standings.apply(events.collect());
+        let below = saved.below_quorum.into_iter();
+        let regimes = below.map(|pool| (pool, Regime::BelowQuorum));
+        self.pools.regimes.extend(regimes);
+    }
+
+    /// Results of checks, to be written.
+    pub fn saved_standings(&self) -> SavedStandings {
+        let servers = self.standings.0.iter().map(|(pool, servers)| {
+            let servers = servers.iter();
+            let saved =
+                servers.map(|(name, standing)| (name.clone(), SavedStanding::from(standing)));
+            (pool.clone(), saved.collect())
+        });
+        let regimes = self.pools.regimes.iter();
+        let below = regimes.filter(|(_, regime)| **regime == Regime::BelowQuorum);
+        SavedStandings {
+            servers: servers.collect(),
+            below_quorum: below.map(|(pool, _)| pool.clone()).collect(),
+        }
+    }
+
+    /// What the layer 4 plane's state file holds of servers.
+    pub fn saved_servers(&self) -> SavedServers {
+        SavedServers {
+            overrides: self.overrides.clone(),
+            standings: self.saved_standings(),
+            is_copy: true,
+        }
+    }
+
+    /// Since when servers of proxy services are in their override's state, since the Unix epoch, to be written.
+    pub const fn since_times(&self) -> &BTreeMap<String, BTreeMap<String, Duration>> {
+        &self.since
+    }
+}
+
+/// Events.
+impl ServerStates {
+    /// Results of checks changed. Returns the records to persist; [`Self::update_pool`] is due for the events' pools.
+    pub fn handle_health(&mut self, events: Vec<HealthEvent>) -> Vec<StandingRecord> {
+        self.standings.apply(events)
+    }
+
+    /// The clients' traffic was counted again, in all pools of one source. `explain` may replace the reason of an
+    /// ejection. Returns what to log, and the pools whose weights may have changed.
+    pub fn handle_samples(
+        &mut self,
+        source: Source,
+        pools: &[Watched<'_>],
+        explain: &dyn Fn(&str, &str, &mut Ejection),
+        now: Duration,
+    ) -> (Vec<EjectionEvent>, BTreeSet<String>) {
+        let standings = &self.standings;
+        let is_down = |pool: &str, server: &str, service: Option<&str>| {
+            is_down(standings, pool, server, service)
+        };
+        self.ejections
+            .observe(source, pools, &is_down, explain, now)
+    }
+
+    /// Ends the ejections that are not in `then`; returns the pools whose weights may have changed.
+    pub fn end_ejections(&mut self, then: &BTreeSet<Ejected>) -> BTreeSet<String> {
+        self.ejections.end_all_but(then)
+    }
+
+    /// A configuration with these pools was applied: servers that are in none are forgotten, except for their
+    /// overrides.
+    pub fn handle_configuration<'a>(&mut self, pools: impl Iterator<Item = &'a Pool>) {
+        let pools: BTreeMap<&str, &Pool> = pools.map(|pool| (pool.name.as_str(), pool)).collect();
+        self.standings.retain(&pools);
+        self.pools.retain(|pool| pools.contains_key(pool));
+        pools.values().for_each(|pool| self.update_pool(pool));
+    }
+
+    /// Proxy services use these servers from now on, by pool and name.
+    pub fn handle_proxied<'a>(
+        &mut self,
+        servers: impl Iterator<Item = (&'a str, &'a str)>,
+        now: Duration,
+    ) {
+        let former = std::mem::take(&mut self.since);
+        for (pool, server) in servers {
+            let known = former.get(pool).and_then(|servers| servers.get(server));
+            let servers = self.since.entry(pool.to_owned()).or_default();
+            servers.insert(server.to_owned(), known.copied().unwrap_or(now));
+        }
+    }
+
+    /// Determines a pool's state again.
+    pub fn update_pool(&mut self, pool: &Pool) {
+        let (weighed, regime) = self.weigh(pool, None);
+        let has_weight = weighed.iter().any(|one| one.effective > 0);
+        let has_sorry = self.sorry_serves(pool, None);
+        self.pools.set(&pool.name, regime, has_weight, has_sorry);
+    }
+
+    /// Takes the changes of pools since the last call.
+    pub fn take_pool_changes(&mut self) -> Vec<PoolChange> {
+        self.pools.take_changes()
+    }
+
+    pub(crate) fn set_override(&mut self, pool: &str, server: &str, wanted: Option<Override>) {
+        self.overrides.set(pool, server, wanted);
+    }
+
+    /// Sets since when a server of proxy services is in its state.
+    pub(crate) fn set_since(&mut self, pool: &str, server: &str, now: Duration) {
+        let servers = self.since.get_mut(pool);
+        if let Some(since) = servers.and_then(|servers| servers.get_mut(server)) {
+            *since = now;
+        }
+    }
+
+    pub(crate) fn checkpoint(&self, pool: &str, server: &str) -> Checkpoint {
+        Checkpoint {
+            wanted: self.overrides.get(pool, server),
+            since: self.since(pool, server),
+            pool: self.pools.checkpoint(pool),
+        }
+    }
+
+    pub(crate) fn revert(&mut self, pool: &str, server: &str, to: &Checkpoint) {
+        self.set_override(pool, server, to.wanted);
+        if let Some(since) = to.since {
+            self.set_since(pool, server, since);
+        }
+        self.pools.revert(pool, &to.pool);
+    }
+}
+
+/// What an order changes, before it.
+#[derive(Debug)]
+pub(crate) struct Checkpoint {
+    pub(crate) wanted: Option<Override>,
+    since: Option<Duration>,
+    pool: pool::Checkpoint,
+}
+
+/// Queries.
+impl ServerStates {
+    /// All overrides.
+    pub const fn overrides(&self) -> &Overrides {
+        &self.overrides
+    }
+
+    /// Servers in maintenance: they are not checked.
+    pub fn suspended(&self) -> Suspended {
+        self.overrides.in_maintenance()
+    }
+
+    /// The combined result of a server's checks; `None` = it has none, or no result yet.
+    pub fn standing(&self, pool: &str, server: &str) -> Option<&Standing> {
+        self.standings.get(pool, server)
+    }
+
+    /// The same in a layer 4 service.
+    pub fn standing_in(&self, pool: &str, server: &str, service: &str) -> Option<&Standing> {
+        Some(self.standing(pool, server)?.in_service(service))
+    }
+
+    /// The state that new checks of a server start from.
+    pub fn saved_state(&self, pool: &str, server: &str) -> Option<SavedState> {
+        self.standing(pool, server).map(SavedState::from)
+    }
+
+    /// Why a server is ejected from a layer 4 service, or from proxy services.
+    pub fn ejection(&self, pool: &str, server: &str, service: Option<&str>) -> Option<&Ejection> {
+        self.ejections.get(pool, server, service)
+    }
+
+    /// All ejected servers.
+    pub fn ejected(&self) -> BTreeSet<Ejected> {
+        self.ejections.all().cloned().collect()
+    }
+
+    /// Since when a server of proxy services is in its override's state, or is known; since the Unix epoch.
+    pub fn since(&self, pool: &str, server: &str) -> Option<Duration> {
+        self.since.get(pool)?.get(server).copied()
+    }
+
+    /// The state of a pool that does not use its servers by their states.
+    pub fn exceptional_state(&self, pool: &str) -> Option<PoolState> {
+        match self.pools.regime(pool) {
+            Regime::Normal => None,
+            Regime::Panic => Some(PoolState::Panic),
+            Regime::BelowQuorum => Some(PoolState::BelowQuorum),
+        }
+    }
+
+    /// The effective weights of a pool's servers, in a layer 4 service or in all proxy services.
+    pub fn weights(&self, pool: &Pool, service: Option<&str>) -> PoolWeights {
+        let (weighed, _) = self.weigh(pool, service);
+        let base = self.overrides.base(pool);
+        let weight = |server: &Server, weighed: Weighed| ServerWeight {
+            effective: weighed.effective,
+            removed: weighed.remove,
+            quiesced: match self.overrides.get(&pool.name, &server.name) {
+                None | Some(Override::Weight(_)) => base(server) == 0,
+                Some(Override::Drain | Override::Maint) => false,
+            },
+            down: weighed.effective == 0
+                && is_down(&self.standings, &pool.name, &server.name, service),
+        };
+        let servers = pool.servers.iter().zip(weighed);
+        // A sorry server is the last resort: an override or a weight of 0 does not take it out.
+        let sorry = pool.sorry.as_ref().map(|server| {
+            let serves = self.sorry_serves(pool, service);
+            let effective = if serves { base(server).max(1) } else { 0 };
+            let weighed = Weighed {
+                effective,
+                remove: false,
+            };
+            weight(server, weighed)
+        });
+        PoolWeights {
+            servers: servers
+                .map(|(server, weighed)| weight(server, weighed))
+                .collect(),
+            sorry,
+        }
+    }
+
+    fn weigh(&self, pool: &Pool, service: Option<&str>) -> (Vec<Weighed>, Regime) {
+        let base = self.overrides.base(pool);
+        let before_first: Vec<Option<Standing>> = pool
+            .servers
+            .iter()
+            .map(
+                |server| match self.standings.get(&pool.name, &server.name) {
+                    Some(_) => None,
+                    None => initial(pool, server),
+                },
+            )
+            .collect();
+        let servers = pool.servers.iter().zip(&before_first);
+        let candidates: Vec<Candidate<'_>> = servers
+            .map(|(server, before_first)| Candidate {
+                base: base(server),
+                standing: self
+                    .checked(pool, server, service)
+                    .or(before_first.as_ref()),
+                ejected: self
+                    .ejections
+                    .get(&pool.name, &server.name, service)
+                    .is_some(),
+            })
+            .collect();
+        let before = self.pools.regime(&pool.name);
+        let has_sorry = self.sorry_serves(pool, service);
+        weigh(&pool.health, has_sorry, &candidates, before)
+    }
+
+    /// The result of checks that a server has.
+    fn checked(&self, pool: &Pool, server: &Server, service: Option<&str>) -> Option<&Standing> {
+        let standing = self.standings.get(&pool.name, &server.name)?;
+        is_checked(pool, server)
+            .then(|| service.map_or(standing, |service| standing.in_service(service)))
+    }
+
+    /// Whether a pool has a sorry server that its own checks have not taken out.
+    fn sorry_serves(&self, pool: &Pool, service: Option<&str>) -> bool {
+        pool.sorry.as_ref().is_some_and(|server| {
+            let before_first = initial(pool, server);
+            let standing = self.checked(pool, server, service);
+            let standing = standing.or(before_first.as_ref());
+            standing.is_none_or(|standing| standing.state != State::Down)
+        })
+    }
+}
+
+fn is_down(standings: &Standings, pool: &str, server: &str, service: Option<&str>) -> bool {
+    standings.get(pool, server).is_some_and(|standing| {
+        let standing = service.map_or(standing, |service| standing.in_service(service));
+        standing.state == State::Down
+    })
+}
+
+#[cfg(test)]
+mod tests;

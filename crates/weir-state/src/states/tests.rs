@@ -1,0 +1,388 @@
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use weir_health::{Ejection, ReportedWeight, Sample, Standing, State};
+use weir_model::{Check, Pool, Probe, Server};
+
+use super::*;
+use crate::order::{Driver, OrderError};
+use crate::record::OverrideRecord;
+
+const FIRST: &str = "10.0.0.1";
+const SECOND: &str = "10.0.0.2";
+
+fn server(name: &str, weight: u32) -> Server {
+    Server {
+        weight,
+        ..Server::new(name, name.parse().unwrap(), None)
+    }
+}
+
+/// Two servers with weights 4 and 2 and a check.
+fn pool() -> Pool {
+    let mut pool = Pool::new("p");
+    pool.servers = vec![server(FIRST, 4), server(SECOND, 2)];
+    pool.checks = vec![Check::new(Probe::Tcp)];
+    pool.health.max_ejected = 50;
+    pool
+}
+
+fn standing(state: State) -> Standing {
+    Standing::new(state, Duration::from_secs(1))
+}
+
+fn event(server: &str, standing: Standing) -> HealthEvent {
+    HealthEvent {
+        pool: "p".to_owned(),
+        server: server.to_owned(),
+        standing: Some(standing),
+    }
+}
+
+fn effective(states: &ServerStates, pool: &Pool, service: Option<&str>) -> Vec<u32> {
+    let weights = states.weights(pool, service);
+    weights.servers.iter().map(|one| one.effective).collect()
+}
+
+/// Has the first server ejected from all proxy services.
+fn eject(states: &mut ServerStates, pool: &Pool, service: Option<&str>) -> Vec<EjectionEvent> {
+    let source = match service {
+        Some(_) => Source::Handshakes,
+        None => Source::Requests,
+    };
+    let mut events = Vec::new();
+    for second in 0..5 {
+        let sample = |syns, answered| Sample { syns, answered };
+        let samples = vec![
+            (FIRST.to_owned(), sample(second * 3, 0)),
+            (SECOND.to_owned(), sample(second, second)),
+        ];
+        let watched = [Watched {
+            pool,
+            service,
+            samples,
+        }];
+        let now = Duration::from_secs(second);
+        let explain = |_: &str, _: &str, ejection: &mut Ejection| {
+            ejection.reason = "explained".to_owned();
+        };
+        events.extend(states.handle_samples(source, &watched, &explain, now).0);
+    }
+    events
+}
+
+/// The first server's weight by override, health, slow start and ejection; the second one is up with weight 2.
+#[test]
+fn effective_weight_follows_from_override_health_slow_start_and_ejection() {
+    let slow = |ramp| Standing {
+        ramp,
+        ..standing(State::Up)
+    };
+    let reported = Standing {
+        weights: vec![ReportedWeight::Percent(50)],
+        ..standing(State::Up)
+    };
+    let up = || standing(State::Up);
+    let weight = |weight| Some(Override::Weight(weight));
+    // Override, standing, ejected: effective, quiesced, down.
+    let cases = [
+        (None, up(), false, (4, false, false)),
+        (None, slow(500), false, (2, false, false)),
+        (None, slow(1), false, (1, false, false)),
+        (None, reported.clone(), false, (2, false, false)),
+        (None, standing(State::Down), false, (0, false, true)),
+        (None, standing(State::Starting), false, (0, false, false)),
+        (None, up(), true, (0, false, false)),
+        (weight(8), up(), false, (8, false, false)),
+        (weight(8), slow(500), false, (4, false, false)),
+        (weight(8), reported, false, (4, false, false)),
+        (weight(8), standing(State::Down), false, (0, false, true)),
+        (weight(8), up(), true, (0, false, false)),
+        (weight(0), up(), false, (0, true, false)),
+        (weight(0), standing(State::Down), false, (0, true, true)),
+        (Some(Override::Drain), up(), false, (0, false, false)),
+        (Some(Override::Drain), slow(500), true, (0, false, false)),
+        (Some(Override::Maint), up(), false, (0, false, false)),
+        (
+            Some(Override::Maint),
+            standing(State::Down),
+            false,
+            (0, false, true),
+        ),
+    ];
+    for (wanted, first, ejected, expected) in cases {
+        let case = format!("{wanted:?} {first:?} ejected {ejected}");
+        let pool = pool();
+        let mut states = ServerStates::default();
+        states.set_override("p", FIRST, wanted);
+        states.handle_health(vec![
+            event(FIRST, standing(State::Up)),
+            event(SECOND, standing(State::Up)),
+        ]);
+        if ejected {
+            assert_eq!(eject(&mut states, &pool, None).len(), 1);
+        }
+        states.handle_health(vec![event(FIRST, first)]);
+        let weights = states.weights(&pool, None);
+        let weight = weights.servers[0];
+        let found = (weight.effective, weight.quiesced, weight.down);
+        assert_eq!(found, expected, "{case}");
+        assert_eq!(weights.servers[1].effective, 2, "{case}");
+    }
+}
+
+#[test]
+fn checked_servers_start_without_weight_while_another_is_up() {
+    let pool = pool();
+    let mut states = ServerStates::default();
+    assert_eq!(effective(&states, &pool, None), [4, 2]);
+    states.handle_health(vec![event(SECOND, standing(State::Up))]);
+    assert_eq!(effective(&states, &pool, None), [0, 2]);
+}
+
+#[test]
+fn sorry_server_has_weight_while_its_checks_pass() {
+    let mut pool = pool();
+    pool.sorry = Some(Server {
+        checks: Some(vec![Check::new(Probe::Tcp)]),
+        ..server("10.0.0.9", 0)
+    });
+    let mut states = ServerStates::default();
+    states.handle_health(vec![event("10.0.0.9", standing(State::Up))]);
+    assert_eq!(states.weights(&pool, None).sorry.unwrap().effective, 1);
+    states.set_override("p", "10.0.0.9", Some(Override::Drain));
+    assert_eq!(states.weights(&pool, None).sorry.unwrap().effective, 1);
+    states.handle_health(vec![event("10.0.0.9", standing(State::Down))]);
+    let sorry = states.weights(&pool, None).sorry.unwrap();
+    assert_eq!((sorry.effective, sorry.down), (0, true));
+}
+
+#[test]
+fn ejections_of_services_and_of_the_proxy_are_separate() {
+    let pool = pool();
+    let mut states = ServerStates::default();
+    states.handle_health(vec![
+        event(FIRST, standing(State::Up)),
+        event(SECOND, standing(State::Up)),
+    ]);
+    let events = eject(&mut states, &pool, Some("p"));
+    assert_eq!(events[0].server.service.as_deref(), Some("p"));
+    assert_eq!(events[0].ejection.as_ref().unwrap().reason, "explained");
+    assert_eq!(effective(&states, &pool, Some("p")), [0, 2]);
+    assert_eq!(effective(&states, &pool, Some("other")), [4, 2]);
+    assert_eq!(effective(&states, &pool, None), [4, 2]);
+    // A group of the proxy with the same name has its own history.
+    eject(&mut states, &pool, None);
+    assert_eq!(effective(&states, &pool, None), [0, 2]);
+    assert_eq!(states.ejected().len(), 2);
+    // No pool is watched by the proxy any more: handshakes stay.
+    let unchanged = |_: &str, _: &str, _: &mut Ejection| {};
+    let now = Duration::from_secs(6);
+    let (_, changed) = states.handle_samples(Source::Requests, &[], &unchanged, now);
+    assert_eq!(changed, BTreeSet::from(["p".to_owned()]));
+    assert_eq!(effective(&states, &pool, None), [4, 2]);
+    assert_eq!(effective(&states, &pool, Some("p")), [0, 2]);
+    assert_eq!(
+        states.end_ejections(&BTreeSet::new()),
+        BTreeSet::from(["p".to_owned()])
+    );
+    assert_eq!(effective(&states, &pool, Some("p")), [4, 2]);
+    assert_eq!(states.end_ejections(&BTreeSet::new()), BTreeSet::new());
+}
+
+#[test]
+fn broken_path_takes_weight_in_its_service_and_is_persisted() {
+    let pool = pool();
+    let mut first = standing(State::Up);
+    let mut broken = standing(State::Down);
+    broken.reason = "VIP 192.0.2.11 not on lo".to_owned();
+    first.paths = BTreeMap::from([
+        ("a".to_owned(), standing(State::Up)),
+        ("b".to_owned(), broken.clone()),
+    ]);
+    let mut states = ServerStates::default();
+    let records = states.handle_health(vec![event(FIRST, first)]);
+    let mut journal = SavedServers::default();
+    journal.replay(Vec::new(), records);
+    let mut from_journal = ServerStates::default();
+    from_journal.adopt(journal, true);
+    let text = serde_json::to_string(&states.saved_standings()).unwrap();
+    let file = SavedServers {
+        standings: serde_json::from_str(&text).unwrap(),
+        ..SavedServers::default()
+    };
+    let mut from_file = ServerStates::default();
+    from_file.adopt(file, true);
+    for states in [states, from_journal, from_file] {
+        assert_eq!(effective(&states, &pool, None)[0], 4);
+        assert_eq!(effective(&states, &pool, Some("a"))[0], 4);
+        assert_eq!(effective(&states, &pool, Some("b"))[0], 0);
+        assert_eq!(states.standing_in("p", FIRST, "b"), Some(&broken));
+        let saved = states.saved_state("p", FIRST).unwrap();
+        assert_eq!(saved.paths["b"].state, State::Down);
+    }
+}
+
+#[test]
+fn only_lasting_changes_of_health_are_recorded() {
+    let mut states = ServerStates::default();
+    let slow = Standing {
+        ramp: 100,
+        ..standing(State::Up)
+    };
+    assert_eq!(states.handle_health(vec![event(FIRST, slow)]).len(), 1);
+    let grown = Standing {
+        ramp: 200,
+        weights: vec![ReportedWeight::Percent(10)],
+        ..standing(State::Up)
+    };
+    assert_eq!(states.handle_health(vec![event(FIRST, grown)]), []);
+    let gone = HealthEvent {
+        standing: None,
+        ..event(FIRST, standing(State::Up))
+    };
+    let records = states.handle_health(vec![gone]);
+    assert_eq!(records, [("p".to_owned(), FIRST.to_owned(), None)]);
+    assert_eq!(states.saved_standings(), SavedStandings::default());
+}
+
+#[test]
+fn pool_below_its_quorum_is_reported_once_over_restarts() {
+    let mut pool = pool();
+    pool.health.quorum = 20;
+    let mut states = ServerStates::default();
+    states.update_pool(&pool);
+    let changes = states.take_pool_changes();
+    assert_eq!(
+        (changes[0].from, changes[0].to),
+        (PoolState::Up, PoolState::BelowQuorum)
+    );
+    assert_eq!(states.exceptional_state("p"), Some(PoolState::BelowQuorum));
+    let mut next = ServerStates::default();
+    next.adopt(states.saved_servers(), true);
+    next.update_pool(&pool);
+    assert_eq!(next.take_pool_changes(), []);
+    assert_eq!(next.exceptional_state("p"), Some(PoolState::BelowQuorum));
+}
+
+#[test]
+fn configuration_forgets_removed_servers_but_not_their_overrides() {
+    let mut pool = pool();
+    let mut states = ServerStates::default();
+    states.handle_health(vec![
+        event(FIRST, standing(State::Up)),
+        event(SECOND, standing(State::Down)),
+    ]);
+    states.set_override("p", SECOND, Some(Override::Drain));
+    let proxied = [("p", FIRST), ("p", SECOND)];
+    states.handle_proxied(proxied.into_iter(), Duration::from_secs(5));
+    pool.servers.pop();
+    states.handle_configuration(std::iter::once(&pool));
+    states.handle_proxied(proxied.into_iter().take(1), Duration::from_secs(9));
+    assert_eq!(states.standing("p", SECOND), None);
+    assert!(states.standing("p", FIRST).is_some());
+    assert_eq!(states.overrides().get("p", SECOND), Some(Override::Drain));
+    assert_eq!(states.since("p", FIRST), Some(Duration::from_secs(5)));
+    assert_eq!(states.since("p", SECOND), None);
+    states.handle_configuration(std::iter::empty());
+    assert_eq!(states.saved_standings(), SavedStandings::default());
+}
+
+/// Counts calls; the calls with these numbers fail.
+#[derive(Default)]
+struct Planes {
+    recorded: Vec<Option<Override>>,
+    weights: Vec<u32>,
+    copied: Vec<OverrideRecord>,
+    fail_records: Vec<usize>,
+    fail_applies: Vec<usize>,
+    applies: usize,
+}
+
+impl Driver for Planes {
+    type Error = &'static str;
+
+    fn record(&mut self, overrides: &Overrides) -> Result<(), &'static str> {
+        let call = self.recorded.len();
+        self.recorded.push(overrides.get("p", FIRST));
+        match self.fail_records.contains(&call) {
+            true => Err("no space"),
+            false => Ok(()),
+        }
+    }
+
+    fn apply(&mut self, _: &str, states: &mut ServerStates) -> Result<(), &'static str> {
+        let call = self.applies;
+        self.applies += 1;
+        states.update_pool(&pool());
+        if self.fail_applies.contains(&call) {
+            return Err("refused");
+        }
+        self.weights = effective(states, &pool(), None);
+        Ok(())
+    }
+
+    fn copy(&mut self, record: &OverrideRecord) {
+        self.copied.push(record.clone());
+    }
+}
+
+fn place(states: &mut ServerStates, planes: &mut Planes) -> Result<bool, OrderError<&'static str>> {
+    let now = Duration::from_secs(100);
+    states.place_order(("p", FIRST), Some(Override::Drain), now, planes)
+}
+
+#[test]
+fn order_is_recorded_then_applied_then_copied() {
+    let (mut states, mut planes) = (ServerStates::default(), Planes::default());
+    states.handle_proxied(std::iter::once(("p", FIRST)), Duration::ZERO);
+    assert_eq!(place(&mut states, &mut planes), Ok(true));
+    assert_eq!(planes.recorded, [Some(Override::Drain)]);
+    assert_eq!(planes.weights, [0, 2]);
+    assert_eq!(planes.copied.len(), 1);
+    assert_eq!(states.since("p", FIRST), Some(Duration::from_secs(100)));
+    assert_eq!(place(&mut states, &mut planes), Ok(false));
+    assert_eq!((planes.recorded.len(), planes.applies), (1, 1));
+}
+
+#[test]
+fn order_that_cannot_be_recorded_reaches_no_plane() {
+    let mut states = ServerStates::default();
+    states.handle_proxied(std::iter::once(("p", FIRST)), Duration::ZERO);
+    let mut planes = Planes {
+        fail_records: vec![0],
+        ..Planes::default()
+    };
+    let error = place(&mut states, &mut planes).unwrap_err();
+    assert_eq!(error, OrderError::Record("no space"));
+    assert_eq!((planes.applies, planes.copied.len()), (0, 0));
+    assert_eq!(states.overrides(), &Overrides::default());
+    assert_eq!(states.since("p", FIRST), Some(Duration::ZERO));
+}
+
+#[test]
+fn order_that_a_plane_refuses_is_taken_back() {
+    for fail_records in [vec![], vec![1]] {
+        let mut states = ServerStates::default();
+        let mut planes = Planes {
+            fail_records: fail_records.clone(),
+            fail_applies: vec![0],
+            ..Planes::default()
+        };
+        states.update_pool(&pool());
+        let error = place(&mut states, &mut planes).unwrap_err();
+        let expected = match fail_records.is_empty() {
+            true => OrderError::Apply("refused"),
+            false => OrderError::Halfway {
+                cause: "refused",
+                back: "no space",
+            },
+        };
+        assert_eq!(error, expected);
+        assert_eq!(planes.recorded, [Some(Override::Drain), None]);
+        assert_eq!(planes.weights, [4, 2]);
+        assert_eq!(planes.copied, []);
+        assert_eq!(states.overrides(), &Overrides::default());
+        assert_eq!(states.take_pool_changes(), []);
+    }
+}

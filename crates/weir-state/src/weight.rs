@@ -1,0 +1,23 @@
+//! Effective weights of a pool's servers, as both planes receive them.
+
+/// The servers of a pool, in one layer 4 service or in all proxy services.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PoolWeights {
+    /// In the order of [`Pool::servers`](weir_model::Pool::servers).
+    pub servers: Vec<ServerWeight>,
+    /// The sorry server.
+    pub sorry: Option<ServerWeight>,
+}
+
+/// The effective weight of a server, and why it is 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ServerWeight {
+    /// What the scheduler uses; 0 = no new flows or requests.
+    pub effective: u32,
+    /// Failed checks remove the server from the list, as `on_remove` of its pool says.
+    pub removed: bool,
+    /// Weight 0 by the configuration or by a weight override: persistent clients may still use the server.
+    pub quiesced: bool,
+    /// Down by its checks, with effective weight 0.
+    pub down: bool,
+}

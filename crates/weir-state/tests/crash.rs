@@ -1,0 +1,432 @@
+//! Simulation: a daemon that is killed at any byte of its writes, or whose writes fail, over files in memory.
+//!
+//! The files are those of weir-control: `proxy.json` is replaced by rename, `state.json` likewise when a daemon starts,
+//! `state.journal` is appended to. The planes are the weights that they got last; a kill loses them.
+
+mod previous;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use serde::{Deserialize, Serialize};
+use weir_model::{Pool, Server};
+use weir_state::{
+    Driver, OrderError, OrderFile, Override, OverrideRecord, Overrides, SavedServers,
+    SavedStandings, ServerStates,
+};
+
+const NO_ORDERS: &[u8] = br#"{"revision":0,"fingerprint":0,"words":{}}"#;
+const ORDERS: &str = "proxy.json";
+const STATE: &str = "state.json";
+const JOURNAL: &str = "state.journal";
+const SERVERS: [&str; 2] = ["10.0.0.1", "10.0.0.2"];
+
+/// Why a write failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    Killed,
+    NoSpace,
+}
+
+/// Files in memory. Each byte that is written and each rename is a step.
+#[derive(Clone, Debug, Default)]
+struct Files {
+    files: BTreeMap<&'static str, Vec<u8>>,
+    steps: usize,
+    /// The process is killed before this step.
+    kill_at: Option<usize>,
+    /// The write with this number fails after half of its bytes.
+    fail_at: Option<usize>,
+    writes: usize,
+}
+
+impl Files {
+    fn step(&mut self) -> Result<(), Fault> {
+        if self.kill_at.is_some_and(|at| self.steps >= at) {
+            return Err(Fault::Killed);
+        }
+        self.steps += 1;
+        Ok(())
+    }
+
+    fn write(&mut self, name: &'static str, bytes: &[u8]) -> Result<(), Fault> {
+        let number = self.writes;
+        self.writes += 1;
+        for (at, byte) in bytes.iter().enumerate() {
+            if self.fail_at == Some(number) && at >= bytes.len() / 2 {
+                return Err(Fault::NoSpace);
+            }
+            self.step()?;
+            self.files.entry(name).or_default().push(*byte);
+        }
+        Ok(())
+    }
+
+    fn replace(&mut self, name: &'static str, bytes: &[u8]) -> Result<(), Fault> {
+        const NEW: &str = "new";
+        self.files.remove(NEW);
+        self.write(NEW, bytes)?;
+        self.step()?;
+        let new = self.files.remove(NEW).unwrap_or_default();
+        self.files.insert(name, new);
+        Ok(())
+    }
+
+    /// A failed line is cut off again, so that the next one does not continue it.
+    fn append(&mut self, name: &'static str, line: &[u8]) -> Result<(), Fault> {
+        let length = self.files.entry(name).or_default().len();
+        let written = self.write(name, line);
+        if written == Err(Fault::NoSpace) {
+            self.files.entry(name).or_default().truncate(length);
+        }
+        written
+    }
+
+    fn get(&self, name: &str) -> Option<&[u8]> {
+        self.files.get(name).map(Vec::as_slice)
+    }
+}
+
+#[derive(Default, Serialize, Deserialize)]
+struct StateFile {
+    version: u32,
+    number: u64,
+    overrides: Overrides,
+    #[serde(default)]
+    overrides_are_copied: bool,
+    standings: SavedStandings,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Line {
+    #[serde(default)]
+    overrides: Vec<OverrideRecord>,
+}
+
+fn pool() -> Pool {
+    let mut pool = Pool::new("p");
+    pool.servers = SERVERS
+        .map(|name| Server {
+            weight: 3,
+            ..Server::new(name, name.parse().unwrap(), None)
+        })
+        .into();
+    pool
+}
+
+/// The weights that a plane has.
+type Weights = Vec<u32>;
+
+fn weights(states: &ServerStates, service: Option<&str>) -> Weights {
+    let weights = states.weights(&pool(), service);
+    weights.servers.iter().map(|one| one.effective).collect()
+}
+
+/// A daemon: states, and both planes.
+#[derive(Clone, Debug)]
+struct Daemon {
+    states: ServerStates,
+    planes: Planes,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Planes {
+    files: Files,
+    layer_4: Weights,
+    proxy: Weights,
+    refuses: bool,
+}
+
+impl Driver for Planes {
+    type Error = Fault;
+
+    fn record(&mut self, overrides: &Overrides) -> Result<(), Fault> {
+        let file = OrderFile {
+            overrides: overrides.clone(),
+            ..OrderFile::default()
+        };
+        self.files.replace(ORDERS, &file.to_json().unwrap())
+    }
+
+    fn apply(&mut self, _: &str, states: &mut ServerStates) -> Result<(), Fault> {
+        self.files.step()?;
+        self.layer_4 = weights(states, Some("s"));
+        if std::mem::take(&mut self.refuses) {
+            return Err(Fault::NoSpace);
+        }
+        self.files.step()?;
+        self.proxy = weights(states, None);
+        Ok(())
+    }
+
+    fn copy(&mut self, record: &OverrideRecord) {
+        let line = Line {
+            overrides: vec![record.clone()],
+        };
+        let mut text = serde_json::to_vec(&line).unwrap();
+        text.push(b'\n');
+        let _ = self.files.append(JOURNAL, &text);
+    }
+}
+
+impl Daemon {
+    /// Starts over the files that there are.
+    fn start(mut files: Files) -> Result<Self, Box<Files>> {
+        let orders = files
+            .get(ORDERS)
+            .map(|text| OrderFile::parse(text).unwrap());
+        let has_orders = orders.is_some();
+        let overrides = orders.unwrap_or_default().overrides;
+        let (standings, since) = (SavedStandings::default(), BTreeMap::new());
+        let mut states = ServerStates::restored(overrides, standings, since);
+        let mut number = 0;
+        if let Some(text) = files.get(STATE) {
+            let state: StateFile = serde_json::from_slice(text).unwrap();
+            number = state.number;
+            let mut saved = SavedServers {
+                overrides: state.overrides,
+                standings: state.standings,
+                is_copy: state.overrides_are_copied,
+            };
+            let journal = files.get(JOURNAL).unwrap_or_default();
+            for line in previous::journal(journal, number) {
+                let text = serde_json::to_vec(&line).unwrap();
+                let line: Line = serde_json::from_slice(&text).unwrap();
+                saved.replay(line.overrides, Vec::new());
+            }
+            if states.adopt(saved, has_orders) {
+                let mut planes = Planes {
+                    files,
+                    ..Planes::default()
+                };
+                let recorded = planes.record(states.overrides());
+                files = planes.files;
+                if recorded.is_err() {
+                    return Err(Box::new(files));
+                }
+            }
+        }
+        let saved = states.saved_servers();
+        let state = StateFile {
+            version: 2,
+            number: number + 1,
+            overrides: saved.overrides,
+            overrides_are_copied: saved.is_copy,
+            standings: saved.standings,
+        };
+        let state = serde_json::to_vec(&state).unwrap();
+        let head = previous::Head {
+            continues: number + 1,
+        };
+        let mut head = serde_json::to_vec(&head).unwrap();
+        head.push(b'\n');
+        let written = files.replace(STATE, &state).and_then(|()| {
+            files.files.insert(JOURNAL, Vec::new());
+            files.append(JOURNAL, &head)
+        });
+        if written.is_err() {
+            return Err(Box::new(files));
+        }
+        let planes = Planes {
+            layer_4: weights(&states, Some("s")),
+            proxy: weights(&states, None),
+            files,
+            ..Planes::default()
+        };
+        Ok(Self { states, planes })
+    }
+
+    fn order(
+        &mut self,
+        server: usize,
+        wanted: Option<Override>,
+    ) -> Result<bool, OrderError<Fault>> {
+        let now = Duration::from_secs(1);
+        self.states
+            .place_order(("p", SERVERS[server]), wanted, now, &mut self.planes)
+    }
+
+    fn killed(mut self) -> Files {
+        (self.planes.files.kill_at, self.planes.files.fail_at) = (None, None);
+        self.planes.files
+    }
+}
+
+/// Starts a daemon that is not killed.
+fn restart(mut files: Files) -> Daemon {
+    (files.kill_at, files.fail_at) = (None, None);
+    Daemon::start(files).expect("no write fails")
+}
+
+fn expected(overrides: &[Option<Override>; 2]) -> Weights {
+    let weight = |active: &Option<Override>| active.map_or(3, Override::weight);
+    overrides.iter().map(weight).collect()
+}
+
+/// Both planes have these overrides, and so do 0.1.0's, where its files do not lag behind.
+fn agrees(daemon: &Daemon, overrides: &[Option<Override>; 2]) -> bool {
+    let weights = expected(overrides);
+    daemon.planes.layer_4 == weights && daemon.planes.proxy == weights
+}
+
+fn wanted() -> impl Strategy<Value = (usize, Option<Override>)> {
+    let order = prop_oneof![
+        Just(None),
+        Just(Some(Override::Drain)),
+        Just(Some(Override::Maint)),
+        (0u32..9).prop_map(|weight| Some(Override::Weight(weight))),
+    ];
+    (0usize..2, order)
+}
+
+/// The files of 0.1.0 after these orders; the last one is in `state.json` only.
+fn files_of_0_1_0(orders: &[(usize, Option<Override>)]) -> Files {
+    let mut files = Files::default();
+    let overrides = |orders: &[(usize, Option<Override>)]| {
+        let mut saved = SavedServers::default();
+        for (server, wanted) in orders {
+            let record = ("p".to_owned(), SERVERS[*server].to_owned(), *wanted);
+            saved.replay(vec![record], Vec::new());
+        }
+        saved.overrides
+    };
+    let state = serde_json::json!({
+        "version": 2, "number": 5, "overrides": overrides(orders), "standings": {},
+    });
+    files.replace(STATE, state.to_string().as_bytes()).unwrap();
+    files.append(JOURNAL, b"{\"continues\":5}\n").unwrap();
+    let file = OrderFile {
+        overrides: overrides(&orders[..orders.len().saturating_sub(1)]),
+        ..OrderFile::default()
+    };
+    files.replace(ORDERS, &file.to_json().unwrap()).unwrap();
+    files
+}
+
+/// Kills the daemon at every step of an order; the next one has all of it or nothing, in both planes.
+#[test]
+fn restart_after_a_kill_has_all_of_an_order_or_nothing() {
+    let mut daemon = restart(Files::default());
+    daemon.order(0, Some(Override::Weight(7))).unwrap();
+    let before = [Some(Override::Weight(7)), None];
+    for (server, wanted) in [
+        (0, Some(Override::Drain)),
+        (0, None),
+        (1, Some(Override::Maint)),
+    ] {
+        let mut after = before;
+        after[server] = wanted;
+        let first = daemon.planes.files.steps;
+        let (mut nothing, mut all) = (0, 0);
+        for kill_at in first.. {
+            let mut killed = daemon.clone();
+            killed.planes.files.kill_at = Some(kill_at);
+            let placed = killed.order(server, wanted);
+            let is_done = killed.planes.files.steps < kill_at;
+            let files = killed.killed();
+            let layer_4 = previous::layer_4(
+                files.get(STATE).unwrap(),
+                files.get(JOURNAL).unwrap_or_default(),
+            );
+            let next = restart(files);
+            assert!(
+                agrees(&next, &before) || agrees(&next, &after),
+                "step {kill_at}: {next:?}"
+            );
+            if agrees(&next, &after) {
+                all += 1;
+            } else {
+                nothing += 1;
+                assert!(
+                    placed.is_err(),
+                    "step {kill_at}: an order that was confirmed is lost"
+                );
+            }
+            assert!(
+                layer_4.len() <= 1,
+                "0.1.0 reads the files of step {kill_at}"
+            );
+            if is_done {
+                break;
+            }
+        }
+        assert!(nothing > 10 && all > 10, "{nothing} {all}");
+    }
+}
+
+/// Kills the first start over files of 0.1.0 at every step: no override is lost.
+#[test]
+fn kill_during_an_upgrade_loses_no_override() {
+    let orders = [(0, Some(Override::Drain)), (1, Some(Override::Weight(5)))];
+    let files = files_of_0_1_0(&orders);
+    let expected = [Some(Override::Drain), Some(Override::Weight(5))];
+    for kill_at in files.steps.. {
+        let mut killed = files.clone();
+        killed.kill_at = Some(kill_at);
+        let (files, is_done) = match Daemon::start(killed) {
+            Ok(daemon) => (daemon.killed(), true),
+            Err(files) => (*files, false),
+        };
+        let daemon = restart(files);
+        assert!(agrees(&daemon, &expected), "step {kill_at}");
+        if is_done {
+            assert!(kill_at > files_of_0_1_0(&orders).steps + 100);
+            break;
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
+
+    /// Random orders with a kill at a random step.
+    #[test]
+    fn orders_survive_a_kill(orders in proptest::collection::vec(wanted(), 1..12), kill_at in 0usize..4_000) {
+        let mut daemon = restart(Files::default());
+        daemon.planes.files.kill_at = Some(daemon.planes.files.steps + kill_at);
+        let (mut before, mut after) = ([None, None], [None, None]);
+        for (server, wanted) in orders {
+            after[server] = wanted;
+            match daemon.order(server, wanted) {
+                Ok(_) => before = after,
+                Err(_) => break,
+            }
+        }
+        let files = daemon.killed();
+        let next = restart(files.clone());
+        prop_assert!(agrees(&next, &before) || agrees(&next, &after));
+        // A downgrade finds the same overrides in both planes, once the present daemon has started.
+        let files = next.killed();
+        let words = previous::layer_4(files.get(STATE).unwrap(), files.get(JOURNAL).unwrap());
+        let proxy: previous::ProxyFile = serde_json::from_slice(files.get(ORDERS).unwrap_or(NO_ORDERS)).unwrap();
+        prop_assert_eq!(words, proxy.words);
+    }
+
+    /// Random orders of which one's write fails: it changes neither plane, and the others are applied.
+    #[test]
+    fn failed_write_changes_neither_plane(
+        orders in proptest::collection::vec(wanted(), 1..12),
+        fail_at in 0usize..20,
+        refuses in proptest::option::of(0usize..12),
+    ) {
+        let mut daemon = restart(Files::default());
+        daemon.planes.files.fail_at = Some(daemon.planes.files.writes + fail_at);
+        let mut active = [None, None];
+        for (number, (server, wanted)) in orders.into_iter().enumerate() {
+            daemon.planes.refuses = refuses == Some(number);
+            match daemon.order(server, wanted) {
+                Ok(_) => active[server] = wanted,
+                // Recorded, but not applied: the next start applies it.
+                Err(OrderError::Halfway { .. }) => {
+                    prop_assert!(agrees(&daemon, &active));
+                    active[server] = wanted;
+                    break;
+                }
+                Err(_) => {}
+            }
+            prop_assert!(agrees(&daemon, &active), "{:?} {:?}", daemon.planes, active);
+        }
+        prop_assert!(agrees(&restart(daemon.killed()), &active));
+    }
+}

@@ -1,0 +1,185 @@
+//! Files that 0.1.0 wrote are read, and files that this build writes are read by 0.1.0's types.
+//!
+//! The fixtures were written by 0.1.0 at run time: a layer 4 service and a proxy service, `weir server` orders for both
+//! and results of checks. weir-control's tests read the whole files; here it is the part about servers.
+
+mod previous;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use previous::{ProxyFile, Record, State, Word, Words};
+use weir_health::Standing;
+use weir_state::{
+    OrderFile, Override, Overrides, SavedServers, SavedStanding, SavedStandings, ServerStates,
+};
+
+const PROXY: &[u8] = include_bytes!("fixtures/v0.1.0/proxy.json");
+const LEFT: &[u8] = include_bytes!("fixtures/v0.1.0/proxy-left.json");
+const STATE: &[u8] = include_bytes!("fixtures/v0.1.0/state.json");
+const JOURNAL: &[u8] = include_bytes!("fixtures/v0.1.0/state.journal");
+
+fn words(overrides: &Overrides) -> Words {
+    let text = serde_json::to_vec(overrides).unwrap();
+    serde_json::from_slice(&text).unwrap()
+}
+
+/// What this build reads of the layer 4 plane's files.
+fn saved() -> SavedServers {
+    #[derive(serde::Deserialize)]
+    struct StateFile {
+        number: u64,
+        overrides: Overrides,
+        standings: SavedStandings,
+    }
+    #[derive(serde::Deserialize)]
+    struct Line {
+        #[serde(default)]
+        overrides: Vec<weir_state::OverrideRecord>,
+        #[serde(default)]
+        standings: Vec<weir_state::StandingRecord>,
+    }
+    let state: StateFile = serde_json::from_slice(STATE).unwrap();
+    let mut saved = SavedServers {
+        overrides: state.overrides,
+        standings: state.standings,
+        is_copy: false,
+    };
+    let mut lines = JOURNAL.split(|byte| *byte == b'\n');
+    let head: previous::Head = serde_json::from_slice(lines.next().unwrap()).unwrap();
+    assert_eq!(head.continues, state.number);
+    for line in lines.filter(|line| !line.is_empty()) {
+        let line: Line = serde_json::from_slice(line).unwrap();
+        saved.replay(line.overrides, line.standings);
+    }
+    saved
+}
+
+fn expected() -> Vec<(&'static str, &'static str, Override)> {
+    vec![
+        ("app", "127.0.0.1:7002", Override::Maint),
+        ("web", "10.9.0.5", Override::Drain),
+        ("web", "10.9.0.6", Override::Weight(7)),
+    ]
+}
+
+#[test]
+fn files_of_0_1_0_are_read() {
+    let orders = OrderFile::parse(PROXY).unwrap();
+    assert_eq!(orders.revision, 1);
+    assert_eq!(orders.overrides.iter().collect::<Vec<_>>(), expected());
+    let saved = saved();
+    assert_eq!(saved.overrides.iter().collect::<Vec<_>>(), expected());
+    let mut states = ServerStates::restored(
+        orders.overrides.clone(),
+        SavedStandings::default(),
+        BTreeMap::new(),
+    );
+    assert!(!states.adopt(saved, true), "the overrides are the same");
+    let down = states.standing("web", "10.9.0.5").unwrap();
+    assert_eq!(down.state, weir_health::State::Down);
+    assert_eq!(down.reason, "10.9.0.5:80: no answer within 100ms");
+    assert_eq!(down.since, Duration::from_millis(1_795_546_775_246));
+    let up = states.standing("app", "127.0.0.1:7001").unwrap();
+    assert_eq!(up.state, weir_health::State::Up);
+    assert!(
+        states
+            .suspended()
+            .contains(&("app".to_owned(), "127.0.0.1:7002".to_owned()))
+    );
+}
+
+#[test]
+fn handover_of_0_1_0_is_read() {
+    #[derive(serde::Deserialize)]
+    struct Left {
+        standings: SavedStandings,
+    }
+    let left: Left = serde_json::from_slice(LEFT).unwrap();
+    assert_eq!(left.standings.below_quorum, ["web"]);
+    assert_eq!(left.standings.servers["app"].len(), 2);
+    let frozen: previous::LeftFile = serde_json::from_slice(LEFT).unwrap();
+    let text = serde_json::to_vec(&left.standings).unwrap();
+    let back: previous::Standings = serde_json::from_slice(&text).unwrap();
+    assert_eq!(back, frozen.standings);
+}
+
+/// An override that is in one file of 0.1.0 only: ipvsadm's weights, or an order that a kill cut in two.
+#[test]
+fn overrides_of_both_files_of_0_1_0_are_united() {
+    let mut state = SavedServers::default();
+    let record = |server: &str, wanted| ("web".to_owned(), server.to_owned(), Some(wanted));
+    let records = vec![
+        record("a", Override::Weight(5)),
+        record("b", Override::Drain),
+    ];
+    state.replay(records, Vec::new());
+    let mut orders = SavedServers::default();
+    let records = vec![record("b", Override::Maint), record("c", Override::Drain)];
+    orders.replay(records, Vec::new());
+    let restored = || {
+        let overrides = orders.overrides.clone();
+        ServerStates::restored(overrides, SavedStandings::default(), BTreeMap::new())
+    };
+    let mut states = restored();
+    assert!(states.adopt(state.clone(), true));
+    let united: Vec<_> = states.overrides().iter().collect();
+    let expected = [
+        ("web", "a", Override::Weight(5)),
+        ("web", "b", Override::Drain),
+        ("web", "c", Override::Drain),
+    ];
+    assert_eq!(united, expected);
+    // The copy of this build adds nothing, unless its owner file is lost.
+    state.is_copy = true;
+    let mut states = restored();
+    assert!(!states.adopt(state.clone(), true));
+    assert_eq!(states.overrides(), &orders.overrides);
+    let mut states = ServerStates::default();
+    assert!(states.adopt(state.clone(), false));
+    assert_eq!(states.overrides(), &state.overrides);
+}
+
+#[test]
+fn owner_file_is_read_by_0_1_0() {
+    let mut states = ServerStates::default();
+    states.adopt(saved(), false);
+    let file = OrderFile {
+        revision: 9,
+        fingerprint: 10,
+        overrides: states.overrides().clone(),
+    };
+    let frozen: ProxyFile = serde_json::from_slice(&file.to_json().unwrap()).unwrap();
+    assert_eq!((frozen.revision, frozen.fingerprint), (9, 10));
+    assert_eq!(frozen.words["web"]["10.9.0.6"], Word::Weight(7));
+    assert_eq!(frozen.words, words(states.overrides()));
+    // And what 0.1.0 writes in turn is read here.
+    let text = serde_json::to_vec(&frozen).unwrap();
+    assert_eq!(OrderFile::parse(&text).unwrap(), file);
+}
+
+#[test]
+fn saved_servers_and_records_are_read_by_0_1_0() {
+    let mut states = ServerStates::default();
+    states.adopt(saved(), false);
+    let saved = states.saved_servers();
+    let text = serde_json::to_vec(&saved.standings).unwrap();
+    let frozen: previous::Standings = serde_json::from_slice(&text).unwrap();
+    assert_eq!(frozen.servers["web"].len(), 3);
+    assert_eq!(frozen.servers["app"]["127.0.0.1:7001"].state, State::Up);
+    let mut standing = Standing::new(weir_health::State::Down, Duration::from_millis(7));
+    let path = Standing::new(weir_health::State::Starting, Duration::from_millis(8));
+    standing.paths = BTreeMap::from([("web".to_owned(), path)]);
+    standing.remove = true;
+    let servers = ("web".to_owned(), "a".to_owned());
+    let line = serde_json::json!({
+        "overrides": [(&servers.0, &servers.1, Some(Override::Weight(3))), (&servers.0, &servers.1, None::<Override>)],
+        "standings": [(&servers.0, &servers.1, Some(SavedStanding::from(&standing)))],
+    });
+    let record: Record = serde_json::from_value(line).unwrap();
+    assert_eq!(record.overrides[0].2, Some(Word::Weight(3)));
+    assert_eq!(record.overrides[1].2, None);
+    let frozen = record.standings[0].2.clone().unwrap();
+    assert!(frozen.remove && frozen.since_ms == 7);
+    assert_eq!(frozen.paths["web"].state, State::Starting);
+}

@@ -1,0 +1,122 @@
+//! The types by which 0.1.0 reads and writes the state of servers. Frozen: they change only when downgrades to 0.1.0
+//! are not supported any more.
+
+#![allow(dead_code, unreachable_pub, reason = "each test reads a part of them")]
+
+use std::collections::BTreeMap;
+use std::time::SystemTime;
+
+use serde::{Deserialize, Serialize};
+
+/// An override, in all files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Word {
+    Drain,
+    Maint,
+    Weight(u32),
+}
+
+pub type Words = BTreeMap<String, BTreeMap<String, Word>>;
+
+/// `proxy.json`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProxyFile {
+    pub revision: u64,
+    pub fingerprint: u64,
+    pub words: Words,
+}
+
+/// The part of `state.json` that is about servers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StateFile {
+    pub version: u32,
+    #[serde(default)]
+    pub number: u64,
+    pub overrides: Words,
+    #[serde(default)]
+    pub standings: Standings,
+}
+
+/// The part of a line of `state.journal` that is about servers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub overrides: Vec<(String, String, Option<Word>)>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub standings: Vec<(String, String, Option<Standing>)>,
+}
+
+/// The first line of `state.journal`.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Head {
+    pub continues: u64,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Standings {
+    #[serde(default)]
+    pub servers: BTreeMap<String, BTreeMap<String, Standing>>,
+    #[serde(default)]
+    pub below_quorum: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Standing {
+    pub state: State,
+    pub since_ms: u64,
+    pub reason: String,
+    pub remove: bool,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub paths: BTreeMap<String, Standing>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    Starting,
+    Up,
+    Down,
+}
+
+/// The part of `proxy-left.json` that is about servers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LeftFile {
+    pub standings: Standings,
+    pub since: BTreeMap<String, BTreeMap<String, SystemTime>>,
+}
+
+/// Reads the journal as 0.1.0 does.
+pub fn journal(text: &[u8], continues: u64) -> Vec<Record> {
+    let mut lines = text.split_inclusive(|byte| *byte == b'\n');
+    let head = lines.next().map(serde_json::from_slice::<Head>);
+    if !matches!(head, Some(Ok(head)) if head.continues == continues) {
+        return Vec::new();
+    }
+    lines
+        .take_while(|line| line.ends_with(b"\n"))
+        .map_while(|line| serde_json::from_slice(line).ok())
+        .collect()
+}
+
+/// The overrides of the layer 4 plane, as 0.1.0 reads them.
+pub fn layer_4(state: &[u8], text: &[u8]) -> Words {
+    let StateFile {
+        number,
+        mut overrides,
+        ..
+    } = serde_json::from_slice(state).expect("0.1.0 reads the state file");
+    for (pool, server, word) in journal(text, number)
+        .into_iter()
+        .flat_map(|it| it.overrides)
+    {
+        let words = overrides.entry(pool).or_default();
+        match word {
+            Some(word) => drop(words.insert(server, word)),
+            None => drop(words.remove(&server)),
+        }
+    }
+    overrides.retain(|_, words| !words.is_empty());
+    overrides
+}

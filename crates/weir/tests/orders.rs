@@ -1,0 +1,76 @@
+//! Orders of operators reach both planes or neither.
+
+mod world;
+
+use serde_json::Value;
+use world::{Family, World, privileged};
+
+fn config() -> String {
+    let (first, second) = (Family::V4.server(0), Family::V4.server(1));
+    format!(
+        "[node]\ninterfaces = [\"eth0\"]\n\
+         [pool.web]\nservers = [\"{first}:80\", \"{second}:80\"]\n\
+         [service.web]\nlisten = [\"{}:80\"]\nforward = \"nat\"\npool = \"web\"\n\
+         [service.www]\nlisten = [\"{}:8080\"]\nforward = \"proxy\"\n\
+         protocol = \"http\"\npool = \"web\"\n",
+        Family::V4.vip(),
+        Family::V4.director()
+    )
+}
+
+/// Override and effective weight of the first server, in each service of a report.
+fn seen(report: &Value) -> Vec<(Option<String>, u64)> {
+    let services = report["services"].as_array().expect("services");
+    let first = services.iter().map(|service| &service["servers"][0]);
+    let seen = first.map(|server| {
+        let active = server["override"].as_str().map(str::to_owned);
+        (
+            active,
+            server["effective_weight"].as_u64().expect("a weight"),
+        )
+    });
+    seen.collect()
+}
+
+fn order(world: &World, order: &str) -> (bool, String) {
+    let name = format!("web/{}:80", Family::V4.server(0));
+    let output = world
+        .weir("director")
+        .args(["server", &name])
+        .args(order.split(' '))
+        .output()
+        .expect("weir runs");
+    let text = [output.stdout, output.stderr].concat();
+    (
+        output.status.success(),
+        String::from_utf8_lossy(&text).into_owned(),
+    )
+}
+
+#[test]
+fn order_that_cannot_be_persisted_changes_neither_plane() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(2);
+    let daemon = world.start_director(&config());
+    // The file that would replace the owner file cannot be created.
+    let obstacle = world.path("run-director").join("proxy.json.new");
+    std::fs::create_dir_all(obstacle.join("full")).expect("a directory");
+    let (done, said) = order(&world, "drain");
+    assert!(!done && said.contains("proxy.json"), "{said}");
+    assert_eq!(seen(&world.status()), [(None, 1), (None, 1)]);
+    std::fs::remove_dir_all(&obstacle).expect("it was there");
+    let (done, said) = order(&world, "weight 7");
+    assert!(done, "{said}");
+    let (done, said) = order(&world, "drain");
+    assert!(done, "{said}");
+    let drained = (Some("drain".to_owned()), 0);
+    assert_eq!(seen(&world.status()), [drained.clone(), drained.clone()]);
+    world.kill_director(daemon);
+    world.start_director(&config());
+    assert_eq!(seen(&world.status()), [drained.clone(), drained]);
+    let (done, said) = order(&world, "ready");
+    assert!(done, "{said}");
+    assert_eq!(seen(&world.status()), [(None, 1), (None, 1)]);
+}
