@@ -22,7 +22,7 @@ impl Session {
                 let service = &self.local.service.name;
                 let error = self.transport.error();
                 let error_text = error.map(|error| describe_error(error, Peer::Client));
-                tracing::debug!(service, peer = %self.peer, error = error_text, "TLS handshake with client failed");
+                tracing::debug!(service, peer = %self.peer, error = error_text, "TLS handshake with a client failed");
                 if error.is_none() {
                     return Step::Close;
                 }
@@ -124,9 +124,13 @@ impl Session {
             match error {
                 Some(error) => {
                     let error = describe_error(error, Peer::Server);
-                    tracing::warn!(service, server, error, "no TLS with a server");
+                    tracing::warn!(service, server, error, "TLS handshake with a server failed");
                 }
-                None => tracing::warn!(service, server, "a server ended the TLS handshake"),
+                None => tracing::warn!(
+                    service,
+                    server,
+                    "a server closed the connection during the TLS handshake"
+                ),
             }
         }
         self.fail_server(key, cx, Failure::Connect)
