@@ -241,6 +241,7 @@ fn in_force(options: &Options, kept: &Kept) -> (PathBuf, PathBuf) {
     }
 }
 
+#[expect(clippy::cognitive_complexity, reason = "one arm for each event")]
 async fn serve<P: Plane>(
     director: &mut Director<P>,
     mut taken: mpsc::Receiver<Order>,

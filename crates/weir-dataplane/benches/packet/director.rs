@@ -182,7 +182,7 @@ fn desired(setup: &Setup) -> Desired {
             index.to_string(),
             server(setup.family, index % SERVERS),
             // Servers beyond those that there are routes for share their addresses.
-            (index >= SERVERS).then(|| (index / SERVERS) as u16),
+            (index >= SERVERS).then_some((index / SERVERS) as u16),
         )
     };
     add(

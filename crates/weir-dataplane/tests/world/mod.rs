@@ -145,7 +145,6 @@ impl Setup {
         })
     }
 
-    #[expect(clippy::too_many_lines, reason = "one scenario, step by step")]
     fn write(&self, plane: &Dataplane) {
         let maps = plane.maps();
         let mut planned = self.planned();
