@@ -53,6 +53,7 @@ fn hostile(world: &World, port: u16, play: fn(TcpStream)) {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one scenario, step by step")]
 fn probes_of_real_peers_pass() {
     if !privileged() {
         return;

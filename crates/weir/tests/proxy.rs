@@ -675,7 +675,6 @@ fn proxy_runs_without_privileges() {
 }
 
 #[test]
-#[expect(clippy::too_many_lines, reason = "one scenario, step by step")]
 fn routes_select_pools_redirects_or_responses() {
     let (web, images) = (Origin::start("web"), Origin::start("images"));
     let proxy = Proxy::start("http", &[web.address()], "");

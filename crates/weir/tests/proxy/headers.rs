@@ -191,6 +191,7 @@ fn invalid_host_authority_is_rejected() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one scenario, step by step")]
 fn request_for_another_client_auth_host_is_421() {
     let authority = Authority::new("misdirected");
     let open = authority.sign("open", "DNS:*.b.example,DNS:open.test", 30);
