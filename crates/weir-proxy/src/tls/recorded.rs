@@ -59,7 +59,7 @@ fn describe_certificate(name: &str, content: &[u8]) -> String {
     let Some(info) = x509::read(content) else {
         return format!("{name}: not a certificate\n");
     };
-    let (end_entity, servers) = (x509::is_end_entity(content), x509::is_for_servers(content));
+    let (end_entity, servers) = (info.is_end_entity, info.is_for_servers);
     format!(
         "{name}: {}..{} serial {}\n  names {:?}\n  end entity {end_entity}, for servers {servers}\n",
         info.not_before,
