@@ -14,47 +14,10 @@ pub(super) fn http2(input: &[u8]) {
     }
 }
 
-/// A tag, a length below 65 536 and content.
-fn der(tag: u8, content: &[u8]) -> Vec<u8> {
-    let length = u16::try_from(content.len())
-        .unwrap_or(u16::MAX)
-        .to_be_bytes();
-    [&[tag, 0x82], &length[..], content].concat()
-}
-
 pub(super) fn certificates() -> Vec<Vec<u8>> {
-    let time = der(0x17, b"260101000000Z");
-    let name = der(
-        0x30,
-        &der(
-            0x31,
-            &der(
-                0x30,
-                &[der(6, &[0x55, 4, 3]), der(12, b"a.example")].concat(),
-            ),
-        ),
-    );
-    let alternative = der(
-        0x30,
-        &[
-            der(6, &[0x55, 0x1d, 0x11]),
-            der(4, &der(0x30, &der(0x82, b"b.example"))),
-        ]
-        .concat(),
-    );
-    let body = [
-        der(0xa0, &der(2, &[2])),
-        der(2, &[1, 2, 3]),
-        der(0x30, &[]),
-        der(0x30, &[]),
-        der(0x30, &[time.clone(), time].concat()),
-        name,
-        der(0x30, &[]),
-        der(0xa3, &der(0x30, &alternative)),
-    ];
-    let certificate = der(0x30, &der(0x30, &body.concat()));
-    let response = der(0x30, &[der(10, &[0]), der(0xa0, &der(0x30, &[]))].concat());
-    vec![certificate, response]
+    let certificate = include_bytes!("../../../weir-proxy/testdata/x509/san.der");
+    let response = include_bytes!("../../../weir-proxy/testdata/x509/ocsp_two.der");
+    vec![certificate.to_vec(), response.to_vec()]
 }
 
 pub(super) fn http2_seeds() -> Vec<Vec<u8>> {

@@ -4,20 +4,37 @@ use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
+
 use super::{ocsp, x509};
+
+const RECORDED: &str = include_str!("../../testdata/x509/recorded.txt");
+
+/// The serial number of `long_serial.der`.
+const LONG_SERIAL: &[u8] = &[
+    0x7f, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23,
+];
+const SERIALS: [&[u8]; 5] = [&[0x10, 0x01], &[0x00, 0x80], &[0x80], &[7], LONG_SERIAL];
+/// Around the expiry of `ocsp_good.der`.
+const TIMES: [i64; 4] = [0, 1_804_188_127, 1_804_188_128, i64::MAX];
 
 fn testdata() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/x509")
 }
 
-/// Every file of the directory with that prefix or without it, by name.
-fn files(is_wanted: impl Fn(&str) -> bool) -> Vec<(String, Vec<u8>)> {
+fn is_response(name: &str) -> bool {
+    name.starts_with("ocsp_")
+}
+
+/// Certificates by name, then OCSP responses by name.
+fn files() -> Vec<(String, Vec<u8>)> {
     let entries = fs::read_dir(testdata()).expect("the directory");
     let names = entries.map(|entry| entry.expect("an entry").file_name());
     let names = names.map(|name| name.into_string().expect("UTF-8"));
     let mut names: Vec<String> = names.filter(|name| name.ends_with(".der")).collect();
-    names.retain(|name| is_wanted(name));
-    names.sort();
+    names.sort_by_key(|name| (is_response(name), name.clone()));
     let read = |name: String| {
         let content = fs::read(testdata().join(&name)).expect("a file");
         (name, content)
@@ -29,55 +46,93 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// What the program reads today, in the form of the record.
-fn today() -> String {
-    let mut text = String::new();
-    for (name, content) in files(|name| !name.starts_with("ocsp_")) {
-        let info = x509::read(&content).expect("a certificate");
-        let (end_entity, servers) = (
-            x509::is_end_entity(&content),
-            x509::is_for_servers(&content),
-        );
-        let serial = hex(&info.serial);
-        let _ = writeln!(
-            text,
-            "{name}: {}..{} serial {serial}",
-            info.not_before, info.not_after
-        );
-        let _ = writeln!(text, "  names {:?}", info.names);
-        let _ = writeln!(text, "  end entity {end_entity}, for servers {servers}");
+/// What the program reads of a file, in the form of the record.
+fn describe(name: &str, content: &[u8]) -> String {
+    if is_response(name) {
+        describe_response(name, content)
+    } else {
+        describe_certificate(name, content)
     }
-    for (name, content) in files(|name| name.starts_with("ocsp_")) {
-        for serial in [&[0x10, 0x01][..], &[0x00, 0x80], &[0x80], &[7]] {
-            let until = [0, 1_804_188_127, 1_804_188_128, i64::MAX];
-            let checked = until.map(|now| match ocsp::check(&content, serial, now) {
-                Ok(()) => "ok".to_owned(),
-                Err(fault) => format!("{fault:?}"),
-            });
-            let _ = writeln!(text, "{name}: {}: {}", hex(serial), checked.join(" "));
-        }
+}
+
+fn describe_certificate(name: &str, content: &[u8]) -> String {
+    let Some(info) = x509::read(content) else {
+        return format!("{name}: not a certificate\n");
+    };
+    let (end_entity, servers) = (info.is_end_entity, info.is_for_servers);
+    format!(
+        "{name}: {}..{} serial {}\n  names {:?}\n  end entity {end_entity}, for servers {servers}\n",
+        info.not_before,
+        info.not_after,
+        hex(&info.serial),
+        info.names
+    )
+}
+
+fn describe_response(name: &str, content: &[u8]) -> String {
+    let mut text = String::new();
+    for serial in SERIALS {
+        let checked = TIMES.map(|now| match ocsp::check(content, serial, now) {
+            Ok(()) => "ok".to_owned(),
+            Err(fault) => format!("{fault:?}"),
+        });
+        let _ = writeln!(text, "{name}: {}: {}", hex(serial), checked.join(" "));
     }
     text
 }
 
+fn is_rejected(name: &str, content: &[u8]) -> bool {
+    if is_response(name) {
+        let malformed = Err(ocsp::OcspFault::Malformed);
+        SERIALS.map(|serial| ocsp::check(content, serial, 0)) == [malformed; SERIALS.len()]
+    } else {
+        x509::read(content).is_none()
+    }
+}
+
 #[test]
 fn files_are_read_as_recorded() {
-    let recorded = fs::read_to_string(testdata().join("recorded.txt")).expect("the record");
-    let today = today();
-    assert!(recorded == today, "recorded:\n{recorded}\ntoday:\n{today}");
+    let files = files().into_iter();
+    let today: String = files
+        .map(|(name, content)| describe(&name, &content))
+        .collect();
+    assert!(RECORDED == today, "recorded:\n{RECORDED}\ntoday:\n{today}");
 }
 
 #[test]
 fn truncated_files_are_rejected() {
-    for (name, content) in files(|name| !name.starts_with("ocsp_")) {
+    for (name, content) in files() {
         for length in 0..content.len() {
-            assert_eq!(x509::read(&content[..length]), None, "{name}: {length}");
+            assert!(is_rejected(&name, &content[..length]), "{name}: {length}");
         }
     }
-    for (name, content) in files(|name| name.starts_with("ocsp_")) {
-        for length in 0..content.len() {
-            let checked = ocsp::check(&content[..length], &[0x10, 0x01], 0);
-            assert_eq!(checked, Err(ocsp::OcspFault::Malformed), "{name}: {length}");
+}
+
+/// Bytes with the tags and lengths that occur in certificates, and any others.
+fn der_like() -> impl Strategy<Value = Vec<u8>> {
+    let known = b"\x30\x02\x06\x17\x18\x31\xa0\xa3\x82\x00\x01\x05\x7f\x81\x84\xff";
+    vec(prop_oneof![select(known.to_vec()), any::<u8>()], 0..120)
+}
+
+proptest! {
+    /// An even number of flips of one bit leaves the file as recorded.
+    #[test]
+    fn flipped_bits_do_not_panic(file: Index, flips in vec(any::<Index>(), 0..4), length: Option<Index>) {
+        let files = files();
+        let (name, content) = file.get(&files);
+        let mut changed = content.clone();
+        for flip in flips {
+            let bit = flip.index(content.len() * 8);
+            changed[bit / 8] ^= 1 << (bit % 8);
         }
+        changed.truncate(length.map_or(content.len(), |length| length.index(content.len() + 1)));
+        let description = describe(name, &changed);
+        prop_assert!(changed != *content || RECORDED.contains(&description), "{}", description);
+    }
+
+    #[test]
+    fn arbitrary_bytes_do_not_panic(input in der_like()) {
+        let _ = x509::read(&input);
+        let _ = ocsp::check(&input, &[7], 0);
     }
 }

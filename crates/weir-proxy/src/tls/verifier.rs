@@ -42,8 +42,7 @@ pub fn server_verifier(ca: Option<&str>) -> Result<Arc<dyn ServerCertVerifier>, 
     let certificates = certificate::chain(path)?;
     let provider = Arc::new(aws_lc_rs::default_provider());
     let mut roots = RootCertStore::empty();
-    // An end-entity certificate is accepted itself, but is not an authority for others.
-    let authorities = certificates.iter().filter(|it| !x509::is_end_entity(it));
+    let authorities = certificates.iter().filter(|it| may_issue(it));
     let (known, _) = roots.add_parsable_certificates(authorities.cloned());
     let pinned = if ca.is_some() {
         certificates
@@ -69,6 +68,12 @@ pub fn server_verifier(ca: Option<&str>) -> Result<Arc<dyn ServerCertVerifier>, 
         pinned,
         algorithms,
     }))
+}
+
+/// Whether a certificate of `ca` may be an authority for others. An end-entity certificate, or one whose constraints
+/// cannot be read, is only accepted itself.
+fn may_issue(certificate: &[u8]) -> bool {
+    x509::read(certificate).is_some_and(|info| !info.is_end_entity)
 }
 
 impl ServerCertVerifier for Verifier {
@@ -132,7 +137,7 @@ fn pinned(
     if now > info.not_after {
         return Err(Expired.into());
     }
-    if !x509::is_for_servers(end) {
+    if !info.is_for_servers {
         return Err(InvalidPurpose.into());
     }
     let by_names = verify_server_name(&parsed, name);
@@ -143,5 +148,21 @@ fn pinned(
     match by_names {
         Err(error) if !common => Err(error),
         _ => Ok(ServerCertVerified::assertion()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn end_entity_and_unreadable_certificates_are_no_authorities() {
+        let end_entity = include_bytes!("../../testdata/x509/end_entity.der");
+        let mut authority = include_bytes!("../../testdata/x509/authority.der").to_vec();
+        assert!(may_issue(&authority));
+        assert!(!may_issue(end_entity));
+        let not_before = authority.windows(2).position(|it| it == [0x17, 13]);
+        authority[not_before.expect("a UTCTime") + 2] = b'x';
+        assert!(!may_issue(&authority));
     }
 }
