@@ -37,7 +37,7 @@ pub struct Admin {
 
 /// A move that is certain to succeed.
 #[derive(Debug)]
-pub struct Move {
+pub struct PreparedAdmin {
     /// For the clients from now on; `None` = there are none.
     policy: Option<Policy>,
     to: Destination,
@@ -67,7 +67,7 @@ impl Admin {
             policy: SharedPolicy::new(Arc::new(nothing)),
             listening: None,
             keeper: kept.link.clone(),
-            left: kept.take(SOCKETS),
+            left: kept.take_sockets(SOCKETS),
         }
     }
 
@@ -76,19 +76,19 @@ impl Admin {
     ///
     /// # Errors
     /// [`Error::Admin`], [`Error::AdminTls`], [`Error::AdminTokens`].
-    pub async fn prepare(&mut self, admin: Option<&model::Admin>) -> Result<Move, Error> {
+    pub async fn prepare(&mut self, admin: Option<&model::Admin>) -> Result<PreparedAdmin, Error> {
         let Some(admin) = admin else {
             let to = match self.listening {
                 Some(_) => Destination::To(None),
                 None => Destination::Stay,
             };
-            return Ok(Move { policy: None, to });
+            return Ok(PreparedAdmin { policy: None, to });
         };
         let policy = Some(self.policy(admin)?);
         let address = admin.listen;
         if self.listening.as_ref().map(|(address, _)| *address) == Some(address) {
             let to = Destination::Stay;
-            return Ok(Move { policy, to });
+            return Ok(PreparedAdmin { policy, to });
         }
         let failed = |source| Error::Admin { address, source };
         let left = self.left.iter().position(|(left, _)| *left == address);
@@ -101,7 +101,7 @@ impl Admin {
             None => TcpListener::bind(address).await.map_err(failed)?,
         };
         let to = Destination::To(Some((address, listener)));
-        Ok(Move { policy, to })
+        Ok(PreparedAdmin { policy, to })
     }
 
     fn policy(&self, admin: &model::Admin) -> Result<Policy, Error> {
@@ -126,14 +126,14 @@ impl Admin {
     }
 
     /// Takes no further clients; another process does, by the same socket.
-    pub fn leave(self) {
+    pub fn stop(self) {
         if let Some((_, task)) = self.listening {
             task.abort();
         }
     }
 
     /// Carries a move out.
-    pub fn go(&mut self, to: Move) {
+    pub fn commit(&mut self, to: PreparedAdmin) {
         for (address, _) in std::mem::take(&mut self.left) {
             self.keeper.forget(SOCKETS, address, 0);
         }

@@ -5,7 +5,7 @@
 mod members;
 mod probation;
 mod server;
-mod succession;
+mod upgrade;
 
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use weir_model::{Desired, diff};
 use weir_sys::Channel;
 
 use super::admin::Admin;
-use super::own_server::OwnServer;
+use super::local_real_server::LocalRealServer;
 use super::plane::Plane;
 use super::{Error, RuntimeDir, SECRETS};
 use crate::api::{Caller, FileRequest, Order, Refusal, Reloaded};
@@ -29,7 +29,7 @@ use weir_probing::Checks;
 use weir_runtime_dir::SocketAccess;
 
 use probation::Probation;
-pub(super) use succession::Leaving;
+pub(super) use upgrade::DrainingDaemon;
 
 /// See the module.
 #[derive(Debug)]
@@ -47,19 +47,19 @@ pub struct Director<P> {
     runtime_dir: RuntimeDir,
     checks: Checks,
     /// How often a daemon died since the keeper started, and how the last one did.
-    deaths: (u32, Option<String>),
+    death_count: (u32, Option<String>),
     keeper: Link,
     /// The secrets that the keeper has.
     kept_secrets: Option<Remembered>,
     /// The daemon that is in charge now, and the way to it.
     successor: Option<(u32, Channel)>,
     probation: Option<Probation>,
-    own_server: OwnServer,
+    real_server: LocalRealServer,
 }
 
 /// A configuration with all that belongs to it.
 #[derive(Debug, Clone)]
-struct InForce {
+struct ActiveConfiguration {
     lists: Lists,
     configured: Desired,
     text: String,
@@ -88,27 +88,27 @@ impl<P: Plane> Director<P> {
             admin,
             runtime_dir,
             checks: Checks::start(),
-            deaths: (0, None),
+            death_count: (0, None),
             keeper: Link::default(),
             kept_secrets: None,
             successor: None,
             probation: None,
-            own_server: OwnServer::default(),
+            real_server: LocalRealServer::default(),
         };
-        director.check();
-        director.note();
+        director.configure_checks();
+        director.record_configuration();
         director
     }
 
     /// Shows what the keeper has seen, and asks it for a successor when there is to be one.
-    pub fn know_keeper(&mut self, kept: &Kept) {
-        self.deaths = (kept.restarts, kept.last_death.clone());
+    pub fn set_keeper(&mut self, kept: &Kept) {
+        self.death_count = (kept.restarts, kept.last_death.clone());
         self.keeper = kept.link.clone();
-        self.leave_secrets();
+        self.pass_secrets();
     }
 
     /// Leaves the secrets of what is active to whoever comes after a death.
-    fn leave_secrets(&mut self) {
+    fn pass_secrets(&mut self) {
         let secrets = Remembered::of(&self.configured);
         if self.kept_secrets.as_ref() == Some(&secrets) {
             return;
@@ -124,13 +124,13 @@ impl<P: Plane> Director<P> {
     }
 
     /// Looks after what `weir real-server` sets up by these directories from now on.
-    pub fn keep_server(&mut self, runtime_dir: &Path, pin_dir: &Path) {
-        self.own_server = OwnServer::new(runtime_dir, pin_dir);
+    pub fn manage_real_server(&mut self, runtime_dir: &Path, pin_dir: &Path) {
+        self.real_server = LocalRealServer::new(runtime_dir, pin_dir);
     }
 
     /// Puts back what others undid on this machine of what makes it a server.
-    pub async fn look_after_server(&mut self) {
-        self.own_server.repair().await;
+    pub async fn repair_real_server(&mut self) {
+        self.real_server.repair().await;
     }
 
     /// Lets what is under way come to its end, as long as the configuration says.
@@ -147,11 +147,11 @@ impl<P: Plane> Director<P> {
     }
 
     /// Puts the checks of the configuration and of operators' words into force.
-    fn check(&self) {
+    fn configure_checks(&self) {
         let known = |pool: &str, server: &str| self.plane.saved_state(pool, server);
-        let (suspended, passages) = (self.plane.suspended(), self.plane.passages());
+        let (suspended, probes) = (self.plane.suspended(), self.plane.probe_table());
         self.checks
-            .configure(&self.desired, &suspended, &known, passages);
+            .configure(&self.desired, &suspended, &known, probes);
     }
 
     /// Applies what clients' packets say of servers.
@@ -165,7 +165,7 @@ impl<P: Plane> Director<P> {
     }
 
     /// Waits for news of checks. Dropping the future loses nothing.
-    pub async fn news(&self) {
+    pub async fn wait_for_check_results(&self) {
         self.checks.changed().await;
     }
 
@@ -173,11 +173,11 @@ impl<P: Plane> Director<P> {
     ///
     /// # Errors
     /// The engine's; the next news tries again.
-    pub async fn follow_checks(&mut self) -> Result<(), P::Error> {
+    pub async fn apply_check_results(&mut self) -> Result<(), P::Error> {
         let news = self.checks.take_news();
         // A reload that makes a server fail is taken back before a client loses that server.
-        if let Some(complaint) = self.complaint_of(&news) {
-            self.take_back(&complaint).await;
+        if let Some(regression) = self.regression_in(&news) {
+            self.roll_back(&regression).await;
             return Ok(());
         }
         let applied = self.plane.apply_health(news);
@@ -193,12 +193,12 @@ impl<P: Plane> Director<P> {
     }
 
     /// Listings without a daemon begin with it, and the next daemon after a death.
-    fn note(&self) {
-        self.note_as(&self.file, &self.text);
+    fn record_configuration(&self) {
+        self.record_configuration_of(&self.file, &self.text);
     }
 
-    fn note_as(&self, file: &Path, text: &str) {
-        if let Err(error) = self.runtime_dir.note(file, text) {
+    fn record_configuration_of(&self, file: &Path, text: &str) {
+        if let Err(error) = self.runtime_dir.record_configuration(file, text) {
             tracing::warn!(%error, "could not record the active configuration");
         }
     }
@@ -209,13 +209,13 @@ impl<P: Plane> Director<P> {
     }
 
     /// Carries an order out. A client that no longer waits changes nothing about it.
-    pub async fn carry_out(&mut self, order: Order) {
+    pub async fn execute(&mut self, order: Order) {
         match order {
             Order::Status(reply) => {
                 let _ = reply.send(self.status());
             }
             Order::Reload(request, caller, reply) => {
-                self.reload_for(&request, &caller, reply).await;
+                self.guarded_reload(&request, &caller, reply).await;
             }
             Order::Upgrade(request, reply) => {
                 let _ = reply.send(self.upgrade(request).await);
@@ -264,8 +264,8 @@ impl<P: Plane> Director<P> {
     fn status(&self) -> Result<Report, Refusal> {
         let mut snapshot = self.plane.snapshot().map_err(Refusal::new)?;
         snapshot.add_checks(&self.checks);
-        snapshot.drift.real_server = self.own_server.repaired();
-        let (restarts, last_death) = self.deaths.clone();
+        snapshot.drift.real_server = self.real_server.repaired();
+        let (restarts, last_death) = self.death_count.clone();
         Ok(Report {
             restarts,
             last_death,
@@ -358,8 +358,8 @@ impl<P: Plane> Director<P> {
         result
     }
 
-    fn in_force(&self) -> InForce {
-        InForce {
+    fn active_configuration(&self) -> ActiveConfiguration {
+        ActiveConfiguration {
             lists: self.membership.lists(),
             configured: self.configured.clone(),
             text: self.text.clone(),
@@ -367,14 +367,14 @@ impl<P: Plane> Director<P> {
         }
     }
 
-    fn is_in_force(&mut self, now: InForce) {
+    fn set_active(&mut self, now: ActiveConfiguration) {
         self.desired = now.lists.added_to(&now.configured);
         self.membership.commit(&now.configured, now.lists);
         self.configured = now.configured;
         self.text = now.text;
         self.file = now.file;
-        self.leave_secrets();
-        self.check();
+        self.pass_secrets();
+        self.configure_checks();
     }
 
     async fn try_reload(
@@ -395,11 +395,11 @@ impl<P: Plane> Director<P> {
         let admin = admin.map_err(Refusal::new)?;
         let applied = self.plane.apply(&desired).await;
         let revision = applied.map_err(Refusal::new)?;
-        self.admin.go(admin);
-        if let Err(error) = self.runtime_dir.open_to(access) {
+        self.admin.commit(admin);
+        if let Err(error) = self.runtime_dir.set_access(access) {
             tracing::error!(%error, "the socket keeps the group and mode that it had");
         }
-        self.is_in_force(InForce {
+        self.set_active(ActiveConfiguration {
             lists,
             configured: loaded.desired,
             text: loaded.text,

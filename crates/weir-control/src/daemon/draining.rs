@@ -19,13 +19,13 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// This daemon's record; removed when it is dropped.
 #[derive(Debug)]
-pub struct Note {
+pub struct DrainingRecord {
     path: PathBuf,
     record: Draining,
     next: Instant,
 }
 
-impl Note {
+impl DrainingRecord {
     /// Tells nothing for a moment yet: most clients go over at once. Must be called inside a tokio runtime.
     pub fn new(runtime_dir: &Path) -> Self {
         let pid = std::process::id();
@@ -42,7 +42,7 @@ impl Note {
     }
 
     /// Tells how many clients there are, when it is time to and the number is another.
-    pub fn tell(&mut self, clients: impl FnOnce() -> u64) {
+    pub fn update(&mut self, clients: impl FnOnce() -> u64) {
         if Instant::now() < self.next {
             return;
         }
@@ -66,7 +66,7 @@ impl Note {
     }
 }
 
-impl Drop for Note {
+impl Drop for DrainingRecord {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.path);
     }
@@ -106,20 +106,20 @@ mod tests {
     #[test]
     fn remaining_clients_are_recorded_until_the_end() {
         let directory = std::env::temp_dir().join(format!("weir-draining-{}", std::process::id()));
-        let mut note = Note::new(&directory);
-        note.tell(|| 7);
+        let mut draining = DrainingRecord::new(&directory);
+        draining.update(|| 7);
         assert!(all(&directory).is_empty(), "not before its time");
-        note.next = Instant::now();
-        note.tell(|| 7);
+        draining.next = Instant::now();
+        draining.update(|| 7);
         let record = all(&directory);
         assert_eq!((record.len(), record[0].clients), (1, 7));
         assert_eq!(record[0].pid, std::process::id());
         // Process 1 is no daemon of Weir.
         let foreign = directory.join(DIRECTORY).join("1");
-        fs::write(&foreign, fs::read(&note.path).unwrap()).unwrap();
+        fs::write(&foreign, fs::read(&draining.path).unwrap()).unwrap();
         assert_eq!(all(&directory).len(), 1);
         assert!(!foreign.exists());
-        drop(note);
+        drop(draining);
         assert!(all(&directory).is_empty());
         fs::remove_dir_all(directory).unwrap();
     }

@@ -8,9 +8,9 @@ mod admin;
 mod director;
 mod draining;
 mod error;
-mod guard;
-mod own_server;
+mod local_real_server;
 mod plane;
+mod reload_guard;
 mod runtime_dir;
 #[cfg(test)]
 mod tests;
@@ -36,9 +36,9 @@ use crate::traffic;
 use weir_discovery::Membership;
 use weir_runtime_dir::SocketAccess;
 
-pub use admin::{Admin, Move};
+pub use admin::{Admin, PreparedAdmin};
 pub use director::Director;
-use director::Leaving;
+use director::DrainingDaemon;
 pub use error::Error;
 pub use plane::Plane;
 pub use runtime_dir::{LOCK, RuntimeDir, SOCKET, last_configuration, last_text};
@@ -51,19 +51,19 @@ const SECRETS: &str = "secrets";
 const TICK: Duration = Duration::from_secs(1);
 
 /// How often what is in the kernel is compared with what Weir put there.
-const LOOK: Duration = Duration::from_millis(500);
+const DRIFT_INTERVAL: Duration = Duration::from_millis(500);
 
 /// How often clients' packets are asked what servers are like. With so many servers that this would take more than
-/// one part in [`WATCH_SHARE`] of a processor it is done more seldom, once a [`TICK`] at least.
-const WATCH: Duration = Duration::from_millis(250);
-const WATCH_SHARE: u32 = 20;
+/// one part in [`HANDSHAKE_CPU_SHARE`] of a processor it is done more seldom, once a [`TICK`] at least.
+const HANDSHAKE_INTERVAL: Duration = Duration::from_millis(250);
+const HANDSHAKE_CPU_SHARE: u32 = 20;
 
 /// How often a daemon that has been succeeded looks whether it still has clients.
-const LEAVING_LOOK: Duration = Duration::from_millis(50);
+const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// What checks say is gathered so long before it is put into force: a pool of thousands is weighed once, not once a
 /// result.
-const GATHERING: Duration = Duration::from_millis(20);
+const CHECK_BATCH_DELAY: Duration = Duration::from_millis(20);
 
 /// What the command line gives.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,10 +97,10 @@ pub async fn run<P: Plane>(
     mut kept: Kept,
     open: impl AsyncFnOnce(&Desired, &mut Kept) -> Result<P, P::Error>,
 ) -> Result<(), Error> {
-    let (file, text) = in_force(options, &kept);
+    let (file, text) = configuration_to_load(options, &kept);
     let remembered = kept.take_file(SECRETS).map(Remembered::read);
     let secrets = match &remembered {
-        Some(remembered) if kept.goes_on() => Secrets::Remembered(remembered),
+        Some(remembered) if kept.keeps_configuration() => Secrets::Remembered(remembered),
         _ => Secrets::Read,
     };
     let loaded = configuration::load_with(&text, options.color, secrets)?;
@@ -121,7 +121,7 @@ pub async fn run<P: Plane>(
     } else {
         RuntimeDir::take(&options.runtime_dir)?
     };
-    runtime_dir.open_to(SocketAccess::of(&loaded.desired.node)?)?;
+    runtime_dir.set_access(SocketAccess::of(&loaded.desired.node)?)?;
     let mut signals = Signals::new().map_err(|source| Error::Signals { source })?;
     // Before the engine reads its tables, so that no change falls between.
     let network = Network::open()?;
@@ -143,10 +143,10 @@ pub async fn run<P: Plane>(
                 source: Box::new(error),
             }
         })?;
-    runtime_dir.answer()?;
+    runtime_dir.publish_socket()?;
     let router = api::router(orders, &Access::Unix, &refused);
     let answers = tokio::spawn(api::serve(Listener::Unix(listener), router));
-    admin.go(to);
+    admin.commit(to);
     let added = vips(&engine.added_vips());
     tracing::info!(
         file = %file.display(),
@@ -155,7 +155,7 @@ pub async fn run<P: Plane>(
         "running"
     );
     kept.ready();
-    tell(&notifier, Notification::Ready);
+    notify(&notifier, Notification::Ready);
     let mut director = Director::new(
         engine,
         loaded,
@@ -164,15 +164,15 @@ pub async fn run<P: Plane>(
         runtime_dir,
         (membership, lists),
     );
-    director.know_keeper(&kept);
-    director.keep_server(&options.runtime_dir, &options.pin_dir);
+    director.set_keeper(&kept);
+    director.manage_real_server(&options.runtime_dir, &options.pin_dir);
     serve(&mut director, taken, network, &mut signals, &notifier).await;
     if director.is_succeeded() {
-        leave(director, &mut signals).await;
+        drain(director, &mut signals).await;
         answers.abort();
         return Ok(());
     }
-    tell(&notifier, Notification::Stopping);
+    notify(&notifier, Notification::Stopping);
     director.drain().await;
     director.close()?;
     tracing::info!("stopped; what is in the kernel forwards on");
@@ -186,14 +186,14 @@ fn vips(added: &[(String, IpAddr)]) -> Option<String> {
 }
 
 /// What a daemon that has been succeeded still does: its clients go over, or come to their end here.
-async fn leave<P: Plane>(director: Director<P>, signals: &mut Signals) {
-    let Some(Leaving {
+async fn drain<P: Plane>(director: Director<P>, signals: &mut Signals) {
+    let Some(DrainingDaemon {
         mut plane,
-        mut note,
+        mut record,
         successor,
         channel,
         limit,
-    }) = director.leave()
+    }) = director.into_draining()
     else {
         return;
     };
@@ -201,11 +201,11 @@ async fn leave<P: Plane>(director: Director<P>, signals: &mut Signals) {
     loop {
         tokio::select! {
             // Also long enough for the answer to whoever asked for the upgrade.
-            () = sleep(LEAVING_LOOK) => {
+            () = sleep(DRAIN_POLL_INTERVAL) => {
                 if plane.is_handed_over() {
                     break;
                 }
-                note.tell(|| plane.clients());
+                record.update(|| plane.clients());
             }
             // It came when this one was busy with its succession.
             _ = signals.reload.recv() => pass_on(Signal::HUP, successor),
@@ -230,13 +230,13 @@ fn pass_on(signal: Signal, to: u32) {
 }
 
 /// The configuration file, and where its text is to be read.
-fn in_force(options: &Options, kept: &Kept) -> (PathBuf, PathBuf) {
+fn configuration_to_load(options: &Options, kept: &Kept) -> (PathBuf, PathBuf) {
     let noted = (
         last_configuration(&options.runtime_dir),
         last_text(&options.runtime_dir),
     );
     match noted {
-        (Some(file), Some(text)) if kept.goes_on() => (file, text),
+        (Some(file), Some(text)) if kept.keeps_configuration() => (file, text),
         _ => (options.config.clone(), options.config.clone()),
     }
 }
@@ -249,42 +249,42 @@ async fn serve<P: Plane>(
     signals: &mut Signals,
     notifier: &Notifier,
 ) {
-    let (mut ticks, mut looks) = (every(TICK), every(LOOK));
-    let (mut follow_at, mut watch_at) = (None, Instant::now() + WATCH);
+    let (mut ticks, mut drift_checks) = (every(TICK), every(DRIFT_INTERVAL));
+    let (mut apply_checks_at, mut handshakes_at) = (None, Instant::now() + HANDSHAKE_INTERVAL);
     loop {
         tokio::select! {
             Some(order) = taken.recv() => {
                 let reloads = matches!(order, Order::Reload(..));
                 if reloads {
-                    tell(notifier, Notification::Reloading);
+                    notify(notifier, Notification::Reloading);
                 }
-                director.carry_out(order).await;
+                director.execute(order).await;
                 if director.is_succeeded() {
                     return;
                 }
                 if reloads {
-                    tell(notifier, Notification::Ready);
+                    notify(notifier, Notification::Ready);
                 }
             }
-            () = director.news(), if follow_at.is_none() => {
-                follow_at = Some(Instant::now() + GATHERING);
+            () = director.wait_for_check_results(), if apply_checks_at.is_none() => {
+                apply_checks_at = Some(Instant::now() + CHECK_BATCH_DELAY);
             }
-            () = until(follow_at) => {
-                follow_at = None;
-                if let Err(error) = director.follow_checks().await {
+            () = until(apply_checks_at) => {
+                apply_checks_at = None;
+                if let Err(error) = director.apply_check_results().await {
                     tracing::warn!(%error, "failed to apply health check results");
                 }
             }
-            () = director.member_news() => director.follow_lists().await,
+            () = director.wait_for_list_change() => director.apply_lists().await,
             event = network.next() => {
                 if let Err(error) = director.plane().network_event(&event).await {
                     tracing::warn!(%error, "failed to handle a netlink event");
                 }
             }
-            () = sleep_until(watch_at) => watch_at = watch_clients(director),
-            _ = looks.tick() => {
-                director.plane().look().await;
-                director.look_after_server().await;
+            () = sleep_until(handshakes_at) => handshakes_at = watch_clients(director),
+            _ = drift_checks.tick() => {
+                director.plane().repair_drift().await;
+                director.repair_real_server().await;
             }
             _ = ticks.tick() => {
                 network.reopen();
@@ -292,20 +292,20 @@ async fn serve<P: Plane>(
                     tracing::warn!(%error, "the upkeep of this second failed");
                 }
                 director.notify_pool_changes();
-                director.watch_probation().await;
-                if director.look_for_lists() {
-                    director.follow_lists().await;
+                director.check_probation().await;
+                if director.retry_list_watches() {
+                    director.apply_lists().await;
                 }
             }
             _ = signals.reload.recv() => {
-                tell(notifier, Notification::Reloading);
+                notify(notifier, Notification::Reloading);
                 // What a log gets; whoever sent a signal reads no answer.
                 if let Err(refusal) = director.reload(&FileRequest::default(), &Caller::this_process()).await {
                     for line in refusal.diagnostics.iter().flat_map(|text| text.lines()) {
                         eprintln!("{line}");
                     }
                 }
-                tell(notifier, Notification::Ready);
+                notify(notifier, Notification::Ready);
             }
             _ = signals.terminate.recv() => return,
             _ = signals.interrupt.recv() => return,
@@ -319,7 +319,7 @@ fn watch_clients(director: &mut Director<impl Plane>) -> Instant {
     if let Err(error) = director.watch_clients() {
         tracing::warn!(%error, "what clients' packets say was not put into force");
     }
-    let pause = (begun.elapsed() * WATCH_SHARE).clamp(WATCH, TICK);
+    let pause = (begun.elapsed() * HANDSHAKE_CPU_SHARE).clamp(HANDSHAKE_INTERVAL, TICK);
     Instant::now() + pause
 }
 
@@ -338,7 +338,7 @@ fn every(period: Duration) -> Interval {
 }
 
 /// A service manager that does not listen is not worth stopping for.
-fn tell(notifier: &Notifier, notification: Notification<'_>) {
+fn notify(notifier: &Notifier, notification: Notification<'_>) {
     if let Err(error) = notifier.send(notification) {
         tracing::warn!(%error, "could not notify the service manager");
     }

@@ -16,7 +16,7 @@ use weir_netlink::Event;
 use weir_state::{Ejected, HealthEvent, PoolChange, ServerOrder};
 use weir_sys::Channel;
 
-use crate::engine::{Claim, Passed};
+use crate::engine::{Claim, LastPass};
 use crate::explain::{Answer, Packet};
 use crate::ipvsadm;
 use crate::snapshot::Snapshot;
@@ -73,7 +73,7 @@ pub trait Plane {
     }
 
     /// Where probes through a service's forward are entered; `None` = there is no forward.
-    fn passages(&self) -> Option<ProbeTable> {
+    fn probe_table(&self) -> Option<ProbeTable> {
         None
     }
 
@@ -114,7 +114,7 @@ pub trait Plane {
     fn network_event(&mut self, event: &Event) -> impl Future<Output = Result<(), Self::Error>>;
 
     /// Twice a second: what others changed in the kernel is put back.
-    fn look(&mut self) -> impl Future<Output = ()> {
+    fn repair_drift(&mut self) -> impl Future<Output = ()> {
         std::future::ready(())
     }
 
@@ -123,7 +123,7 @@ pub trait Plane {
     ///
     /// # Errors
     /// The plane's.
-    fn watch_clients(&mut self, passed: &Passed<'_>) -> Result<(), Self::Error> {
+    fn watch_clients(&mut self, passed: &LastPass<'_>) -> Result<(), Self::Error> {
         let _ = passed;
         Ok(())
     }
@@ -135,7 +135,7 @@ pub trait Plane {
     ///
     /// # Errors
     /// There is no memory for it.
-    fn bequeath(&mut self) -> io::Result<OwnedFd> {
+    fn export_state(&mut self) -> io::Result<OwnedFd> {
         Err(io::ErrorKind::Unsupported.into())
     }
 

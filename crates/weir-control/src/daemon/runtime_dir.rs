@@ -14,14 +14,14 @@ use tokio::net::UnixListener;
 use weir_sys::{LockFile, create_private, replace_file};
 
 use super::Error;
-use super::draining::{self, Note};
+use super::draining::{self, DrainingRecord};
 use crate::api::Token;
 use crate::status::Draining;
 use weir_runtime_dir::SocketAccess;
 
 /// How long a daemon may take to die after its keeper, and how often that is looked at.
-const DYING: Duration = Duration::from_secs(2);
-const DYING_LOOK: Duration = Duration::from_millis(5);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
+const EXIT_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Held by the daemon as long as it lives.
 pub const LOCK: &str = "lock";
@@ -33,7 +33,7 @@ pub const SOCKET: &str = "weir.sock";
 const NEW_SOCKET: &str = "weir.sock.new";
 
 /// The same socket while a successor may put its own in its place.
-const HELD: &str = "weir.sock.held";
+const SOCKET_LINK: &str = "weir.sock.held";
 
 /// What a client of the API over TCP shows before it may change anything.
 const TOKEN: &str = "token";
@@ -96,7 +96,7 @@ impl RuntimeDir {
     ///
     /// # Errors
     /// The kernel refuses the group.
-    pub fn open_to(&mut self, access: SocketAccess) -> Result<(), Error> {
+    pub fn set_access(&mut self, access: SocketAccess) -> Result<(), Error> {
         access.open_directory(&self.path)?;
         self.access = access;
         let socket = self.path.join(SOCKET);
@@ -118,10 +118,10 @@ impl RuntimeDir {
             match LockFile::acquire(path.join(LOCK)) {
                 Err(weir_sys::Error::Locked { holder, .. }) => {
                     let gone = |pid: u32| !Path::new(&format!("/proc/{pid}")).exists();
-                    if !holder.is_some_and(gone) || begun.elapsed() > DYING {
+                    if !holder.is_some_and(gone) || begun.elapsed() > EXIT_TIMEOUT {
                         return Err(Error::Running { holder });
                     }
-                    std::thread::sleep(DYING_LOOK);
+                    std::thread::sleep(EXIT_POLL_INTERVAL);
                 }
                 other => return Ok(other?),
             }
@@ -150,16 +150,16 @@ impl RuntimeDir {
     ///
     /// # Errors
     /// The directory cannot be written.
-    pub fn answer(&self) -> Result<(), Error> {
+    pub fn publish_socket(&self) -> Result<(), Error> {
         let path = self.path.join(SOCKET);
         fs::rename(self.path.join(NEW_SOCKET), &path).map_err(|e| file(&path, e))
     }
 
     /// Gives the socket a second name, for the case that a successor which fails has put its own in its place. Without
     /// one that case costs the way to this daemon, and nothing else.
-    pub fn hold_socket(&self) {
-        self.forget_held();
-        if let Err(error) = fs::hard_link(self.path.join(SOCKET), self.path.join(HELD)) {
+    pub fn keep_socket_link(&self) {
+        self.remove_socket_link();
+        if let Err(error) = fs::hard_link(self.path.join(SOCKET), self.path.join(SOCKET_LINK)) {
             tracing::warn!(%error, "the socket could not be held");
         }
     }
@@ -169,18 +169,18 @@ impl RuntimeDir {
     /// # Errors
     /// The directory cannot be written.
     pub fn restore_socket(&self) -> Result<(), Error> {
-        let (held, path) = (self.path.join(HELD), self.path.join(SOCKET));
+        let (held, path) = (self.path.join(SOCKET_LINK), self.path.join(SOCKET));
         if held.exists() {
             // Of two names of one file it takes away neither.
             fs::rename(&held, &path).map_err(|e| file(&path, e))?;
-            self.forget_held();
+            self.remove_socket_link();
         }
         Ok(())
     }
 
     /// For a daemon that was succeeded.
-    pub fn draining_note(&self) -> Note {
-        Note::new(&self.path)
+    pub fn draining_record(&self) -> DrainingRecord {
+        DrainingRecord::new(&self.path)
     }
 
     /// Daemons before this one that still have clients.
@@ -189,8 +189,8 @@ impl RuntimeDir {
     }
 
     /// The socket needs its second name no more. One that stays does no harm.
-    pub fn forget_held(&self) {
-        let _ = fs::remove_file(self.path.join(HELD));
+    pub fn remove_socket_link(&self) {
+        let _ = fs::remove_file(self.path.join(SOCKET_LINK));
     }
 
     /// The token of the API over TCP: what the directory holds, or a new one, for the owner alone to read.
@@ -218,7 +218,7 @@ impl RuntimeDir {
     ///
     /// # Errors
     /// The directory cannot be written.
-    pub fn note(&self, configuration: &Path, text: &str) -> Result<(), Error> {
+    pub fn record_configuration(&self, configuration: &Path, text: &str) -> Result<(), Error> {
         // By the text: it may have come without a file, in the other language.
         let json = text.trim_start().starts_with('{');
         let [own, other] = if json { [TEXTS[1], TEXTS[0]] } else { TEXTS };
@@ -305,14 +305,14 @@ mod tests {
             other => panic!("{other:?}"),
         }
         drop(first.listen().unwrap());
-        first.answer().unwrap();
+        first.publish_socket().unwrap();
         drop(first);
         let second = RuntimeDir::take(&path).unwrap();
         let _listener = second.listen().unwrap();
         let socket = path.join(SOCKET);
         let refused = std::os::unix::net::UnixStream::connect(&socket);
         assert!(refused.is_err(), "it is the first one's");
-        second.answer().unwrap();
+        second.publish_socket().unwrap();
         assert_eq!(
             fs::metadata(&socket).unwrap().permissions().mode() & 0o777,
             0o600
@@ -320,7 +320,7 @@ mod tests {
         std::os::unix::net::UnixStream::connect(&socket).unwrap();
         for configuration in ["/etc/a.toml", "/etc/b.json", "/etc/c.toml"] {
             second
-                .note(Path::new(configuration), configuration)
+                .record_configuration(Path::new(configuration), configuration)
                 .unwrap();
             let noted = last_configuration(&path);
             assert_eq!(noted.as_deref(), Some(Path::new(configuration)));
@@ -329,7 +329,9 @@ mod tests {
         }
         // A text in another language than the file's, as the API takes it, is read again as what it is.
         for (text, name) in [("{}", TEXTS[1]), ("[node]\n", TEXTS[0])] {
-            second.note(Path::new("/etc/c.toml"), text).unwrap();
+            second
+                .record_configuration(Path::new("/etc/c.toml"), text)
+                .unwrap();
             assert_eq!(last_text(&path), Some(path.join(name)));
         }
         second.close().unwrap();

@@ -15,7 +15,7 @@ use super::{Engine, Result};
 use crate::vip;
 
 /// Looking for flows of an address walks the flow table: not every second.
-const WITHDRAWING: Duration = Duration::from_secs(5);
+const WITHDRAW_INTERVAL: Duration = Duration::from_secs(5);
 
 impl Engine {
     /// Adds the VIPs that are missing, where the configuration wants that.
@@ -39,7 +39,7 @@ impl Engine {
         let new = missing.iter().map(|vip| (name.clone(), *vip));
         known.extend(new.filter(|entry| !before.contains(entry)));
         // Remembered first: a death in between leaves an entry too many, not an address that nobody knows of.
-        self.remember_undo()?;
+        self.persist_undo()?;
         for vip in missing {
             let entry = (name.clone(), vip);
             if self.network.add_address(ifindex, vip).await? {
@@ -48,7 +48,7 @@ impl Engine {
                 self.memory.undo.addresses.retain(|there| *there != entry);
             }
         }
-        self.look_at_network().await
+        self.refresh_network().await
     }
 
     /// Takes back added VIPs that belong elsewhere by now, and those that neither the configuration nor a flow needs.
@@ -65,7 +65,7 @@ impl Engine {
             return Ok(());
         }
         let unneeded = self.without_flows(&lost)?;
-        self.withdrawn = Instant::now();
+        self.last_withdrawal = Instant::now();
         let gone: Vec<(String, IpAddr)> = self
             .memory
             .undo
@@ -89,13 +89,13 @@ impl Engine {
                 .addresses
                 .retain(|entry| entry != &(name.clone(), *address));
         }
-        self.remember_undo()?;
-        self.look_at_network().await
+        self.persist_undo()?;
+        self.refresh_network().await
     }
 
     /// The same, at its own pace.
-    pub(super) async fn withdraw_vips_in_time(&mut self) -> Result<()> {
-        if self.withdrawn.elapsed() < WITHDRAWING {
+    pub(super) async fn withdraw_vips_if_due(&mut self) -> Result<()> {
+        if self.last_withdrawal.elapsed() < WITHDRAW_INTERVAL {
             return Ok(());
         }
         self.withdraw_vips().await

@@ -19,7 +19,7 @@ use super::write;
 ///
 /// # Errors
 /// The maps cannot be read.
-pub(super) fn rebuild(
+pub(super) fn recover_allocation(
     maps: &Maps,
     desired: &Indexed,
     dest_rows: u32,
@@ -35,13 +35,13 @@ pub(super) fn rebuild(
         }
     }
     for service in &desired.services {
-        let Some(row) = row_of(maps, service)? else {
+        let Some(row) = find_row(maps, service)? else {
             continue;
         };
         let Some(dests) = of_row.remove(&row) else {
             continue;
         };
-        let slot = slot_of(maps, desired, service, row, dests, now_ms)?;
+        let slot = recover_slot(maps, desired, service, row, dests, now_ms)?;
         allocation.last_generation = allocation.last_generation.max(slot.generation);
         allocation.services.insert(service.name.clone(), slot);
     }
@@ -66,7 +66,7 @@ pub(super) fn rebuild(
 }
 
 /// The row that one of a service's listeners leads to.
-fn row_of(maps: &Maps, service: &Service) -> Result<Option<u32>> {
+fn find_row(maps: &Maps, service: &Service) -> Result<Option<u32>> {
     for listener in &service.listen {
         let proto = listener.protocol.number();
         let row = match listener.ports {
@@ -131,7 +131,7 @@ fn empty(row: u32, generation: u32) -> ServiceSlot {
     }
 }
 
-fn slot_of(
+fn recover_slot(
     maps: &Maps,
     desired: &Indexed,
     service: &Service,

@@ -14,12 +14,12 @@ use super::{Engine, Result};
 
 /// How long opening waits for the servers' neighbours to answer: longer than an ARP exchange, no longer than an
 /// operator notices.
-pub(super) const RESOLVING: Duration = Duration::from_millis(300);
-const RESOLVING_STEP: Duration = Duration::from_millis(10);
+pub(super) const RESOLVE_TIMEOUT: Duration = Duration::from_millis(300);
+const RESOLVE_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 impl Engine {
     /// Has the servers' neighbours resolved and remembers which; answers whether there were any that were not before.
-    pub(super) async fn keep_neighbours(&mut self) -> Result<bool> {
+    pub(super) async fn manage_neighbours_of_servers(&mut self) -> Result<bool> {
         let (added, new_ones) = self.network.manage_neighbours().await;
         let named = added
             .into_iter()
@@ -29,16 +29,16 @@ impl Engine {
             .collect();
         if !new.is_empty() {
             self.memory.undo.neighbours.extend(new);
-            self.remember_undo()?;
+            self.persist_undo()?;
         }
         Ok(new_ones)
     }
 
     /// Waits a moment for the neighbours' answers, so that the first packets find them.
-    pub(super) async fn await_neighbours(&mut self) -> Result<()> {
-        let deadline = Instant::now() + self.patience;
-        while !self.network.look_at_neighbours().await? && Instant::now() < deadline {
-            tokio::time::sleep(RESOLVING_STEP).await;
+    pub(super) async fn wait_for_neighbours(&mut self) -> Result<()> {
+        let deadline = Instant::now() + self.resolve_timeout;
+        while !self.network.refresh_neighbours().await? && Instant::now() < deadline {
+            tokio::time::sleep(RESOLVE_POLL_INTERVAL).await;
         }
         Ok(())
     }
@@ -58,7 +58,7 @@ impl Engine {
         let mut unmerged = BTreeSet::new();
         for ifindex in &wanted {
             if !self.network.attached.contains_key(ifindex) {
-                self.refuse_other_director(*ifindex).await?;
+                self.reject_other_director(*ifindex).await?;
             }
             let mode = self.attach_path(*ifindex)?;
             let former = self.network.attached.insert(*ifindex, mode);
@@ -66,7 +66,7 @@ impl Engine {
                 unmerged.extend(self.network.below(*ifindex));
             }
             if mode == Mode::Generic && former != Some(mode) {
-                self.warn_of_generic(*ifindex);
+                self.warn_about_generic_xdp(*ifindex);
             }
             for direction in [Direction::Ingress, Direction::Egress] {
                 match self.plane.attach_tc(*ifindex, direction) {
@@ -76,9 +76,9 @@ impl Engine {
             }
         }
         self.network.set_attached(attached(&self.plane)?);
-        self.merge_again(&unmerged)?;
+        self.restore_offloads(&unmerged)?;
         for ifindex in unmerged {
-            self.stop_merging(ifindex)?;
+            self.disable_merging(ifindex)?;
         }
         Ok(())
     }
@@ -102,7 +102,7 @@ impl Engine {
     }
 
     /// What an operator who demands XDP may not know.
-    fn warn_of_generic(&self, ifindex: u32) {
+    fn warn_about_generic_xdp(&self, ifindex: u32) {
         if let Some(device) = self.network.unfinished(ifindex) {
             let interface = self.network.name_of(ifindex).unwrap_or("?");
             tracing::warn!(
@@ -115,7 +115,7 @@ impl Engine {
     }
 
     /// Gives devices back their offloads that no generic program needs without them any more.
-    fn merge_again(&mut self, unmerged: &BTreeSet<u32>) -> Result<()> {
+    fn restore_offloads(&mut self, unmerged: &BTreeSet<u32>) -> Result<()> {
         let needed: BTreeSet<&str> = unmerged
             .iter()
             .filter_map(|ifindex| self.network.name_of(*ifindex))
@@ -137,11 +137,11 @@ impl Engine {
                 tracing::warn!(interface = name, %error, "its offloads are not as they were");
             }
         }
-        self.remember_undo()
+        self.persist_undo()
     }
 
     /// Merged packets are larger than a program may send on: a generic program comes after merging.
-    fn stop_merging(&mut self, ifindex: u32) -> Result<()> {
+    fn disable_merging(&mut self, ifindex: u32) -> Result<()> {
         let Some(name) = self.network.name_of(ifindex).map(str::to_owned) else {
             return Ok(());
         };
@@ -164,7 +164,7 @@ impl Engine {
                     }
                     None => offloads.push((name, former)),
                 }
-                self.remember_undo()
+                self.persist_undo()
             }
             Err(error) => {
                 // The loopback and some tunnels have no such features.

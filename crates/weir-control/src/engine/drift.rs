@@ -1,4 +1,4 @@
-//! What somebody else changed of what Weir put into the kernel: found by looking twice a second, mended, logged and
+//! What somebody else changed of what Weir put into the kernel: found by looking twice a second, repaired, logged and
 //! counted.
 //!
 //! Programs that are gone from their interface or were replaced, elements of maps, addresses that Weir adds, the way of
@@ -24,28 +24,28 @@ const HOOKS: [&[Hook]; 3] = [
 ];
 
 impl Engine {
-    /// Looks for drift and mends it. What could not be mended is said once and tried again each time.
-    pub async fn look_after_drift(&mut self) {
-        match self.mend_drift().await {
-            Ok(()) => self.unmended = false,
-            Err(error) if !self.unmended => {
-                self.unmended = true;
-                tracing::warn!(%error, "what somebody changed of Weir's could not be mended");
+    /// Looks for drift and mends it. What could not be repaired is said once and tried again each time.
+    pub async fn repair_drift(&mut self) {
+        match self.try_repair_drift().await {
+            Ok(()) => self.repair_failed = false,
+            Err(error) if !self.repair_failed => {
+                self.repair_failed = true;
+                tracing::warn!(%error, "what somebody changed of Weir's could not be repaired");
             }
             Err(_) => {}
         }
     }
 
-    async fn mend_drift(&mut self) -> Result<()> {
-        self.mend_programs().await?;
-        self.mend_maps()?;
-        self.mend_addresses().await?;
-        self.mend_marks().await
+    async fn try_repair_drift(&mut self) -> Result<()> {
+        self.repair_programs().await?;
+        self.repair_maps()?;
+        self.repair_addresses().await?;
+        self.repair_marks().await
     }
 
-    async fn mend_programs(&mut self) -> Result<()> {
+    async fn repair_programs(&mut self) -> Result<()> {
         for ifindex in self.plane.restore_attachments()? {
-            self.note_program(ifindex, "another program was in the place of Weir's");
+            self.log_program_repair(ifindex, "another program was in the place of Weir's");
         }
         // Of devices that are gone their events tell.
         let wanted: Vec<u32> = self.network.attached.keys().copied().collect();
@@ -78,7 +78,7 @@ impl Engine {
             } else {
                 "Weir's program was taken off"
             };
-            self.note_program(*ifindex, cause);
+            self.log_program_repair(*ifindex, cause);
         }
         // Also the tc programs, and what follows from a mode that may be another now.
         if !lost.is_empty() || !whole {
@@ -91,18 +91,18 @@ impl Engine {
         Ok(())
     }
 
-    fn note_program(&mut self, ifindex: u32, cause: &str) {
+    fn log_program_repair(&mut self, ifindex: u32, cause: &str) {
         self.drift.programs += 1;
         let interface = self.network.name_of(ifindex).unwrap_or("?");
         tracing::warn!(interface, cause, "a program was put back");
     }
 
-    fn mend_maps(&mut self) -> Result<()> {
+    fn repair_maps(&mut self) -> Result<()> {
         if !self.pending.is_empty() {
             return Ok(());
         }
         let maps = self.plane.maps();
-        let elements = self.writer.mend_elements(maps, &self.rows)?;
+        let elements = self.writer.repair_elements(maps, &self.rows)?;
         if elements > 0 {
             self.drift.elements += elements;
             tracing::warn!(elements, "elements of maps were written again");
@@ -110,7 +110,7 @@ impl Engine {
         self.write_devices(self.plane.maps())
     }
 
-    async fn mend_addresses(&mut self) -> Result<()> {
+    async fn repair_addresses(&mut self) -> Result<()> {
         let Ok(Some(_)) = self.network.vip_interface(&self.desired) else {
             return Ok(());
         };
@@ -132,7 +132,7 @@ impl Engine {
     }
 
     /// A server's packets go to another machine now.
-    pub(super) fn note_neighbour(&mut self, server: IpAddr) {
+    pub(super) fn count_moved_neighbour(&mut self, server: IpAddr) {
         self.drift.neighbours += 1;
         tracing::info!(%server, "its neighbour has another link address");
     }

@@ -65,7 +65,7 @@ pub enum Error {
     },
     /// The interface has a program that is not this director's in the place of this one's.
     #[error("interface {interface} has another {hook} program already: {holder}; {fix}")]
-    Taken {
+    ForeignProgram {
         /// Its name.
         interface: String,
         /// `XDP` or `tc`.

@@ -7,7 +7,7 @@ use weir_planner::allocation::{DestSlot, ServiceSlot};
 use weir_planner::rows::rule;
 use weir_state::ServerStates;
 
-use super::choice::{Choice, why};
+use super::explain_choice::{Choice, why};
 use super::{Engine, Result};
 use crate::explain::{Answer, Packet};
 
@@ -50,18 +50,20 @@ impl Engine {
         self.candidates(service, slot, states, &mut answer)?;
         let scheduler = rule.scheduler;
         let reason = why(scheduler);
-        answer.steps.push(match self.choice(slot, &rule, packet)? {
-            Choice::Server(id) => {
-                let found = slot.dests.iter().find(|dest| dest.id == id);
-                answer.server = found.map(|dest| dest.name.clone());
-                let server = answer.server.as_deref().unwrap_or("a server unknown here");
-                format!("a new flow: {scheduler} chooses {server} ({reason})")
-            }
-            Choice::Random => {
-                format!("a new flow: {scheduler} chooses among the candidates ({reason})")
-            }
-            Choice::None => format!("a new flow: {scheduler} finds no usable server"),
-        });
+        answer
+            .steps
+            .push(match self.explain_choice(slot, &rule, packet)? {
+                Choice::Server(id) => {
+                    let found = slot.dests.iter().find(|dest| dest.id == id);
+                    answer.server = found.map(|dest| dest.name.clone());
+                    let server = answer.server.as_deref().unwrap_or("a server unknown here");
+                    format!("a new flow: {scheduler} chooses {server} ({reason})")
+                }
+                Choice::Random => {
+                    format!("a new flow: {scheduler} chooses among the candidates ({reason})")
+                }
+                Choice::None => format!("a new flow: {scheduler} finds no usable server"),
+            });
         Ok(answer)
     }
 

@@ -17,7 +17,7 @@ use weir_planner::allocation::{DestSlot, ServiceSlot, configured};
 
 use super::network::tick;
 use super::origin::{forward, key_of_mark, protocol};
-use super::rate::RateBook;
+use super::rate_estimate::RateEstimates;
 use super::state::{Memory, StateFile};
 use super::status::totals;
 use super::{Engine, Paths, Result};
@@ -29,7 +29,7 @@ pub(super) struct View<'a> {
     pub(super) memory: &'a Memory,
     pub(super) maps: &'a Maps,
     /// Nobody estimates rates without a daemon.
-    pub(super) rates: Option<&'a RateBook>,
+    pub(super) rates: Option<&'a RateEstimates>,
 }
 
 impl View<'_> {
@@ -43,7 +43,7 @@ impl View<'_> {
         for entry in origin.table.services() {
             services.push(self.made(entry)?);
         }
-        let own = |service: &&weir_model::Service| !is_made(&service.name);
+        let own = |service: &&weir_model::Service| !is_from_ipvsadm(&service.name);
         for service in self.desired.services.iter().rev().filter(own) {
             for mark in service.marks.iter().rev() {
                 services.push(self.configured(service, key_of_mark(mark), None)?);
@@ -259,7 +259,7 @@ impl View<'_> {
 }
 
 /// Whether a service has one of the names that ipvsadm's have; no name of the file holds a colon.
-pub fn is_made(name: &str) -> bool {
+pub fn is_from_ipvsadm(name: &str) -> bool {
     name.starts_with("ipvsadm:")
 }
 
@@ -366,7 +366,7 @@ impl Engine {
             desired: &self.desired,
             memory: &self.memory,
             maps: self.plane.maps(),
-            rates: Some(&self.rate_book),
+            rates: Some(&self.rate_estimates),
         }
     }
 
@@ -394,7 +394,7 @@ impl Engine {
 
 /// A file's configuration with what ipvsadm made beside it, as the state file remembers it; the file's alone where that
 /// cannot be read.
-pub fn with_made(runtime_dir: &Path, configured: Desired) -> Desired {
+pub fn with_ipvsadm_services(runtime_dir: &Path, configured: Desired) -> Desired {
     let saved = StateFile::new(runtime_dir).read().ok().flatten();
     let merged = saved.map(|saved| saved.memory.origin.merged(configured.clone()));
     merged.and_then(Result::ok).unwrap_or(configured)

@@ -24,7 +24,7 @@ const NAMES: u32 = 64;
 
 /// What was added to the host for marked packets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct MarkWay {
+pub(super) struct MarkRouting {
     /// The device that they are routed to.
     pub(super) entry: String,
     /// Its peer.
@@ -35,7 +35,7 @@ pub(super) struct MarkWay {
     pub(super) rules: BTreeSet<Key>,
 }
 
-impl MarkWay {
+impl MarkRouting {
     fn rule(&self, (ipv6, mark): Key) -> Rule {
         Rule::Mark {
             ipv6,
@@ -45,7 +45,7 @@ impl MarkWay {
     }
 
     /// What keeps packets that XDP passed on from going round, once a family has marks.
-    fn beside(&self, ipv6: bool) -> [Rule; 2] {
+    fn family_rules(&self, ipv6: bool) -> [Rule; 2] {
         let device = self.exit.clone();
         let resume = Rule::Resume {
             ipv6,
@@ -57,8 +57,10 @@ impl MarkWay {
     /// All rules, in the order in which they are added.
     fn all_rules(&self) -> Vec<Rule> {
         let families: BTreeSet<bool> = self.rules.iter().map(|mark| mark.0).collect();
-        let beside = families.into_iter().flat_map(|ipv6| self.beside(ipv6));
-        beside
+        let family_rules = families
+            .into_iter()
+            .flat_map(|ipv6| self.family_rules(ipv6));
+        family_rules
             .chain(self.rules.iter().map(|mark| self.rule(*mark)))
             .collect()
     }
@@ -77,7 +79,7 @@ impl MarkWay {
         for ipv6 in [false, true] {
             let family = |marks: &BTreeSet<Key>| marks.iter().any(|mark| mark.0 == ipv6);
             if family(marks) && !family(&self.rules) {
-                for rule in self.beside(ipv6).iter().rev() {
+                for rule in self.family_rules(ipv6).iter().rev() {
                     netlink.remove_rule(rule).await?;
                 }
             }
@@ -108,15 +110,15 @@ fn mac() -> MacAddr {
 
 impl Engine {
     /// Brings device, programs and rules in line with the marks of services that are there or whose flows live on.
-    pub(super) async fn keep_marks(&mut self) -> Result<()> {
+    pub(super) async fn update_marks(&mut self) -> Result<()> {
         let wanted = self.memory.allocation.marks();
         let known = self.memory.undo.marks.as_ref();
-        let stands = known.map(|way| &way.rules) == (!wanted.is_empty()).then_some(&wanted);
-        if stands && (wanted.is_empty() || self.network.marks.is_some()) {
+        let is_current = known.map(|way| &way.rules) == (!wanted.is_empty()).then_some(&wanted);
+        if is_current && (wanted.is_empty() || self.network.marks.is_some()) {
             return Ok(());
         }
         if !wanted.is_empty() {
-            return self.lead_marks(wanted).await;
+            return self.route_marks(wanted).await;
         }
         let Some(way) = self.memory.undo.marks.clone() else {
             return Ok(());
@@ -128,11 +130,11 @@ impl Engine {
         }
         way.remove(self.network.netlink()).await?;
         self.memory.undo.marks = None;
-        self.remember_undo()
+        self.persist_undo()
     }
 
-    async fn lead_marks(&mut self, wanted: BTreeSet<Key>) -> Result<()> {
-        let mut way = self.mark_way().await?;
+    async fn route_marks(&mut self, wanted: BTreeSet<Key>) -> Result<()> {
+        let mut way = self.ensure_mark_pair().await?;
         let netlink = self.network.netlink();
         let gone: BTreeSet<Key> = way.rules.difference(&wanted).copied().collect();
         way.remove_rules(netlink, &gone).await?;
@@ -141,7 +143,7 @@ impl Engine {
             if wanted.iter().any(|mark| mark.0 == ipv6) {
                 let entry = self.network.marks.map_or(0, |pair| pair.entry);
                 netlink.add_default_route(ipv6, way.table, entry).await?;
-                rules.extend(way.beside(ipv6));
+                rules.extend(way.family_rules(ipv6));
             }
         }
         let new = wanted.difference(&way.rules).copied();
@@ -149,13 +151,13 @@ impl Engine {
         way.rules = wanted;
         // Remembered first: a death in between leaves rules that are looked for in vain, not such as nobody knows of.
         self.memory.undo.marks = Some(way);
-        self.remember_undo()?;
+        self.persist_undo()?;
         self.network.netlink().add_rules(&rules).await?;
         Ok(())
     }
 
     /// The devices, made where they are missing, with programs that know them.
-    async fn mark_way(&mut self) -> Result<MarkWay> {
+    async fn ensure_mark_pair(&mut self) -> Result<MarkRouting> {
         let way = match (&self.network.marks, &self.memory.undo.marks) {
             (Some(_), Some(way)) => way.clone(),
             _ => self.make_pair().await?,
@@ -181,7 +183,7 @@ impl Engine {
     }
 
     /// Puts back what somebody took of the way of marked packets: devices, programs, routes, rules.
-    pub(super) async fn mend_marks(&mut self) -> Result<()> {
+    pub(super) async fn repair_marks(&mut self) -> Result<()> {
         if self.memory.allocation.marks().is_empty() {
             return Ok(());
         }
@@ -192,13 +194,13 @@ impl Engine {
         let Some((way, pair)) = whole else {
             // What fails half-way is found so again, and tried again.
             self.network.marks = None;
-            self.keep_marks().await?;
-            self.note_way("its devices were made anew");
+            self.update_marks().await?;
+            self.log_mark_repair("its devices were made anew");
             return Ok(());
         };
         let works = self.pair_works(pair).await?;
         if !works {
-            self.mark_way().await?;
+            self.ensure_mark_pair().await?;
         }
         let netlink = self.network.netlink();
         let mut routes = 0;
@@ -216,9 +218,9 @@ impl Engine {
         }
         // Routes go with a device that goes down: that is one thing.
         if !works {
-            self.note_way("its devices were put into operation again");
+            self.log_mark_repair("its devices were put into operation again");
         } else if routes + missing.len() > 0 {
-            self.note_way("its rules and routes were added again");
+            self.log_mark_repair("its rules and routes were added again");
         }
         Ok(())
     }
@@ -246,12 +248,12 @@ impl Engine {
         Ok(up(pair.entry) && up(pair.exit))
     }
 
-    fn note_way(&mut self, cause: &str) {
+    fn log_mark_repair(&mut self, cause: &str) {
         self.drift.marks += 1;
-        tracing::warn!(cause, "the way of marked packets was mended");
+        tracing::warn!(cause, "the way of marked packets was repaired");
     }
 
-    async fn make_pair(&mut self) -> Result<MarkWay> {
+    async fn make_pair(&mut self) -> Result<MarkRouting> {
         if let Some(former) = self.memory.undo.marks.clone() {
             former.remove(self.network.netlink()).await?;
         }
@@ -269,19 +271,19 @@ impl Engine {
         let (entry, exit) = names.find(free).ok_or(super::Error::NoInterface {
             name: "weir0".to_owned(),
         })?;
-        let mut way = MarkWay {
+        let mut way = MarkRouting {
             entry,
             exit,
             table: TABLE,
             rules: BTreeSet::new(),
         };
         self.memory.undo.marks = Some(way.clone());
-        self.remember_undo()?;
+        self.persist_undo()?;
         let netlink = self.network.netlink();
         if named(&way.entry).is_none() {
             netlink.add_pair(&way.entry, &way.exit, mac(), MTU).await?;
         }
-        self.look_at_network().await?;
+        self.refresh_network().await?;
         self.network.adopt_marks(Some(&way));
         if let Some(pair) = self.network.marks {
             way.table = TABLE | pair.entry & 0xffff;

@@ -8,30 +8,30 @@
 mod address;
 mod adopt;
 mod attach;
-mod choice;
 mod clean;
+mod commit;
 mod drift;
 mod error;
 mod explain;
+mod explain_choice;
+mod foreign_program;
 mod handshakes;
 mod journal;
 mod listing;
+mod maintenance;
 mod mark;
-mod mend;
 mod network;
+mod no_reply;
 mod open;
+mod open_connections;
 mod origin;
-mod rate;
+mod rate_estimate;
 mod reload;
-mod remaining;
-mod settle;
-mod silence;
+mod repair;
+mod route_index;
 pub(crate) mod state;
 mod status;
-mod taken;
 mod tree;
-mod upkeep;
-mod way;
 mod weights;
 mod write;
 
@@ -51,16 +51,16 @@ use crate::snapshot::Drift;
 use crate::vip::Announcements;
 
 use self::network::Network;
-use self::rate::RateBook;
-use self::silence::Silent;
+use self::no_reply::ReplyMonitor;
+use self::rate_estimate::RateEstimates;
 use self::state::{Memory, StateFile};
 use self::write::Writer;
 
 pub use self::address::added_vips;
 pub use self::clean::{Cleaned, clean, clean_unused, is_pinned};
 pub use self::error::{Error, Result};
-pub use self::handshakes::Passed;
-pub use self::listing::{Pinned, is_made, with_made};
+pub use self::handshakes::LastPass;
+pub use self::listing::{Pinned, is_from_ipvsadm, with_ipvsadm_services};
 pub use self::open::Restore;
 pub use self::origin::{Claim, WeightOrder};
 
@@ -99,23 +99,23 @@ pub struct Engine {
     /// Next hops of all servers may be others than what is written.
     hops_due: bool,
     /// Routes changed since the picture was taken, when it was taken, and how long that took.
-    stale: bool,
-    taken: Instant,
-    taking: Duration,
+    network_stale: bool,
+    refreshed_at: Instant,
+    refresh_duration: Duration,
     /// Differences of shared counts at the last upkeep.
-    off: BTreeMap<u32, (u64, u64)>,
+    count_differences: BTreeMap<u32, (u64, u64)>,
     announcements: Announcements,
     /// When it was last asked which added addresses are needed no more.
-    withdrawn: Instant,
-    rate_book: RateBook,
+    last_withdrawal: Instant,
+    rate_estimates: RateEstimates,
     /// Servers whose replies do not come through here.
-    silent: Silent,
-    /// What was mended.
+    reply_monitor: ReplyMonitor,
+    /// What was repaired.
     drift: Drift,
-    /// Something could not be mended, and that was said.
-    unmended: bool,
+    /// Something could not be repaired, and that was said.
+    repair_failed: bool,
     /// How long new servers' neighbours are waited for before they may get packets.
-    patience: Duration,
+    resolve_timeout: Duration,
 }
 
 /// Where the servers of some services are.

@@ -18,7 +18,7 @@ use super::attach::attached;
 use super::clean::{clean_pinned, is_pinned};
 use super::network::Network;
 use super::origin::Origin;
-use super::rate::RateBook;
+use super::rate_estimate::RateEstimates;
 use super::state::{Memory, Saved, StateFile};
 use super::write::Writer;
 use super::{Engine, Paths, Result, adopt, allocate, attach, now_ms};
@@ -60,7 +60,7 @@ impl SavedState {
         }
         let desired = merged(&memory.origin, configured);
         let mut network = Network::open()?;
-        network.take(addresses_of(&memory, &desired)).await?;
+        network.refresh(addresses_of(&memory, &desired)).await?;
         Ok(Self {
             file,
             memory,
@@ -72,7 +72,7 @@ impl SavedState {
     }
 
     /// Brings it in line with the data plane; answers the configuration that is to be in force, with rows given out.
-    async fn settle_on(
+    async fn reconcile(
         &mut self,
         plane: &Dataplane,
         opened: Opened,
@@ -91,7 +91,7 @@ impl SavedState {
         if opened != Opened::Fresh && self.lost {
             tracing::warn!("the state file is gone: rows are found again in the pinned maps");
             memory.allocation =
-                adopt::rebuild(plane.maps(), &desired, plane.sizes().dests, now_ms())?;
+                adopt::recover_allocation(plane.maps(), &desired, plane.sizes().dests, now_ms())?;
         }
         let revision = desired.fingerprint();
         if memory.fingerprint != revision {
@@ -103,7 +103,7 @@ impl SavedState {
         allocate(memory, &desired, plane, &every, states)?;
         let network = &mut self.network;
         network
-            .keep_to(memory.allocation.addresses().collect())
+            .retain_servers(memory.allocation.addresses().collect())
             .await?;
         network.adopt_marks(memory.undo.marks.as_ref());
         network.set_attached(attached(plane)?);
@@ -175,7 +175,7 @@ impl Engine {
         let (mut known, (plane, opened)) = (known?, opened?);
         // Before this build's state file replaces the one that may be the only record of an override.
         restore(states, std::mem::take(&mut known.servers))?;
-        let desired = known.settle_on(&plane, opened, configured, states).await?;
+        let desired = known.reconcile(&plane, opened, configured, states).await?;
         let writer = Writer::adopting(plane.maps())?;
         let (rows, pending) = known.plan(&desired, plane.sizes().dests, states)?;
         // By now the state file has it.
@@ -192,19 +192,19 @@ impl Engine {
             rows,
             pending,
             hops_due: true,
-            stale: false,
-            taken: Instant::now(),
-            taking: Duration::ZERO,
-            off: BTreeMap::new(),
+            network_stale: false,
+            refreshed_at: Instant::now(),
+            refresh_duration: Duration::ZERO,
+            count_differences: BTreeMap::new(),
             announcements: Announcements::default(),
-            withdrawn: Instant::now(),
-            rate_book: RateBook::new(),
-            silent: super::silence::Silent::default(),
+            last_withdrawal: Instant::now(),
+            rate_estimates: RateEstimates::new(),
+            reply_monitor: super::no_reply::ReplyMonitor::default(),
             drift: Drift::default(),
-            unmended: false,
-            patience: attach::RESOLVING,
+            repair_failed: false,
+            resolve_timeout: attach::RESOLVE_TIMEOUT,
         };
-        engine.settle().await?;
+        engine.commit().await?;
         Ok(engine)
     }
 }
@@ -212,13 +212,13 @@ impl Engine {
 impl Engine {
     /// Whether what is pinned, and what is remembered of it, is still this engine's. Where it is not, another program
     /// had begun to take over, and only an engine that is opened anew knows what there is.
-    pub fn is_untouched(&self) -> bool {
+    pub fn is_current(&self) -> bool {
         self.file.is_own() && self.plane.is_current().unwrap_or(false)
     }
 
     /// Leaves counts to another program that has put maps of its own in place of this engine's, and could not take them
     /// along.
-    pub fn leave_counts(&self) {
+    pub fn transfer_counts(&self) {
         match self.plane.transfer_counts() {
             Ok(true) => tracing::info!("the other program began without counts and got them"),
             Ok(false) => {}
@@ -227,7 +227,7 @@ impl Engine {
     }
 
     /// Ends the path at tc where another program has begun to run XDP and does not know of it.
-    pub fn leave_tc(&self) {
+    pub fn detach_tc(&self) {
         if let Err(error) = self.plane.detach_tc() {
             tracing::warn!(%error, "a program stays at tc: `weir clean` removes it");
         }

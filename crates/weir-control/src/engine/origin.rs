@@ -17,9 +17,9 @@ use weir_ipvsadm::{
 use weir_model::{Desired, Family, Listener, Mark, Ports, Source};
 use weir_state::{Override, ServerStates};
 
-use super::attach::RESOLVING;
+use super::attach::RESOLVE_TIMEOUT;
 use super::journal::Record;
-use super::listing::is_made;
+use super::listing::is_from_ipvsadm;
 use super::{Engine, Error};
 use crate::snapshot::Totals;
 
@@ -179,7 +179,7 @@ fn service_of<'a>(desired: &'a Desired, key: &ServiceKey) -> Option<&'a weir_mod
     let listens = |listener: &Listener| key_of(listener).as_ref() == Some(key);
     let marked = |mark: &Mark| key_of_mark(mark) == *key;
     let services = desired.services.iter();
-    let of_file = services.filter(|service| !is_made(&service.name));
+    let of_file = services.filter(|service| !is_from_ipvsadm(&service.name));
     let mut services = of_file
         .filter(|service| service.listen.iter().any(listens) || service.marks.iter().any(marked));
     services.next()
@@ -356,7 +356,7 @@ impl Engine {
             Edit::Zero(_) => {
                 let zeroed = self.zeroed(|service| name.as_deref().is_none_or(|it| it == service));
                 origin.zeroed.extend(zeroed);
-                self.rate_book.zero(name.as_deref());
+                self.rate_estimates.zero(name.as_deref());
             }
             // One that was deleted a moment ago may still hold rows: its counters begin anew.
             Edit::AddService(_) => {
@@ -371,8 +371,10 @@ impl Engine {
     /// What is in force without what ipvsadm made of it.
     fn of_file(&self) -> Desired {
         let mut desired = Desired::clone(&self.desired);
-        desired.services.retain(|service| !is_made(&service.name));
-        desired.pools.retain(|pool| !is_made(&pool.name));
+        desired
+            .services
+            .retain(|service| !is_from_ipvsadm(&service.name));
+        desired.pools.retain(|pool| !is_from_ipvsadm(&pool.name));
         desired.timeouts = self.file_timeouts;
         desired
     }
@@ -386,9 +388,9 @@ impl Engine {
         let desired = origin.merged(self.of_file())?;
         // Otherwise only listings change: SCTP, zeroed counters, flags without effect.
         if desired != *self.desired {
-            self.patience = Duration::ZERO;
+            self.resolve_timeout = Duration::ZERO;
             let applied = self.apply_merged(desired, states).await;
-            self.patience = RESOLVING;
+            self.resolve_timeout = RESOLVE_TIMEOUT;
             applied?;
         }
         let zeroed = origin.zeroed != self.memory.origin.zeroed;

@@ -84,13 +84,13 @@ impl Engine {
         let revision = (self.memory.revision, self.memory.fingerprint);
         self.memory.revision += 1;
         self.memory.fingerprint = self.desired.fingerprint();
-        let settled = match self.remember(&former) {
-            Ok(()) => self.settle().await,
+        let committed = match self.persist_changes(&former) {
+            Ok(()) => self.commit().await,
             Err(error) => Err(error),
         };
-        if let Err(cause) = settled {
+        if let Err(cause) = committed {
             (self.memory.revision, self.memory.fingerprint) = revision;
-            return Err(match self.put_back(before, states).await {
+            return Err(match self.roll_back(before, states).await {
                 Ok(()) => cause,
                 Err(back) => Error::Halfway {
                     cause: Box::new(cause),
@@ -113,7 +113,7 @@ impl Engine {
         touched: &[&str],
         whole: Option<u32>,
     ) -> Result<Option<(Rows, Changes)>> {
-        let moved = self.take_up(touched).await?;
+        let moved = self.add_servers(touched).await?;
         self.network.interfaces(desired)?;
         self.network.vip_interface(desired)?;
         if let Some(dest_rows) = whole {
@@ -139,7 +139,7 @@ impl Engine {
     }
 
     /// Makes the servers of some services known to the network; answers which others it found on another way.
-    async fn take_up(&mut self, touched: &[&str]) -> Result<Vec<String>> {
+    async fn add_servers(&mut self, touched: &[&str]) -> Result<Vec<String>> {
         let servers = addresses(&self.memory, touched);
         let update = self.network.update(servers).await?;
         if !update.whole {
@@ -169,7 +169,7 @@ impl Engine {
 
     /// Brings a former configuration back after another one failed midway. Rows that the other one gave out are removed
     /// in the ordinary way: a packet may have bound a flow to them already.
-    async fn put_back(&mut self, former: Indexed, states: &ServerStates) -> Result<()> {
+    async fn roll_back(&mut self, former: Indexed, states: &ServerStates) -> Result<()> {
         let touched = owned(former.changed_since(&self.desired));
         let touched: Vec<&str> = touched.iter().map(String::as_str).collect();
         self.desired = former;
@@ -180,11 +180,11 @@ impl Engine {
             &touched,
             states,
         )?;
-        let moved = self.take_up(&touched).await?;
+        let moved = self.add_servers(&touched).await?;
         self.replan(&touched)?;
         self.replan(&moved.iter().map(String::as_str).collect::<Vec<_>>())?;
-        self.remember(&refused)?;
-        self.settle().await
+        self.persist_changes(&refused)?;
+        self.commit().await
     }
 }
 

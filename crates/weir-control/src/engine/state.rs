@@ -18,7 +18,7 @@ use weir_state::{Overrides, SavedServers, SavedStandings};
 use weir_sys::{boot_id, create_private};
 
 use super::journal::{self, JOURNAL, Journal, Record};
-use super::mark::MarkWay;
+use super::mark::MarkRouting;
 use super::origin::Origin;
 use super::{Error, Result};
 
@@ -62,7 +62,7 @@ pub(super) struct Undo {
     pub(super) offloads: Vec<(String, Vec<(String, bool)>)>,
     /// The way of packets that carry a mark.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) marks: Option<MarkWay>,
+    pub(super) marks: Option<MarkRouting>,
 }
 
 #[derive(Serialize)]

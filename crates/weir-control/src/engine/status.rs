@@ -10,7 +10,7 @@ use weir_model::{Forward, Service};
 use weir_planner::allocation::{DestSlot, Removal, ServiceSlot, configured};
 use weir_state::{Override, ServerStates};
 
-use super::listing::is_made;
+use super::listing::is_from_ipvsadm;
 use super::{Engine, Result};
 use crate::snapshot::{
     FlowTableStatus, InterfaceStatus, ServerState, ServerStatus, ServiceStatus, Snapshot, Totals,
@@ -124,7 +124,7 @@ impl Engine {
         }
         Ok(ServiceStatus {
             name: service.name.clone(),
-            origin: if is_made(&service.name) {
+            origin: if is_from_ipvsadm(&service.name) {
                 "ipvsadm"
             } else {
                 "file"

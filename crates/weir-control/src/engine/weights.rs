@@ -21,7 +21,7 @@ impl Engine {
         let names: Vec<String> = users.map(|it| it.name.clone()).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let former = allocate(&mut self.memory, &self.desired, &self.plane, &names, states)?;
-        self.remember(&former)?;
+        self.persist_changes(&former)?;
         self.rewrite(&names)
     }
 
@@ -56,7 +56,7 @@ impl Engine {
     }
 
     /// Entry points of probes that use a service's forward.
-    pub fn passages(&self) -> ProbeTable {
+    pub fn probe_table(&self) -> ProbeTable {
         Arc::clone(&self.plane.maps().probes)
     }
 }

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use weir_sys::Channel;
 
 use super::kept::KEEPER;
-use super::message::{Order, Word};
+use super::message::{ToDaemon, ToKeeper};
 use crate::daemon;
 
 /// Time limit for the last messages of a daemon that has ended, in case another process holds its end of the channel.
@@ -22,15 +22,15 @@ const LAST_MESSAGES: Duration = Duration::from_millis(50);
 
 /// An event of a daemon.
 #[derive(Debug)]
-pub(super) enum News {
+pub(super) enum Event {
     /// It sent a message.
-    Said(Order, Vec<OwnedFd>),
+    Message(ToKeeper, Vec<OwnedFd>),
     /// It has ended.
     Ended(ExitStatus),
     /// It was not ready in time.
     Late,
     /// The pause is over: another one may be started.
-    Again,
+    Restart,
 }
 
 /// See the module.
@@ -41,7 +41,7 @@ pub(super) struct Child {
 }
 
 impl Child {
-    /// Starts `program` with this process's arguments; its events go to `news`, with `number`. Must be
+    /// Starts `program` with this process's arguments; its events go to `events`, with `number`. Must be
     /// called inside a tokio runtime, by a thread that lives as long as the process: its end is the daemon's.
     ///
     /// # Errors
@@ -49,7 +49,7 @@ impl Child {
     pub(super) fn start(
         program: &Path,
         number: u32,
-        news: mpsc::UnboundedSender<(u32, News)>,
+        events: mpsc::UnboundedSender<(u32, Event)>,
     ) -> Result<Self, daemon::Error> {
         let (mine, theirs) = Channel::pair()?;
         let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
@@ -72,7 +72,7 @@ impl Child {
             .id()
             .and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
         let channel = Arc::new(mine);
-        let (reads, said) = (Arc::clone(&channel), news.clone());
+        let (reads, said) = (Arc::clone(&channel), events.clone());
         let (talks, silence) = oneshot::channel::<()>();
         // Ends with the daemon, the only process with the other end of the channel.
         std::thread::spawn(move || {
@@ -80,7 +80,7 @@ impl Child {
             while let Ok(Some(message)) = reads.receive() {
                 match serde_json::from_slice(&message.bytes) {
                     Ok(order) => {
-                        let _ = said.send((number, News::Said(order, message.files)));
+                        let _ = said.send((number, Event::Message(order, message.files)));
                     }
                     Err(error) => tracing::warn!(%error, "invalid message from the daemon"),
                 }
@@ -90,7 +90,7 @@ impl Child {
             if let Ok(status) = child.wait().await {
                 // Its last messages come before its end.
                 let _ = timeout(LAST_MESSAGES, silence).await;
-                let _ = news.send((number, News::Ended(status)));
+                let _ = events.send((number, Event::Ended(status)));
             }
         });
         Ok(Self { pid, channel })
@@ -103,8 +103,8 @@ impl Child {
     }
 
     /// Sends a message. An error is ignored: the end of the process is reported on its own.
-    pub(super) fn send(&self, word: &Word, files: &[BorrowedFd<'_>]) {
-        let sent = serde_json::to_vec(word).map(|bytes| self.channel.send(&bytes, files));
+    pub(super) fn send(&self, message: &ToDaemon, files: &[BorrowedFd<'_>]) {
+        let sent = serde_json::to_vec(message).map(|bytes| self.channel.send(&bytes, files));
         if let Ok(Err(error)) = sent {
             tracing::debug!(%error, "could not send a message to the daemon");
         }

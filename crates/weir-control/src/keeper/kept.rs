@@ -11,7 +11,7 @@ use std::sync::Arc;
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use weir_sys::Channel;
 
-use super::message::{Order, Word};
+use super::message::{ToDaemon, ToKeeper};
 
 /// Environment: the keeper's process, whose child has the channel as its standard input.
 pub(super) const KEEPER: &str = "WEIR_KEEPER";
@@ -54,9 +54,9 @@ pub struct Takeover {
 
 /// How an upgrade ended.
 #[derive(Debug)]
-pub enum Succession {
+pub enum UpgradeResult {
     /// Another daemon is in charge.
-    By {
+    Succeeded {
         /// Its process.
         pid: u32,
         /// To it.
@@ -92,8 +92,10 @@ impl Kept {
             let message = message.ok_or_else(|| io::Error::other("the keeper is gone"))?;
             let mut files = message.files.into_iter();
             match serde_json::from_slice(&message.bytes)? {
-                Word::Socket { name } => kept.sockets.extend(files.next().map(|file| (name, file))),
-                Word::Begin {
+                ToDaemon::Socket { name } => {
+                    kept.sockets.extend(files.next().map(|file| (name, file)))
+                }
+                ToDaemon::Begin {
                     restarts,
                     last_death,
                     successor,
@@ -111,7 +113,7 @@ impl Kept {
                     kept.link.channel = Some(Arc::new(channel));
                     return Ok(Some(kept));
                 }
-                Word::Succeeded { .. } | Word::Failed { .. } => {}
+                ToDaemon::Succeeded { .. } | ToDaemon::Failed { .. } => {}
             }
         }
     }
@@ -122,12 +124,12 @@ impl Kept {
     }
 
     /// Whether the previous configuration stays active, whatever the file contains now.
-    pub const fn goes_on(&self) -> bool {
+    pub const fn keeps_configuration(&self) -> bool {
         self.restarts > 0 || self.takeover.is_some()
     }
 
     /// Takes the sockets of a kind out, each with its address, in the order of their numbers.
-    pub fn take(&mut self, kind: &str) -> Vec<(SocketAddr, OwnedFd)> {
+    pub fn take_sockets(&mut self, kind: &str) -> Vec<(SocketAddr, OwnedFd)> {
         let names: Vec<String> = self.sockets.keys().cloned().collect();
         let mut found: Vec<(SocketAddr, usize, OwnedFd)> = Vec::new();
         for name in names {
@@ -160,9 +162,9 @@ impl Kept {
     /// The configuration is active. Sockets that it does not use are closed.
     pub fn ready(&mut self) {
         for name in std::mem::take(&mut self.sockets).into_keys() {
-            self.link.tell(&Order::Forget { name }, &[]);
+            self.link.send(&ToKeeper::Forget { name }, &[]);
         }
-        self.link.tell(&Order::Ready, &[]);
+        self.link.send(&ToKeeper::Ready, &[]);
     }
 }
 
@@ -170,10 +172,10 @@ impl Link {
     /// This daemon ends before it was ready: whoever asked for it is to know why.
     pub fn fail(&self, reason: &impl ToString) {
         let reason = reason.to_string();
-        self.tell(&Order::Fails { reason }, &[]);
+        self.send(&ToKeeper::Fails { reason }, &[]);
     }
 
-    fn tell(&self, order: &Order, files: &[BorrowedFd<'_>]) {
+    fn send(&self, order: &ToKeeper, files: &[BorrowedFd<'_>]) {
         let Some(channel) = &self.channel else { return };
         let sent = serde_json::to_vec(order).map(|bytes| channel.send(&bytes, files));
         if let Ok(Err(error)) = sent {
@@ -184,36 +186,36 @@ impl Link {
     /// Has the keeper hold a socket.
     pub fn keep(&self, kind: &str, address: SocketAddr, number: usize, socket: BorrowedFd<'_>) {
         let name = name(kind, address, number);
-        self.tell(&Order::Keep { name }, &[socket]);
+        self.send(&ToKeeper::Keep { name }, &[socket]);
     }
 
     /// Has the keeper let go of a socket.
     pub fn forget(&self, kind: &str, address: SocketAddr, number: usize) {
         let name = name(kind, address, number);
-        self.tell(&Order::Forget { name }, &[]);
+        self.send(&ToKeeper::Forget { name }, &[]);
     }
 
     /// Has the keeper hold a file, in place of the one that it held under that name. It must not change any more.
     pub fn keep_file(&self, name: &str, file: BorrowedFd<'_>) {
         let name = name.to_owned();
-        self.tell(&Order::Keep { name }, &[file]);
+        self.send(&ToKeeper::Keep { name }, &[file]);
     }
 
     /// Has the keeper let go of a file.
     pub fn forget_file(&self, name: &str) {
         let name = name.to_owned();
-        self.tell(&Order::Forget { name }, &[]);
+        self.send(&ToKeeper::Forget { name }, &[]);
     }
 
     /// Has `program` started to take over with `state`, and waits until it is ready or has failed. Blocks.
-    pub fn upgrade(&self, program: PathBuf, state: BorrowedFd<'_>) -> Succession {
-        let failed = |reason: &str| Succession::Failed {
+    pub fn upgrade(&self, program: PathBuf, state: BorrowedFd<'_>) -> UpgradeResult {
+        let failed = |reason: &str| UpgradeResult::Failed {
             reason: reason.to_owned(),
         };
         let Some(channel) = &self.channel else {
             return failed("this daemon runs without a keeper");
         };
-        self.tell(&Order::Upgrade { program }, &[state]);
+        self.send(&ToKeeper::Upgrade { program }, &[state]);
         loop {
             let message = match channel.receive() {
                 Ok(Some(message)) => message,
@@ -221,16 +223,16 @@ impl Link {
                 Err(error) => return failed(&error.to_string()),
             };
             match serde_json::from_slice(&message.bytes) {
-                Ok(Word::Succeeded { pid }) => {
+                Ok(ToDaemon::Succeeded { pid }) => {
                     return match message.files.into_iter().next() {
-                        Some(channel) => Succession::By {
+                        Some(channel) => UpgradeResult::Succeeded {
                             pid,
                             channel: channel.into(),
                         },
                         None => failed("no way to the successor"),
                     };
                 }
-                Ok(Word::Failed { reason }) => return Succession::Failed { reason },
+                Ok(ToDaemon::Failed { reason }) => return UpgradeResult::Failed { reason },
                 _ => {}
             }
         }
@@ -259,12 +261,12 @@ mod tests {
         }
         kept.sockets.insert("stray".to_owned(), socket());
         let found: Vec<SocketAddr> = kept
-            .take("proxy")
+            .take_sockets("proxy")
             .iter()
             .map(|(address, _)| *address)
             .collect();
         assert_eq!(found, [v4, v4, v6]);
-        assert_eq!(kept.take("admin").len(), 1);
+        assert_eq!(kept.take_sockets("admin").len(), 1);
         assert_eq!(kept.sockets.len(), 1);
     }
 }

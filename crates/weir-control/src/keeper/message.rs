@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// From the daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Order {
+pub(super) enum ToKeeper {
     /// Hold the socket that comes with it.
     Keep {
         /// See [`super::kept::name`].
@@ -36,7 +36,7 @@ pub(super) enum Order {
 /// To the daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Word {
+pub(super) enum ToDaemon {
     /// A socket of an earlier daemon comes with it.
     Socket {
         /// As it was kept.
@@ -71,9 +71,9 @@ mod tests {
     #[test]
     fn the_language_stays() {
         let words = [
-            serde_json::to_string(&Order::Keep { name: "a".into() }).unwrap(),
-            serde_json::to_string(&Order::Ready).unwrap(),
-            serde_json::to_string(&Word::Begin {
+            serde_json::to_string(&ToKeeper::Keep { name: "a".into() }).unwrap(),
+            serde_json::to_string(&ToKeeper::Ready).unwrap(),
+            serde_json::to_string(&ToDaemon::Begin {
                 restarts: 1,
                 last_death: None,
                 successor: false,

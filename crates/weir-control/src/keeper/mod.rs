@@ -32,23 +32,23 @@ use tokio::sync::mpsc;
 use weir_sys::{Channel, LockFile, Notifier, inherited_files};
 
 use crate::daemon;
-use child::{Child, News};
-use message::{Order, Word};
+use child::{Child, Event};
+use message::{ToDaemon, ToKeeper};
 use restart_limit::RestartLimit;
 
 pub(crate) use handover::{receive, send};
 
-pub use kept::{Kept, Link, Succession, Takeover};
+pub use kept::{Kept, Link, Takeover, UpgradeResult};
 
 /// This many early deaths in a row, and the keeper gives up.
-const DEATHS_MAX: u32 = 10;
+const EARLY_DEATHS_MAX: u32 = 10;
 /// A daemon that served for less than this died early.
-const EARLY: Duration = Duration::from_millis(250);
+const EARLY_DEATH: Duration = Duration::from_millis(250);
 /// Between the second early death in a row and the next start; it doubles from there.
 const PAUSE_FIRST: Duration = Duration::from_millis(100);
 const PAUSE_LAST: Duration = Duration::from_secs(5);
 /// How long a successor may take to be ready.
-const COMING_MAX: Duration = Duration::from_secs(60);
+const READY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What a daemon is to the keeper.
 #[derive(Debug)]
@@ -57,13 +57,13 @@ enum Role {
     Starting { again: bool },
     /// In charge.
     Serving { since: Instant },
-    /// Was started to take over; the way to it, for its predecessor, and what it said of sockets, which counts when it
+    /// Was started to take over; the channel to it, for its predecessor, and what it said of sockets, which counts when it
     /// is ready.
-    Coming {
-        way: Channel,
-        said: Vec<(String, Option<OwnedFd>)>,
+    Successor {
+        channel: Channel,
+        sockets: Vec<(String, Option<OwnedFd>)>,
         /// Why it fails.
-        why: Option<String>,
+        failure: Option<String>,
     },
     /// Was succeeded; its connections end.
     Leaving,
@@ -78,11 +78,11 @@ struct Keeper {
     notifier: Notifier,
     children: BTreeMap<u32, (Role, Child, PathBuf)>,
     numbers: u32,
-    news: mpsc::UnboundedSender<(u32, News)>,
+    events: mpsc::UnboundedSender<(u32, Event)>,
     /// Early ones, in a row.
     deaths: u32,
     restarts: u32,
-    allowance: RestartLimit,
+    restart_limit: RestartLimit,
     last_death: Option<String>,
     stopping: bool,
     /// A reload was requested while no daemon was running.
@@ -109,7 +109,7 @@ pub async fn keep(runtime_dir: &Path) -> Result<u8, daemon::Error> {
     let on = |kind| signal(kind).map_err(|source| daemon::Error::Signals { source });
     let (mut hangup, mut terminate) = (on(SignalKind::hangup())?, on(SignalKind::terminate())?);
     let mut interrupt = on(SignalKind::interrupt())?;
-    let (news, mut heard) = mpsc::unbounded_channel();
+    let (sender, mut events) = mpsc::unbounded_channel();
     let mut keeper = Keeper {
         program,
         sockets: inherited_files().into_iter().collect(),
@@ -117,10 +117,10 @@ pub async fn keep(runtime_dir: &Path) -> Result<u8, daemon::Error> {
         notifier: Notifier::from_env()?,
         children: BTreeMap::new(),
         numbers: 0,
-        news,
+        events: sender,
         deaths: 0,
         restarts: 0,
-        allowance: RestartLimit::new(Instant::now()),
+        restart_limit: RestartLimit::new(Instant::now()),
         last_death: None,
         stopping: false,
         reload_due: false,
@@ -129,8 +129,8 @@ pub async fn keep(runtime_dir: &Path) -> Result<u8, daemon::Error> {
     keeper.start_first(false)?;
     loop {
         tokio::select! {
-            Some((number, news)) = heard.recv() => {
-                if let Some(code) = keeper.hear(number, news)? {
+            Some((number, event)) = events.recv() => {
+                if let Some(code) = keeper.handle_event(number, event)? {
                     return Ok(code);
                 }
             }
@@ -142,7 +142,7 @@ pub async fn keep(runtime_dir: &Path) -> Result<u8, daemon::Error> {
 }
 
 impl Keeper {
-    /// Starts a daemon with all that is kept; `files` come along with the last word.
+    /// Starts a daemon with all that is kept; `files` come along with the last message.
     fn start(
         &mut self,
         program: &Path,
@@ -151,15 +151,15 @@ impl Keeper {
     ) -> Result<u32, daemon::Error> {
         let number = self.numbers;
         self.numbers += 1;
-        let child = Child::start(program, number, self.news.clone())?;
+        let child = Child::start(program, number, self.events.clone())?;
         for (name, socket) in &self.sockets {
-            let word = Word::Socket { name: name.clone() };
-            child.send(&word, &[socket.as_fd()]);
+            let message = ToDaemon::Socket { name: name.clone() };
+            child.send(&message, &[socket.as_fd()]);
         }
-        let begin = Word::Begin {
+        let begin = ToDaemon::Begin {
             restarts: self.restarts,
             last_death: self.last_death.clone(),
-            successor: matches!(role, Role::Coming { .. }),
+            successor: matches!(role, Role::Successor { .. }),
         };
         let mut all = vec![self.lock.as_fd()];
         all.extend_from_slice(files);
@@ -196,57 +196,61 @@ impl Keeper {
         }
         if self.children.is_empty() {
             // Between a death and the next start.
-            let _ = self.news.send((0, News::Again));
+            let _ = self.events.send((0, Event::Restart));
         }
     }
 
     /// What became known of a daemon; the keeper's exit code, if this is its end.
-    fn hear(&mut self, number: u32, news: News) -> Result<Option<u8>, daemon::Error> {
-        match news {
-            News::Said(order, files) => self.carry_out(number, order, files),
-            News::Ended(status) => return Ok(self.bury(number, status)),
-            News::Late => {
-                if let Some((Role::Coming { why, .. }, child, _)) = self.children.get_mut(&number) {
+    fn handle_event(&mut self, number: u32, event: Event) -> Result<Option<u8>, daemon::Error> {
+        match event {
+            Event::Message(order, files) => self.handle_message(number, order, files),
+            Event::Ended(status) => return Ok(self.handle_exit(number, status)),
+            Event::Late => {
+                if let Some((Role::Successor { failure, .. }, child, _)) =
+                    self.children.get_mut(&number)
+                {
                     tracing::warn!("the successor is not ready in time");
-                    *why = Some(format!("it had {} s", COMING_MAX.as_secs()));
+                    *failure = Some(format!("it had {} s", READY_TIMEOUT.as_secs()));
                     child.signal(Signal::KILL);
                 }
             }
-            News::Again if self.stopping => {
+            Event::Restart if self.stopping => {
                 return Ok(self.children.is_empty().then_some(self.code));
             }
-            News::Again => self.start_first(true)?,
+            Event::Restart => self.start_first(true)?,
         }
         Ok(None)
     }
 
-    fn carry_out(&mut self, number: u32, order: Order, files: Vec<OwnedFd>) {
+    fn handle_message(&mut self, number: u32, order: ToKeeper, files: Vec<OwnedFd>) {
         let mut files = files.into_iter();
         match order {
-            Order::Keep { name } => {
+            ToKeeper::Keep { name } => {
                 if let Some(socket) = files.next() {
-                    self.hear_of_socket(number, name, Some(socket));
+                    self.handle_socket(number, name, Some(socket));
                 }
             }
-            Order::Forget { name } => self.hear_of_socket(number, name, None),
-            Order::Ready => self.ready(number),
-            Order::Fails { reason } => {
-                if let Some((Role::Coming { why, .. }, _, _)) = self.children.get_mut(&number) {
-                    *why = Some(reason);
+            ToKeeper::Forget { name } => self.handle_socket(number, name, None),
+            ToKeeper::Ready => self.ready(number),
+            ToKeeper::Fails { reason } => {
+                if let Some((Role::Successor { failure, .. }, _, _)) =
+                    self.children.get_mut(&number)
+                {
+                    *failure = Some(reason);
                 }
             }
-            Order::Upgrade { program } => {
+            ToKeeper::Upgrade { program } => {
                 let state = files.next();
                 if let Err(reason) = self.upgrade(&program, state) {
-                    self.tell_serving(&Word::Failed { reason }, &[]);
+                    self.send_to_active(&ToDaemon::Failed { reason }, &[]);
                 }
             }
         }
     }
 
-    fn hear_of_socket(&mut self, number: u32, name: String, socket: Option<OwnedFd>) {
+    fn handle_socket(&mut self, number: u32, name: String, socket: Option<OwnedFd>) {
         match self.children.get_mut(&number) {
-            Some((Role::Coming { said, .. }, _, _)) => said.push((name, socket)),
+            Some((Role::Successor { sockets, .. }, _, _)) => sockets.push((name, socket)),
             _ => self.keep(name, socket),
         }
     }
@@ -276,10 +280,10 @@ impl Keeper {
         }
     }
 
-    fn tell_serving(&self, word: &Word, files: &[BorrowedFd<'_>]) {
+    fn send_to_active(&self, message: &ToDaemon, files: &[BorrowedFd<'_>]) {
         for (role, child, _) in self.children.values() {
             if matches!(role, Role::Serving { .. }) {
-                child.send(word, files);
+                child.send(message, files);
             }
         }
     }
@@ -294,58 +298,61 @@ impl Keeper {
         }
         self.program.clone_from(program);
         let since = Instant::now();
-        let Role::Coming { way, said, .. } = std::mem::replace(role, Role::Serving { since })
+        let Role::Successor {
+            channel, sockets, ..
+        } = std::mem::replace(role, Role::Serving { since })
         else {
             return;
         };
-        for (name, socket) in said {
+        for (name, socket) in sockets {
             self.keep(name, socket);
         }
         for (other, (role, child, _)) in &mut self.children {
             if *other != number && matches!(role, Role::Serving { .. }) {
-                child.send(&Word::Succeeded { pid }, &[way.as_fd()]);
+                child.send(&ToDaemon::Succeeded { pid }, &[channel.as_fd()]);
                 *role = Role::Leaving;
             }
         }
     }
 
     fn upgrade(&mut self, program: &Path, state: Option<OwnedFd>) -> Result<(), String> {
-        let coming = |(role, _, _): &(Role, Child, PathBuf)| matches!(role, Role::Coming { .. });
+        let coming = |(role, _, _): &(Role, Child, PathBuf)| matches!(role, Role::Successor { .. });
         if self.stopping || self.children.values().any(coming) {
             return Err("an upgrade or the end is under way".to_owned());
         }
         let state = state.ok_or("nothing was left to the successor")?;
-        let (way, theirs) = Channel::pair().map_err(|error| error.to_string())?;
+        let (channel, theirs) = Channel::pair().map_err(|error| error.to_string())?;
         let files = [theirs.as_fd(), state.as_fd()];
         let number = self
             .start(
                 program,
-                Role::Coming {
-                    way,
-                    said: Vec::new(),
-                    why: None,
+                Role::Successor {
+                    channel,
+                    sockets: Vec::new(),
+                    failure: None,
                 },
                 &files,
             )
             .map_err(|error| error.to_string())?;
-        let news = self.news.clone();
+        let events = self.events.clone();
         tokio::spawn(async move {
-            tokio::time::sleep(COMING_MAX).await;
-            let _ = news.send((number, News::Late));
+            tokio::time::sleep(READY_TIMEOUT).await;
+            let _ = events.send((number, Event::Late));
         });
         Ok(())
     }
 
     /// A daemon is gone.
-    fn bury(&mut self, number: u32, status: ExitStatus) -> Option<u8> {
+    fn handle_exit(&mut self, number: u32, status: ExitStatus) -> Option<u8> {
         let (role, _, _) = self.children.remove(&number)?;
         let code = status.code().and_then(|code| u8::try_from(code).ok());
         match role {
             Role::Leaving => {}
-            Role::Coming { why, .. } => {
-                let why = why.map_or_else(String::new, |why| format!(": {why}"));
-                let reason = format!("the new program ended before it was ready ({status}){why}");
-                self.tell_serving(&Word::Failed { reason }, &[]);
+            Role::Successor { failure, .. } => {
+                let failure = failure.map_or_else(String::new, |failure| format!(": {failure}"));
+                let reason =
+                    format!("the new program ended before it was ready ({status}){failure}");
+                self.send_to_active(&ToDaemon::Failed { reason }, &[]);
             }
             Role::Starting { again: false } => return Some(code.unwrap_or(1)),
             Role::Starting { again: true } | Role::Serving { .. } => {
@@ -358,7 +365,7 @@ impl Keeper {
                     // Another process asked it to end.
                     self.stop(Signal::TERM);
                 } else if !self.stopping {
-                    return self.mourn(status, served);
+                    return self.schedule_restart(status, served);
                 }
             }
         }
@@ -366,8 +373,12 @@ impl Keeper {
     }
 
     /// The daemon in charge died after that time: another one, or the end.
-    fn mourn(&mut self, status: ExitStatus, served: Duration) -> Option<u8> {
-        self.deaths = if served < EARLY { self.deaths + 1 } else { 0 };
+    fn schedule_restart(&mut self, status: ExitStatus, served: Duration) -> Option<u8> {
+        self.deaths = if served < EARLY_DEATH {
+            self.deaths + 1
+        } else {
+            0
+        };
         self.restarts += 1;
         let how = match status.signal() {
             Some(signal) => format!("signal {signal}"),
@@ -375,7 +386,7 @@ impl Keeper {
         };
         self.last_death = Some(how.clone());
         let deaths = self.deaths;
-        if deaths > DEATHS_MAX {
+        if deaths > EARLY_DEATHS_MAX {
             tracing::error!(
                 deaths,
                 how,
@@ -385,17 +396,17 @@ impl Keeper {
             self.code = 1;
             return self.children.is_empty().then_some(1);
         }
-        let pause = pause_after(deaths).max(self.allowance.pause(Instant::now()));
+        let pause = pause_after(deaths).max(self.restart_limit.pause(Instant::now()));
         tracing::error!(
             how,
             restarts = self.restarts,
             pause_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX),
             "the daemon died; starting it again"
         );
-        let (news, number) = (self.news.clone(), self.numbers);
+        let (events, number) = (self.events.clone(), self.numbers);
         tokio::spawn(async move {
             tokio::time::sleep(pause).await;
-            let _ = news.send((number, News::Again));
+            let _ = events.send((number, Event::Restart));
         });
         None
     }
@@ -419,7 +430,7 @@ mod tests {
     fn the_first_death_costs_no_time_and_many_cost_little() {
         let millis = |deaths| pause_after(deaths).as_millis();
         assert_eq!([0, 1, 2, 3, 4].map(millis), [0, 0, 100, 200, 400]);
-        assert_eq!(pause_after(DEATHS_MAX), PAUSE_LAST);
+        assert_eq!(pause_after(EARLY_DEATHS_MAX), PAUSE_LAST);
         assert_eq!(pause_after(u32::MAX), PAUSE_LAST);
     }
 }

@@ -51,27 +51,27 @@ mod tests {
     #[test]
     fn a_daemon_that_dies_again_and_again_is_started_once_a_second_in_the_end() {
         let begin = Instant::now();
-        let mut allowance = RestartLimit::new(begin);
+        let mut restart_limit = RestartLimit::new(begin);
         let (mut now, mut restarts) = (begin, 0);
         // It lives 300 ms each time: longer than a start, shorter than a rest.
         while now < begin + Duration::from_mins(10) {
-            now += Duration::from_millis(300) + allowance.pause(now);
+            now += Duration::from_millis(300) + restart_limit.pause(now);
             restarts += 1;
         }
         assert!((600..=720).contains(&restarts), "{restarts}");
         // After a day it has all of them again.
         now += Duration::from_hours(24);
-        let free = (0..2 * BURST).take_while(|_| allowance.pause(now).is_zero());
+        let free = (0..2 * BURST).take_while(|_| restart_limit.pause(now).is_zero());
         assert_eq!(free.count(), BURST as usize);
     }
 
     #[test]
     fn one_death_a_second_costs_nothing() {
         let begin = Instant::now();
-        let mut allowance = RestartLimit::new(begin);
+        let mut restart_limit = RestartLimit::new(begin);
         for second in 0..1_000 {
             let now = begin + Duration::from_secs(second);
-            assert!(allowance.pause(now).is_zero(), "{second}");
+            assert!(restart_limit.pause(now).is_zero(), "{second}");
         }
     }
 }

@@ -192,7 +192,7 @@ fn service(
     let mixed = !forwards.all(|forward| *forward == first);
     Ok(Service {
         name: name.to_owned(),
-        origin: if crate::engine::is_made(name) {
+        origin: if crate::engine::is_from_ipvsadm(name) {
             "ipvsadm"
         } else {
             "file"

@@ -174,12 +174,12 @@ impl Handover {
             let Some(former) = before.services.iter().find(|it| it.name == counts.name) else {
                 continue;
             };
-            less(&mut counts.totals, &former.totals);
-            less(&mut counts.responses, &former.responses);
+            subtract(&mut counts.totals, &former.totals);
+            subtract(&mut counts.responses, &former.responses);
             for server in &mut counts.servers {
                 let same = |it: &&ServerCounts| it.pool == server.pool && it.name == server.name;
                 if let Some(former) = former.servers.iter().find(same) {
-                    less(&mut server.totals, &former.totals);
+                    subtract(&mut server.totals, &former.totals);
                 }
             }
         }
@@ -207,7 +207,7 @@ impl Handover {
     }
 }
 
-fn less<const N: usize>(totals: &mut [u64; N], former: &[u64; N]) {
+fn subtract<const N: usize>(totals: &mut [u64; N], former: &[u64; N]) {
     for (total, former) in totals.iter_mut().zip(former) {
         *total = total.saturating_sub(*former);
     }

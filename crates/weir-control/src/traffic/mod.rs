@@ -79,11 +79,11 @@ pub struct Traffic {
     /// The keys of tickets that the keeper has.
     kept_tickets: Vec<ServiceTickets>,
     /// Connections that go to another daemon: who sends them.
-    passage: Option<JoinHandle<()>>,
+    sender: Option<JoinHandle<()>>,
     /// Connections that come from another daemon: who takes them in.
-    arrivals: Option<JoinHandle<()>>,
+    receiver: Option<JoinHandle<()>>,
     /// The counts that the other daemon has already.
-    bequeathed: Vec<weir_proxy::ServiceStatus>,
+    exported_counts: Vec<weir_proxy::ServiceStatus>,
     /// For the next daemon, however this one ends.
     handover_file: HandoverFile,
 }
@@ -110,12 +110,12 @@ impl Traffic {
             keeper: kept.link.clone(),
             kept: BTreeMap::new(),
             kept_tickets: Vec::new(),
-            passage: None,
-            arrivals: None,
-            bequeathed: Vec::new(),
+            sender: None,
+            receiver: None,
+            exported_counts: Vec::new(),
             handover_file: HandoverFile::new(&paths.runtime_dir),
         };
-        let left = kept.take(SOCKETS);
+        let left = kept.take_sockets(SOCKETS);
         for (address, _) in &left {
             *traffic.kept.entry(*address).or_default() += 1;
         }
@@ -145,12 +145,12 @@ impl Traffic {
             check_rights()?;
             traffic.open_engine(desired, Some(has_orders)).await?;
         } else {
-            traffic.vips.settle(desired).await?;
+            traffic.vips.apply(desired).await?;
         }
         traffic.commit(prepared, desired);
         if let Some(takeover) = takeover {
             let mut inlet = traffic.proxy.inlet();
-            traffic.arrivals = Some(std::thread::spawn(move || {
+            traffic.receiver = Some(std::thread::spawn(move || {
                 keeper::receive(&takeover.channel, &mut inlet, |inlet, mut file| {
                     inlet.count(&Handover::read(&mut file).services());
                 });

@@ -13,7 +13,7 @@ use weir_state::{
 
 use super::order_file::OrderStore;
 use super::{Error, Traffic};
-use crate::engine::{self, Engine, Passed};
+use crate::engine::{self, Engine, LastPass};
 
 /// The planes and the owner file, as an order needs them.
 pub(super) struct Planes<'a> {
@@ -151,7 +151,7 @@ impl Traffic {
     }
 
     /// Reads the counters of layer 4 services and ejects servers by them.
-    pub(super) fn watch_handshakes(&mut self, passed: &Passed<'_>) -> Result<(), Error> {
+    pub(super) fn watch_handshakes(&mut self, passed: &LastPass<'_>) -> Result<(), Error> {
         let Some(engine) = &mut self.engine else {
             return Ok(());
         };

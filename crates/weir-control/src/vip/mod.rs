@@ -22,7 +22,7 @@ pub(crate) use self::announce::Announcements;
 pub(crate) use self::record::{read_record, remove_record, write as write_record};
 
 /// Listing the sockets of an address that is to go: not every second.
-const WITHDRAWING: Duration = Duration::from_secs(5);
+const WITHDRAW_INTERVAL: Duration = Duration::from_secs(5);
 
 /// An address that was not added or removed.
 #[derive(Debug, thiserror::Error)]
@@ -66,7 +66,7 @@ pub(crate) struct Vips {
     added: BTreeSet<(String, IpAddr)>,
     announcements: Announcements,
     /// When addresses that may go were last looked at.
-    withdrawn: Instant,
+    last_withdrawal: Instant,
     /// Links or addresses changed since.
     stale: bool,
 }
@@ -78,7 +78,7 @@ impl Vips {
             runtime_dir: runtime_dir.to_owned(),
             added: read_record(runtime_dir),
             announcements: Announcements::default(),
-            withdrawn: Instant::now(),
+            last_withdrawal: Instant::now(),
             stale: false,
         }
     }
@@ -97,7 +97,7 @@ impl Vips {
     ///
     /// # Errors
     /// An address cannot be added or removed, or that cannot be remembered.
-    pub(crate) async fn settle(&mut self, desired: &Desired) -> Result<(), Error> {
+    pub(crate) async fn apply(&mut self, desired: &Desired) -> Result<(), Error> {
         if desired.node.vip_interface.is_none() && self.added.is_empty() {
             return Ok(());
         }
@@ -114,16 +114,16 @@ impl Vips {
     /// Once a second: repeats announcements, adds what others removed, removes what has lost its last connection.
     ///
     /// # Errors
-    /// As [`Self::settle`].
+    /// As [`Self::apply`].
     pub(crate) async fn tick(&mut self, desired: &Desired) -> Result<(), Error> {
         let leaving = self.added.iter().any(|entry| !is_needed(desired, entry));
-        if self.stale || (leaving && self.withdrawn.elapsed() >= WITHDRAWING) {
+        if self.stale || (leaving && self.last_withdrawal.elapsed() >= WITHDRAW_INTERVAL) {
             let before: BTreeSet<IpAddr> = self.added.iter().map(|(_, address)| *address).collect();
             let present = present(&Netlink::open()?).await?;
             for address in before.difference(&present) {
                 tracing::warn!(%address, "a VIP was removed by another program and is added again");
             }
-            return self.settle(desired).await;
+            return self.apply(desired).await;
         }
         if self.announcements.is_empty() {
             return Ok(());
@@ -185,7 +185,7 @@ impl Vips {
         if unneeded.is_empty() {
             return Ok(());
         }
-        self.withdrawn = Instant::now();
+        self.last_withdrawal = Instant::now();
         let wanted: BTreeSet<IpAddr> = desired.proxied_addresses().collect();
         let mut idle: BTreeSet<IpAddr> = unneeded.iter().map(|(_, address)| *address).collect();
         idle.retain(|address| !wanted.contains(address));

@@ -9,17 +9,17 @@ use crate::daemon::plane::Plane;
 
 impl<P: Plane> Director<P> {
     /// Waits until a list of servers may have changed. Dropping the future loses nothing.
-    pub async fn member_news(&self) {
+    pub async fn wait_for_list_change(&self) {
         self.membership.changed().await;
     }
 
     /// Whether a list can be watched that could not.
-    pub fn look_for_lists(&mut self) -> bool {
+    pub fn retry_list_watches(&mut self) -> bool {
         self.membership.check_directories()
     }
 
     /// Brings the lists of servers into force as they are now, as far as they can be believed.
-    pub async fn follow_lists(&mut self) {
+    pub async fn apply_lists(&mut self) {
         let Some(lists) = self.membership.news(&self.configured) else {
             return;
         };
@@ -31,7 +31,7 @@ impl<P: Plane> Director<P> {
                 tracing::info!(revision, changes, "a list of servers changed");
                 self.desired = desired;
                 self.membership.commit(&self.configured, lists);
-                self.check();
+                self.configure_checks();
             }
             Err(error) => {
                 tracing::error!(%error, "a list of servers cannot be had; the last one stays");
@@ -60,7 +60,7 @@ impl<P: Plane> Director<P> {
         self.plane.apply(&desired).await.map_err(Refusal::new)?;
         self.desired = desired;
         self.membership.commit(&self.configured, lists);
-        self.check();
+        self.configure_checks();
         tracing::info!(address, "a server was added, changed or taken out");
         Ok(())
     }

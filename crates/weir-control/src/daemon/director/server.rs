@@ -30,7 +30,7 @@ impl<P: Plane> Director<P> {
             .order_server(pool, address, order)
             .await
             .map_err(Refusal::new)?;
-        self.check();
+        self.configure_checks();
         self.notify_pool_changes();
         let (state, weight) = match order.0 {
             Some(Override::Drain) => (Some("drain"), None),
@@ -106,9 +106,9 @@ impl<P: Plane> Director<P> {
     fn find(&self, pool: &str, address: &str) -> Result<String, Refusal> {
         match self.desired.pool(pool) {
             // The plane knows what ipvsadm made, and refuses what it does not.
-            None if engine::is_made(pool) => Ok(address.to_owned()),
+            None if engine::is_from_ipvsadm(pool) => Ok(address.to_owned()),
             None => Err(Refusal::new(format!("there is no pool {pool}"))),
-            Some(found) => match meant(&self.desired, found, address) {
+            Some(found) => match find_server(&self.desired, found, address) {
                 Some(server) => Ok(server.name.clone()),
                 None => Err(Refusal::new(format!(
                     "pool {pool} has no server {address}; it has {}",
@@ -121,7 +121,7 @@ impl<P: Plane> Director<P> {
 
 /// The server with that name, or the only one with that address and port. A server without a port has those that
 /// services of its pool listen on: so it is in `weir status`, in ipvsadm's listing and in logs.
-fn meant<'a>(desired: &Desired, pool: &'a Pool, written: &str) -> Option<&'a Server> {
+fn find_server<'a>(desired: &Desired, pool: &'a Pool, written: &str) -> Option<&'a Server> {
     if let Some(server) = pool.server(written) {
         return Some(server);
     }
@@ -176,7 +176,7 @@ mod tests {
             [service.www]\nlisten = [\"192.0.2.10:8000\"]\nforward = \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n";
         let desired = parse(text, &Host::default()).unwrap().desired;
         let pool = desired.pool("web").unwrap();
-        let name = |written| meant(&desired, pool, written).map(|it| it.name.as_str());
+        let name = |written| find_server(&desired, pool, written).map(|it| it.name.as_str());
         for (written, server) in [
             ("10.0.0.5", Some("10.0.0.5")),
             ("10.0.0.5:80", Some("10.0.0.5")),

@@ -81,13 +81,13 @@ impl Network {
 
     /// The next hops of a server; rows are zero while there is no way.
     pub(in crate::engine) fn hops(&self, server: IpAddr) -> Hops {
-        let ways: Vec<Resolved> = resolve(server, &self.state)
+        let routes: Vec<Resolved> = resolve(server, &self.state)
             .into_iter()
             .filter(|way| !way.local)
             .collect();
         let mut hops = [Hop::ZERO; HOPS_PER_DEST as usize];
-        for (hop, way) in hops.iter_mut().zip(shares(&ways)) {
-            *hop = self.hop(&ways[way]);
+        for (hop, way) in hops.iter_mut().zip(shares(&routes)) {
+            *hop = self.hop(&routes[way]);
         }
         hops
     }
@@ -139,17 +139,18 @@ pub(super) fn redirects(port: &Link) -> bool {
     port.kind.as_deref() == Some("veth")
 }
 
-/// Which way each row of a server takes: shares in proportion to the ways' weights, as even as rows allow.
-fn shares(ways: &[Resolved]) -> Vec<usize> {
-    let total: i64 = ways.iter().map(|way| i64::from(way.weight.max(1))).sum();
-    let mut credit = vec![0i64; ways.len()];
+/// Which way each row of a server takes: shares in proportion to the routes' weights, as even as rows allow.
+fn shares(routes: &[Resolved]) -> Vec<usize> {
+    let total: i64 = routes.iter().map(|way| i64::from(way.weight.max(1))).sum();
+    let mut credit = vec![0i64; routes.len()];
     let mut chosen = Vec::new();
     for _ in 0..HOPS_PER_DEST {
-        for (credit, way) in credit.iter_mut().zip(ways) {
+        for (credit, way) in credit.iter_mut().zip(routes) {
             *credit += i64::from(way.weight.max(1));
         }
-        // The first of equals, so that a single way and equal ways come out in the route's order.
-        let Some(best) = (0..ways.len()).max_by_key(|way| (credit[*way], std::cmp::Reverse(*way)))
+        // The first of equals, so that a single way and equal routes come out in the route's order.
+        let Some(best) =
+            (0..routes.len()).max_by_key(|way| (credit[*way], std::cmp::Reverse(*way)))
         else {
             break;
         };

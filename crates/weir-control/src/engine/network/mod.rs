@@ -5,9 +5,9 @@
 //! that is [`super::state`]'s matter.
 
 mod hop;
+mod interface;
 mod mode;
 mod neighbour;
-mod place;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -18,14 +18,14 @@ use weir_planner::mark::Pair;
 use weir_planner::rows::Surroundings;
 
 use super::Result;
-use super::mark::MarkWay;
-use super::way::Ways;
+use super::mark::MarkRouting;
+use super::route_index::RouteIndex;
 
 pub(super) use self::hop::{Hops, tick};
 pub(super) use self::mode::Plan;
 
 /// Addresses whose routes lead to the default gateways: documentation prefixes, never anyone's own.
-const ELSEWHERE: [IpAddr; 2] = [
+const DEFAULT_ROUTE_PROBES: [IpAddr; 2] = [
     IpAddr::V4(Ipv4Addr::new(203, 0, 113, 1)),
     IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0xffff, 0, 0, 0, 0, 1)),
 ];
@@ -36,7 +36,7 @@ pub(super) struct Network {
     netlink: Netlink,
     state: NetState,
     servers: BTreeSet<IpAddr>,
-    ways: Ways,
+    routes: RouteIndex,
     /// The device that has each of the director's addresses.
     holders: BTreeMap<IpAddr, u32>,
     /// Neighbours that the kernel was asked to keep resolved.
@@ -46,7 +46,7 @@ pub(super) struct Network {
     /// Where the packet path runs, and how.
     pub(super) attached: BTreeMap<u32, Mode>,
     /// Where native XDP is about to be attached.
-    coming: BTreeSet<u32>,
+    expected_native: BTreeSet<u32>,
     /// The devices of marked packets.
     pub(super) marks: Option<Pair>,
     /// Less is free than `amemthresh` says.
@@ -72,12 +72,12 @@ impl Network {
             netlink: Netlink::open()?,
             state: NetState::default(),
             servers: BTreeSet::new(),
-            ways: Ways::default(),
+            routes: RouteIndex::default(),
             holders: BTreeMap::new(),
             managed: BTreeSet::new(),
             drivers: BTreeMap::new(),
             attached: BTreeMap::new(),
-            coming: BTreeSet::new(),
+            expected_native: BTreeSet::new(),
             marks: None,
             memory_is_short: false,
         })
@@ -93,8 +93,8 @@ impl Network {
     ///
     /// # Errors
     /// A table cannot be read.
-    pub(super) async fn take(&mut self, servers: BTreeSet<IpAddr>) -> Result<BTreeSet<IpAddr>> {
-        let asked = servers.iter().copied().chain(ELSEWHERE);
+    pub(super) async fn refresh(&mut self, servers: BTreeSet<IpAddr>) -> Result<BTreeSet<IpAddr>> {
+        let asked = servers.iter().copied().chain(DEFAULT_ROUTE_PROBES);
         let state = self.netlink.state(asked).await?;
         let former = std::mem::replace(&mut self.state, state);
         let changed = servers
@@ -121,7 +121,7 @@ impl Network {
         if !self.state.leads_as(&tables) {
             let servers = self.servers.union(&came).copied().collect();
             return Ok(Update {
-                servers: self.take(servers).await?,
+                servers: self.refresh(servers).await?,
                 whole: true,
             });
         }
@@ -131,7 +131,7 @@ impl Network {
         self.state = NetState { lookups, ..tables };
         self.state.lookups.extend(asked.into_iter().zip(found));
         for server in &came {
-            self.ways.add(*server, &self.state);
+            self.routes.add(*server, &self.state);
         }
         self.servers.extend(&came);
         Ok(Update {
@@ -144,7 +144,7 @@ impl Network {
     ///
     /// # Errors
     /// A table cannot be read.
-    pub(super) async fn keep_to(&mut self, servers: BTreeSet<IpAddr>) -> Result<()> {
+    pub(super) async fn retain_servers(&mut self, servers: BTreeSet<IpAddr>) -> Result<()> {
         let gone: Vec<IpAddr> = self.servers.difference(&servers).copied().collect();
         self.forget(gone.into_iter());
         if self.servers != servers {
@@ -157,7 +157,7 @@ impl Network {
     pub(super) fn forget(&mut self, servers: impl Iterator<Item = IpAddr>) {
         for server in servers {
             if self.servers.remove(&server) {
-                self.ways.remove(server, &self.state);
+                self.routes.remove(server, &self.state);
                 self.state.lookups.remove(&server);
             }
         }
@@ -165,7 +165,7 @@ impl Network {
 
     /// What follows from the picture.
     fn index(&mut self) {
-        self.ways = Ways::new(self.servers.iter(), &self.state);
+        self.routes = RouteIndex::new(self.servers.iter(), &self.state);
         self.index_addresses();
     }
 
@@ -191,14 +191,14 @@ impl Network {
     pub(super) async fn refresh_drivers(&mut self) -> Result<bool> {
         let before = self.drivers.clone();
         let mut used: BTreeSet<u32> = self.attached.keys().copied().collect();
-        used.extend(self.ways.ports());
+        used.extend(self.routes.ports());
         let used: Vec<u32> = used.into_iter().collect();
         self.ask_drivers(&used).await?;
         Ok(self.drivers != before)
     }
 
     /// Brings the picture up to date; answers whether routes may have changed, so that it must be taken anew.
-    pub(super) fn follow(&mut self, event: &Event) -> bool {
+    pub(super) fn handle_event(&mut self, event: &Event) -> bool {
         let moved = self.state.apply(event);
         match event {
             // When routes moved too, the picture is taken anew, and all of this with it.
@@ -236,11 +236,11 @@ impl Network {
     pub(super) fn set_attached(&mut self, mut attached: BTreeMap<u32, Mode>) {
         attached.retain(|ifindex, _| self.marks.is_none_or(|pair| pair.exit != *ifindex));
         self.attached = attached;
-        self.coming.clear();
+        self.expected_native.clear();
     }
 
     /// Takes note of the devices of marked packets, if both are there.
-    pub(super) fn adopt_marks(&mut self, way: Option<&MarkWay>) {
+    pub(super) fn adopt_marks(&mut self, way: Option<&MarkRouting>) {
         self.marks = way.and_then(|way| {
             Some(Pair {
                 entry: self.index_of(&way.entry)?,

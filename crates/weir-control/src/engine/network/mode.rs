@@ -112,18 +112,18 @@ impl Network {
         let generic = self.attached.values().any(|mode| *mode == Mode::Generic);
         let native = (self.attached.iter()).filter(|(_, mode)| **mode == Mode::Native);
         let native = native.map(|(ifindex, _)| ifindex);
-        let mut native = native.chain(&self.coming);
+        let mut native = native.chain(&self.expected_native);
         !generic && native.any(|ifindex| self.unfinished(*ifindex).is_some())
     }
 
     /// Takes note of where native XDP is about to be attached, so that the first packet that it meets finds settings
     /// that suit it.
-    pub(in crate::engine) fn expect(&mut self, wanted: &BTreeSet<u32>, attach: Attach) {
+    pub(in crate::engine) fn expect_native(&mut self, wanted: &BTreeSet<u32>, attach: Attach) {
         let plan = |ifindex: &&u32| self.plan_for(**ifindex, attach) == Plan::Xdp;
         let xdp: BTreeSet<u32> = wanted.iter().filter(plan).copied().collect();
         let native = |ifindex| self.drivers.get(ifindex).is_some_and(|it| it.basic());
         let all_native = xdp.iter().all(native);
-        self.coming = if all_native { xdp } else { BTreeSet::new() };
+        self.expected_native = if all_native { xdp } else { BTreeSet::new() };
     }
 }
 

@@ -6,8 +6,8 @@
 //! period.
 
 mod address;
-mod count;
 mod inherit;
+mod shared_count;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -80,7 +80,7 @@ impl Writer {
         }
         // No packet of such a server comes to climb, as long as its tree does not name it.
         if eased {
-            self.mend_trees(maps)?;
+            self.refresh_trees(maps)?;
         }
         Ok(())
     }
@@ -110,11 +110,11 @@ impl Writer {
             }
         }
         self.addresses(maps, rows, changes, now)?;
-        self.gone_services(maps, rows, changes, now)?;
-        self.removed_servers(maps, rows, changes)?;
+        self.remove_services(maps, rows, changes, now)?;
+        self.mark_removed_servers(maps, rows, changes)?;
         let inherited = std::mem::take(&mut self.inherited_rows);
-        self.gone_addresses(maps, rows, &inherited, now)?;
-        self.gone_services(maps, rows, &inherited, now)?;
+        self.remove_addresses(maps, rows, &inherited, now)?;
+        self.remove_services(maps, rows, &inherited, now)?;
         for extent in std::mem::take(&mut self.inherited) {
             self.elements.retire(extent, now);
         }
@@ -153,7 +153,7 @@ impl Writer {
         if same_but_tables {
             maps.set_extent(index, tables.at)?;
         } else {
-            snat = self.run_of(maps, &row.snat)?;
+            snat = self.write_run(maps, &row.snat)?;
             let service = service_row(row, tables.at, snat.map_or(0, |run| run.at));
             maps.services.set(index, &service)?;
         }
@@ -185,14 +185,14 @@ impl Writer {
     ///
     /// # Errors
     /// A row is outside its map.
-    pub(super) fn mend_trees(&self, maps: &Maps) -> Result<()> {
+    pub(super) fn refresh_trees(&self, maps: &Maps) -> Result<()> {
         for written in self.services.values() {
             tree::fill(maps, &written.row.tables.header(written.tables.at).0)?;
         }
         Ok(())
     }
 
-    fn run_of<T: Pod>(&mut self, maps: &Maps, values: &[T]) -> Result<Option<Extent>> {
+    fn write_run<T: Pod>(&mut self, maps: &Maps, values: &[T]) -> Result<Option<Extent>> {
         if values.is_empty() {
             return Ok(None);
         }
@@ -213,7 +213,7 @@ impl Writer {
             .ok_or(Error::NoRoom { elements })
     }
 
-    fn gone_services(
+    fn remove_services(
         &mut self,
         maps: &Maps,
         rows: &Rows,
@@ -237,7 +237,7 @@ impl Writer {
     }
 
     /// Last: no list names them any more, so what chooses anew finds another.
-    fn removed_servers(&mut self, maps: &Maps, rows: &Rows, changes: &Changes) -> Result<()> {
+    fn mark_removed_servers(&mut self, maps: &Maps, rows: &Rows, changes: &Changes) -> Result<()> {
         for id in &changes.dests {
             let Some(removed) = rows.removed.get(id) else {
                 continue;

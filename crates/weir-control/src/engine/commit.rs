@@ -16,7 +16,7 @@ use super::{Engine, Result, addresses};
 
 impl Engine {
     /// Writes down what is to be undone, before it is done.
-    pub(super) fn remember_undo(&mut self) -> Result<()> {
+    pub(super) fn persist_undo(&mut self) -> Result<()> {
         self.file.append(&Record {
             undo: Some(self.memory.undo.clone()),
             ..Record::default()
@@ -24,32 +24,33 @@ impl Engine {
     }
 
     /// Writes down what a reconciling changed.
-    pub(super) fn remember(&mut self, former: &Former) -> Result<()> {
+    pub(super) fn persist_changes(&mut self, former: &Former) -> Result<()> {
         let changed = former.changed(&self.memory.allocation);
         let record = Record::of(&self.memory, changed, former.sharing_changed());
         self.file.append(&record)
     }
 
     /// Everything that follows from rows and memory: written, attached, resolved.
-    pub(super) async fn settle(&mut self) -> Result<()> {
+    pub(super) async fn commit(&mut self) -> Result<()> {
         self.withdraw_vips().await?;
         self.add_vips().await?;
-        if self.keep_neighbours().await? {
-            self.await_neighbours().await?;
+        if self.manage_neighbours_of_servers().await? {
+            self.wait_for_neighbours().await?;
         }
         let left = self.network.leaves_unfinished();
         let wanted = self.network.interfaces(&self.desired)?;
-        self.network.expect(&wanted, self.desired.node.attach);
+        self.network
+            .expect_native(&wanted, self.desired.node.attach);
         if self.network.leaves_unfinished() != left {
             self.replan(&[])?;
         }
         self.write_pending()?;
-        self.activate()?;
+        self.activate_programs()?;
         let before = (self.network.attached.clone(), self.network.learns_clients());
         if let Err(error) = self.attach().await {
-            return Err(self.explain_attaching(error).await);
+            return Err(self.explain_attach_error(error).await);
         }
-        self.keep_marks().await?;
+        self.update_marks().await?;
         self.announce()?;
         // What XDP may send depends on where it is attached, and how.
         let refreshed = self.network.refresh_drivers().await?;
@@ -62,7 +63,7 @@ impl Engine {
     }
 
     /// Puts the programs in force and moves flows over, if the table has another size or layout than before.
-    pub(super) fn activate(&mut self) -> Result<()> {
+    pub(super) fn activate_programs(&mut self) -> Result<()> {
         self.plane.activate()?;
         let Migrated { moved, lost } = self.plane.migrate_flows()?;
         if moved + lost > 0 {

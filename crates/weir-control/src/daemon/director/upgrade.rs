@@ -7,17 +7,17 @@ use weir_sys::Channel;
 
 use super::Director;
 use crate::api::{Refusal, UpgradeRequest, Upgraded};
-use crate::daemon::draining::Note;
+use crate::daemon::draining::DrainingRecord;
 use crate::daemon::plane::Plane;
-use crate::keeper::Succession;
+use crate::keeper::UpgradeResult;
 
 /// A daemon that was succeeded and still has clients.
 #[derive(Debug)]
-pub(crate) struct Leaving<P> {
+pub(crate) struct DrainingDaemon<P> {
     /// With the clients that are still here.
     pub plane: P,
     /// What others know of them.
-    pub note: Note,
+    pub record: DrainingRecord,
     /// The process that is in charge.
     pub successor: u32,
     /// The way for clients.
@@ -29,20 +29,20 @@ pub(crate) struct Leaving<P> {
 impl<P: Plane> Director<P> {
     pub(super) async fn upgrade(&mut self, request: UpgradeRequest) -> Result<Upgraded, Refusal> {
         self.end_probation();
-        let state = self.plane.bequeath().map_err(Refusal::new)?;
-        self.runtime_dir.hold_socket();
+        let state = self.plane.export_state().map_err(Refusal::new)?;
+        self.runtime_dir.keep_socket_link();
         let (keeper, program) = (self.keeper.clone(), request.program);
         tracing::info!(program = %program.display(), "another program is to take over");
         let waits = move || keeper.upgrade(program, state.as_fd());
         let succession = tokio::task::spawn_blocking(waits).await;
         match succession.map_err(Refusal::new)? {
-            Succession::By { pid, channel } => {
+            UpgradeResult::Succeeded { pid, channel } => {
                 tracing::info!(pid, "another daemon is in charge");
-                self.runtime_dir.forget_held();
+                self.runtime_dir.remove_socket_link();
                 self.successor = Some((pid, channel));
                 Ok(Upgraded { pid })
             }
-            Succession::Failed { reason } => {
+            UpgradeResult::Failed { reason } => {
                 tracing::error!(reason, "the upgrade failed; this daemon goes on");
                 Err(Refusal::new(match self.resume().await {
                     Ok(()) => reason,
@@ -59,7 +59,7 @@ impl<P: Plane> Director<P> {
     async fn resume(&mut self) -> Result<(), Refusal> {
         let answers = self.runtime_dir.restore_socket();
         self.plane.resume().await.map_err(Refusal::new)?;
-        self.check();
+        self.configure_checks();
         answers.map_err(Refusal::new)
     }
 
@@ -69,13 +69,13 @@ impl<P: Plane> Director<P> {
     }
 
     /// Ends in favour of the successor: it checks and answers from now on.
-    pub(crate) fn leave(self) -> Option<Leaving<P>> {
-        self.admin.leave();
+    pub(crate) fn into_draining(self) -> Option<DrainingDaemon<P>> {
+        self.admin.stop();
         let limit = self.desired.node.drain_timeout;
         let (successor, channel) = self.successor?;
-        Some(Leaving {
+        Some(DrainingDaemon {
             plane: self.plane,
-            note: self.runtime_dir.draining_note(),
+            record: self.runtime_dir.draining_record(),
             successor,
             channel,
             limit,

@@ -32,7 +32,7 @@ impl Engine {
     ///
     /// # Errors
     /// A map cannot be read.
-    pub(super) fn choice(
+    pub(super) fn explain_choice(
         &self,
         slot: &ServiceSlot,
         rule: &Rule,

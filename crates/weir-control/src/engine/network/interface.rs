@@ -9,7 +9,7 @@ use weir_wire::MacAddr;
 
 use super::super::{Error, Result};
 use super::hop::redirects;
-use super::{ELSEWHERE, Network};
+use super::{DEFAULT_ROUTE_PROBES, Network};
 
 impl Network {
     /// Whether an address is on one of the director's devices, and on which.
@@ -83,11 +83,11 @@ impl Network {
             };
             return names.iter().map(index).collect();
         }
-        let elsewhere = ELSEWHERE
+        let elsewhere = DEFAULT_ROUTE_PROBES
             .into_iter()
             .flat_map(|ip| resolve(ip, &self.state))
             .map(|way| way.ifindex);
-        let mut found: BTreeSet<u32> = elsewhere.chain(self.ways.ports()).collect();
+        let mut found: BTreeSet<u32> = elsewhere.chain(self.routes.ports()).collect();
         let ours = |ip: &IpAddr| desired.listening(*ip).len() > 0 || self.servers.contains(ip);
         let held = self.holders.iter().filter(|(ip, _)| ours(ip));
         found.extend(held.map(|(_, ifindex)| *ifindex));

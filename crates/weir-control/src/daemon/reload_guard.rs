@@ -18,39 +18,39 @@ const GROWTH: u64 = 100;
 
 /// How well it goes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Level {
+pub(super) struct Health {
     /// By service: requests or connections, and what became of them.
-    services: BTreeMap<String, Asked>,
+    services: BTreeMap<String, Requests>,
     /// Servers that fail their checks, and the service in which they do, with the reason.
     down: BTreeMap<(String, String), String>,
     /// Every service.
     known: BTreeSet<String>,
 }
 
-/// What failed of what was asked, in two ways that say nothing of each other.
+/// What failed of what was total, in two ways that say nothing of each other.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Asked {
-    asked: u64,
+struct Requests {
+    total: u64,
     /// Weir answered itself, or no server did.
     failed: u64,
-    /// Answered by a status of 5xx, whoever said it.
-    refused: u64,
+    /// Answered by a status of 5xx, whoever found it.
+    server_errors: u64,
 }
 
-impl Level {
+impl Health {
     /// As the status document has it.
     pub(super) fn of(report: &Report) -> Self {
-        let mut level = Self::default();
+        let mut health = Self::default();
         for service in &report.services {
-            level.known.insert(service.name.clone());
+            health.known.insert(service.name.clone());
             if let Some(proxy) = &service.proxy {
-                let asked = proxy.requests.max(service.totals.connections);
-                let counts = Asked {
-                    asked,
+                let total = proxy.requests.max(service.totals.connections);
+                let counts = Requests {
+                    total,
                     failed: proxy.errors,
-                    refused: proxy.responses[4],
+                    server_errors: proxy.responses[4],
                 };
-                level.services.insert(service.name.clone(), counts);
+                health.services.insert(service.name.clone(), counts);
             }
             for server in service
                 .servers
@@ -60,23 +60,23 @@ impl Level {
                 let pool = server.pool.as_deref().unwrap_or(&service.pool);
                 let name = format!("{pool}/{}", server.address);
                 let key = (name, service.name.clone());
-                level.down.insert(key, server.reason.clone());
+                health.down.insert(key, server.reason.clone());
             }
         }
-        level
+        health
     }
 }
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Guard {
-    before: Level,
+    before: Health,
     until: Instant,
 }
 
 impl Guard {
-    /// From now on for that long; `before` is the level under the former configuration.
-    pub(super) fn new(before: Level, limit: Duration) -> Self {
+    /// From now on for that long; `before` is the health under the former configuration.
+    pub(super) fn new(before: Health, limit: Duration) -> Self {
         Self {
             before,
             until: Instant::now() + limit,
@@ -89,34 +89,34 @@ impl Guard {
     }
 
     /// What got worse.
-    pub(super) fn complaint(&self, now: &Level) -> Option<String> {
+    pub(super) fn regression(&self, now: &Health) -> Option<String> {
         let before = &self.before;
-        // In a service that is new, a server that was down already is no complaint.
+        // In a service that is new, a server that was down already is no regression.
         let was_down = |(server, service): &(String, String)| {
             let mut all = before.down.keys();
             before.down.contains_key(&(server.clone(), service.clone()))
                 || !before.known.contains(service) && all.any(|(other, _)| other == server)
         };
-        let fell = now.down.iter().find(|(key, _)| !was_down(key));
-        if let Some(((server, service), reason)) = fell {
+        let newly_down = now.down.iter().find(|(key, _)| !was_down(key));
+        if let Some(((server, service), reason)) = newly_down {
             return Some(format!("{server} is down in service {service}: {reason}"));
         }
         now.services.iter().find_map(|(name, now)| {
             let former = self.before.services.get(name).copied();
             // Counters that were reset count from zero.
-            let before = former.filter(|f| f.asked <= now.asked).unwrap_or_default();
-            let asked = now.asked - before.asked;
+            let before = former.filter(|f| f.total <= now.total).unwrap_or_default();
+            let total = now.total - before.total;
             let worse = |now: u64, before_failed: u64| {
                 let failed = now.saturating_sub(before_failed);
-                let before = (before.asked, before_failed);
-                (failed >= FAILURES_MIN && is_worse((asked, failed), before)).then_some(failed)
+                let before = (before.total, before_failed);
+                (failed >= FAILURES_MIN && is_worse((total, failed), before)).then_some(failed)
             };
             let failed = worse(now.failed, before.failed)
-                .map(|failed| format!("{failed} of {asked} requests of service {name} failed"));
+                .map(|failed| format!("{failed} of {total} requests of service {name} failed"));
             failed.or_else(|| {
-                let refused = worse(now.refused, before.refused)?;
+                let server_errors = worse(now.server_errors, before.server_errors)?;
                 Some(format!(
-                    "{refused} of {asked} requests of service {name} were answered by 5xx"
+                    "{server_errors} of {total} requests of service {name} were answered by 5xx"
                 ))
             })
         })
@@ -124,25 +124,25 @@ impl Guard {
 }
 
 /// Whether the share of failures in the first is larger than in the second by more than a hundredth; in whole numbers.
-fn is_worse((asked, failed): (u64, u64), (before_asked, before_failed): (u64, u64)) -> bool {
-    let (asked, failed) = (u128::from(asked.max(failed)), u128::from(failed));
-    let before_asked = u128::from(before_asked.max(before_failed).max(1));
-    let grown = u128::from(GROWTH) * u128::from(before_failed) + before_asked;
-    u128::from(GROWTH) * failed * before_asked > grown * asked
+fn is_worse((total, failed): (u64, u64), (before_total, before_failed): (u64, u64)) -> bool {
+    let (total, failed) = (u128::from(total.max(failed)), u128::from(failed));
+    let before_total = u128::from(before_total.max(before_failed).max(1));
+    let grown = u128::from(GROWTH) * u128::from(before_failed) + before_total;
+    u128::from(GROWTH) * failed * before_total > grown * total
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn level(asked: u64, failed: u64, down: &[&str]) -> Level {
-        let asked = Asked {
-            asked,
+    fn health(total: u64, failed: u64, down: &[&str]) -> Health {
+        let total = Requests {
+            total,
             failed,
-            refused: 0,
+            server_errors: 0,
         };
-        Level {
-            services: BTreeMap::from([("s".to_owned(), asked)]),
+        Health {
+            services: BTreeMap::from([("s".to_owned(), total)]),
             down: down
                 .iter()
                 .map(|name| (((*name).to_owned(), "s".to_owned()), "refused".to_owned()))
@@ -154,53 +154,59 @@ mod tests {
     #[test]
     fn what_was_bad_before_is_no_complaint() {
         let limit = Duration::from_secs(1);
-        let complaint = |before: Level, now: Level| Guard::new(before, limit).complaint(&now);
+        let regression = |before: Health, now: Health| Guard::new(before, limit).regression(&now);
         assert_eq!(
-            complaint(level(0, 0, &["p/a"]), level(0, 0, &["p/a"])),
+            regression(health(0, 0, &["p/a"]), health(0, 0, &["p/a"])),
             None
         );
-        assert_eq!(complaint(level(1_000, 0, &[]), level(2_000, 9, &[])), None);
         assert_eq!(
-            complaint(level(1_000, 100, &[]), level(2_000, 205, &[])),
+            regression(health(1_000, 0, &[]), health(2_000, 9, &[])),
             None
         );
-        assert_eq!(complaint(level(1_000, 0, &[]), level(1_000, 0, &[])), None);
+        assert_eq!(
+            regression(health(1_000, 100, &[]), health(2_000, 205, &[])),
+            None
+        );
+        assert_eq!(
+            regression(health(1_000, 0, &[]), health(1_000, 0, &[])),
+            None
+        );
     }
 
     #[test]
     fn what_got_worse_is_named() {
         let limit = Duration::from_secs(1);
-        let complaint = |before: Level, now: Level| {
-            let said = Guard::new(before, limit).complaint(&now);
-            said.expect("a complaint")
+        let regression = |before: Health, now: Health| {
+            let found = Guard::new(before, limit).regression(&now);
+            found.expect("a regression")
         };
-        let said = complaint(level(0, 0, &["p/a"]), level(0, 0, &["p/a", "p/b"]));
-        assert_eq!(said, "p/b is down in service s: refused");
+        let found = regression(health(0, 0, &["p/a"]), health(0, 0, &["p/a", "p/b"]));
+        assert_eq!(found, "p/b is down in service s: refused");
         // The same server fell in another service.
-        let mut other = level(0, 0, &["p/a"]);
+        let mut other = health(0, 0, &["p/a"]);
         other.known.insert("t".to_owned());
         let mut both = other.clone();
         let key = ("p/a".to_owned(), "t".to_owned());
         both.down.insert(key, "VIP not on lo".to_owned());
-        let said = complaint(other, both.clone());
-        assert_eq!(said, "p/a is down in service t: VIP not on lo");
+        let found = regression(other, both.clone());
+        assert_eq!(found, "p/a is down in service t: VIP not on lo");
         let limit = Duration::from_secs(1);
-        let new_service = Guard::new(level(0, 0, &["p/a"]), limit).complaint(&both);
+        let new_service = Guard::new(health(0, 0, &["p/a"]), limit).regression(&both);
         assert_eq!(new_service, None, "it was down before the service came");
-        let said = complaint(level(1_000, 0, &[]), level(2_000, 20, &[]));
-        assert_eq!(said, "20 of 1000 requests of service s failed");
+        let found = regression(health(1_000, 0, &[]), health(2_000, 20, &[]));
+        assert_eq!(found, "20 of 1000 requests of service s failed");
         // Servers fail as well.
-        let mut sick = level(2_000, 0, &[]);
-        for asked in sick.services.values_mut() {
-            asked.refused = 500;
+        let mut failing = health(2_000, 0, &[]);
+        for total in failing.services.values_mut() {
+            total.server_errors = 500;
         }
-        let said = complaint(level(1_000, 0, &[]), sick);
+        let found = regression(health(1_000, 0, &[]), failing);
         assert_eq!(
-            said,
+            found,
             "500 of 1000 requests of service s were answered by 5xx"
         );
-        // A service that is new has no level before.
-        let said = complaint(Level::default(), level(10, 10, &[]));
-        assert_eq!(said, "10 of 10 requests of service s failed");
+        // A service that is new has no health before.
+        let found = regression(Health::default(), health(10, 10, &[]));
+        assert_eq!(found, "10 of 10 requests of service s failed");
     }
 }

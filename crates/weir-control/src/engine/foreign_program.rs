@@ -22,17 +22,17 @@ const KNOWN: [(&str, &str); 7] = [
 
 impl Engine {
     /// Names the interface and the other program, where that is what kept this one from attaching.
-    pub(super) async fn explain_attaching(&self, error: Error) -> Error {
+    pub(super) async fn explain_attach_error(&self, error: Error) -> Error {
         let Error::Dataplane(weir_dataplane::Error::Busy { ifindex }) = error else {
             return error;
         };
         let program = self.network.netlink().xdp_program(ifindex).await;
-        self.taken(ifindex, "XDP", program.ok().flatten())
+        self.foreign_program_error(ifindex, "XDP", program.ok().flatten())
     }
 
     /// Refuses an interface where another director balances: of two paths the one behind would never see its packets,
     /// or see what the first rewrote. At tc the kernel would take both.
-    pub(super) async fn refuse_other_director(&self, ifindex: u32) -> Result<()> {
+    pub(super) async fn reject_other_director(&self, ifindex: u32) -> Result<()> {
         let attachments = self.plane.attachments()?;
         let own = |id: &u32| attachments.iter().any(|it| it.program_id == *id);
         let xdp = self.network.netlink().xdp_program(ifindex).await?;
@@ -42,11 +42,16 @@ impl Engine {
         let found = others
             .find(|(_, id)| program_name(*id).is_some_and(|name| PATHS.contains(&name.as_str())));
         found.map_or(Ok(()), |(hook, id)| {
-            Err(self.taken(ifindex, hook, Some(id)))
+            Err(self.foreign_program_error(ifindex, hook, Some(id)))
         })
     }
 
-    fn taken(&self, ifindex: u32, hook: &'static str, program: Option<u32>) -> Error {
+    fn foreign_program_error(
+        &self,
+        ifindex: u32,
+        hook: &'static str,
+        program: Option<u32>,
+    ) -> Error {
         let name = self.network.name_of(ifindex);
         let interface = name.map_or_else(|| format!("number {ifindex}"), str::to_owned);
         let title = program.and_then(program_name);
@@ -59,7 +64,7 @@ impl Engine {
                 "stop its program, or take it off with `ip link set dev {interface} xdp off`, or list other `interfaces`"
             ),
         };
-        Error::Taken {
+        Error::ForeignProgram {
             holder: describe(program, title.as_deref(), known.map(|(_, owner)| owner)),
             interface,
             hook,

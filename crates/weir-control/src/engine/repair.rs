@@ -18,21 +18,21 @@ impl Writer {
     ///
     /// # Errors
     /// A map cannot be read or written.
-    pub(super) fn mend_elements(&self, maps: &Maps, rows: &Rows) -> Result<u64> {
-        let mut mended = self.mend_listeners(maps)? + self.mend_vips(maps)?;
-        mended += self.mend_arrays(maps)?;
+    pub(super) fn repair_elements(&self, maps: &Maps, rows: &Rows) -> Result<u64> {
+        let mut repaired = self.repair_listeners(maps)? + self.repair_vips(maps)?;
+        repaired += self.repair_arrays(maps)?;
         if maps.settings()? != rows.settings {
             maps.set_settings(&rows.settings)?;
-            mended += 1;
+            repaired += 1;
         }
         if maps.filter()? != *rows.filter {
             maps.set_filter(&rows.filter)?;
-            mended += 1;
+            repaired += 1;
         }
-        Ok(mended)
+        Ok(repaired)
     }
 
-    fn mend_listeners(&self, maps: &Maps) -> Result<u64> {
+    fn repair_listeners(&self, maps: &Maps) -> Result<u64> {
         let (mut right, mut foreign) = (0, Vec::new());
         maps.listeners.each(|key, service| {
             let known = (key.addr.to_ip(), key.port.get(), key.proto);
@@ -42,24 +42,24 @@ impl Writer {
                 None => foreign.push(*key),
             }
         })?;
-        let mut mended = 0;
+        let mut repaired = 0;
         for key in &foreign {
-            mended += u64::from(maps.listeners.remove(key)?);
+            repaired += u64::from(maps.listeners.remove(key)?);
         }
         if right == self.listeners.len() {
-            return Ok(mended);
+            return Ok(repaired);
         }
         for (key, service) in &self.listeners {
             let key = listener(*key);
             if maps.listeners.get(&key)? != Some(*service) {
                 maps.listeners.set(&key, service)?;
-                mended += 1;
+                repaired += 1;
             }
         }
-        Ok(mended)
+        Ok(repaired)
     }
 
-    fn mend_vips(&self, maps: &Maps) -> Result<u64> {
+    fn repair_vips(&self, maps: &Maps) -> Result<u64> {
         let wanted = |key: &Addr| -> Option<Option<Vip>> {
             let written = self.vips.get(&key.to_ip())?;
             // Of a former daemon's row it is not known where its ranges lie.
@@ -84,34 +84,34 @@ impl Writer {
                 }
             }
         }
-        let mut mended = 0;
+        let mut repaired = 0;
         for (key, row) in &others {
             maps.vips.set(key, row)?;
-            mended += 1;
+            repaired += 1;
         }
         for key in &foreign {
-            mended += u64::from(maps.vips.remove(key)?);
+            repaired += u64::from(maps.vips.remove(key)?);
         }
-        Ok(mended)
+        Ok(repaired)
     }
 
     /// Rows of services and servers.
-    fn mend_arrays(&self, maps: &Maps) -> Result<u64> {
-        let mut mended = 0;
+    fn repair_arrays(&self, maps: &Maps) -> Result<u64> {
+        let mut repaired = 0;
         for (index, written) in &self.services {
             let snat = written.snat.map_or(0, |run| run.at);
             let row = service_row(&written.row, written.tables.at, snat);
             if maps.services.get(*index)? != row {
                 maps.services.set(*index, &row)?;
-                mended += 1;
+                repaired += 1;
             }
         }
         for (id, row) in &self.dests {
             if maps.dests.get(*id)? != *row {
                 maps.dests.set(*id, row)?;
-                mended += 1;
+                repaired += 1;
             }
         }
-        Ok(mended)
+        Ok(repaired)
     }
 }

@@ -19,13 +19,13 @@ const SPARSE: usize = 8;
 
 /// Estimators by service name and by the generation of a server's row.
 #[derive(Debug)]
-pub(super) struct RateBook {
+pub(super) struct RateEstimates {
     last: Option<Instant>,
     services: BTreeMap<String, Estimator>,
     servers: HashMap<u32, Estimator>,
 }
 
-impl RateBook {
+impl RateEstimates {
     pub(super) fn new() -> Self {
         Self {
             last: None,
@@ -65,15 +65,15 @@ impl Engine {
     /// The next estimate, when it is time.
     pub(super) fn estimate_rates(&mut self) -> Result<()> {
         if self
-            .rate_book
+            .rate_estimates
             .last
             .is_some_and(|last| last.elapsed() < PERIOD)
         {
             return Ok(());
         }
-        let mut services = std::mem::take(&mut self.rate_book.services);
-        let mut servers = std::mem::take(&mut self.rate_book.servers);
-        let mut book = RateBook {
+        let mut services = std::mem::take(&mut self.rate_estimates.services);
+        let mut servers = std::mem::take(&mut self.rate_estimates.servers);
+        let mut book = RateEstimates {
             last: Some(Instant::now()),
             services: BTreeMap::new(),
             servers: HashMap::with_capacity(servers.len()),
@@ -98,7 +98,7 @@ impl Engine {
             estimator.step(counters);
             book.services.insert(name.clone(), estimator);
         }
-        self.rate_book = book;
+        self.rate_estimates = book;
         Ok(())
     }
 

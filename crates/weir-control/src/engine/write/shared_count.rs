@@ -39,7 +39,7 @@ impl Writer {
     ///
     /// # Errors
     /// A row is outside its map.
-    pub(in crate::engine) fn mend_shared_counts(
+    pub(in crate::engine) fn repair_shared_counts(
         &self,
         maps: &Maps,
         rows: &Rows,

@@ -8,16 +8,16 @@ use std::net::IpAddr;
 
 use weir_netlink::{NetState, resolve};
 
-/// Ways to servers by what they lead over.
+/// RouteIndex to servers by what they lead over.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Ways {
-    /// Ways over each port.
+pub(super) struct RouteIndex {
+    /// RouteIndex over each port.
     ports: BTreeMap<u32, usize>,
     /// Servers behind each neighbour, by device and address.
     behind: BTreeMap<(u32, IpAddr), BTreeSet<IpAddr>>,
 }
 
-impl Ways {
+impl RouteIndex {
     /// Of these servers.
     pub(super) fn new<'a>(servers: impl Iterator<Item = &'a IpAddr>, state: &NetState) -> Self {
         let mut ways = Self::default();
