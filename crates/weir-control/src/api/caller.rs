@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_root_and_the_daemons_user_on_the_unix_socket_own_it() {
+    fn only_root_and_the_daemons_user_are_owners() {
         let own = rustix::process::geteuid().as_raw();
         let unix = |uid| Caller::Unix {
             uid,
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_role_includes_those_before_it() {
+    fn higher_role_includes_lower_ones() {
         assert!(Role::Read < Role::Operate && Role::Operate < Role::Write);
         for role in [Role::Read, Role::Operate, Role::Write] {
             assert_eq!(role.to_string().parse(), Ok(role));

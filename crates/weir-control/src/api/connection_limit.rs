@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_silent_connection_of_the_same_client_makes_room() {
+    fn oldest_idle_connection_of_the_same_client_is_closed() {
         let limit = ConnectionLimit::new(LIMITS);
         let held: Vec<Slot> = (0..3)
             .map(|_| limit.take(&tcp("10.0.0.1")).unwrap())
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn the_client_with_the_most_makes_room_and_work_is_never_cut_off() {
+    fn client_with_most_connections_is_limited_and_requests_are_not_aborted() {
         let limit = ConnectionLimit::new(LIMITS);
         let lonely = limit.take(&tcp("10.0.0.9")).unwrap();
         let many: Vec<Slot> = (0..5)
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ipv6_client_is_its_network() {
+    fn ipv6_clients_are_counted_by_prefix() {
         let same = |a: &str, b: &str| Client::of(&tcp(a)) == Client::of(&tcp(b));
         assert!(same("2001:db8::1", "2001:db8::2:3"));
         assert!(!same("2001:db8::1", "2001:db8:0:1::1"));

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn only_its_own_names_are_taken() {
+    fn only_own_host_names_are_accepted() {
         for (local, host) in [
             ("127.0.0.1:9900", "127.0.0.1:9900"),
             ("127.0.0.1:9900", "localhost:9900"),
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn one_host_and_its_own_origin() {
+    fn one_host_header_and_same_origin_are_required() {
         let local = "127.0.0.1:9900";
         let host = ("host", "localhost:9900");
         assert_eq!(judged(local, &[]), Err(WrongHost::Malformed));

@@ -15,7 +15,7 @@ pub struct FileRequest {
     pub text: Option<String>,
     /// Whether findings are shown with colours.
     pub color: bool,
-    /// Milliseconds for which a reload is on probation: the response comes after them, and the reload is rolled back when
+    /// Milliseconds for which a reload is on probation: the response comes after them, and the reload is rolled back if
     /// it made things worse.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub guard_ms: Option<u64>,

@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_known_to_read_takes_more() {
+    fn unknown_requests_need_more_than_the_read_role() {
         let role = |method: &str, path| required(&method.parse().unwrap(), path);
         for path in ["/", "/v1/status", "/metrics", "/no/such/thing"] {
             assert_eq!(role("GET", path), Role::Read);

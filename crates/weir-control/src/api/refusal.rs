@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_log_has_one_line_in_a_while_and_counts_the_others() {
+    fn refusals_are_logged_at_a_limited_rate_with_a_count() {
         let (mut log, now) = (Log::default(), Instant::now());
         assert_eq!(log.permits(now), Some(0));
         assert_eq!(log.permits(now), None);
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn each_reason_has_its_own_counter() {
+    fn each_refusal_reason_has_its_own_counter() {
         for (at, reason) in Reason::ALL.into_iter().enumerate() {
             assert_eq!(reason as usize, at);
         }

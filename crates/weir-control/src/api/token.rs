@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_own_token_is_for_loopback_and_a_short_one_is_refused() {
+    fn own_token_is_limited_to_loopback_and_short_tokens_are_rejected() {
         let named = |name: &str, role, text: &str| NamedToken {
             name: name.to_owned(),
             role,
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn the_scheme_is_bearer_in_any_case() {
+    fn bearer_scheme_is_case_insensitive() {
         assert_eq!(bearer(b"bearer abc"), Some(&b"abc"[..]));
         assert_eq!(bearer(b"BEARER  abc "), Some(&b"abc"[..]));
         assert_eq!(bearer(b"Basic abc"), None);

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_reader_that_stops_ends_the_connection_and_a_slow_one_does_not() {
+    async fn stalled_reader_is_disconnected_and_slow_one_is_not() {
         let (mut client, server) = tokio::io::duplex(4);
         let mut server = WriteTimeout::new(server, Duration::from_millis(200));
         let reads = tokio::spawn(async move {

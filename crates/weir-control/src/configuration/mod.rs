@@ -322,7 +322,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_file_has_its_own_words() {
+    fn path_that_is_not_a_file_has_its_own_error() {
         let missing = load(Path::new("/nonexistent/weir.toml"), false).unwrap_err();
         assert!(missing.summary.contains("does not exist"), "{missing}");
         let directory = load(Path::new("/"), false).unwrap_err();
@@ -332,14 +332,14 @@ mod tests {
     }
 
     #[test]
-    fn the_summary_names_the_first_error_and_counts_the_others() {
+    fn summary_shows_the_first_error_and_counts_the_others() {
         let text = "[pool.a]\nservers = [1]\n[nod]\n";
         let found = weir_config::parse(text, &ThisMachine::default()).unwrap_err();
         insta::assert_snapshot!(summary("weir.toml", &found));
     }
 
     #[test]
-    fn the_extent_counts_servers_over_all_pools() {
+    fn extent_counts_servers_of_all_pools() {
         let text = "[pool.a]\nservers = [\"10.0.0.1\"]\n[pool.b]\nservers = [\"10.0.0.1\", \"10.0.0.2\"]\n";
         let parsed = weir_config::parse(text, &ThisMachine::default()).unwrap();
         assert_eq!(extent(&parsed.desired), "0 services, 2 pools, 3 servers");

@@ -1,6 +1,6 @@
-//! The one task that owns the engine: takes orders in turn and answers them.
+//! The task that owns the engine and executes requests one at a time.
 //!
-//! It holds the active configuration and its file, and knows neither sockets nor signals.
+//! It holds the active configuration and its file, and handles neither sockets nor signals.
 
 mod members;
 mod probation;
@@ -35,29 +35,29 @@ pub(super) use upgrade::DrainingDaemon;
 #[derive(Debug)]
 pub struct Director<P> {
     plane: P,
-    /// The active configuration: the file's, with the servers of other lists.
+    /// The active configuration: the file's, with servers of other lists.
     desired: Desired,
-    /// What the file says.
+    /// The configuration in the file.
     configured: Desired,
     membership: Membership,
     file: PathBuf,
-    /// The file as it was when it came into force.
+    /// The text of the file when it was loaded.
     text: String,
     admin: Admin,
     runtime_dir: RuntimeDir,
     checks: Checks,
-    /// How often a daemon died since the keeper started, and how the last one did.
+    /// Number of daemon crashes since the keeper started, and the cause of the last one.
     death_count: (u32, Option<String>),
     keeper: Link,
-    /// The secrets that the keeper has.
+    /// The secrets that the keeper holds.
     kept_secrets: Option<Remembered>,
-    /// The daemon that is in charge now, and the way to it.
+    /// The process of the successor, and the channel to it.
     successor: Option<(u32, Channel)>,
     probation: Option<Probation>,
     real_server: LocalRealServer,
 }
 
-/// A configuration with all that belongs to it.
+/// An active configuration with its file and server lists.
 #[derive(Debug, Clone)]
 struct ActiveConfiguration {
     lists: Lists,
@@ -67,7 +67,8 @@ struct ActiveConfiguration {
 }
 
 impl<P: Plane> Director<P> {
-    /// Over an engine with the active configuration `loaded` of `file`. Must be called inside a tokio runtime.
+    /// Creates a director for an engine with the active configuration `loaded` of `file`. Must be called inside a tokio
+    /// runtime.
     pub fn new(
         plane: P,
         loaded: Loaded,
@@ -100,14 +101,14 @@ impl<P: Plane> Director<P> {
         director
     }
 
-    /// Shows what the keeper has seen, and asks it for a successor when there is to be one.
+    /// Connects to the keeper, whose crash counters appear in the status.
     pub fn set_keeper(&mut self, kept: &Kept) {
         self.death_count = (kept.restarts, kept.last_death.clone());
         self.keeper = kept.link.clone();
         self.pass_secrets();
     }
 
-    /// Leaves the secrets of what is active to whoever comes after a death.
+    /// Stores the secrets of the active configuration in the keeper, for a daemon that starts after a crash.
     fn pass_secrets(&mut self) {
         let secrets = Remembered::of(&self.configured);
         if self.kept_secrets.as_ref() == Some(&secrets) {
@@ -117,28 +118,28 @@ impl<P: Plane> Director<P> {
             Ok(file) if !secrets.is_empty() => self.keeper.keep_file(SECRETS, file.as_fd()),
             Ok(_) => self.keeper.forget_file(SECRETS),
             Err(error) => {
-                tracing::warn!(%error, "secrets are read again after a death of the daemon")
+                tracing::warn!(%error, "secrets will be read again after a crash of the daemon")
             }
         }
         self.kept_secrets = Some(secrets);
     }
 
-    /// Looks after what `weir real-server` sets up by these directories from now on.
+    /// Starts to maintain the settings of `weir real-server` that these directories record.
     pub fn manage_real_server(&mut self, runtime_dir: &Path, pin_dir: &Path) {
         self.real_server = LocalRealServer::new(runtime_dir, pin_dir);
     }
 
-    /// Puts back what others undid on this machine of what makes it a server.
+    /// Repairs settings of `weir real-server` that other programs changed.
     pub async fn repair_real_server(&mut self) {
         self.real_server.repair().await;
     }
 
-    /// Lets what is under way come to its end, as long as the configuration says.
+    /// Waits until clients have ended, up to `drain_timeout`.
     pub async fn drain(&mut self) {
         self.plane.close(self.desired.node.drain_timeout).await;
     }
 
-    /// Ends: clients find no listener at once.
+    /// Ends and removes the socket, so that clients fail at once.
     ///
     /// # Errors
     /// The runtime directory cannot be written.
@@ -146,7 +147,7 @@ impl<P: Plane> Director<P> {
         self.runtime_dir.close()
     }
 
-    /// Puts the checks of the configuration and of operators' words into force.
+    /// Configures the checks from the configuration and overrides.
     fn configure_checks(&self) {
         let known = |pool: &str, server: &str| self.plane.saved_state(pool, server);
         let (suspended, probes) = (self.plane.suspended(), self.plane.probe_table());
@@ -154,7 +155,7 @@ impl<P: Plane> Director<P> {
             .configure(&self.desired, &suspended, &known, probes);
     }
 
-    /// Applies what clients' packets say of servers.
+    /// Evaluates handshake counters and applies ejections.
     ///
     /// # Errors
     /// The plane's.
@@ -164,18 +165,18 @@ impl<P: Plane> Director<P> {
             .watch_clients(&|pool, server| checks.passed(pool, server))
     }
 
-    /// Waits for news of checks. Dropping the future loses nothing.
+    /// Waits for check results. Cancel-safe.
     pub async fn wait_for_check_results(&self) {
         self.checks.changed().await;
     }
 
-    /// Brings what checks say into force.
+    /// Applies check results.
     ///
     /// # Errors
-    /// The engine's; the next news tries again.
+    /// The engine's; the next results try again.
     pub async fn apply_check_results(&mut self) -> Result<(), P::Error> {
         let news = self.checks.take_news();
-        // A reload that makes a server fail is taken back before a client loses that server.
+        // A reload that takes a server down is rolled back before clients lose that server.
         if let Some(regression) = self.regression_in(&news) {
             self.roll_back(&regression).await;
             return Ok(());
@@ -192,7 +193,7 @@ impl<P: Plane> Director<P> {
         }
     }
 
-    /// Listings without a daemon begin with it, and the next daemon after a death.
+    /// Records the active configuration, for commands without a daemon and for the next daemon after a crash.
     fn record_configuration(&self) {
         self.record_configuration_of(&self.file, &self.text);
     }
@@ -208,7 +209,7 @@ impl<P: Plane> Director<P> {
         &mut self.plane
     }
 
-    /// Carries an order out. A client that no longer waits changes nothing about it.
+    /// Executes a request. A client that disconnects does not cancel it.
     pub async fn execute(&mut self, order: Order) {
         match order {
             Order::Status(reply) => {
@@ -295,8 +296,8 @@ impl<P: Plane> Director<P> {
         Ok(answer)
     }
 
-    /// The configuration that `request` asks for, as far as `caller` may bring it. Text in place of a file leaves the
-    /// active file as it is.
+    /// Loads the requested configuration, as far as `caller` is allowed to. Text instead of a path does not change the
+    /// active path.
     fn load(&self, request: &FileRequest, caller: &Caller) -> Result<(PathBuf, Loaded), Refusal> {
         if let Some(text) = &request.text {
             if !caller.is_owner() {
@@ -332,10 +333,10 @@ impl<P: Plane> Director<P> {
         Ok((path.to_owned(), loaded))
     }
 
-    /// Brings a file into force, or leaves everything as it is.
+    /// Applies a file, or changes nothing.
     ///
     /// # Errors
-    /// The file holds an error, or what it asks for cannot be had here.
+    /// The file has an error, or cannot be applied on this machine.
     pub async fn reload(
         &mut self,
         request: &FileRequest,
@@ -350,7 +351,7 @@ impl<P: Plane> Director<P> {
                     changes = reloaded.changes.len(),
                     "reloaded"
                 );
-                // Whoever brings another configuration has looked at this one.
+                // A new reload confirms the previous one.
                 self.end_probation();
             }
             Err(refusal) => tracing::error!(error = %refusal, "reload refused"),
@@ -397,7 +398,7 @@ impl<P: Plane> Director<P> {
         let revision = applied.map_err(Refusal::new)?;
         self.admin.commit(admin);
         if let Err(error) = self.runtime_dir.set_access(access) {
-            tracing::error!(%error, "the socket keeps the group and mode that it had");
+            tracing::error!(%error, "the socket keeps its former group and mode");
         }
         self.set_active(ActiveConfiguration {
             lists,

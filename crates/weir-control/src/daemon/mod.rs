@@ -1,8 +1,7 @@
-//! `weir run`: from arguments to a director that serves orders, signals and the network's changes until it is asked to
-//! end.
+//! `weir run`: starts the director, then handles API requests, signals and network events until it is stopped.
 //!
-//! One task owns the engine and does one thing at a time; the API's tasks only pass orders to it. Ending changes
-//! nothing in the kernel: what is pinned and attached forwards on.
+//! One task owns the engine and executes one request at a time; API tasks only send requests to it. Stopping changes
+//! nothing in the kernel: pinned and attached programs continue to forward.
 
 mod admin;
 mod director;
@@ -43,54 +42,54 @@ pub use error::Error;
 pub use plane::Plane;
 pub use runtime_dir::{LOCK, RuntimeDir, SOCKET, last_configuration, last_text};
 
-/// Secrets from files and the environment, for the keeper: after a death what was active goes on, and they may be
-/// others or gone by then.
+/// Name under which the keeper stores secrets from files and the environment. After a crash the active configuration is
+/// used again, and its secret files may have changed or vanished by then.
 const SECRETS: &str = "secrets";
 
-/// How often the engine looks after what nothing tells it.
+/// Interval of the engine's tick, which checks what causes no event.
 const TICK: Duration = Duration::from_secs(1);
 
-/// How often what is in the kernel is compared with what Weir put there.
+/// Interval of checks for drift.
 const DRIFT_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How often clients' packets are asked what servers are like. With so many servers that this would take more than
-/// one part in [`HANDSHAKE_CPU_SHARE`] of a processor it is done more seldom, once a [`TICK`] at least.
+/// Interval at which handshake counters are read for passive checks. It grows with the number of servers, up to a
+/// [`TICK`], so that reading takes at most one part in [`HANDSHAKE_CPU_SHARE`] of a processor.
 const HANDSHAKE_INTERVAL: Duration = Duration::from_millis(250);
 const HANDSHAKE_CPU_SHARE: u32 = 20;
 
-/// How often a daemon that has been succeeded looks whether it still has clients.
+/// Interval at which a draining daemon checks for remaining clients.
 const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// What checks say is gathered so long before it is put into force: a pool of thousands is weighed once, not once a
-/// result.
+/// Delay before check results are applied: the weights of a pool with thousands of servers are computed once, not once
+/// per result.
 const CHECK_BATCH_DELAY: Duration = Duration::from_millis(20);
 
-/// What the command line gives.
+/// Options of the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// The configuration, absolute.
+    /// Absolute path of the configuration file.
     pub config: PathBuf,
     /// `--runtime-dir`.
     pub runtime_dir: PathBuf,
-    /// `--pin-dir`: what `weir real-server` set up there is looked after as well.
+    /// `--pin-dir`, where settings of `weir real-server` are maintained as well.
     pub pin_dir: PathBuf,
-    /// Whether findings about the file may have colours.
+    /// Whether findings are printed in colour.
     pub color: bool,
 }
 
-/// Keeps keys and secrets in this process's memory: neither a core file nor a debugger of the same user shows them.
-/// ssh-agent does so, and the kernel does it to HAProxy and nginx when they change from root to another user.
+/// Protects keys and secrets in memory: neither a core file nor a debugger of the same user can read them. ssh-agent
+/// does the same, and so does the kernel for HAProxy and nginx when they change their user.
 pub fn hide_memory() {
     if let Err(error) = weir_sys::hide_memory() {
-        tracing::warn!(%error, "a core file of this process would hold its secrets");
+        tracing::warn!(%error, "a core file of this process would contain its secrets");
     }
 }
 
-/// Runs until SIGTERM or SIGINT, with the engine that `open` brings up for the file's configuration. After a death, and
-/// as a successor, it is the configuration that was active, whatever the file contains now.
+/// Runs until SIGTERM or SIGINT, with the engine that `open` creates for the configuration. After a crash, and as a
+/// successor, uses the configuration that was active, whatever the file contains now.
 ///
 /// # Errors
-/// It could not start; then nothing of the configuration was applied.
+/// It could not start; nothing of the configuration was applied.
 #[expect(clippy::too_many_lines, reason = "wires the daemon together")]
 pub async fn run<P: Plane>(
     options: &Options,
@@ -110,7 +109,7 @@ pub async fn run<P: Plane>(
     if traffic::needs_engine(&loaded.desired) {
         traffic::check_rights()?;
     }
-    // Proxied connections, probes under way, maps, programs and links each hold a descriptor.
+    // Each proxied connection, running probe, map, program and link holds a descriptor.
     if let Err(error) = weir_sys::raise_nofile() {
         tracing::warn!(%error, "few connections and probes can be open at a time");
     }
@@ -123,9 +122,9 @@ pub async fn run<P: Plane>(
     };
     runtime_dir.set_access(SocketAccess::of(&loaded.desired.node)?)?;
     let mut signals = Signals::new().map_err(|source| Error::Signals { source })?;
-    // Before the engine reads its tables, so that no change falls between.
+    // Open the watch before the engine reads its tables, so that no change is missed.
     let network = Network::open()?;
-    let (orders, taken) = api::orders();
+    let (orders, requests) = api::orders();
     let refused = Arc::new(Refused::default());
     let token = runtime_dir.token()?;
     let mut admin = Admin::new(orders.clone(), token, Arc::clone(&refused), &mut kept);
@@ -133,7 +132,7 @@ pub async fn run<P: Plane>(
     let mut membership = Membership::new(&options.runtime_dir);
     membership.resolve_new(&loaded.desired).await;
     let lists = membership.first_lists(&loaded.desired);
-    // What can fail comes first: once the plane is open it takes clients.
+    // Everything that can fail comes first: an open plane receives clients.
     let listener = runtime_dir.listen()?;
     let engine = open(&lists.added_to(&loaded.desired), &mut kept)
         .await
@@ -145,7 +144,7 @@ pub async fn run<P: Plane>(
         })?;
     runtime_dir.publish_socket()?;
     let router = api::router(orders, &Access::Unix, &refused);
-    let answers = tokio::spawn(api::serve(Listener::Unix(listener), router));
+    let api_server = tokio::spawn(api::serve(Listener::Unix(listener), router));
     admin.commit(to);
     let added = vips(&engine.added_vips());
     tracing::info!(
@@ -166,26 +165,26 @@ pub async fn run<P: Plane>(
     );
     director.set_keeper(&kept);
     director.manage_real_server(&options.runtime_dir, &options.pin_dir);
-    serve(&mut director, taken, network, &mut signals, &notifier).await;
+    serve(&mut director, requests, network, &mut signals, &notifier).await;
     if director.is_succeeded() {
         drain(director, &mut signals).await;
-        answers.abort();
+        api_server.abort();
         return Ok(());
     }
     notify(&notifier, Notification::Stopping);
     director.drain().await;
     director.close()?;
-    tracing::info!("stopped; what is in the kernel forwards on");
+    tracing::info!("stopped; the kernel continues to forward");
     Ok(())
 }
 
-/// VIPs that Weir added, for the log: `10.0.0.10 on eth0`; `None` = none, and the field is left out.
+/// Added VIPs for the log: `10.0.0.10 on eth0`; `None` = there are none, and the field is omitted.
 fn vips(added: &[(String, IpAddr)]) -> Option<String> {
     let vips = added.iter().map(|(name, vip)| format!("{vip} on {name}"));
     (!added.is_empty()).then(|| vips.collect::<Vec<_>>().join(", "))
 }
 
-/// What a daemon that has been succeeded still does: its clients go over, or come to their end here.
+/// Runs a daemon whose successor has taken over, until its clients are handed over or have ended.
 async fn drain<P: Plane>(director: Director<P>, signals: &mut Signals) {
     let Some(DrainingDaemon {
         mut plane,
@@ -200,14 +199,14 @@ async fn drain<P: Plane>(director: Director<P>, signals: &mut Signals) {
     plane.hand_over(channel);
     loop {
         tokio::select! {
-            // Also long enough for the answer to whoever asked for the upgrade.
+            // Also gives the API time to send the response to the upgrade request.
             () = sleep(DRAIN_POLL_INTERVAL) => {
                 if plane.is_handed_over() {
                     break;
                 }
                 record.update(|| plane.clients());
             }
-            // It came when this one was busy with its succession.
+            // The signal arrived during the upgrade.
             _ = signals.reload.recv() => pass_on(Signal::HUP, successor),
             _ = signals.terminate.recv() => {
                 plane.close(limit).await;
@@ -219,7 +218,7 @@ async fn drain<P: Plane>(director: Director<P>, signals: &mut Signals) {
             }
         }
     }
-    tracing::info!("the last client is gone");
+    tracing::info!("the last client has disconnected");
 }
 
 fn pass_on(signal: Signal, to: u32) {
@@ -229,7 +228,7 @@ fn pass_on(signal: Signal, to: u32) {
     }
 }
 
-/// The configuration file, and where its text is to be read.
+/// The path of the configuration file, and the file to read its text from.
 fn configuration_to_load(options: &Options, kept: &Kept) -> (PathBuf, PathBuf) {
     let noted = (
         last_configuration(&options.runtime_dir),
@@ -244,7 +243,7 @@ fn configuration_to_load(options: &Options, kept: &Kept) -> (PathBuf, PathBuf) {
 #[expect(clippy::cognitive_complexity, reason = "one arm for each event")]
 async fn serve<P: Plane>(
     director: &mut Director<P>,
-    mut taken: mpsc::Receiver<Order>,
+    mut requests: mpsc::Receiver<Order>,
     mut network: Network,
     signals: &mut Signals,
     notifier: &Notifier,
@@ -253,7 +252,7 @@ async fn serve<P: Plane>(
     let (mut apply_checks_at, mut handshakes_at) = (None, Instant::now() + HANDSHAKE_INTERVAL);
     loop {
         tokio::select! {
-            Some(order) = taken.recv() => {
+            Some(order) = requests.recv() => {
                 let reloads = matches!(order, Order::Reload(..));
                 if reloads {
                     notify(notifier, Notification::Reloading);
@@ -289,7 +288,7 @@ async fn serve<P: Plane>(
             _ = ticks.tick() => {
                 network.reopen();
                 if let Err(error) = director.plane().tick().await {
-                    tracing::warn!(%error, "the upkeep of this second failed");
+                    tracing::warn!(%error, "the periodic maintenance failed");
                 }
                 director.notify_pool_changes();
                 director.check_probation().await;
@@ -299,7 +298,7 @@ async fn serve<P: Plane>(
             }
             _ = signals.reload.recv() => {
                 notify(notifier, Notification::Reloading);
-                // What a log gets; whoever sent a signal reads no answer.
+                // A signal has no response, so the findings go to the log.
                 if let Err(refusal) = director.reload(&FileRequest::default(), &Caller::this_process()).await {
                     for line in refusal.diagnostics.iter().flat_map(|text| text.lines()) {
                         eprintln!("{line}");
@@ -313,17 +312,17 @@ async fn serve<P: Plane>(
     }
 }
 
-/// Answers when to look again.
+/// Reads the handshake counters. Returns when to read them again.
 fn watch_clients(director: &mut Director<impl Plane>) -> Instant {
     let begun = Instant::now();
     if let Err(error) = director.watch_clients() {
-        tracing::warn!(%error, "what clients' packets say was not put into force");
+        tracing::warn!(%error, "failed to apply passive checks");
     }
     let pause = (begun.elapsed() * HANDSHAKE_CPU_SHARE).clamp(HANDSHAKE_INTERVAL, TICK);
     Instant::now() + pause
 }
 
-/// Ends at that instant; without one, never.
+/// Completes at that instant; without one, never.
 async fn until(instant: Option<Instant>) {
     match instant {
         Some(instant) => sleep_until(instant).await,
@@ -337,7 +336,7 @@ fn every(period: Duration) -> Interval {
     ticks
 }
 
-/// A service manager that does not listen is not worth stopping for.
+/// A failed notification is not fatal.
 fn notify(notifier: &Notifier, notification: Notification<'_>) {
     if let Err(error) = notifier.send(notification) {
         tracing::warn!(%error, "could not notify the service manager");
@@ -361,7 +360,7 @@ impl Signals {
     }
 }
 
-/// The network's changes, from a watch that is opened again when it breaks.
+/// Network events, from a watch that is reopened when it fails.
 #[derive(Debug)]
 struct Network {
     netlink: Netlink,
@@ -380,7 +379,7 @@ impl Network {
         })
     }
 
-    /// The next change; for ever while there is no watch. Dropping the future loses nothing.
+    /// Returns the next event; waits forever while there is no watch. Cancel-safe.
     async fn next(&mut self) -> Event {
         if std::mem::take(&mut self.missed) {
             return Event::Lost;
@@ -388,14 +387,14 @@ impl Network {
         if let Some(watch) = &mut self.watch {
             match watch.next().await {
                 Ok(event) => return event,
-                Err(error) => tracing::error!(%error, "the watch over the network broke"),
+                Err(error) => tracing::error!(%error, "the netlink watch failed"),
             }
             self.watch = None;
         }
         std::future::pending().await
     }
 
-    /// Opens the watch again where it broke; what happened meanwhile counts as lost.
+    /// Reopens a failed watch; the events in between count as lost.
     fn reopen(&mut self) {
         if self.watch.is_none()
             && let Ok(watch) = self.netlink.watch()

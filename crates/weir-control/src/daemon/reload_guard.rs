@@ -1,8 +1,8 @@
 //! Decides whether a reload on probation has made things worse and must be rolled back.
 //!
-//! Worse is a server that fails its checks and did not before, or a larger share of failed requests, or of those that
-//! servers answered by 5xx. What failed is judged by what the status document says; a layer 4 service knows no failed
-//! requests, so that its servers' checks alone count.
+//! Worse means: a server fails its checks and did not before, or a larger share of requests failed or was answered with
+//! 5xx. The status document is the source. Layer 4 services have no failed requests, so only the checks of their
+//! servers count.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,34 +11,34 @@ use tokio::time::Instant;
 
 use crate::status::Report;
 
-/// Fewer failed requests than this say nothing.
+/// Fewer failed requests than this are ignored.
 const FAILURES_MIN: u64 = 10;
-/// By so much the share of failed requests may grow: a hundredth.
+/// The share of failed requests may grow by this fraction: a hundredth.
 const GROWTH: u64 = 100;
 
-/// How well it goes.
+/// Failures at one point in time.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Health {
-    /// By service: requests or connections, and what became of them.
+    /// Requests or connections by service, and their results.
     services: BTreeMap<String, Requests>,
-    /// Servers that fail their checks, and the service in which they do, with the reason.
+    /// Servers that fail their checks and the service in which they fail, with the reason.
     down: BTreeMap<(String, String), String>,
-    /// Every service.
+    /// Names of all services.
     known: BTreeSet<String>,
 }
 
-/// What failed of what was total, in two ways that say nothing of each other.
+/// Counters of requests. The two kinds of failure are independent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Requests {
     total: u64,
-    /// Weir answered itself, or no server did.
+    /// Weir generated the response, or no server responded.
     failed: u64,
-    /// Answered by a status of 5xx, whoever found it.
+    /// Responses with a status of 5xx, from Weir or a server.
     server_errors: u64,
 }
 
 impl Health {
-    /// As the status document has it.
+    /// Reads the counters from the status document.
     pub(super) fn of(report: &Report) -> Self {
         let mut health = Self::default();
         for service in &report.services {
@@ -75,7 +75,7 @@ pub(super) struct Guard {
 }
 
 impl Guard {
-    /// From now on for that long; `before` is the health under the former configuration.
+    /// Starts a probation; `before` is the state under the former configuration.
     pub(super) fn new(before: Health, limit: Duration) -> Self {
         Self {
             before,
@@ -88,10 +88,10 @@ impl Guard {
         Instant::now() >= self.until
     }
 
-    /// What got worse.
+    /// Describes a regression.
     pub(super) fn regression(&self, now: &Health) -> Option<String> {
         let before = &self.before;
-        // In a service that is new, a server that was down already is no regression.
+        // In a new service, a server that was down before is not a regression.
         let was_down = |(server, service): &(String, String)| {
             let mut all = before.down.keys();
             before.down.contains_key(&(server.clone(), service.clone()))
@@ -103,7 +103,7 @@ impl Guard {
         }
         now.services.iter().find_map(|(name, now)| {
             let former = self.before.services.get(name).copied();
-            // Counters that were reset count from zero.
+            // Counters that were reset start from zero.
             let before = former.filter(|f| f.total <= now.total).unwrap_or_default();
             let total = now.total - before.total;
             let worse = |now: u64, before_failed: u64| {
@@ -123,7 +123,7 @@ impl Guard {
     }
 }
 
-/// Whether the share of failures in the first is larger than in the second by more than a hundredth; in whole numbers.
+/// Whether the share of failures exceeds the previous one by more than a hundredth, in integer arithmetic.
 fn is_worse((total, failed): (u64, u64), (before_total, before_failed): (u64, u64)) -> bool {
     let (total, failed) = (u128::from(total.max(failed)), u128::from(failed));
     let before_total = u128::from(before_total.max(before_failed).max(1));
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_bad_before_is_no_complaint() {
+    fn failures_before_the_reload_are_ignored() {
         let limit = Duration::from_secs(1);
         let regression = |before: Health, now: Health| Guard::new(before, limit).regression(&now);
         assert_eq!(
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_got_worse_is_named() {
+    fn regression_is_described() {
         let limit = Duration::from_secs(1);
         let regression = |before: Health, now: Health| {
             let found = Guard::new(before, limit).regression(&now);
@@ -182,7 +182,7 @@ mod tests {
         };
         let found = regression(health(0, 0, &["p/a"]), health(0, 0, &["p/a", "p/b"]));
         assert_eq!(found, "p/b is down in service s: refused");
-        // The same server fell in another service.
+        // The same server fails in another service.
         let mut other = health(0, 0, &["p/a"]);
         other.known.insert("t".to_owned());
         let mut both = other.clone();
@@ -192,10 +192,13 @@ mod tests {
         assert_eq!(found, "p/a is down in service t: VIP not on lo");
         let limit = Duration::from_secs(1);
         let new_service = Guard::new(health(0, 0, &["p/a"]), limit).regression(&both);
-        assert_eq!(new_service, None, "it was down before the service came");
+        assert_eq!(
+            new_service, None,
+            "it was down before the service was added"
+        );
         let found = regression(health(1_000, 0, &[]), health(2_000, 20, &[]));
         assert_eq!(found, "20 of 1000 requests of service s failed");
-        // Servers fail as well.
+        // Responses of servers count too.
         let mut failing = health(2_000, 0, &[]);
         for total in failing.services.values_mut() {
             total.server_errors = 500;
@@ -205,7 +208,7 @@ mod tests {
             found,
             "500 of 1000 requests of service s were answered by 5xx"
         );
-        // A service that is new has no health before.
+        // A new service has no previous counters.
         let found = regression(Health::default(), health(10, 10, &[]));
         assert_eq!(found, "10 of 10 requests of service s failed");
     }

@@ -42,11 +42,11 @@ impl Plane for Fake {
     type Error = io::Error;
 
     async fn apply(&mut self, desired: &Desired) -> Result<u64, io::Error> {
-        // Gives others a turn, as the real one does: orders must wait all the same.
+        // Yields, as the real engine does: requests must still be serialised.
         tokio::task::yield_now().await;
         let mut calls = self.0.borrow_mut();
         if calls.refuse {
-            return Err(io::Error::other("no place for it"));
+            return Err(io::Error::other("rejected by the engine"));
         }
         calls.applied.push(desired.clone());
         Ok(calls.applied.len() as u64)
@@ -58,8 +58,8 @@ impl Plane for Fake {
         address: &str,
         request: ServerOrder,
     ) -> Result<(), io::Error> {
-        let word = (pool.to_owned(), address.to_owned(), request);
-        self.0.borrow_mut().servers.push(word);
+        let request = (pool.to_owned(), address.to_owned(), request);
+        self.0.borrow_mut().servers.push(request);
         Ok(())
     }
 
@@ -110,7 +110,7 @@ impl Plane for Fake {
     }
 }
 
-/// A daemon with its directory; ends with the test's runtime.
+/// A daemon with its directory; stops with the test's runtime.
 struct TestDaemon {
     directory: PathBuf,
     client: Client,
@@ -200,7 +200,7 @@ fn refusal(error: client::Error) -> Refusal {
 }
 
 #[tokio::test]
-async fn a_reload_takes_effect_and_its_file_stays_in_force() {
+async fn reload_is_applied_and_its_file_stays_active() {
     with_daemon("reload", async |daemon| {
         let request = daemon.write("other.toml", "[pool.images]\nservers = [\"10.0.0.5\"]\n");
         let reloaded = daemon.client.reload(&request).await.unwrap();
@@ -216,7 +216,7 @@ async fn a_reload_takes_effect_and_its_file_stays_in_force() {
 }
 
 #[tokio::test]
-async fn a_bad_file_changes_nothing_and_comes_back_with_its_findings() {
+async fn invalid_file_changes_nothing_and_returns_findings() {
     with_daemon("bad", async |daemon| {
         let request = daemon.write("bad.toml", "[pool.images]\nserver = [\"10.0.0.5\"]\n");
         let refusal = refusal(daemon.client.reload(&request).await.unwrap_err());
@@ -238,19 +238,19 @@ async fn a_bad_file_changes_nothing_and_comes_back_with_its_findings() {
 }
 
 #[tokio::test]
-async fn what_the_engine_refuses_is_not_in_force() {
+async fn configuration_that_the_engine_rejects_is_not_active() {
     with_daemon("refused", async |daemon| {
         let request = daemon.write("other.toml", "[pool.other]\nservers = [\"10.0.0.5\"]\n");
         daemon.calls.0.borrow_mut().refuse = true;
         let refusal = refusal(daemon.client.reload(&request).await.unwrap_err());
-        assert_eq!(refusal.error, "no place for it");
+        assert_eq!(refusal.error, "rejected by the engine");
         assert_eq!(daemon.client.plan(&request).await.unwrap().changes.len(), 2);
     })
     .await;
 }
 
 #[tokio::test]
-async fn an_admin_address_that_is_taken_stops_a_reload_before_the_engine() {
+async fn admin_address_in_use_fails_reload_before_the_engine() {
     with_daemon("admin", async |daemon| {
         let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let text = format!("[node]\nadmin = \"{}\"\n", taken.local_addr().unwrap());
@@ -271,7 +271,7 @@ async fn an_admin_address_that_is_taken_stops_a_reload_before_the_engine() {
 }
 
 #[tokio::test]
-async fn admin_changes_nothing_without_the_token() {
+async fn admin_requires_the_token_for_changes() {
     with_daemon("tcp", async |daemon| {
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = free.local_addr().unwrap();
@@ -319,7 +319,7 @@ async fn admin_changes_nothing_without_the_token() {
 }
 
 #[tokio::test]
-async fn servers_are_ordered_by_their_names_in_the_file() {
+async fn server_requests_use_names_of_the_file() {
     with_daemon("server", async |daemon| {
         let drain = ServerOrder(Some(Override::Drain));
         let six = "[2001:db8::5]:80";
@@ -344,7 +344,7 @@ async fn servers_are_ordered_by_their_names_in_the_file() {
 }
 
 #[tokio::test]
-async fn reloads_at_once_are_carried_out_one_by_one() {
+async fn concurrent_reloads_are_serialised() {
     with_daemon("queue", async |daemon| {
         let request = FileRequest::default();
         let (a, b, c) = tokio::join!(
@@ -360,7 +360,7 @@ async fn reloads_at_once_are_carried_out_one_by_one() {
 }
 
 #[tokio::test]
-async fn requests_that_are_none_are_refused_and_the_next_is_answered() {
+async fn malformed_requests_are_rejected_and_later_ones_served() {
     with_daemon("bodies", async |daemon| {
         let post_to = |path: &str, length: usize, body: &str| {
             format!(
@@ -385,7 +385,7 @@ async fn requests_that_are_none_are_refused_and_the_next_is_answered() {
 }
 
 #[tokio::test]
-async fn without_a_daemon_the_client_says_so() {
+async fn client_reports_a_missing_daemon() {
     let client = Client::new(Path::new("/nonexistent"));
     let error = client.status().await.unwrap_err();
     assert!(matches!(error, client::Error::NoDaemon { .. }), "{error}");

@@ -1,4 +1,4 @@
-//! From plan and memory to effect: written, attached, resolved.
+//! Commits a plan: writes rows, attaches programs, updates VIPs, neighbours and firewall marks.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -15,7 +15,7 @@ use super::network::Hops;
 use super::{Engine, Result, addresses};
 
 impl Engine {
-    /// Writes down what is to be undone, before it is done.
+    /// Persists the undo record. Callers do this before the change itself.
     pub(super) fn persist_undo(&mut self) -> Result<()> {
         self.file.append(&Record {
             undo: Some(self.memory.undo.clone()),
@@ -23,14 +23,14 @@ impl Engine {
         })
     }
 
-    /// Writes down what a reconciling changed.
+    /// Persists the changes of a reconciliation.
     pub(super) fn persist_changes(&mut self, former: &Former) -> Result<()> {
         let changed = former.changed(&self.memory.allocation);
         let record = Record::of(&self.memory, changed, former.sharing_changed());
         self.file.append(&record)
     }
 
-    /// Everything that follows from rows and memory: written, attached, resolved.
+    /// Brings maps, attachments and the network in line with the planned rows.
     pub(super) async fn commit(&mut self) -> Result<()> {
         self.withdraw_vips().await?;
         self.add_vips().await?;
@@ -52,7 +52,7 @@ impl Engine {
         }
         self.update_marks().await?;
         self.announce()?;
-        // What XDP may send depends on where it is attached, and how.
+        // Where and how XDP is attached determines where it can send.
         let refreshed = self.network.refresh_drivers().await?;
         let now = (&self.network.attached, self.network.learns_clients());
         if refreshed || (&before.0, before.1) != now {
@@ -62,7 +62,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Puts the programs in force and moves flows over, if the table has another size or layout than before.
+    /// Activates the programs. If the size or layout of the flow table changed, migrates the flows.
     pub(super) fn activate_programs(&mut self) -> Result<()> {
         self.plane.activate()?;
         let Migrated { moved, lost } = self.plane.migrate_flows()?;
@@ -72,7 +72,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Plans the rows of some services again and writes what differs.
+    /// Replans the rows of some services and writes the differences.
     pub(super) fn rewrite(&mut self, touched: &[&str]) -> Result<()> {
         self.replan(touched)?;
         self.write_pending()
@@ -91,7 +91,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Writes what is planned. What a failure leaves out stays pending.
+    /// Writes the planned rows. On a failure, unwritten rows stay pending.
     pub(super) fn write_pending(&mut self) -> Result<()> {
         let maps = self.plane.maps();
         self.write_devices(maps)?;
@@ -100,7 +100,7 @@ impl Engine {
             self.write_all_hops()?;
         } else {
             for id in &self.pending.dests {
-                // The row of a removed server still says where it is.
+                // The row of a removed server still contains its address.
                 let address = maps.dests.get(*id)?.addr.to_ip();
                 write_hops(maps, *id, &self.network.hops(address))?;
             }
@@ -126,7 +126,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Writes next hops of every server, removed ones with flows included, and how packets leave towards clients.
+    /// Writes the next hops of every server, including removed servers with flows, and the flags of next hops towards
+    /// clients.
     pub(super) fn write_all_hops(&self) -> Result<()> {
         let mut hops = self.network.hops_of_many();
         for address in self.memory.allocation.addresses() {
@@ -143,7 +144,7 @@ impl Engine {
         Ok(self.plane.maps().set_client_flags(flags)?)
     }
 
-    /// Writes next hops of the servers at an address; answers whether one leads to another machine than it did.
+    /// Writes the next hops of the servers at an address. Returns whether a MAC address changed.
     pub(super) fn write_hops_at(&self, address: IpAddr) -> Result<bool> {
         let (hops, mut moved) = (self.network.hops(address), false);
         for id in self.memory.allocation.at(address) {
@@ -153,7 +154,7 @@ impl Engine {
     }
 }
 
-/// What a device's flags are as a next hop's.
+/// Converts a device's flags to those of a next hop.
 const fn hop_flags(device: u32) -> u8 {
     let send = if device & DEVICE_SEND != 0 {
         HOP_SEND
@@ -164,7 +165,7 @@ const fn hop_flags(device: u32) -> u8 {
     send | if redirect { HOP_REDIRECT } else { 0 }
 }
 
-/// Writes next hops that differ; answers whether one leads to another machine than it did.
+/// Writes the next hops that differ. Returns whether a MAC address changed.
 fn write_hops(maps: &Maps, id: u32, hops: &Hops) -> Result<bool> {
     let mut moved = false;
     for (slot, hop) in (0..).zip(hops) {

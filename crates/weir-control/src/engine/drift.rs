@@ -1,9 +1,8 @@
-//! What somebody else changed of what Weir put into the kernel: found by looking twice a second, repaired, logged and
-//! counted.
+//! Drift: changes that other programs make to Weir's kernel objects. Checks twice per second; repairs, logs and counts
+//! what it finds.
 //!
-//! Programs that are gone from their interface or were replaced, elements of maps, addresses that Weir adds, the way of
-//! marked packets. Servers whose neighbour moved are told by the kernel and followed at once; they are counted here
-//! too.
+//! Covers programs that were detached or replaced, map elements, VIPs that Weir adds, and the routing of marked
+//! packets. A server whose neighbour gets another MAC address is followed by a kernel event and only counted here.
 
 use std::net::IpAddr;
 
@@ -11,7 +10,7 @@ use weir_dataplane::Hook;
 
 use super::{Engine, Error, Result};
 
-/// What an interface has one of each.
+/// Hooks of which an interface has one each.
 const HOOKS: [&[Hook]; 3] = [
     &[
         Hook::XdpNative,
@@ -24,13 +23,13 @@ const HOOKS: [&[Hook]; 3] = [
 ];
 
 impl Engine {
-    /// Looks for drift and mends it. What could not be repaired is said once and tried again each time.
+    /// Checks for drift and repairs it. A failure is logged once and retried each time.
     pub async fn repair_drift(&mut self) {
         match self.try_repair_drift().await {
             Ok(()) => self.repair_failed = false,
             Err(error) if !self.repair_failed => {
                 self.repair_failed = true;
-                tracing::warn!(%error, "what somebody changed of Weir's could not be repaired");
+                tracing::warn!(%error, "failed to repair changes that another program made");
             }
             Err(_) => {}
         }
@@ -45,9 +44,9 @@ impl Engine {
 
     async fn repair_programs(&mut self) -> Result<()> {
         for ifindex in self.plane.restore_attachments()? {
-            self.log_program_repair(ifindex, "another program was in the place of Weir's");
+            self.log_program_repair(ifindex, "another program had replaced Weir's");
         }
-        // Of devices that are gone their events tell.
+        // Removed devices cause events of their own.
         let wanted: Vec<u32> = self.network.attached.keys().copied().collect();
         let there = self.plane.attachments()?;
         let has = |ifindex: u32, hooks: &[Hook]| {
@@ -74,13 +73,13 @@ impl Engine {
                 self.network.netlink().detach_xdp(*ifindex).await?;
             }
             let cause = if busy {
-                "another program had taken the place of Weir's"
+                "another program had replaced Weir's"
             } else {
-                "Weir's program was taken off"
+                "Weir's program had been detached"
             };
             self.log_program_repair(*ifindex, cause);
         }
-        // Also the tc programs, and what follows from a mode that may be another now.
+        // Also attaches tc programs, and updates what depends on the mode.
         if !lost.is_empty() || !whole {
             self.attach().await?;
         }
@@ -131,7 +130,7 @@ impl Engine {
         Ok(())
     }
 
-    /// A server's packets go to another machine now.
+    /// Counts a server whose packets now go to another MAC address.
     pub(super) fn count_moved_neighbour(&mut self, server: IpAddr) {
         self.drift.neighbours += 1;
         tracing::info!(%server, "its neighbour has another link address");

@@ -1,4 +1,4 @@
-//! What would become of a packet, from the same rows that it would meet, without touching a cursor.
+//! Explains how a packet would be handled, from the same rows that packets use. Changes no cursor.
 
 use weir_abi::{Addr, FlowCold};
 use weir_health::State;
@@ -12,7 +12,7 @@ use super::{Engine, Result};
 use crate::explain::{Answer, Packet};
 
 impl Engine {
-    /// Which service, pool and server a packet would get, and why.
+    /// Returns the service, pool and server that a packet would get, and the reasons.
     ///
     /// # Errors
     /// A map cannot be read.
@@ -67,7 +67,7 @@ impl Engine {
         Ok(answer)
     }
 
-    /// What becomes of a connection when another director with this file takes the VIP over.
+    /// Describes what happens to a connection if another director with this file takes over the VIP.
     fn after_failover(&self, packet: &Packet, service: &Service) -> Option<String> {
         if packet.protocol != Protocol::Tcp {
             return None;

@@ -1,4 +1,4 @@
-//! What goes on between configurations: the network's changes, and the second's upkeep.
+//! Work between reloads: network events and the tick of each second.
 
 use std::time::{Duration, Instant};
 
@@ -9,18 +9,18 @@ use weir_state::ServerStates;
 use super::journal::Record;
 use super::{Engine, Result};
 
-/// Bursts of route changes are followed at this pace: one picture costs a question a server.
-const PACE: Duration = Duration::from_millis(100);
+/// Shortest interval between refreshes in a burst of route changes: a refresh costs a route lookup per server.
+const REFRESH_INTERVAL: Duration = Duration::from_millis(100);
 
 impl Engine {
-    /// Follows a change of links, addresses, routes or neighbours.
+    /// Handles a change of links, addresses, routes or neighbours.
     ///
     /// # Errors
-    /// The network cannot be read or the rows not be written; the next upkeep tries again.
+    /// The network cannot be read, or rows cannot be written; the next tick tries again.
     pub async fn network_event(&mut self, event: &Event) -> Result<()> {
         if self.network.handle_event(event) {
             self.network_stale = true;
-            if self.refreshed_at.elapsed() >= PACE.max(self.refresh_duration * 4) {
+            if self.refreshed_at.elapsed() >= REFRESH_INTERVAL.max(self.refresh_duration * 4) {
                 return self.refresh().await;
             }
             return Ok(());
@@ -43,14 +43,14 @@ impl Engine {
         Ok(())
     }
 
-    /// Takes the picture anew and brings everything in line with it.
+    /// Refreshes the view of the network and applies the result.
     async fn refresh(&mut self) -> Result<()> {
         self.refresh_network().await?;
         self.manage_neighbours_of_servers().await?;
         self.write_pending()
     }
 
-    /// Takes the picture anew and plans the rows that follow from it.
+    /// Refreshes the view of the network and plans the rows that depend on it.
     pub(super) async fn refresh_network(&mut self) -> Result<()> {
         let begun = Instant::now();
         let servers = self.memory.allocation.addresses().collect();
@@ -63,10 +63,10 @@ impl Engine {
         self.replan(&touched.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
-    /// Once a second: gives rows back whose flows have ended, follows what nothing tells of.
+    /// Runs once per second: releases the rows of ended flows and checks for changes that cause no event.
     ///
     /// # Errors
-    /// A map or the network cannot be read; the next upkeep tries again.
+    /// A map or the network cannot be read; the next tick tries again.
     pub async fn tick(&mut self, states: &ServerStates) -> Result<()> {
         if self.network_stale {
             self.refresh().await?;
@@ -95,7 +95,7 @@ impl Engine {
         Ok(())
     }
 
-    /// `drop_entry` in its modes 1 and 2.
+    /// Implements modes 1 and 2 of `drop_entry`.
     fn check_memory_pressure(&mut self) -> Result<()> {
         let ipvs = &self.desired.ipvs;
         let asked = matches!(ipvs.drop_entry, 1 | 2);
@@ -111,7 +111,7 @@ impl Engine {
         let maps = self.plane.maps();
         let ended = |dest: &DestSlot| {
             let live = maps.live(dest.id).ok()?;
-            // A client's choice that still leads here revives with the server.
+            // A persistence entry that leads here becomes usable again if the server returns.
             (live.active == 0 && live.inactive == 0 && live.persistent == 0)
                 .then(|| super::status::totals(maps, dest.id).ok())?
         };
@@ -123,7 +123,7 @@ impl Engine {
         let left = released.addresses.iter().copied();
         let left = left.filter(|address| allocation.at(*address).is_empty());
         self.network.forget(left);
-        // Cleared before the state file lets a row be given out again.
+        // Clear the rows before the state file allows their reuse.
         self.writer.clear_dests(maps, &released.dests)?;
         let touched: Vec<&str> = released.touched.iter().map(String::as_str).collect();
         let names = touched.iter().copied();

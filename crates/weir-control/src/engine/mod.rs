@@ -1,9 +1,9 @@
-//! The layer 4 director: brings the data plane and the network to a configuration, and keeps them there.
+//! The layer 4 director: applies a configuration to the data plane and the network, and keeps them in that state.
 //!
-//! [`Engine::apply`] plans with weir-planner and only then writes (`write`): a configuration that cannot be had changes
-//! nothing. What packets meet lives in pinned maps; an engine that goes away leaves them as they are, and the next one
-//! adopts them (`adopt`, `state`). It refuses to run a loop, open a socket for clients or read a file of configuration:
-//! the daemon above does, and calls from one task.
+//! [`Engine::apply`] plans with weir-planner before it writes anything (`write`), so a configuration that cannot be
+//! applied changes nothing. Everything that packets use is in pinned maps. They remain when the engine ends, and the
+//! next engine adopts them (`adopt`, `state`). The engine has no event loop, opens no client sockets and reads no
+//! configuration file: the daemon does, and calls the engine from one task.
 
 mod address;
 mod adopt;
@@ -64,19 +64,19 @@ pub use self::listing::{Pinned, is_from_ipvsadm, with_ipvsadm_services};
 pub use self::open::Restore;
 pub use self::origin::{Claim, WeightOrder};
 
-/// Where an engine keeps what outlives it.
+/// The directories that an engine uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Paths {
-    /// Socket, lock and state file.
+    /// Contains the socket, the lock and the state file.
     pub runtime_dir: PathBuf,
-    /// Pinned programs, maps and links.
+    /// Contains pinned programs, maps and links.
     pub pin_dir: PathBuf,
 }
 
-/// What a reload did.
+/// The result of a reload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Applied {
-    /// The number of the configuration in force.
+    /// Revision of the active configuration.
     pub revision: u64,
 }
 
@@ -86,39 +86,39 @@ pub struct Engine {
     file: StateFile,
     pin_dir: PathBuf,
     memory: Memory,
-    /// All of the configuration, ipvsadm's part included.
+    /// The whole configuration, including services of ipvsadm.
     desired: Indexed,
-    /// The file's timeouts: `ipvsadm --set` may have put others into force.
+    /// The timeouts in the file; `ipvsadm --set` may have overridden them.
     file_timeouts: Timeouts,
     network: Network,
     plane: Dataplane,
     writer: Writer,
     rows: Rows,
-    /// Rows that are planned and may not be written yet.
+    /// Planned rows that are not written yet.
     pending: Changes,
-    /// Next hops of all servers may be others than what is written.
+    /// All next hops must be compared with the maps.
     hops_due: bool,
-    /// Routes changed since the picture was taken, when it was taken, and how long that took.
+    /// Routes have changed since the last refresh; when that was, and how long it took.
     network_stale: bool,
     refreshed_at: Instant,
     refresh_duration: Duration,
-    /// Differences of shared counts at the last upkeep.
+    /// Differences of shared counters that the last tick found.
     count_differences: BTreeMap<u32, (u64, u64)>,
     announcements: Announcements,
-    /// When it was last asked which added addresses are needed no more.
+    /// When unneeded added addresses were last searched for.
     last_withdrawal: Instant,
     rate_estimates: RateEstimates,
-    /// Servers whose replies do not come through here.
+    /// Detects servers whose replies bypass the director.
     reply_monitor: ReplyMonitor,
-    /// What was repaired.
+    /// Counters of repairs.
     drift: Drift,
-    /// Something could not be repaired, and that was said.
+    /// The last repair failed, and the failure has been logged.
     repair_failed: bool,
-    /// How long new servers' neighbours are waited for before they may get packets.
+    /// How long to wait for the neighbours of new servers before the servers receive packets.
     resolve_timeout: Duration,
 }
 
-/// Where the servers of some services are.
+/// Addresses of the servers of some services.
 fn addresses<'a>(
     memory: &'a Memory,
     touched: &'a [&'a str],
@@ -129,7 +129,7 @@ fn addresses<'a>(
     slots.flat_map(|slot| slot.dests.iter().map(|dest| dest.address))
 }
 
-/// Gives rows to some services; on an error nothing has changed.
+/// Allocates rows for some services. On an error, nothing has changed.
 fn allocate(
     memory: &mut Memory,
     desired: &Indexed,

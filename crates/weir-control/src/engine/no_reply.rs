@@ -1,5 +1,5 @@
-//! Servers under `nat` without `snat` whose replies take another way than through the director: found by what the data
-//! plane counts of clients' SYNs and of replies, and shown as warnings. Weights are not touched.
+//! Detects servers under `nat` without `snat` whose replies bypass the director, from the data plane's counters of SYNs
+//! and replies. They are reported as warnings. Weights do not change.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -13,11 +13,11 @@ use weir_state::ServerStates;
 use super::{Engine, Result};
 use crate::snapshot::Warning;
 
-/// Reading the flow table takes one part in so many of the time at most, and happens once in [`PAUSE`] at most.
-const SHARE: u32 = 20;
-const PAUSE: Duration = Duration::from_millis(500);
+/// Scanning the flow table takes at most one part in [`SCAN_TIME_SHARE`] of the time, and runs at most once per [`SCAN_INTERVAL`].
+const SCAN_TIME_SHARE: u32 = 20;
+const SCAN_INTERVAL: Duration = Duration::from_millis(500);
 
-/// What is known of silent servers, and when the flow table may be read for it again.
+/// The counters of the watched servers, and when the next scan of the flow table is allowed.
 #[derive(Debug)]
 pub(super) struct ReplyMonitor {
     servers: ReplyWatch,
@@ -33,7 +33,7 @@ impl Default for ReplyMonitor {
     }
 }
 
-/// A server that is looked at.
+/// A server that is checked for replies.
 #[derive(Clone, Copy)]
 struct WatchedServer<'a> {
     service: &'a str,
@@ -54,7 +54,7 @@ impl WatchedServer<'_> {
 }
 
 impl Engine {
-    /// Takes in what was counted since the last look, and logs what is new.
+    /// Evaluates the counters since the last call and logs changes.
     ///
     /// # Errors
     /// A map cannot be read.
@@ -68,10 +68,10 @@ impl Engine {
     fn check_replies(&self, reply_monitor: &mut ReplyMonitor, states: &ServerStates) -> Result<()> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let now = now.unwrap_or_default();
-        let (mut there, mut suspects) = (HashSet::new(), Vec::new());
+        let (mut present, mut suspects) = (HashSet::new(), Vec::new());
         for watched in self.watched(states)? {
             let (key, mut counted) = (watched.key(), watched.counted);
-            there.insert(key);
+            present.insert(key);
             if reply_monitor.servers.needs_replies(key, counted) {
                 counted.replies = Some(self.plane.maps().traffic(watched.dest)?.packets_out);
             }
@@ -88,11 +88,11 @@ impl Engine {
         if !suspects.is_empty() && Instant::now() >= reply_monitor.next {
             self.read_waiting_clients(reply_monitor, &suspects, now);
         }
-        reply_monitor.servers.retain(|key| there.contains(&key));
+        reply_monitor.servers.retain(|key| present.contains(&key));
         Ok(())
     }
 
-    /// Servers whose checks pass and whose replies must come through here, with their counts.
+    /// Returns the servers whose checks pass and whose replies must pass through the director, with their counters.
     fn watched(&self, states: &ServerStates) -> Result<Vec<WatchedServer<'_>>> {
         let mut all = Vec::new();
         let services = self.desired.services.iter();
@@ -122,7 +122,7 @@ impl Engine {
         Ok(all)
     }
 
-    /// Reads from the flow table who waits for suspects.
+    /// Finds the clients that wait for a reply of the suspects in the flow table.
     fn read_waiting_clients(
         &self,
         reply_monitor: &mut ReplyMonitor,
@@ -141,7 +141,8 @@ impl Engine {
                 clients.push((flow.cold.src.to_ip(), flow.cold.sport.get()));
             }
         }
-        reply_monitor.next = Instant::now() + (begun.elapsed() * SHARE).max(PAUSE);
+        reply_monitor.next =
+            Instant::now() + (begun.elapsed() * SCAN_TIME_SHARE).max(SCAN_INTERVAL);
         for watched in suspects {
             let clients = waiting.remove(&watched.dest).unwrap_or_default();
             let (key, syns) = (watched.key(), watched.counted.syns);
@@ -156,8 +157,8 @@ impl Engine {
         }
     }
 
-    /// Whether a server is alive although its replies do not come back through here; `passed` is asked when a probe of
-    /// it passed last.
+    /// Whether a server is alive although its replies bypass the director. `passed` returns when a probe of it last
+    /// passed.
     pub(super) fn is_alive(
         &self,
         dest: &DestSlot,
@@ -167,7 +168,7 @@ impl Engine {
         self.reply_monitor.servers.is_alive(key, passed)
     }
 
-    /// What is wrong with a server that takes clients.
+    /// The warning of a server that still receives clients.
     pub(super) fn warning(&self, dest: &DestSlot) -> Option<Warning> {
         let found = self
             .reply_monitor
@@ -191,8 +192,8 @@ fn reason(found: &NoReplyWarning) -> String {
         many => format!("{many} clients"),
     };
     format!(
-        "{} SYNs of {clients} got no reply through the director, although the check passes: the server's replies take another \
-         way (under nat without snat the director must be its default gateway), or it drops clients' SYNs",
+        "{} SYNs of {clients} got no reply through the director, although the check passes: the server's replies \
+         take another way (under nat without snat the director must be its default gateway), or it drops clients' SYNs",
         found.syns
     )
 }

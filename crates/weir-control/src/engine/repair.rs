@@ -1,9 +1,8 @@
-//! What maps hold, beside what was written into them.
+//! Compares map contents with what was written, and repairs differences.
 //!
-//! Hash maps are read as a whole each second, thousands of elements with a system call, and arrays through their
-//! mapping, so that what somebody removes or changes is found within a second however large the tables are. Lists that
-//! schedulers read are not compared: trees in them change with every packet, and nobody can remove an element of an
-//! array.
+//! Each second, hash maps are read as a whole, thousands of elements per system call, and arrays are read through their
+//! memory mapping. A foreign change is thus found within a second even in large tables. Scheduler lists are not
+//! compared: their trees change with every packet, and array elements cannot be removed.
 
 use weir_abi::{Addr, Vip};
 use weir_dataplane::Maps;
@@ -13,8 +12,8 @@ use super::Result;
 use super::write::{Writer, listener, service_row, vip_row};
 
 impl Writer {
-    /// Looks whether what is written is still there, and writes it again where somebody removed or changed it; what
-    /// somebody added is removed. Answers how many elements that were.
+    /// Restores elements that another program removed or changed, and removes elements that it added. Returns the
+    /// number of repaired elements.
     ///
     /// # Errors
     /// A map cannot be read or written.
@@ -62,7 +61,7 @@ impl Writer {
     fn repair_vips(&self, maps: &Maps) -> Result<u64> {
         let wanted = |key: &Addr| -> Option<Option<Vip>> {
             let written = self.vips.get(&key.to_ip())?;
-            // Of a former daemon's row it is not known where its ranges lie.
+            // The position of the ranges is unknown for a row of an earlier daemon.
             let known = written.ranges.is_some() || written.row.ranges.is_empty();
             Some(known.then(|| vip_row(&written.row, written.ranges)))
         };

@@ -1,5 +1,4 @@
-//! Changes of servers' weights between configurations. The weights come from [`ServerStates`]; here they reach the
-//! data plane.
+//! Changes of servers' weights between reloads: applies the weights of [`ServerStates`] to the data plane.
 
 use std::sync::Arc;
 
@@ -15,7 +14,7 @@ impl Engine {
     /// Applies the weights of some pools, in all of their services and nowhere else.
     ///
     /// # Errors
-    /// The kernel refuses, or the state file cannot be written.
+    /// A map or the state file cannot be written.
     pub fn apply_weights(&mut self, pools: &[&str], states: &ServerStates) -> Result<()> {
         let users = pools.iter().flat_map(|pool| self.desired.users(pool));
         let names: Vec<String> = users.map(|it| it.name.clone()).collect();

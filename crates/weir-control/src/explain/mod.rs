@@ -142,14 +142,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packets_are_written_as_the_manual_says() {
+    fn packet_syntax_matches_the_manual() {
         let packet: Packet = "udp [2001:db8::1]:53 [2001:db8::2]:53".parse().unwrap();
         assert_eq!(packet.to_string(), "udp [2001:db8::1]:53 [2001:db8::2]:53");
         assert_eq!(packet.protocol, Protocol::Udp);
     }
 
     #[test]
-    fn mistakes_are_named() {
+    fn invalid_packets_are_explained() {
         let wrong = |text: &str| text.parse::<Packet>().unwrap_err().to_string();
         insta::assert_snapshot!(
             [

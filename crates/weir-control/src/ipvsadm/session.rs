@@ -171,8 +171,8 @@ impl Session<'_> {
         }
     }
 
-    /// `-R`: a line is a command line. What the table rejects is reported, and the next line follows; a mistake of another
-    /// kind ends it all. The code is the last line's.
+    /// `-R`: each line is a command line. Commands that the table rejects are reported, and the next line follows; any
+    /// other error ends the input. The exit code is that of the last line.
     async fn restore(&mut self) -> Result<u8, End> {
         let (mut code, mut edits) = (0, Vec::new());
         let mut line = Vec::new();

@@ -29,7 +29,7 @@ pub(super) enum Event {
     Ended(ExitStatus),
     /// It was not ready in time.
     Late,
-    /// The pause is over: another one may be started.
+    /// The pause is over: a daemon may be started.
     Restart,
 }
 
@@ -41,8 +41,9 @@ pub(super) struct Child {
 }
 
 impl Child {
-    /// Starts `program` with this process's arguments; its events go to `events`, with `number`. Must be
-    /// called inside a tokio runtime, by a thread that lives as long as the process: its end is the daemon's.
+    /// Starts `program` with this process's arguments; its events are sent to `events` with `number`. Must be called
+    /// inside a tokio runtime, by a thread that lives as long as the process: when the thread ends, the daemon is
+    /// killed.
     ///
     /// # Errors
     /// The program cannot be started.
@@ -54,7 +55,7 @@ impl Child {
         let (mine, theirs) = Channel::pair()?;
         let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
         let mut command = Command::new(program);
-        // The daemon raises its own, and starts programs with what this process was started with.
+        // The daemon raises its own limit, and starts programs with the original one.
         weir_sys::restore_nofile(command.as_std_mut());
         let spawned = command
             .args(arguments)
@@ -72,15 +73,15 @@ impl Child {
             .id()
             .and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
         let channel = Arc::new(mine);
-        let (reads, said) = (Arc::clone(&channel), events.clone());
-        let (talks, silence) = oneshot::channel::<()>();
+        let (reader, messages) = (Arc::clone(&channel), events.clone());
+        let (reader_alive, reader_ended) = oneshot::channel::<()>();
         // Ends with the daemon, the only process with the other end of the channel.
         std::thread::spawn(move || {
-            let _talks = talks;
-            while let Ok(Some(message)) = reads.receive() {
+            let _reader_alive = reader_alive;
+            while let Ok(Some(message)) = reader.receive() {
                 match serde_json::from_slice(&message.bytes) {
                     Ok(order) => {
-                        let _ = said.send((number, Event::Message(order, message.files)));
+                        let _ = messages.send((number, Event::Message(order, message.files)));
                     }
                     Err(error) => tracing::warn!(%error, "invalid message from the daemon"),
                 }
@@ -88,8 +89,8 @@ impl Child {
         });
         tokio::spawn(async move {
             if let Ok(status) = child.wait().await {
-                // Its last messages come before its end.
-                let _ = timeout(LAST_MESSAGES, silence).await;
+                // Handle its last messages before its exit.
+                let _ = timeout(LAST_MESSAGES, reader_ended).await;
                 let _ = events.send((number, Event::Ended(status)));
             }
         });
@@ -102,7 +103,7 @@ impl Child {
             .map_or(0, |pid| pid.as_raw_nonzero().get().unsigned_abs())
     }
 
-    /// Sends a message. An error is ignored: the end of the process is reported on its own.
+    /// Sends a message. Ignores errors: the exit of the process is reported separately.
     pub(super) fn send(&self, message: &ToDaemon, files: &[BorrowedFd<'_>]) {
         let sent = serde_json::to_vec(message).map(|bytes| self.channel.send(&bytes, files));
         if let Ok(Err(error)) = sent {
@@ -110,8 +111,7 @@ impl Child {
         }
     }
 
-    /// Whether the process is alive. Its end is reported later, when the last of its threads is gone (proc(5):
-    /// `stat`).
+    /// Whether the process is alive. Its exit is reported later, when its last thread has ended (proc(5): `stat`).
     pub(super) fn is_alive(&self) -> bool {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid()));
         let state = stat.ok().and_then(|stat| {
@@ -123,7 +123,7 @@ impl Child {
 
     pub(super) fn signal(&self, signal: Signal) {
         if let Some(pid) = self.pid {
-            // It may be gone.
+            // The process may have exited.
             let _ = kill_process(pid, signal);
         }
     }

@@ -1,16 +1,16 @@
-//! `weir run` is two processes: this one, which holds the listening sockets and starts the daemon again when it dies,
-//! and the daemon, which does everything else.
+//! `weir run` consists of two processes: the keeper, which holds the listening sockets and restarts the daemon after a
+//! crash, and the daemon, which does everything else.
 //!
-//! A socket that the daemon opens comes here as well ([`Kept`] is the daemon's side), so that no client is refused
-//! while no daemon accepts: its SYN waits in the backlog for the next daemon. Under systemd the sockets also go into the
-//! descriptor store, which outlives this process.
+//! The daemon passes each listening socket to the keeper ([`Kept`] is the daemon's side), so that clients are not
+//! refused while no daemon accepts: their SYNs wait in the backlog for the next daemon. Under systemd the sockets are
+//! also stored in the descriptor store, which outlives the keeper.
 //!
-//! The same holds for what a daemon that is killed cannot write any more and no disk may have: sealed files in memory,
-//! such as the keys of TLS tickets.
+//! The keeper also holds sealed memory files with state that must not be on disk, such as TLS ticket keys, for the case
+//! that the daemon is killed.
 //!
-//! The keeper reads no configuration and knows no service. A daemon that dies is started again at once. One that dies
-//! as soon as it is there again is in a loop: it is started ever later, and ends the keeper as well when it goes on;
-//! one that serves a while and dies again and again is started once a second in the end. An order to upgrade starts a
+//! The keeper reads no configuration and knows no services. It restarts a crashed daemon at once. If a daemon crashes
+//! repeatedly right after its start, restarts are delayed increasingly, and finally the keeper exits. If a daemon
+//! crashes repeatedly after serving for a while, restarts are limited to one per second. A request to upgrade starts a
 //! second daemon next to the first, which stays active until the second is ready.
 
 mod child;
@@ -40,38 +40,38 @@ pub(crate) use handover::{receive, send};
 
 pub use kept::{Kept, Link, Takeover, UpgradeResult};
 
-/// This many early deaths in a row, and the keeper gives up.
+/// The keeper exits after more consecutive early crashes than this.
 const EARLY_DEATHS_MAX: u32 = 10;
-/// A daemon that served for less than this died early.
+/// A daemon that served for less than this crashed early.
 const EARLY_DEATH: Duration = Duration::from_millis(250);
-/// Between the second early death in a row and the next start; it doubles from there.
+/// Pause before the restart after the second consecutive early crash; it doubles each time.
 const PAUSE_FIRST: Duration = Duration::from_millis(100);
 const PAUSE_LAST: Duration = Duration::from_secs(5);
-/// How long a successor may take to be ready.
+/// How long a successor may take to become ready.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What a daemon is to the keeper.
+/// The state of a daemon.
 #[derive(Debug)]
 enum Role {
-    /// Not ready; `again`: one before it was.
+    /// Not ready; `again`: an earlier daemon was.
     Starting { again: bool },
-    /// In charge.
+    /// Active.
     Serving { since: Instant },
-    /// Was started to take over; the channel to it, for its predecessor, and what it said of sockets, which counts when it
-    /// is ready.
+    /// Was started to take over. `sockets` are its socket messages, which are executed when it is ready; `channel` is
+    /// its end for the predecessor.
     Successor {
         channel: Channel,
         sockets: Vec<(String, Option<OwnedFd>)>,
-        /// Why it fails.
+        /// Why it failed.
         failure: Option<String>,
     },
-    /// Was succeeded; its connections end.
+    /// Was replaced by a successor; its connections end.
     Leaving,
 }
 
 #[derive(Debug)]
 struct Keeper {
-    /// What is started next time.
+    /// The program to start.
     program: PathBuf,
     sockets: BTreeMap<String, OwnedFd>,
     lock: LockFile,
@@ -79,7 +79,7 @@ struct Keeper {
     children: BTreeMap<u32, (Role, Child, PathBuf)>,
     numbers: u32,
     events: mpsc::UnboundedSender<(u32, Event)>,
-    /// Early ones, in a row.
+    /// Consecutive early crashes.
     deaths: u32,
     restarts: u32,
     restart_limit: RestartLimit,
@@ -87,18 +87,18 @@ struct Keeper {
     stopping: bool,
     /// A reload was requested while no daemon was running.
     reload_due: bool,
-    /// The exit code of the daemon that was in charge when the end came.
+    /// The exit code of the last active daemon.
     code: u8,
 }
 
-/// Runs daemons until one ends by itself or this process is asked to end; the exit code. Must be called by a thread that
-/// lives as long as the process, inside a tokio runtime.
+/// Runs daemons until one exits normally or this process is stopped; returns the exit code. Must be called inside a
+/// tokio runtime, by a thread that lives as long as the process.
 ///
 /// # Errors
 /// Another keeper holds the runtime directory, or no process can be started.
 pub async fn keep(runtime_dir: &Path) -> Result<u8, daemon::Error> {
     let lock = daemon::RuntimeDir::lock(runtime_dir)?;
-    // It holds every listening socket.
+    // The keeper holds every listening socket.
     if let Err(error) = weir_sys::raise_nofile() {
         tracing::warn!(%error, "few listening sockets can be kept");
     }
@@ -142,7 +142,7 @@ pub async fn keep(runtime_dir: &Path) -> Result<u8, daemon::Error> {
 }
 
 impl Keeper {
-    /// Starts a daemon with all that is kept; `files` come along with the last message.
+    /// Starts a daemon and sends it all sockets and files; `files` are attached to the last message.
     fn start(
         &mut self,
         program: &Path,
@@ -186,7 +186,7 @@ impl Keeper {
         }
     }
 
-    /// Everything ends. Clients shall be refused from now on, unless a service manager holds the sockets for the next
+    /// Stops all daemons. Clients are refused from now on, unless a service manager holds the sockets for the next
     /// start.
     fn stop(&mut self, signal: Signal) {
         self.stopping = true;
@@ -195,12 +195,12 @@ impl Keeper {
             child.signal(signal);
         }
         if self.children.is_empty() {
-            // Between a death and the next start.
+            // A restart is pending.
             let _ = self.events.send((0, Event::Restart));
         }
     }
 
-    /// What became known of a daemon; the keeper's exit code, if this is its end.
+    /// Handles an event of a daemon; returns the exit code if the keeper must exit.
     fn handle_event(&mut self, number: u32, event: Event) -> Result<Option<u8>, daemon::Error> {
         match event {
             Event::Message(order, files) => self.handle_message(number, order, files),
@@ -210,7 +210,10 @@ impl Keeper {
                     self.children.get_mut(&number)
                 {
                     tracing::warn!("the successor is not ready in time");
-                    *failure = Some(format!("it had {} s", READY_TIMEOUT.as_secs()));
+                    *failure = Some(format!(
+                        "it was not ready within {} s",
+                        READY_TIMEOUT.as_secs()
+                    ));
                     child.signal(Signal::KILL);
                 }
             }
@@ -255,26 +258,26 @@ impl Keeper {
         }
     }
 
-    /// Holds a socket under that name, or none.
+    /// Stores a socket under that name, or removes it.
     fn keep(&mut self, name: String, socket: Option<OwnedFd>) {
         match socket {
             Some(_) if self.stopping => {}
             Some(socket) => {
-                // It would hold both.
+                // The service manager would keep both.
                 if self.sockets.contains_key(&name)
                     && let Err(error) = self.notifier.forget(&name)
                 {
-                    tracing::debug!(%error, "the service manager still holds the former one");
+                    tracing::debug!(%error, "failed to remove the former socket from the service manager");
                 }
                 if let Err(error) = self.notifier.store(&name, socket.as_fd()) {
-                    tracing::warn!(%error, "the service manager does not hold a socket");
+                    tracing::warn!(%error, "failed to store a socket in the service manager");
                 }
                 self.sockets.insert(name, socket);
             }
             None => {
                 self.sockets.remove(&name);
                 if let Err(error) = self.notifier.forget(&name) {
-                    tracing::warn!(%error, "the service manager still holds a socket");
+                    tracing::warn!(%error, "failed to remove a socket from the service manager");
                 }
             }
         }
@@ -318,9 +321,9 @@ impl Keeper {
     fn upgrade(&mut self, program: &Path, state: Option<OwnedFd>) -> Result<(), String> {
         let coming = |(role, _, _): &(Role, Child, PathBuf)| matches!(role, Role::Successor { .. });
         if self.stopping || self.children.values().any(coming) {
-            return Err("an upgrade or the end is under way".to_owned());
+            return Err("an upgrade or shutdown is in progress".to_owned());
         }
-        let state = state.ok_or("nothing was left to the successor")?;
+        let state = state.ok_or("the request contains no state for the successor")?;
         let (channel, theirs) = Channel::pair().map_err(|error| error.to_string())?;
         let files = [theirs.as_fd(), state.as_fd()];
         let number = self
@@ -342,7 +345,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// A daemon is gone.
+    /// Handles the exit of a daemon.
     fn handle_exit(&mut self, number: u32, status: ExitStatus) -> Option<u8> {
         let (role, _, _) = self.children.remove(&number)?;
         let code = status.code().and_then(|code| u8::try_from(code).ok());
@@ -362,7 +365,7 @@ impl Keeper {
                 };
                 self.code = code.unwrap_or(1);
                 if !self.stopping && status.success() {
-                    // Another process asked it to end.
+                    // Another process stopped it.
                     self.stop(Signal::TERM);
                 } else if !self.stopping {
                     return self.schedule_restart(status, served);
@@ -372,7 +375,7 @@ impl Keeper {
         (self.stopping && self.children.is_empty()).then_some(self.code)
     }
 
-    /// The daemon in charge died after that time: another one, or the end.
+    /// Schedules a restart after the active daemon crashed, or stops the keeper after too many crashes.
     fn schedule_restart(&mut self, status: ExitStatus, served: Duration) -> Option<u8> {
         self.deaths = if served < EARLY_DEATH {
             self.deaths + 1
@@ -390,7 +393,7 @@ impl Keeper {
             tracing::error!(
                 deaths,
                 how,
-                "the daemon died too often as soon as it was there; giving up"
+                "the daemon died too often right after its start; giving up"
             );
             self.stop(Signal::TERM);
             self.code = 1;
@@ -401,7 +404,7 @@ impl Keeper {
             how,
             restarts = self.restarts,
             pause_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX),
-            "the daemon died; starting it again"
+            "the daemon died; restarting it"
         );
         let (events, number) = (self.events.clone(), self.numbers);
         tokio::spawn(async move {
@@ -412,7 +415,7 @@ impl Keeper {
     }
 }
 
-/// How long to wait after that many early deaths in a row.
+/// The pause after that many consecutive early crashes.
 fn pause_after(deaths: u32) -> Duration {
     match deaths.checked_sub(2) {
         None => Duration::ZERO,
@@ -427,7 +430,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_death_costs_no_time_and_many_cost_little() {
+    fn pause_grows_with_early_crashes_up_to_its_limit() {
         let millis = |deaths| pause_after(deaths).as_millis();
         assert_eq!([0, 1, 2, 3, 4].map(millis), [0, 0, 100, 200, 400]);
         assert_eq!(pause_after(EARLY_DEATHS_MAX), PAUSE_LAST);

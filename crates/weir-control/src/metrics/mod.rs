@@ -298,7 +298,7 @@ mod tests {
     use crate::status::tests::director;
 
     #[test]
-    fn a_director_as_metrics() {
+    fn metrics_of_a_director() {
         let memory = Memory {
             resident_bytes: 4096,
         };
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_cannot_break_a_line() {
+    fn names_are_escaped_in_labels() {
         let mut report = Report::from(&director());
         report.services[0].name = "a\"b\\c\nd".to_owned();
         let text = render(&report, Memory::default());

@@ -290,17 +290,17 @@ mod tests {
     use crate::status::tests::director;
 
     #[test]
-    fn a_director_as_a_table() {
+    fn table_of_a_director() {
         insta::assert_snapshot!(render(&Report::from(&director()), None));
     }
 
     #[test]
-    fn nothing_to_show_says_so() {
+    fn table_without_services_says_so() {
         insta::assert_snapshot!(render(&Report::default(), None));
     }
 
     #[test]
-    fn rates_are_the_difference_of_two_documents() {
+    fn rates_are_computed_from_two_documents() {
         let before = Report::from(&director());
         let mut now = before.clone();
         now.services[0].totals.connections += 30;

@@ -30,7 +30,7 @@ mod tests {
     }
 
     #[test]
-    fn known_moments() {
+    fn timestamps_are_formatted_as_rfc3339() {
         assert_eq!(at(0), "1970-01-01T00:00:00Z");
         assert_eq!(at(951_782_399), "2000-02-28T23:59:59Z");
         assert_eq!(at(951_782_400), "2000-02-29T00:00:00Z");

@@ -1,4 +1,4 @@
-//! Both kinds of services as the daemon's plane.
+//! Implements the daemon's [`Plane`] for services of both kinds.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -37,7 +37,7 @@ impl Plane for Traffic {
             None => {
                 if let Err(error) = self.vips.apply(desired).await {
                     if let Err(back) = self.vips.apply(&self.desired).await {
-                        tracing::warn!(error = %back, "added addresses were not taken back");
+                        tracing::warn!(error = %back, "failed to remove added addresses");
                     }
                     return Err(error.into());
                 }
@@ -100,7 +100,7 @@ impl Plane for Traffic {
         self.engine.as_ref()?.claim(desired)
     }
 
-    /// The first request brings up what proxy services alone do without.
+    /// The first request opens the engine if there are only proxy services.
     async fn ipvsadm(&mut self, request: &ipvsadm::Request) -> Result<ipvsadm::Answer, Error> {
         if self.engine.is_none() {
             check_rights()?;
@@ -175,7 +175,7 @@ impl Plane for Traffic {
         let services = self.proxy.status();
         let servers = services.iter().flat_map(|service| &service.servers);
         let same = servers.filter(|it| it.pool == pool && it.name == server);
-        // Every service counts those of all.
+        // Each service counts the connections of all services.
         open += same.map(|server| server.active).max().unwrap_or(0);
         Ok((open, closed))
     }
@@ -189,7 +189,7 @@ impl Plane for Traffic {
             },
         };
         match self.proxy_at(packet) {
-            // XDP comes before any socket.
+            // XDP runs before any socket.
             Some(proxy) if answer.service.is_none() => Ok(Answer {
                 packet: answer.packet,
                 service: Some(proxy.name.clone()),
@@ -303,9 +303,9 @@ impl Plane for Traffic {
         let proxy = std::mem::take(&mut self.proxy);
         let stopped = tokio::task::spawn_blocking(move || proxy.stop(limit)).await;
         if let Err(error) = stopped {
-            tracing::error!(%error, "the proxy did not end as it should");
+            tracing::error!(%error, "failed to stop the proxy");
         }
-        // One that was succeeded has nothing to say any more.
+        // After an upgrade, the successor owns the file.
         let services = status();
         if self.sender.is_none() && !services.is_empty() {
             let handover = Handover::new(&self.states, &services);
@@ -315,7 +315,7 @@ impl Plane for Traffic {
 }
 
 impl Traffic {
-    /// Configurations that took effect.
+    /// Number of configurations that have been applied.
     fn revision(&self) -> u64 {
         match &self.engine {
             Some(engine) => engine.revision(),

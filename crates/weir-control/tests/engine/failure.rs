@@ -21,7 +21,7 @@ fn service(at: u16, pool: &str) -> Service {
 }
 
 #[test]
-fn what_was_in_force_is_in_force_again() {
+fn failed_reload_restores_the_former_configuration() {
     if !is_root() {
         return;
     }
@@ -84,7 +84,7 @@ fn large() -> Desired {
 
 /// Prints how long it takes; asserts that it works.
 #[test]
-fn a_thousand_services_reload() {
+fn reload_of_a_thousand_services() {
     if !is_root() {
         return;
     }

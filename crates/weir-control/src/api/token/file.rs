@@ -36,7 +36,10 @@ pub enum TokenFileError {
         path: PathBuf,
     },
     /// Another user could write hashes of tokens that this one knows.
-    #[error("{path}: it belongs to user {uid}; root or the daemon's own user must own it: chown root {path}", path = path.display())]
+    #[error(
+        "{path}: it belongs to user {uid}; root or the daemon's own user must own it: chown root {path}",
+        path = path.display()
+    )]
     Owner {
         /// Which.
         path: PathBuf,
@@ -235,7 +238,7 @@ mod tests {
     use crate::api::Tokens;
 
     #[test]
-    fn a_token_that_was_added_is_found_with_its_role() {
+    fn added_token_is_found_with_its_role() {
         let path = std::env::temp_dir().join(format!("weir-tokens-{}", std::process::id()));
         let _ = fs::remove_file(&path);
         let first = add_token(&path, "prometheus", Role::Read).unwrap();
@@ -260,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_line_is_named_and_not_quoted() {
+    fn invalid_line_is_located_and_not_quoted() {
         let hash = "a".repeat(64);
         let path = Path::new("tokens");
         for (text, reason) in [

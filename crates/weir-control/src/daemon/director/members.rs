@@ -1,4 +1,4 @@
-//! Applies the servers of other lists in addition to the configuration.
+//! Applies servers of lists outside the configuration file.
 
 use serde_json::{Map, Value};
 use weir_model::diff;
@@ -8,17 +8,17 @@ use crate::api::Refusal;
 use crate::daemon::plane::Plane;
 
 impl<P: Plane> Director<P> {
-    /// Waits until a list of servers may have changed. Dropping the future loses nothing.
+    /// Waits until a list of servers may have changed. Cancel-safe.
     pub async fn wait_for_list_change(&self) {
         self.membership.changed().await;
     }
 
-    /// Whether a list can be watched that could not.
+    /// Retries failed watches of lists. Returns whether one succeeded.
     pub fn retry_list_watches(&mut self) -> bool {
         self.membership.check_directories()
     }
 
-    /// Brings the lists of servers into force as they are now, as far as they can be believed.
+    /// Applies the current lists of servers, as far as they are plausible.
     pub async fn apply_lists(&mut self) {
         let Some(lists) = self.membership.news(&self.configured) else {
             return;
@@ -34,14 +34,13 @@ impl<P: Plane> Director<P> {
                 self.configure_checks();
             }
             Err(error) => {
-                tracing::error!(%error, "a list of servers cannot be had; the last one stays");
+                tracing::error!(%error, "a list of servers cannot be applied; the last one stays active");
                 self.membership.reject(&lists, &error.to_string());
             }
         }
     }
 
-    /// Adds a server to a pool or changes one that was added so, by what it shall have; takes it out when that is
-    /// nothing.
+    /// Adds a server to a pool or changes an added one, with these keys; `None` removes it.
     pub(super) async fn member(
         &mut self,
         pool: &str,
@@ -61,7 +60,7 @@ impl<P: Plane> Director<P> {
         self.desired = desired;
         self.membership.commit(&self.configured, lists);
         self.configure_checks();
-        tracing::info!(address, "a server was added, changed or taken out");
+        tracing::info!(address, "a server was added, changed or removed");
         Ok(())
     }
 }

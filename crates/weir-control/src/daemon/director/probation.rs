@@ -1,7 +1,7 @@
 //! Reloads on probation: one that makes things worse is rolled back.
 //!
-//! Until its time is over the former configuration is what a death leads back to: the worst that a configuration can do
-//! is to end the daemon.
+//! Until the probation ends, a daemon that starts after a crash uses the former configuration: a bad configuration may
+//! crash the daemon.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::api::{Caller, FileRequest, Refusal, Reloaded, Reply};
 use crate::daemon::plane::Plane;
 use crate::daemon::reload_guard::{Guard, Health};
 
-/// A reload that may be taken back.
+/// A reload on probation.
 #[derive(Debug)]
 pub(super) struct Probation {
     guard: Guard,
@@ -24,18 +24,18 @@ pub(super) struct Probation {
     revert: Revert,
 }
 
-/// What was before.
+/// The state before the reload.
 #[derive(Debug)]
 struct Revert {
     former: ActiveConfiguration,
-    /// What checks said of servers.
+    /// The results of checks.
     checkpoint: Checkpoint,
     /// Servers that were ejected.
     ejected: BTreeSet<Ejected>,
 }
 
 impl<P: Plane> Director<P> {
-    /// Answers a reload: at once, or after its probation.
+    /// Executes a reload and responds at once, or after its probation.
     pub(super) async fn guarded_reload(
         &mut self,
         request: &FileRequest,
@@ -60,7 +60,7 @@ impl<P: Plane> Director<P> {
         };
         match self.reload(request, caller).await {
             Ok(reloaded) => {
-                // What a daemon begins with that comes after a death meanwhile.
+                // The configuration of a daemon that starts after a crash.
                 self.record_configuration_of(&revert.former.file, &revert.former.text);
                 self.probation = Some(Probation {
                     guard: Guard::new(before, limit),
@@ -75,7 +75,7 @@ impl<P: Plane> Director<P> {
         }
     }
 
-    /// Once a second: is the reload that is on probation to stay?
+    /// Runs once per second: confirms or rolls back the reload on probation.
     pub async fn check_probation(&mut self) {
         let Some(probation) = &self.probation else {
             return;
@@ -91,7 +91,7 @@ impl<P: Plane> Director<P> {
         }
     }
 
-    /// What news of checks say against the reload that is on probation: a server fails that did not.
+    /// Returns a server that the reload on probation has taken down, with the reason.
     pub(super) fn regression_in(&self, news: &[HealthEvent]) -> Option<String> {
         let checkpoint = &self.probation.as_ref()?.revert.checkpoint;
         news.iter().find_map(|news| {
@@ -118,10 +118,13 @@ impl<P: Plane> Director<P> {
         })
     }
 
-    /// The active configuration is kept.
+    /// Confirms the active configuration.
     pub(super) fn end_probation(&mut self) {
         if let Some(probation) = self.probation.take() {
-            tracing::info!(revision = probation.reloaded.revision, "the reload stays");
+            tracing::info!(
+                revision = probation.reloaded.revision,
+                "the reload is confirmed"
+            );
             let _ = probation.reply.send(Ok(probation.reloaded));
         }
         self.record_configuration();
@@ -131,7 +134,7 @@ impl<P: Plane> Director<P> {
         let Some(probation) = self.probation.take() else {
             return;
         };
-        tracing::error!(regression, "the reload is taken back");
+        tracing::error!(cause = regression, "the reload is rolled back");
         let Probation { reply, revert, .. } = probation;
         let answer = match self.roll_back_to(revert).await {
             Ok(revision) => {
@@ -143,8 +146,7 @@ impl<P: Plane> Director<P> {
         let _ = reply.send(Err(Refusal::new(answer)));
     }
 
-    /// What others said meanwhile of servers stays as it is; what the checks of the rejected configuration did to them
-    /// does not.
+    /// Overrides that were set meanwhile are kept; what the checks of the rejected configuration did to servers is not.
     async fn roll_back_to(&mut self, revert: Revert) -> Result<u64, Refusal> {
         let mut former = revert.former;
         self.membership.resolve_new(&former.configured).await;
@@ -157,7 +159,7 @@ impl<P: Plane> Director<P> {
         self.restore_states(&desired, revert.checkpoint, &revert.ejected);
         let applied = self.reapply(&desired).await;
         if applied.is_err() {
-            // The rejected configuration stays, with its checks.
+            // The rejected configuration stays active, with its checks.
             self.configure_checks();
         }
         let revision = applied?;
@@ -166,7 +168,7 @@ impl<P: Plane> Director<P> {
         Ok(revision)
     }
 
-    /// Before the configuration itself, so that its servers are used as they were from its first moment on.
+    /// Restores servers' states before the configuration, so that servers are used correctly from the start.
     fn restore_states(
         &mut self,
         desired: &Desired,
@@ -177,9 +179,9 @@ impl<P: Plane> Director<P> {
         let (suspended, probes) = (self.plane.suspended(), self.plane.probe_table());
         self.checks
             .restore(checkpoint, desired, &suspended, &known, probes);
-        let heard = self.plane.apply_health(self.checks.take_news());
-        if let Err(error) = heard.and_then(|()| self.plane.end_ejections(ejected)) {
-            tracing::error!(%error, "servers' states are not all as they were");
+        let applied = self.plane.apply_health(self.checks.take_news());
+        if let Err(error) = applied.and_then(|()| self.plane.end_ejections(ejected)) {
+            tracing::error!(%error, "failed to restore all states of servers");
         }
         self.notify_pool_changes();
     }

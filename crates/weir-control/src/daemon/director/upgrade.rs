@@ -1,4 +1,4 @@
-//! One daemon after another: the old one waits for the new one, and leaves, or goes on where that failed.
+//! Upgrades: the daemon waits for its successor and hands over to it, or continues if the successor fails.
 
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -11,18 +11,18 @@ use crate::daemon::draining::DrainingRecord;
 use crate::daemon::plane::Plane;
 use crate::keeper::UpgradeResult;
 
-/// A daemon that was succeeded and still has clients.
+/// A daemon whose successor has taken over, and which still has clients.
 #[derive(Debug)]
 pub(crate) struct DrainingDaemon<P> {
-    /// With the clients that are still here.
+    /// The plane, with the remaining clients.
     pub plane: P,
-    /// What others know of them.
+    /// Its record in the runtime directory.
     pub record: DrainingRecord,
-    /// The process that is in charge.
+    /// The process of the successor.
     pub successor: u32,
-    /// The way for clients.
+    /// The channel that hands over clients.
     pub channel: Channel,
-    /// How long they get when everything is to end.
+    /// Time limit for clients when this daemon is stopped.
     pub limit: Duration,
 }
 
@@ -32,30 +32,30 @@ impl<P: Plane> Director<P> {
         let state = self.plane.export_state().map_err(Refusal::new)?;
         self.runtime_dir.keep_socket_link();
         let (keeper, program) = (self.keeper.clone(), request.program);
-        tracing::info!(program = %program.display(), "another program is to take over");
+        tracing::info!(program = %program.display(), "starting the successor");
         let waits = move || keeper.upgrade(program, state.as_fd());
         let succession = tokio::task::spawn_blocking(waits).await;
         match succession.map_err(Refusal::new)? {
             UpgradeResult::Succeeded { pid, channel } => {
-                tracing::info!(pid, "another daemon is in charge");
+                tracing::info!(pid, "the successor has taken over");
                 self.runtime_dir.remove_socket_link();
                 self.successor = Some((pid, channel));
                 Ok(Upgraded { pid })
             }
             UpgradeResult::Failed { reason } => {
-                tracing::error!(reason, "the upgrade failed; this daemon goes on");
+                tracing::error!(reason, "the upgrade failed; this daemon continues");
                 Err(Refusal::new(match self.resume().await {
                     Ok(()) => reason,
                     Err(error) => {
-                        tracing::error!(%error, "what the other program changed could not be taken back");
-                        format!("{reason}; what it changed could not be taken back: {error}")
+                        tracing::error!(%error, "failed to revert the changes of the successor");
+                        format!("{reason}; failed to revert its changes: {error}")
                     }
                 }))
             }
         }
     }
 
-    /// Goes on after a successor failed, however far it had come.
+    /// Continues after a successor failed at any point.
     async fn resume(&mut self) -> Result<(), Refusal> {
         let answers = self.runtime_dir.restore_socket();
         self.plane.resume().await.map_err(Refusal::new)?;
@@ -63,12 +63,12 @@ impl<P: Plane> Director<P> {
         answers.map_err(Refusal::new)
     }
 
-    /// Whether another daemon is in charge.
+    /// Whether a successor has taken over.
     pub const fn is_succeeded(&self) -> bool {
         self.successor.is_some()
     }
 
-    /// Ends in favour of the successor: it checks and answers from now on.
+    /// Stops serving the API and running checks; the successor does both.
     pub(crate) fn into_draining(self) -> Option<DrainingDaemon<P>> {
         self.admin.stop();
         let limit = self.desired.node.drain_timeout;

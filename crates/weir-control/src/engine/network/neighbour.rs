@@ -14,8 +14,8 @@ impl Network {
         self.routes.behind(device, neighbour).collect()
     }
 
-    /// Has the kernel resolve the routes to servers that it was not asked about yet, and keep them so; answers what was
-    /// not kept so before, and whether there was anything to ask.
+    /// Asks the kernel to keep new next-hop neighbours resolved. Returns those that were not kept resolved before, and
+    /// whether there were new ones.
     pub(in crate::engine) async fn manage_neighbours(&mut self) -> (Vec<(u32, IpAddr)>, bool) {
         let wanted: BTreeSet<(u32, IpAddr)> = self.routes.neighbours().collect();
         let mut added = Vec::new();
@@ -24,7 +24,7 @@ impl Network {
             match self.netlink.ensure_managed(*device, *neighbour).await {
                 Ok(Managed::Added) => added.push((*device, *neighbour)),
                 Ok(_) => {}
-                // The kernel resolves it when a packet goes there, as ever.
+                // The kernel still resolves it for the first packet.
                 Err(error) => tracing::warn!(%error, "a server's neighbour is not kept resolved"),
             }
         }
@@ -32,7 +32,7 @@ impl Network {
         (added, !new.is_empty())
     }
 
-    /// Takes up what the neighbour table says of the routes to servers by now; answers whether all are resolved.
+    /// Reads the neighbour table. Returns whether all next hops are resolved.
     ///
     /// # Errors
     /// The table cannot be read.

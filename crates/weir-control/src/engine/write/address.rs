@@ -1,4 +1,4 @@
-//! What leads to services: VIPs, listeners, the address filter.
+//! VIPs, listeners and the address filter.
 
 use std::time::Instant;
 
