@@ -142,7 +142,7 @@ fn nat_replies_return_through_the_director() {
     if !is_root() {
         return;
     }
-    // Where the kernel does not forward it tells no routes either, and the client's own packets show the way.
+    // If the kernel does not forward, it returns no routes; next hops are learned from the client's packets.
     for forwarding in ["0", "1"] {
         let topology = Topology::new("nat");
         topology.director_sysctl("net/ipv4/ip_forward", forwarding);

@@ -1,4 +1,4 @@
-//! A connection whose writes have a deadline: a client that reads nothing holds its place no longer than that.
+//! A connection with a write timeout: a client that does not read cannot occupy a slot for longer.
 
 use std::future::Future as _;
 use std::io;
@@ -13,12 +13,12 @@ use tokio::time::{Sleep, sleep};
 pub(super) struct WriteTimeout<S> {
     stream: S,
     limit: Duration,
-    /// Runs while a write waits.
+    /// Armed while a write is pending.
     timer: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S> WriteTimeout<S> {
-    /// `limit` is from one byte that the client takes to the next.
+    /// `limit` is the time limit without write progress.
     pub(super) fn new(stream: S, limit: Duration) -> Self {
         Self {
             stream,

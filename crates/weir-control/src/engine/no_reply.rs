@@ -13,7 +13,8 @@ use weir_state::ServerStates;
 use super::{Engine, Result};
 use crate::snapshot::Warning;
 
-/// Scanning the flow table takes at most one part in [`SCAN_TIME_SHARE`] of the time, and runs at most once per [`SCAN_INTERVAL`].
+/// Scanning the flow table takes at most one part in [`SCAN_TIME_SHARE`] of the time, and runs at most once per
+/// [`SCAN_INTERVAL`].
 const SCAN_TIME_SHARE: u32 = 20;
 const SCAN_INTERVAL: Duration = Duration::from_millis(500);
 

@@ -1,4 +1,4 @@
-//! VIPs that Weir adds: announced, kept while flows need them, taken back.
+//! VIPs that Weir adds: announced, kept while flows need them, then removed.
 
 use crate::director::Director;
 use weir_control::engine::clean;

@@ -33,7 +33,7 @@ fn failed_reload_restores_the_former_configuration() {
         let mut first = topology.connect(VIP, PORT);
         let before = first.server();
 
-        // Hash tables of that many services do not fit, which is seen when some are written already.
+        // The hash tables do not fit, which is detected after some rows have been written.
         let mut larger = wanted.clone();
         larger.services.clear();
         let mut pool = Pool::new("hashed");

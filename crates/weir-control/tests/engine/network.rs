@@ -11,7 +11,7 @@ use super::{BOTH, PORT, VIP, desired};
 /// The director's address on a device whose lower device is d0.
 fn on_top(topology: &Topology, made: &str) {
     topology.director_feature("d0", "rx-gro", true);
-    // Only the device that has the address shall answer for it.
+    // Only the device with the address may reply.
     topology.director_sysctl("net/ipv4/conf/all/arp_ignore", "1");
     topology.director_ip(&format!(
         "addr del 10.8.0.2/24 dev d0

@@ -1,5 +1,5 @@
-//! A change costs what it changes: what else the maps hold is not looked at, so that what this test scribbles there
-//! stays.
+//! The cost of a reload depends on its changes: other rows are not touched, so foreign values that this test writes
+//! there remain.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -40,7 +40,7 @@ fn wanted() -> Desired {
 
 const SCRIBBLE: u64 = 0x0000_6e6f_7420_6d65;
 
-/// Every row as a stranger left it.
+/// Writes foreign values into all rows.
 fn scribble(maps: &Maps) {
     for row in 1..maps.services.entries() {
         let flags = SCRIBBLE as u32;
