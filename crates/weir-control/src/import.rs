@@ -144,8 +144,9 @@ pub async fn about_vips(toml: &str) -> String {
     let interface = interface.filter(|name| *name != "lo");
     let interface = interface.map_or("INTERFACE", String::as_str);
     format!(
-        "# VIPs: {}.\n# Weir adds none by itself: what adds them now must go on. To have Weir add and announce those that are missing, \
-         where no other\n# director has them at the same time, write:\n# [node]\n# vip_interface = \"{interface}\"\n\n",
+        "# VIPs: {}.\n# Weir adds none by itself: what adds them now must go on. To have Weir add and announce those \
+         that are missing, where no other\n# director has them at the same time, write:\n# [node]\n\
+         # vip_interface = \"{interface}\"\n\n",
         listed.join(", ")
     )
 }
@@ -317,7 +318,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_fit_as_in_a_shell() {
+    fn patterns_match_as_in_a_shell() {
         let fit = |pattern: &str, name: &str| {
             let pattern: Vec<char> = pattern.chars().collect();
             fits(&pattern, &name.chars().collect::<Vec<char>>())
@@ -333,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn braces_are_written_out() {
+    fn braces_are_expanded() {
         assert_eq!(alternatives("a{b,c}d"), ["abd", "acd"]);
         assert_eq!(alternatives("a{b"), ["a{b"]);
         assert_eq!(alternatives("{a,b}{c,d}").len(), 4);

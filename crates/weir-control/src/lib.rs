@@ -1,9 +1,9 @@
-//! Desired state to plan to effect; status, API and metrics.
+//! The control plane: turns a desired state into a plan and applies it; provides status, API and metrics.
 //!
-//! [`engine`] brings kernel and network to a configuration, [`traffic`] that and the proxy; [`daemon`] runs it and
-//! answers the [`api`], which [`client`] asks for the commands. [`real_server`] is the other side's preparation. What
-//! is shown ([`status`], [`metrics`], [`plan`], [`explain`]) is made of plain values, above all the [`snapshot`].
-//! Nothing here speaks to the kernel but through weir-dataplane, weir-netlink and weir-sys.
+//! [`engine`] applies a configuration to the kernel and the network, [`traffic`] adds the proxy, and [`daemon`] runs
+//! both and serves the [`api`], which [`client`] calls for the commands. Output ([`status`], [`metrics`], [`plan`],
+//! [`explain`]) is made from plain values, mainly the [`snapshot`]. This crate uses the kernel only through
+//! weir-dataplane, weir-netlink and weir-sys.
 
 pub mod api;
 pub mod client;

@@ -12,10 +12,10 @@ use weir_state::PoolState;
 
 use weir_probing::Probing;
 
-/// Everything that a listing shows.
+/// The state of a director.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
-    /// Counts up with every configuration that took effect; survives restarts.
+    /// Number of configurations that have been applied; survives restarts.
     pub revision: u64,
     /// Where XDP is attached, and how.
     pub interfaces: Vec<InterfaceStatus>,
@@ -25,13 +25,13 @@ pub struct Snapshot {
     pub proxies: Vec<ProxyStatus>,
     /// Packets by reason: label, what it means, count over all CPUs.
     pub reasons: Vec<(&'static str, &'static str, u64)>,
-    /// Of the flow table.
+    /// State of the flow table.
     pub flows: FlowTableStatus,
-    /// Of the checks.
+    /// Counters of the checks.
     pub probing: Probing,
     /// Drifted kernel objects that were repaired.
     pub drift: Drift,
-    /// Of the proxy; `None` without proxy services.
+    /// Descriptors of the proxy; `None` without proxy services.
     pub open_files: Option<OpenFiles>,
 }
 
@@ -47,15 +47,15 @@ pub struct OpenFiles {
 /// Drifted kernel objects that were repaired, since the daemon began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Drift {
-    /// Programs that were not on their interface, or others in their place.
+    /// Programs that were missing or replaced.
     pub programs: u64,
-    /// Elements of maps that were gone or another.
+    /// Map elements that were missing or changed.
     pub elements: u64,
-    /// Addresses that Weir adds.
+    /// Added VIPs that were missing.
     pub addresses: u64,
     /// Servers whose neighbour moved to another link address.
     pub neighbours: u64,
-    /// Devices, programs, routes and rules of the way of packets with a firewall mark.
+    /// Devices, programs, routes and rules for packets with a firewall mark.
     #[serde(default)]
     pub marks: u64,
     /// Settings, addresses and programs that `weir real-server` had set up on this machine.
@@ -70,7 +70,7 @@ pub struct InterfaceStatus {
     pub name: String,
     /// `"native"`, `"generic"` or `"tc"`.
     pub mode: &'static str,
-    /// Why it is that one.
+    /// Why this mode was selected.
     pub reason: String,
 }
 
@@ -81,18 +81,18 @@ pub struct FlowTableStatus {
     pub places: u64,
     /// Entries that hold a flow, one for each direction under nat.
     pub entries: u64,
-    /// Flows that the sweep expired since it was made.
+    /// Flows that the sweep has expired since the table was created.
     pub expired: u64,
 }
 
-/// Whether a service's address is the director's.
+/// Whether the director has a service's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VipStatus {
-    /// Found present: an operator's, keepalived's, Pacemaker's.
+    /// Present, but not added by Weir: an operator's, keepalived's, Pacemaker's.
     Local,
     /// Added by Weir (`vip_interface`).
     Added,
-    /// Not there; packets may still be routed here.
+    /// Missing; packets may still be routed here.
     Absent,
 }
 
@@ -107,19 +107,19 @@ pub struct ServiceStatus {
     pub listen: Vec<String>,
     /// State of its first address.
     pub vip: VipStatus,
-    /// Its own method; servers may differ.
+    /// Its forwarding method; servers may differ.
     pub forward: Forward,
     /// Scheduler as IPVS names it.
     pub scheduler: String,
     /// Its pool.
     pub pool: String,
-    /// How the pool serves, where that is not by its servers' states: in panic, or below its quorum.
+    /// The pool's state if it is exceptional: in panic mode, or below its quorum.
     pub regime: Option<PoolState>,
     /// Persistence in words, `5m /32 /128`.
     pub persistence: Option<String>,
     /// Every UDP packet is scheduled.
     pub one_packet: bool,
-    /// Totals since the service was made, servers that are gone included.
+    /// Totals since the service was created, including removed servers.
     pub totals: Totals,
     /// Servers in file order, then removed ones that still have flows.
     pub servers: Vec<ServerStatus>,
@@ -163,13 +163,13 @@ pub struct ProxyStatus {
     pub listen: Vec<SocketAddr>,
     /// State of its first address.
     pub vip: VipStatus,
-    /// What it understands.
+    /// Protocol.
     pub protocol: ProxyProtocol,
     /// Scheduler.
     pub scheduler: String,
     /// Its pool.
     pub pool: String,
-    /// How the pool serves, where that is not by its servers' states: in panic, or below its quorum.
+    /// The pool's state if it is exceptional: in panic mode, or below its quorum.
     pub regime: Option<PoolState>,
     /// Name and counts.
     pub numbers: weir_proxy::ServiceStatus,
@@ -188,13 +188,13 @@ pub struct ProxyServerStatus {
     pub reason: String,
     /// Since when.
     pub since: SystemTime,
-    /// Away for what clients' requests say of it.
+    /// The active ejection by failed requests.
     pub ejected: Option<Ejection>,
     /// The active override.
     pub overridden: Option<String>,
-    /// The weight that its checks bring in place of the configured one, or of the operator's.
+    /// The weight that its checks set instead of the configured or overridden one.
     pub check_weight: Option<u32>,
-    /// Thousandths of its weight, while slow start keeps it low.
+    /// Thousandths of its weight during slow start.
     pub slow_start: Option<u32>,
     /// Its checks; none while they are suspended.
     pub checks: Vec<CheckStatus>,
@@ -223,38 +223,38 @@ pub struct ServerStatus {
     pub reason: String,
     /// Since when.
     pub since: SystemTime,
-    /// The active override, as `weir server` was given it ("drain", "maint", "weight 3").
+    /// The active override as given to `weir server` ("drain", "maint", "weight 3").
     pub overridden: Option<String>,
     /// Flows in an active state now.
     pub active_connections: u64,
     /// Flows in another state now.
     pub inactive_connections: u64,
-    /// Persistent clients' choices that lead here.
+    /// Persistence entries for this server.
     pub persistent_connections: u64,
     /// At its upper threshold: no new flows.
     pub overloaded: bool,
-    /// Since the server was made.
+    /// Totals since the server was created.
     pub totals: Totals,
     /// Removed from the configuration; its flows live on.
     pub removed: bool,
-    /// Away for what clients' packets say of it.
+    /// The active ejection by failed handshakes.
     pub ejected: Option<Ejection>,
-    /// Something is wrong with it, and it takes clients nevertheless.
+    /// A problem of a server that still receives clients.
     pub warning: Option<Warning>,
-    /// SYNs that went to it, and flows that became established, since the server was made.
+    /// SYNs sent to it, and established flows, since the server was created.
     pub handshakes: (u64, u64),
-    /// The weight that its checks bring in place of the configured one, or of the operator's.
+    /// The weight that its checks set instead of the configured or overridden one.
     pub check_weight: Option<u32>,
-    /// Thousandths of its weight, while slow start keeps it low.
+    /// Thousandths of its weight during slow start.
     pub slow_start: Option<u32>,
     /// Its checks; none while they are suspended.
     pub checks: Vec<CheckStatus>,
 }
 
-/// What is wrong with a server that takes clients nevertheless.
+/// A problem of a server that still receives clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warning {
-    /// What was seen, and what it means.
+    /// The observation and its likely cause.
     pub reason: String,
     /// Since when.
     pub since: SystemTime,

@@ -73,7 +73,7 @@ fn evenly(times: usize) -> BTreeMap<String, usize> {
 }
 
 #[test]
-fn direct_reaches_both_servers_in_turn() {
+fn direct_alternates_between_servers() {
     if !is_root() {
         return;
     }
@@ -103,7 +103,7 @@ fn direct_reaches_both_servers_in_turn() {
 }
 
 #[test]
-fn every_scheduler_chooses_as_it_explains() {
+fn explanation_matches_the_choice_of_every_scheduler() {
     if !is_root() {
         return;
     }
@@ -138,11 +138,11 @@ fn every_scheduler_chooses_as_it_explains() {
 }
 
 #[test]
-fn nat_replies_come_back_through_the_director() {
+fn nat_replies_return_through_the_director() {
     if !is_root() {
         return;
     }
-    // Where the kernel does not forward it tells no routes either, and the client's own packets show the way.
+    // If the kernel does not forward, it returns no routes; next hops are learned from the client's packets.
     for forwarding in ["0", "1"] {
         let topology = Topology::new("nat");
         topology.director_sysctl("net/ipv4/ip_forward", forwarding);
@@ -175,7 +175,7 @@ fn snat_needs_no_route_back() {
 }
 
 #[test]
-fn a_reload_keeps_connections_and_moves_new_ones() {
+fn reload_keeps_connections_and_moves_new_ones() {
     if !is_root() {
         return;
     }
@@ -225,7 +225,7 @@ fn a_reload_keeps_connections_and_moves_new_ones() {
 }
 
 #[test]
-fn another_engine_adopts_what_runs() {
+fn new_engine_adopts_the_running_data_plane() {
     if !is_root() {
         return;
     }
@@ -261,7 +261,7 @@ fn another_engine_adopts_what_runs() {
 }
 
 #[test]
-fn a_larger_flow_table_takes_the_flows_along() {
+fn flows_are_migrated_to_a_larger_table() {
     if !is_root() {
         return;
     }
@@ -283,7 +283,7 @@ fn a_larger_flow_table_takes_the_flows_along() {
 
 /// A build whose address filter has another size, and whose tables were larger by default.
 #[test]
-fn tables_that_another_build_made_keep_their_size_and_counts() {
+fn tables_of_another_build_keep_size_and_counters() {
     if !is_root() {
         return;
     }
@@ -317,7 +317,7 @@ fn tables_that_another_build_made_keep_their_size_and_counts() {
 }
 
 #[test]
-fn more_room_for_servers_keeps_what_services_of_one_pool_count_together() {
+fn resize_for_more_servers_keeps_shared_counters() {
     if !is_root() {
         return;
     }
@@ -341,7 +341,7 @@ fn more_room_for_servers_keeps_what_services_of_one_pool_count_together() {
 }
 
 #[test]
-fn connections_that_begin_while_flows_move_live_on() {
+fn connections_that_begin_during_migration_continue() {
     if !is_root() {
         return;
     }
@@ -363,7 +363,7 @@ fn connections_that_begin_while_flows_move_live_on() {
 }
 
 #[test]
-fn cleaning_leaves_nothing() {
+fn clean_removes_everything() {
     if !is_root() {
         return;
     }

@@ -214,7 +214,7 @@ fn second_director_is_refused(
     let said = printed(&output);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(
-        said.contains(&format!("interface eth0 has another {expected}")),
+        said.contains(&format!("interface eth0 already has another {expected}")),
         "{said}"
     );
     assert!(said.contains("of another Weir"), "{said}");

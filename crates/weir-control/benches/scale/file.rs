@@ -44,8 +44,8 @@ impl Size {
             // Writing to a string cannot fail.
             let _ = write!(
                 text,
-                "\n[pool.{pool}]\nscheduler = \"wlc\"\nservers = [{servers}]\n\n[service.s{at}]\nlisten = [\"{vip}:80\"]\n\
-                 forward = \"tunnel\"\npool = \"{pool}\"\n",
+                "\n[pool.{pool}]\nscheduler = \"wlc\"\nservers = [{servers}]\n\n[service.s{at}]\n\
+                 listen = [\"{vip}:80\"]\nforward = \"tunnel\"\npool = \"{pool}\"\n",
                 pool = pool(at),
                 servers = servers.join(", "),
                 vip = address(100, at),

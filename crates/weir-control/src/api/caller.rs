@@ -1,7 +1,7 @@
-//! Who sent a request, and what that permits.
+//! The sender of a request and its rights.
 //!
-//! On the unix socket the kernel names the process at the other end (SO_PEERCRED); over TCP a token does. The value
-//! travels with each request as an extension, and inside the orders whose effect depends on it.
+//! On the unix socket the kernel identifies the peer's process (SO_PEERCRED); over TCP a token does. The value is
+//! attached to each request, and to orders that depend on it.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// What a client may do; each role includes those before it.
+/// The rights of a client; each role includes the previous ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
@@ -62,20 +62,20 @@ pub enum Caller {
         uid: u32,
         /// Effective group.
         gid: u32,
-        /// Absent where it lives in a process namespace that this one cannot see.
+        /// Process ID; absent if its PID namespace is not visible.
         pid: Option<i32>,
     },
     /// A client over TCP.
     Tcp {
         /// Its address.
         peer: SocketAddr,
-        /// Of its token; [`Role::Read`] without one.
+        /// The role of its token; [`Role::Read`] without one.
         role: Role,
     },
 }
 
 impl Caller {
-    /// The daemon itself: what a signal asks for.
+    /// The daemon itself, for requests by signal.
     pub fn this_process() -> Self {
         Self::Unix {
             uid: rustix::process::geteuid().as_raw(),
@@ -84,8 +84,8 @@ impl Caller {
         }
     }
 
-    /// Whether this is root, or the user that the daemon runs as, on the unix socket. The owner alone may name files
-    /// and programs, change privileged keys, and read what the daemon quotes from its files.
+    /// Whether this is root, or the daemon's user, on the unix socket. Only the owner may name files and programs,
+    /// change privileged keys, and see quotations from files.
     pub fn is_owner(&self) -> bool {
         match self {
             Self::Unix { uid, .. } => *uid == 0 || *uid == rustix::process::geteuid().as_raw(),
@@ -93,7 +93,7 @@ impl Caller {
         }
     }
 
-    /// The unix socket's mode decides who may write.
+    /// The mode of the unix socket restricts its clients.
     pub const fn role(&self) -> Role {
         match self {
             Self::Unix { .. } => Role::Write,
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_root_and_the_daemons_user_on_the_unix_socket_own_it() {
+    fn only_root_and_the_daemons_user_are_owners() {
         let own = rustix::process::geteuid().as_raw();
         let unix = |uid| Caller::Unix {
             uid,
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_role_includes_those_before_it() {
+    fn higher_role_includes_lower_ones() {
         assert!(Role::Read < Role::Operate && Role::Operate < Role::Write);
         for role in [Role::Read, Role::Operate, Role::Write] {
             assert_eq!(role.to_string().parse(), Ok(role));

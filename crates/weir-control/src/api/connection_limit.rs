@@ -1,8 +1,8 @@
-//! Which connections the API holds: so many in all, so many of one client.
+//! Limits the connections of the API, in total and per client.
 //!
-//! Where there is no room, a connection that waits for its client (for a request, a body, or a slow reader) is closed
-//! for the new one: of the client that has the most, the one that has waited longest. One whose request is being
-//! carried out is never closed. So clients that say nothing cannot keep others out.
+//! At a limit, a waiting connection (for a request, a body or a slow reader) is closed for the new one: of the client
+//! with the most connections, the one that has waited longest. A connection with a request in progress is never closed.
+//! So silent clients cannot block others.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -13,22 +13,22 @@ use tokio::sync::Notify;
 
 use super::Caller;
 
-/// Connections at once, of one listener.
+/// Maximum numbers of connections of a listener.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     /// In all.
     pub(super) all: usize,
-    /// Of one client: a user on the unix socket, an IPv4 address or an IPv6 /64 over TCP.
+    /// Per client: a user on the unix socket, an IPv4 address or an IPv6 /64 over TCP.
     pub(super) client: usize,
 }
 
 impl Limits {
-    /// Of the unix socket, whose mode limits who comes.
+    /// Limits of the unix socket, whose mode restricts clients.
     pub(super) const UNIX: Self = Self {
         all: 64,
         client: 48,
     };
-    /// Of a TCP listener.
+    /// Limits of a TCP listener.
     pub(super) const TCP: Self = Self {
         all: 128,
         client: 16,
@@ -56,7 +56,7 @@ impl Client {
     }
 }
 
-/// What a connection does.
+/// The activity of a connection.
 #[derive(Debug)]
 pub(super) struct Progress {
     phase: Mutex<Phase>,
@@ -65,9 +65,9 @@ pub(super) struct Progress {
 
 #[derive(Clone, Copy, Debug)]
 enum Phase {
-    /// Its client has the next move.
+    /// It waits for its client.
     Waits(Instant),
-    /// Its request is being carried out.
+    /// Its request is being executed.
     Works,
 }
 
@@ -81,7 +81,7 @@ impl Progress {
         *self.phase() = Phase::Works;
     }
 
-    /// The client is to read, or to send another request.
+    /// The client must read the response or send another request.
     pub(super) fn waits(&self) {
         *self.phase() = Phase::Waits(Instant::now());
     }
@@ -158,7 +158,7 @@ impl ConnectionLimit {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A slot for a connection of `caller`, until it is dropped; `None` = every other one is at work.
+    /// Returns a slot for a connection of `caller`, valid until dropped; `None` = no connection can be closed.
     pub(super) fn take(&self, caller: &Caller) -> Option<Slot> {
         let client = Client::of(caller);
         let mut table = self.table();
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_silent_connection_of_the_same_client_makes_room() {
+    fn oldest_idle_connection_of_the_same_client_is_closed() {
         let limit = ConnectionLimit::new(LIMITS);
         let held: Vec<Slot> = (0..3)
             .map(|_| limit.take(&tcp("10.0.0.1")).unwrap())
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn the_client_with_the_most_makes_room_and_work_is_never_cut_off() {
+    fn client_with_most_connections_is_limited_and_requests_are_not_aborted() {
         let limit = ConnectionLimit::new(LIMITS);
         let lonely = limit.take(&tcp("10.0.0.9")).unwrap();
         let many: Vec<Slot> = (0..5)
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ipv6_client_is_its_network() {
+    fn ipv6_clients_are_counted_by_prefix() {
         let same = |a: &str, b: &str| Client::of(&tcp(a)) == Client::of(&tcp(b));
         assert!(same("2001:db8::1", "2001:db8::2:3"));
         assert!(!same("2001:db8::1", "2001:db8:0:1::1"));

@@ -1,26 +1,27 @@
 //! `Host` and `Origin` of requests over TCP.
 //!
-//! A web page that an operator opens can make the browser send requests here, under a name of its own that it lets
-//! point to this address (DNS rebinding): then `Host` is that name. Names are therefore listed, and an `Origin` must be
-//! the host itself. What changes something takes a token in a field that no page of another origin can set.
+//! A web page in an operator's browser can send requests here under a name that its DNS server resolves to this address
+//! (DNS rebinding): then `Host` is that name. So names must be configured, and an `Origin` must equal the host. Changes
+//! need a token in a header field that pages of other origins cannot set.
 
 use std::net::{IpAddr, SocketAddr};
 
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, Uri, Version, header};
 
-/// Why a request is refused for what it calls this server.
+/// Why a request is rejected by its host or origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WrongHost {
-    /// No `Host`, two, or one that is no authority.
+    /// No `Host`, two, or an invalid one.
     Malformed,
-    /// Another name.
+    /// `Host` is an unknown name.
     Host,
-    /// From a page of another origin.
+    /// The request is from a page of another origin.
     Origin,
 }
 
-/// Whether a request that came in at `local` means this server; `names` are those of the configuration, in lower case.
+/// Checks that a request that was received at `local` is for this server; `names` are those of the configuration, in
+/// lower case.
 pub(super) fn check(
     (version, uri, headers): (Version, &Uri, &HeaderMap),
     names: &[String],
@@ -29,7 +30,7 @@ pub(super) fn check(
     let mut fields = headers.get_all(header::HOST).iter();
     let host = match (fields.next(), fields.next()) {
         (Some(field), None) => Some(field.as_bytes()),
-        // A browser never sends such a request.
+        // Browsers send no such request.
         (None, _) if version == Version::HTTP_10 => None,
         _ => return Err(WrongHost::Malformed),
     };
@@ -62,7 +63,7 @@ pub(super) fn check(
 }
 
 trait Scheme {
-    /// What follows `http://` or `https://`.
+    /// The part after `http://` or `https://`.
     fn split_once_scheme(&self) -> Option<&[u8]>;
 }
 
@@ -82,7 +83,7 @@ fn is_own(authority: &Authority, names: &[String], local: SocketAddr) -> bool {
     if listed {
         return true;
     }
-    // Without a port it is the one of the scheme.
+    // Without a port, the default port of the scheme applies.
     let port_fits = port.unwrap_or(80) == local.port() || port.is_none() && local.port() == 443;
     let address = name.trim_start_matches('[').trim_end_matches(']');
     let own = local.ip().to_canonical();
@@ -113,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn only_its_own_names_are_taken() {
+    fn only_own_host_names_are_accepted() {
         for (local, host) in [
             ("127.0.0.1:9900", "127.0.0.1:9900"),
             ("127.0.0.1:9900", "localhost:9900"),
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn one_host_and_its_own_origin() {
+    fn one_host_header_and_same_origin_are_required() {
         let local = "127.0.0.1:9900";
         let host = ("host", "localhost:9900");
         assert_eq!(judged(local, &[]), Err(WrongHost::Malformed));

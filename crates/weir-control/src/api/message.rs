@@ -8,14 +8,14 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct FileRequest {
-    /// Absolute path of the file, from the owner alone; absent = the active file.
+    /// Absolute path of the file, which only the owner may set; absent = the active file.
     pub path: Option<PathBuf>,
-    /// The configuration itself, in place of a file; JSON when it begins with `{`, otherwise TOML.
+    /// The configuration itself instead of a file; JSON if it begins with `{`, otherwise TOML.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
-    /// Whether findings are shown with colours.
+    /// Whether findings are rendered in colour.
     pub color: bool,
-    /// Milliseconds for which a reload is on probation: the response comes after them, and the reload is rolled back when
+    /// Milliseconds for which a reload is on probation: the response comes after them, and the reload is rolled back if
     /// it made things worse.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub guard_ms: Option<u64>,
@@ -25,7 +25,7 @@ pub struct FileRequest {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UpgradeRequest {
-    /// Absolute path of the program that is to take over.
+    /// Absolute path of the new program.
     pub program: PathBuf,
 }
 
@@ -36,18 +36,18 @@ pub struct Upgraded {
     pub pid: u32,
 }
 
-/// A reload that took effect.
+/// A completed reload.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reloaded {
     /// The active revision.
     pub revision: u64,
-    /// What changed, a line each.
+    /// The changes, one per line.
     pub changes: Vec<String>,
     /// Warnings and notes about the file, rendered; empty for none.
     pub findings: String,
 }
 
-/// A server as it is now: the answer of `GET` and `POST /v1/servers/POOL/ADDRESS`.
+/// The current state of a server: the response of `GET` and `POST /v1/servers/POOL/ADDRESS`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ServerNow {
@@ -63,7 +63,7 @@ pub struct ServerNow {
     pub weight: u32,
     /// What the scheduler uses.
     pub effective_weight: u32,
-    /// What an operator set, as `weir server` was given it.
+    /// The active override as given to `weir server`.
     #[serde(rename = "override", skip_serializing_if = "Option::is_none")]
     pub overridden: Option<String>,
     /// Connections that can still carry data, and requests under way.
@@ -82,12 +82,12 @@ pub struct ExplainRequest {
     /// `GET http://host/path`; this or a packet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<String>,
-    /// `Name: value`, of the request.
+    /// Header lines of the request, `Name: value`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub headers: Vec<String>,
 }
 
-/// The body of every answer that is not 200.
+/// The body of every response that is not 200.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{error}")]
 pub struct Refusal {
@@ -96,7 +96,7 @@ pub struct Refusal {
     /// Findings about a file, rendered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub diagnostics: Option<String>,
-    /// This daemon carries nothing out any more; another one may.
+    /// This daemon executes no more requests; its successor may.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub leaving: bool,
 }
@@ -110,7 +110,7 @@ impl Refusal {
         }
     }
 
-    /// Of a daemon that is stopping, or has a successor.
+    /// The daemon is stopping or has a successor.
     pub fn leaving() -> Self {
         Self {
             leaving: true,

@@ -1,9 +1,9 @@
 //! The HTTP API: `/v1/ipvsadm`, `/v1/status`, `/metrics`, `/v1/reload`, `/v1/plan`, `/v1/explain`,
 //! `/v1/servers/POOL/ADDRESS`.
 //!
-//! Requests become [`Order`]s and responses are JSON. Bodies are limited in size and time. On the unix socket the kernel
-//! identifies the caller; over TCP [`Policy`] checks `Host` and token. Only the owner of the daemon may name files and
-//! programs, see [`Caller::is_owner`].
+//! Requests become [`Order`]s and responses are JSON. Bodies are limited in size and time. On the unix socket the
+//! kernel identifies the caller; over TCP [`Policy`] checks `Host` and token. Only the owner of the daemon may name
+//! files and programs, see [`Caller::is_owner`].
 
 mod caller;
 mod connection_limit;
@@ -59,7 +59,7 @@ pub enum Access {
     Tcp(SharedPolicy),
 }
 
-/// The state of every handler.
+/// The shared state of the handlers.
 #[derive(Clone)]
 struct Api {
     orders: Orders,
@@ -103,7 +103,7 @@ pub fn router(orders: Orders, access: &Access, refused: &Arc<Refused>) -> Router
         .layer(from_fn(serve::take_in));
     match access {
         Access::Unix => router,
-        // Outermost: nothing of a body is read for a request that is refused.
+        // Outermost layer: the body of a rejected request is not read.
         Access::Tcp(policy) => {
             let gate = Gate {
                 policy: policy.clone(),
@@ -116,7 +116,7 @@ pub fn router(orders: Orders, access: &Access, refused: &Arc<Refused>) -> Router
 
 type Answered = Result<Response, Failure>;
 
-/// A refusal with its status.
+/// A rejection with its status code.
 struct Failure(StatusCode, Refusal);
 
 impl Failure {
@@ -143,7 +143,7 @@ impl IntoResponse for Failure {
     }
 }
 
-/// JSON with a line break at its end.
+/// JSON with a trailing newline.
 fn json(value: &impl Serialize) -> Response {
     match serde_json::to_string(value) {
         Ok(text) => ([(header::CONTENT_TYPE, "application/json")], text + "\n").into_response(),
@@ -243,7 +243,7 @@ async fn server_now(
     Ok(json(&orders.ask(order).await?))
 }
 
-/// `PUT`: the body is what an entry of a list may hold; an empty one is a server with the defaults.
+/// `PUT`: the body contains the keys of a list entry; an empty one adds a server with default values.
 async fn add(
     State(orders): State<Orders>,
     Path((pool, address)): Path<(String, String)>,
@@ -302,7 +302,7 @@ async fn wrong_method() -> Failure {
     Failure::new(StatusCode::METHOD_NOT_ALLOWED, "method not allowed")
 }
 
-/// An empty body asks for the active file. The daemon reads with its own rights, which are not those of every caller.
+/// An empty body selects the active file. The daemon reads it with its own privileges, which the caller may not have.
 async fn file_request(body: Body, caller: &Caller) -> Result<FileRequest, Failure> {
     let bytes = collect(body, MAX_TEXT_BODY_BYTES).await?;
     if bytes.is_empty() {

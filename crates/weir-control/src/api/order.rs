@@ -1,7 +1,7 @@
-//! The way from a request to the one task that owns the engine.
+//! Passes requests to the task that owns the engine.
 //!
-//! Orders wait in a queue and are carried out one at a time, so that reloads never meet. The answer comes back through
-//! the order itself; a client that left does not stop its order.
+//! Requests wait in a queue and are executed one at a time, so reloads never overlap. The response is returned through
+//! the order itself; a client that disconnects does not cancel its request.
 
 use tokio::sync::{mpsc, oneshot};
 
@@ -14,63 +14,63 @@ use crate::ipvsadm;
 use crate::plan::Plan;
 use crate::status::Report;
 
-/// Orders that may wait; more clients than that wait to be taken in.
+/// Capacity of the queue; further requests wait to be queued.
 const QUEUE: usize = 64;
 
-/// Where the answer goes.
+/// Channel of the response.
 pub type Reply<T> = oneshot::Sender<Result<T, Refusal>>;
 
-/// One thing asked of the daemon.
+/// A request to the daemon.
 #[derive(Debug)]
 pub enum Order {
     /// The status document.
     Status(Reply<Report>),
-    /// Apply a configuration, with the rights of whoever sent it.
+    /// Apply a configuration, with the rights of the caller.
     Reload(FileRequest, Caller, Reply<Reloaded>),
-    /// Another program is to take over.
+    /// Upgrade to another program.
     Upgrade(UpgradeRequest, Reply<Upgraded>),
-    /// What applying a configuration would change.
+    /// The changes that applying a configuration would make.
     Plan(FileRequest, Caller, Reply<Plan>),
-    /// An operator's word about a server.
+    /// Set or remove a server's override.
     Server {
         /// Pool.
         pool: String,
         /// Address as in the file.
         address: String,
-        /// The word.
+        /// The override.
         request: ServerOrder,
-        /// The server as it is then.
+        /// The resulting state of the server.
         reply: Reply<ServerNow>,
     },
-    /// A server as it is now.
+    /// The current state of a server.
     ServerNow {
         /// Pool.
         pool: String,
         /// Address as in the file.
         address: String,
-        /// It.
+        /// The state of the server.
         reply: Reply<ServerNow>,
     },
-    /// A server of a pool that the API adds, changes or takes out.
+    /// A server that the API adds to a pool, changes or removes.
     Member {
         /// Pool.
         pool: String,
         /// Address as in a file.
         address: String,
-        /// What an entry of a list may hold; none = it is taken out.
+        /// The keys of a list entry; `None` = remove it.
         keys: Option<serde_json::Map<String, serde_json::Value>>,
-        /// No answer but success.
+        /// Success or failure.
         reply: Reply<()>,
     },
-    /// What ipvsadm asks.
+    /// A request of ipvsadm.
     Ipvsadm(ipvsadm::Request, Reply<ipvsadm::Answer>),
-    /// What would become of a packet.
+    /// Explain how a packet would be handled.
     Explain(Packet, Reply<Answer>),
-    /// What would become of a request.
+    /// Explain how an HTTP request would be handled.
     ExplainRequest(Request, Reply<Answer>),
 }
 
-/// The sending end, one for each request.
+/// The sender, one for each request.
 #[derive(Clone, Debug)]
 pub struct Orders {
     queue: mpsc::Sender<Order>,
@@ -83,10 +83,10 @@ pub fn orders() -> (Orders, mpsc::Receiver<Order>) {
 }
 
 impl Orders {
-    /// Puts an order into the queue and waits for its answer.
+    /// Queues a request and waits for its response.
     ///
     /// # Errors
-    /// The daemon's own refusal, or that it is stopping.
+    /// The daemon rejects the request or is stopping.
     pub async fn ask<T>(&self, order: impl FnOnce(Reply<T>) -> Order) -> Result<T, Refusal> {
         let (reply, answer) = oneshot::channel();
         self.queue

@@ -1,4 +1,4 @@
-//! Whom a TCP listener serves: names, tokens, roles. What a reload changes of it applies to the next request of every
+//! The access policy of a TCP listener: names, tokens and roles. Changes by a reload apply to the next request of every
 //! connection.
 
 use std::net::SocketAddr;
@@ -18,9 +18,9 @@ use super::{Caller, Failure, Role};
 /// See the module.
 #[derive(Debug)]
 pub struct Policy {
-    /// Who has which role.
+    /// Tokens with their roles.
     pub tokens: Tokens,
-    /// Whether reading takes a token.
+    /// Whether reading requires a token.
     pub read_requires_token: bool,
     /// Accepted values of `Host` in addition to the address, in lower case.
     pub hosts: Vec<String>,
@@ -33,39 +33,39 @@ pub struct Policy {
 pub struct SharedPolicy(Arc<RwLock<Arc<Policy>>>);
 
 impl SharedPolicy {
-    /// Begins with this one.
+    /// Creates the policy.
     pub fn new(policy: Arc<Policy>) -> Self {
         Self(Arc::new(RwLock::new(policy)))
     }
 
-    /// The active one.
+    /// Returns the active policy.
     pub fn get(&self) -> Arc<Policy> {
         Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Makes another one active.
+    /// Replaces the active policy.
     pub fn set(&self, policy: Arc<Policy>) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = policy;
     }
 }
 
-/// How a connection over TCP came in.
+/// Properties of a TCP connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Via {
     /// The address that the client connected to.
     pub(super) local: SocketAddr,
-    /// Encrypted.
+    /// Whether the connection uses TLS.
     pub(super) tls: bool,
 }
 
-/// What the middleware of a TCP listener works by.
+/// The state of a TCP listener's middleware.
 #[derive(Clone, Debug)]
 pub(super) struct Gate {
     pub(super) policy: SharedPolicy,
     pub(super) refused: Arc<Refused>,
 }
 
-/// The role that a request takes. A route that is not named here changes something.
+/// The role that a request requires. Unlisted routes are treated as changes.
 pub(super) fn required(method: &Method, path: &str) -> Role {
     let reads = method == Method::GET || method == Method::HEAD;
     if reads || (method == Method::POST && path == "/v1/explain") {
@@ -77,8 +77,7 @@ pub(super) fn required(method: &Method, path: &str) -> Role {
     Role::Write
 }
 
-/// Lets those requests through that mean this server and have the role that they take. Nothing of a body is read
-/// before.
+/// Accepts requests that are for this server and have the required role. The body is not read before.
 pub(super) async fn gate(
     State(gate): State<Gate>,
     Extension(via): Extension<Via>,
@@ -197,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_known_to_read_takes_more() {
+    fn unknown_requests_need_more_than_the_read_role() {
         let role = |method: &str, path| required(&method.parse().unwrap(), path);
         for path in ["/", "/v1/status", "/metrics", "/no/such/thing"] {
             assert_eq!(role("GET", path), Role::Read);

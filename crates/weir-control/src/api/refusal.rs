@@ -1,26 +1,25 @@
-//! Requests and connections that were refused before anything was done for them: counted by reason, reported in the log
-//! at a limited rate.
+//! Requests and connections that were rejected before processing: counted by reason, and logged at a limited rate.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The log has at most one line in this time.
+/// Minimum interval between log lines.
 const LOG_EVERY: Duration = Duration::from_secs(10);
 
-/// Why.
+/// The reason for a rejection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// A token is needed, and none came.
+    /// A token is required, but missing.
     NoToken,
-    /// Not a token that is known here.
+    /// The token is unknown.
     BadToken,
-    /// The token's role does not permit it.
+    /// The token's role is not sufficient.
     Role,
-    /// `Host` is none of this server's names.
+    /// `Host` is not a name of this server.
     Host,
-    /// `Origin` is another one.
+    /// `Origin` differs from the host.
     Origin,
     /// Too many connections.
     Connections,
@@ -29,7 +28,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// Every reason, in the order of their counters.
+    /// All reasons, in the order of their counters.
     pub const ALL: [Self; 7] = [
         Self::NoToken,
         Self::BadToken,
@@ -40,7 +39,7 @@ impl Reason {
         Self::Handshake,
     ];
 
-    /// As a label of `/metrics`.
+    /// The label in `/metrics`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::NoToken => "no_token",
@@ -68,7 +67,7 @@ struct Log {
 }
 
 impl Log {
-    /// How many lines were left out before this one; `None` = this one is left out as well.
+    /// The number of suppressed lines before this one; `None` = this one is suppressed too.
     fn permits(&mut self, now: Instant) -> Option<u64> {
         if self.last.is_some_and(|last| now < last + LOG_EVERY) {
             self.suppressed += 1;
@@ -80,9 +79,9 @@ impl Log {
 }
 
 impl Refused {
-    /// Counts one. The request itself is not logged: it may hold a token.
+    /// Counts a rejection. The request itself is not logged: it may contain a token.
     pub fn note(&self, reason: Reason, peer: SocketAddr) {
-        // The counters say nothing about one another.
+        // The counters are independent.
         self.counts[reason as usize].fetch_add(1, Ordering::Relaxed);
         let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(suppressed) = log.permits(Instant::now()) {
@@ -105,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_log_has_one_line_in_a_while_and_counts_the_others() {
+    fn refusals_are_logged_at_a_limited_rate_with_a_count() {
         let (mut log, now) = (Log::default(), Instant::now());
         assert_eq!(log.permits(now), Some(0));
         assert_eq!(log.permits(now), None);
@@ -114,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn each_reason_has_its_own_counter() {
+    fn each_refusal_reason_has_its_own_counter() {
         for (at, reason) in Reason::ALL.into_iter().enumerate() {
             assert_eq!(reason as usize, at);
         }

@@ -1,7 +1,7 @@
-//! Connections of the API, bounded in number, in time and in what each may cost.
+//! Serves connections of the API with limits on number, time and cost.
 //!
-//! A connection that sends no complete header in time is closed; so is an idle one, and one that does not read its
-//! answer. Which of them make room for others is for [`slot`](super::connection_limit) to say.
+//! Connections are closed if they send no complete header in time, are idle for too long, or do not read the response.
+//! [`connection_limit`](super::connection_limit) decides which ones are closed to make room for others.
 
 use std::io;
 use std::net::SocketAddr;
@@ -28,35 +28,35 @@ use super::refusal::{Reason, Refused};
 use super::write_timeout::WriteTimeout;
 use super::{Caller, Failure, MAX_BODY_BYTES, MAX_TEXT_BODY_BYTES, Role, collect};
 
-/// From the first byte waited for to the end of the header; also for a TLS handshake.
+/// Time limit for a request header, and for a TLS handshake.
 const HEADER_DEADLINE: Duration = Duration::from_secs(5);
 
-/// How long a client may take to send a body.
+/// Time limit for a request body.
 const BODY_DEADLINE: Duration = Duration::from_secs(10);
 
-/// How long a client may read nothing of an answer.
+/// Time limit for a client that does not read the response.
 const WRITE_DEADLINE: Duration = Duration::from_secs(10);
 
-/// Rest after an error of accept(2), most often that descriptors ran out.
+/// Pause after an error of accept(2), usually a lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Where connections come from.
+/// A listening socket.
 #[derive(Debug)]
 pub enum Listener {
     /// The socket of the runtime directory.
     Unix(UnixListener),
     /// `[node] admin`.
     Tcp {
-        /// Its socket.
+        /// The socket.
         listener: TcpListener,
-        /// Whom it serves.
+        /// The policy for its clients.
         policy: SharedPolicy,
-        /// Where connections are counted that it refuses.
+        /// Counters of rejected connections.
         refused: Arc<Refused>,
     },
 }
 
-/// A connection before the first byte.
+/// An accepted connection.
 #[derive(Debug)]
 enum Accepted {
     Unix(UnixStream),
@@ -74,7 +74,7 @@ impl Listener {
         }
     }
 
-    /// The next connection, with what is known of its other end before it says a word.
+    /// Accepts the next connection and identifies its peer.
     async fn next(&self) -> io::Result<(Accepted, Caller)> {
         match self {
             Self::Unix(listener) => {
@@ -105,7 +105,7 @@ impl Listener {
         }
     }
 
-    /// Encrypts a connection where the policy asks for it.
+    /// Performs the TLS handshake if the policy requires TLS.
     async fn open(&self, accepted: Accepted) -> io::Result<(Box<dyn Stream>, Via)> {
         match (self, accepted) {
             (_, Accepted::Unix(stream)) => {
@@ -125,7 +125,7 @@ impl Listener {
     }
 }
 
-/// Answers connections until it is dropped.
+/// Serves connections until the future is dropped.
 pub async fn serve(listener: Listener, router: Router) {
     let limit = ConnectionLimit::new(listener.limits());
     let listener = Arc::new(listener);
@@ -180,13 +180,13 @@ async fn connection(
             TokioIo::new(WriteTimeout::new(stream, WRITE_DEADLINE)),
             TowerToHyperService::new(router),
         );
-    // A client that breaks off is its own affair.
+    // A client that disconnects is not an error.
     if let Err(error) = connection.await {
         tracing::debug!(%error, "a connection to the API ended early");
     }
 }
 
-/// Takes the whole body in before anything is done, so that a connection at work waits for nothing of its client.
+/// Receives the whole body first, so that a request in progress never waits for its client.
 pub(super) async fn take_in(
     Extension(progress): Extension<Arc<Progress>>,
     request: Request,

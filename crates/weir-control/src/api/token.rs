@@ -1,6 +1,7 @@
-//! Tokens of the API over TCP: who shows one in `Authorization: Bearer` (RFC 6750, section 2.1) has its role.
+//! Tokens of the API over TCP: the token in `Authorization: Bearer` (RFC 6750, section 2.1) determines the role.
 //!
-//! Only hashes are kept. A token is random and has at least 128 bits, so a plain SHA-256 of it cannot be searched for.
+//! Only hashes are stored. A token is random and has at least 128 bits, so its plain SHA-256 cannot be inverted by
+//! search.
 
 mod file;
 
@@ -27,29 +28,29 @@ fn hash(text: &[u8]) -> Hash {
 pub struct Token(Hash);
 
 impl Token {
-    /// Fewest characters.
+    /// Minimum length in characters.
     pub const SHORTEST: usize = 16;
 
-    /// None for one that could be guessed, or that no header could carry.
+    /// Returns `None` for a token that is too short, or invalid in a header.
     pub fn new(text: &str) -> Option<Self> {
         let fit = text.len() >= Self::SHORTEST && text.bytes().all(|byte| byte.is_ascii_graphic());
         fit.then(|| Self(hash(text.as_bytes())))
     }
 }
 
-/// A secret must not appear in logs, and neither must its hash.
+/// Neither the secret nor its hash may appear in logs.
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Token")
     }
 }
 
-/// A line of a file of tokens.
+/// A line of a token file.
 #[derive(Clone, PartialEq, Eq)]
 pub struct NamedToken {
-    /// For logs, and to find the line again.
+    /// The name of the token, for logs.
     pub name: String,
-    /// What it permits.
+    /// Its role.
     pub role: Role,
     hash: Hash,
 }
@@ -60,21 +61,21 @@ impl fmt::Debug for NamedToken {
     }
 }
 
-/// Every token of a listener.
+/// The tokens of a listener.
 #[derive(Clone, Debug, Default)]
 pub struct Tokens {
-    /// Of the runtime directory.
+    /// The token of the runtime directory.
     pub own: Option<Token>,
-    /// Of the file.
+    /// The tokens of the file.
     pub named: Vec<NamedToken>,
 }
 
 impl Tokens {
-    /// Fewest characters of a token of a file: 128 bits in base64.
+    /// Minimum length of a token of a file: 128 bits in base64.
     pub const SHORTEST: usize = 22;
 
-    /// Name and role of a token that a client on loopback, or on another machine, has shown. The time that this takes
-    /// depends on the number of tokens and on the length of this one, not on its characters.
+    /// Returns name and role of a client's token; `own` is valid on loopback only. The time depends on the number of
+    /// tokens and on the length of this one, but not on its characters.
     pub fn find(&self, shown: &[u8], loopback: bool) -> Option<(&str, Role)> {
         let shown_hash = hash(shown);
         let same = |known: &Hash| verify_slices_are_equal(known, &shown_hash).is_ok();
@@ -94,7 +95,7 @@ impl Tokens {
     }
 }
 
-/// The token in an `Authorization` field.
+/// Parses the token in an `Authorization` field.
 pub(super) fn bearer(value: &[u8]) -> Option<&[u8]> {
     let (scheme, token) = value.split_at_checked(7)?;
     scheme
@@ -107,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_own_token_is_for_loopback_and_a_short_one_is_refused() {
+    fn own_token_is_limited_to_loopback_and_short_tokens_are_rejected() {
         let named = |name: &str, role, text: &str| NamedToken {
             name: name.to_owned(),
             role,
@@ -131,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn the_scheme_is_bearer_in_any_case() {
+    fn bearer_scheme_is_case_insensitive() {
         assert_eq!(bearer(b"bearer abc"), Some(&b"abc"[..]));
         assert_eq!(bearer(b"BEARER  abc "), Some(&b"abc"[..]));
         assert_eq!(bearer(b"Basic abc"), None);

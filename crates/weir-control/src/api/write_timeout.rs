@@ -1,4 +1,4 @@
-//! A connection whose writes have a deadline: a client that reads nothing holds its place no longer than that.
+//! A connection with a write timeout: a client that does not read cannot occupy a slot for longer.
 
 use std::future::Future as _;
 use std::io;
@@ -13,12 +13,12 @@ use tokio::time::{Sleep, sleep};
 pub(super) struct WriteTimeout<S> {
     stream: S,
     limit: Duration,
-    /// Runs while a write waits.
+    /// Armed while a write is pending.
     timer: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S> WriteTimeout<S> {
-    /// `limit` is from one byte that the client takes to the next.
+    /// `limit` is the time limit without write progress.
     pub(super) fn new(stream: S, limit: Duration) -> Self {
         Self {
             stream,
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_reader_that_stops_ends_the_connection_and_a_slow_one_does_not() {
+    async fn stalled_reader_is_disconnected_and_slow_one_is_not() {
         let (mut client, server) = tokio::io::duplex(4);
         let mut server = WriteTimeout::new(server, Duration::from_millis(200));
         let reads = tokio::spawn(async move {

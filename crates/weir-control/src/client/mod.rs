@@ -1,4 +1,4 @@
-//! The API as the commands use it: one request on the daemon's unix socket, one answer.
+//! Client of the API for the commands: one request on the daemon's unix socket, one response.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -24,10 +24,10 @@ use crate::ipvsadm;
 use crate::plan::Plan;
 use crate::status::Report;
 
-/// Largest answer, bytes; a hundred thousand servers fit.
+/// Largest response in bytes; enough for a hundred thousand servers.
 const MAX_ANSWER_BYTES: usize = 256 << 20;
 
-/// Why there is no answer.
+/// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No daemon listens on the socket.
@@ -45,29 +45,35 @@ pub enum Error {
         /// The socket.
         path: PathBuf,
     },
-    /// The socket is there, and cannot be used.
+    /// The socket exists, but cannot be used.
     #[error("{path}: {source}", path = path.display())]
     Socket {
         /// The socket.
         path: PathBuf,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// The daemon said no.
+    /// The daemon rejected the request.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// The daemon took the request, and no answer came in time.
-    #[error("the daemon does not respond{}", .stopped.map_or_else(String::new, |pid| format!(": process {pid} is stopped, `kill -CONT {pid}` continues it")))]
+    /// The daemon accepted the request, but no response came in time.
+    #[error("the daemon does not respond{}", stopped_process(*.stopped))]
     Silent {
-        /// Its process, where that is stopped by a signal or a debugger.
+        /// Its process, if a signal or a debugger has stopped it.
         stopped: Option<u32>,
     },
-    /// The daemon went away, or what answers is no daemon.
-    #[error("the daemon broke off: {reason}")]
+    /// The daemon closed the connection, or its response is invalid.
+    #[error("the daemon closed the connection: {reason}")]
     Broken {
-        /// What the protocol's code says.
+        /// The error of the protocol.
         reason: String,
     },
+}
+
+fn stopped_process(pid: Option<u32>) -> String {
+    pid.map_or_else(String::new, |pid| {
+        format!(": process {pid} is stopped, `kill -CONT {pid}` continues it")
+    })
 }
 
 impl Error {
@@ -82,12 +88,12 @@ impl Error {
 #[derive(Clone, Debug)]
 pub struct Client {
     socket: PathBuf,
-    /// How long an answer may take; `None` = as long as it does.
+    /// Time limit for a response; `None` = no limit.
     limit: Option<Duration>,
 }
 
 impl Client {
-    /// Connects with each request.
+    /// A client that opens a connection for each request.
     pub fn new(runtime_dir: &Path) -> Self {
         Self {
             socket: runtime_dir.join(SOCKET),
@@ -95,14 +101,14 @@ impl Client {
         }
     }
 
-    /// The same with a limit for each answer.
+    /// Sets a time limit for each response.
     #[must_use]
     pub fn within(self, limit: Duration) -> Self {
         let limit = Some(limit);
         Self { limit, ..self }
     }
 
-    /// What is true now.
+    /// Returns the current status.
     ///
     /// # Errors
     /// See [`Error`].
@@ -110,7 +116,7 @@ impl Client {
         self.ask(Method::GET, "/v1/status", &()).await
     }
 
-    /// Brings a file into force and waits for it.
+    /// Reloads a file and waits until it is active.
     ///
     /// # Errors
     /// See [`Error`].
@@ -118,15 +124,15 @@ impl Client {
         self.ask(Method::POST, "/v1/reload", request).await
     }
 
-    /// Has another program take over, and waits for it.
+    /// Replaces the daemon by another program and waits until it is ready.
     ///
     /// # Errors
-    /// See [`Error`]; then the daemon goes on.
+    /// See [`Error`]; the daemon continues.
     pub async fn upgrade(&self, request: &UpgradeRequest) -> Result<Upgraded, Error> {
         self.ask(Method::POST, "/v1/upgrade", request).await
     }
 
-    /// What a reload would change.
+    /// Returns the changes that a reload would make.
     ///
     /// # Errors
     /// See [`Error`].
@@ -134,7 +140,7 @@ impl Client {
         self.ask(Method::POST, "/v1/plan", request).await
     }
 
-    /// What would become of a packet.
+    /// Explains how a packet would be handled.
     ///
     /// # Errors
     /// See [`Error`].
@@ -147,7 +153,7 @@ impl Client {
         self.ask(Method::POST, "/v1/explain", &request).await
     }
 
-    /// What would become of a request, with header lines.
+    /// Explains how a request with these header lines would be handled.
     ///
     /// # Errors
     /// See [`Error`].
@@ -164,7 +170,7 @@ impl Client {
         self.ask(Method::POST, "/v1/explain", &request).await
     }
 
-    /// An operator's word about a server; `address` as in the file.
+    /// Sets or removes a server's override; `address` as in the file.
     ///
     /// # Errors
     /// See [`Error`].
@@ -178,7 +184,7 @@ impl Client {
         self.ask(Method::POST, &path, &request).await
     }
 
-    /// A server as it is now; `address` as in the file.
+    /// Returns the current state of a server; `address` as in the file.
     ///
     /// # Errors
     /// See [`Error`].
@@ -187,7 +193,7 @@ impl Client {
         self.ask(Method::GET, &path, &()).await
     }
 
-    /// What ipvsadm asks.
+    /// Executes a request of ipvsadm.
     ///
     /// # Errors
     /// See [`Error`].
@@ -195,10 +201,10 @@ impl Client {
         self.ask(Method::POST, "/v1/ipvsadm", request).await
     }
 
-    /// Repeats a request that a daemon did not execute because another one has taken over.
+    /// Repeats a request that a daemon did not execute because its successor has taken over.
     ///
-    /// A killed daemon may drop a connection that it has not read: if no daemon is there any more, the error is the same
-    /// as for a later request.
+    /// A killed daemon may drop a connection with an unread request: if no daemon is running any more, the error is the
+    /// same as for a later request.
     async fn ask<T: DeserializeOwned>(
         &self,
         method: Method,
@@ -222,7 +228,7 @@ impl Client {
         let stream = self.connect().await.ok()?;
         let pid = stream.peer_cred().ok()?.pid()?;
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The name is in brackets and may hold any character; the state comes behind it.
+        // The state follows the name, which is in parentheses and may contain any character.
         let state = stat.rsplit_once(')')?.1.trim_start().chars().next()?;
         let pid = u32::try_from(pid).ok()?;
         matches!(state, 'T' | 't').then_some(pid)
@@ -237,7 +243,7 @@ impl Client {
         let answer = self.ask_once(method.clone(), path, body).await;
         match answer {
             Err(Error::Broken { .. }) => drop(self.connect().await?),
-            // Its successor, if it has one, answers there already.
+            // A successor already listens on the socket.
             Err(Error::Refused(Refusal { leaving: true, .. })) => {
                 return self.ask_once(method, path, body).await;
             }
@@ -255,7 +261,7 @@ impl Client {
         let stream = self.connect().await?;
         let connected = http1::handshake(TokioIo::new(stream)).await;
         let (mut sender, connection) = connected.map_err(Error::broken)?;
-        // Its errors come back through the request as well.
+        // The request returns its errors as well.
         let driver = tokio::spawn(connection);
         let body = if method == Method::GET {
             Bytes::new()
@@ -288,12 +294,12 @@ impl Client {
         UnixStream::connect(&path)
             .await
             .map_err(|source| match source.kind() {
-                // A daemon that died by SIGKILL leaves its socket, which refuses.
+                // A killed daemon leaves a socket that refuses connections.
                 io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
                     Error::NoDaemon { path }
                 }
                 io::ErrorKind::PermissionDenied => Error::Denied { path },
-                // Its queue of connections is full.
+                // The listen backlog is full.
                 io::ErrorKind::WouldBlock => Error::Silent { stopped: None },
                 _ => Error::Socket { path, source },
             })
@@ -317,7 +323,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_become_one_segment() {
+    fn address_is_escaped_into_one_path_segment() {
         assert_eq!(segment("10.0.0.5:80"), "10.0.0.5%3A80");
         assert_eq!(segment("[2001:db8::1]:80"), "%5B2001%3Adb8%3A%3A1%5D%3A80");
         assert_eq!(segment("a/b"), "a%2Fb");

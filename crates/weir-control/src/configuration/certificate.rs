@@ -11,7 +11,7 @@ use weir_proxy::Problem;
 use super::{Finding, Loaded, Rejected};
 use crate::api::{TokenFileError, named_tokens};
 
-/// What is wrong with the files of `desired` now.
+/// Checks the files of `desired`.
 pub fn doubtful_certificates(desired: &Desired) -> Vec<Problem> {
     let mut doubts = weir_proxy::inspect(desired, SystemTime::now());
     doubts.extend(doubtful_tokens(desired));
@@ -21,7 +21,7 @@ pub fn doubtful_certificates(desired: &Desired) -> Vec<Problem> {
 fn doubtful_tokens(desired: &Desired) -> Option<Problem> {
     let admin = desired.node.admin.as_ref()?;
     let error = named_tokens(Path::new(admin.tokens.as_ref()?)).err()?;
-    // Another user than the one that checks may run the daemon.
+    // The daemon may run as another user.
     let fatal = !matches!(
         error,
         TokenFileError::Owner { .. } | TokenFileError::File { .. }
@@ -35,8 +35,7 @@ fn doubtful_tokens(desired: &Desired) -> Option<Problem> {
     })
 }
 
-/// Refuses a configuration that neither start nor reload would accept, for the files that it names. `path` is its own
-/// file.
+/// Rejects a configuration whose files would make a start or reload fail. `path` is its own file.
 ///
 /// # Errors
 /// Every such file, with the place where it is named.
@@ -45,7 +44,7 @@ pub fn with_usable_files(loaded: Loaded, path: &Path) -> Result<Loaded, Rejected
     refusing(loaded, doubts, path)
 }
 
-/// Refuses a configuration whose addresses others listen on; `held` are the daemon's own.
+/// Rejects a configuration whose addresses are used by other programs; `held` are the daemon's own.
 ///
 /// # Errors
 /// Every such address, with its service's place.

@@ -38,7 +38,8 @@ impl Failover {
 
     /// What to write instead.
     pub const fn fix() -> &'static str {
-        "with `scheduler = \"maglev\"` under `direct`, `tunnel` or `l3dsr` they continue: directors with the same file choose alike"
+        "with `scheduler = \"maglev\"` under `direct`, `tunnel` or `l3dsr` they continue: \
+         directors with the same file choose alike"
     }
 }
 
@@ -100,8 +101,9 @@ mod tests {
     use crate::configuration::Finding;
 
     #[test]
-    fn a_moving_vip_is_noted_once_for_a_service_that_does_not_survive_it() {
-        let keepalived = "vrrp_instance a {\n  virtual_ipaddress {\n    192.0.2.1/32 dev eth0 # 192.0.2.9\n    192.0.2.2\n  }\n}\n";
+    fn failover_note_is_shown_once_per_service_whose_connections_end() {
+        let keepalived = "vrrp_instance a {\n  virtual_ipaddress {\n\
+            \x20   192.0.2.1/32 dev eth0 # 192.0.2.9\n    192.0.2.2\n  }\n}\n";
         let text = "[pool.p]\nservers = [\"10.0.0.5\"]\n\n\
             [pool.m]\nscheduler = \"maglev\"\nservers = [\"10.0.0.5\"]\n\n\
             [service.a]\nforward = \"direct\"\npool = \"p\"\nlisten = [\"192.0.2.1:80\", \"192.0.2.2:80\"]\n\n\

@@ -1,6 +1,6 @@
-//! A configuration file as the daemon and the commands take it: opened, bounded, parsed, its findings as text.
+//! Loads configuration files for the daemon and the commands: reads, limits and parses them, and renders findings.
 //!
-//! The language itself is weir-config's; here are the file and the machine that it is read on. A name that ends in
+//! weir-config implements the language; this module handles the file and the facts of this machine. A name that ends in
 //! `.json` is read as JSON, any other as TOML.
 
 mod certificate;
@@ -32,15 +32,15 @@ pub use secret::Remembered;
 pub use vip::{AbsentVip, absent_vips};
 pub use weir_proxy::Problem;
 
-/// What findings call a configuration that is no file.
+/// The name of a configuration without a file in findings.
 pub(crate) const TEXT: &str = "text";
 
 const LOCAL_PORTS: &str = "/proc/sys/net/ipv4/ip_local_port_range";
 
-/// A file that may take effect.
+/// A valid configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loaded {
-    /// What it asks for.
+    /// The desired state.
     pub desired: Desired,
     /// The file itself.
     pub text: String,
@@ -52,7 +52,7 @@ pub struct Loaded {
     pub warnings: usize,
 }
 
-/// A file that may not.
+/// A rejected configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{summary}")]
 pub struct Rejected {
@@ -65,7 +65,7 @@ pub struct Rejected {
 }
 
 impl Loaded {
-    /// For a caller who may not read the file: findings say where, and quote nothing.
+    /// Removes quotations from findings, for a caller who may not read the file.
     pub fn without_quotes(mut self) -> Self {
         self.findings = finding::places(&self.found);
         self.found = Vec::new();
@@ -74,7 +74,7 @@ impl Loaded {
 }
 
 impl Rejected {
-    /// For a caller who may not read the file: findings say where, and quote nothing.
+    /// Removes quotations from findings, for a caller who may not read the file.
     pub fn without_quotes(self) -> Self {
         let errors = self.found.iter().filter(|one| one.severity == "error");
         Self {
@@ -85,15 +85,15 @@ impl Rejected {
     }
 }
 
-/// Reads and judges the file at `path` for this machine; `color` is for the rendered findings.
+/// Loads and checks the file at `path` for this machine; `color` applies to the rendered findings.
 ///
 /// # Errors
-/// The file cannot be read, is no text, or holds an error.
+/// The file cannot be read, is not text, or has an error.
 pub fn load(path: &Path, color: bool) -> Result<Loaded, Rejected> {
     load_with(path, color, Secrets::Read)
 }
 
-/// The same, with secrets from elsewhere.
+/// Like [`load`], with secrets from another source.
 ///
 /// # Errors
 /// As [`load`].
@@ -115,10 +115,10 @@ pub fn load_with(path: &Path, color: bool, secrets: Secrets<'_>) -> Result<Loade
     judge(text, json, &machine, &name, color)
 }
 
-/// Judges a configuration that comes without a file; it is JSON when it begins with `{`, which no TOML does.
+/// Checks a configuration without a file; it is JSON if it begins with `{`, otherwise TOML.
 ///
 /// # Errors
-/// It holds an error.
+/// It has an error.
 pub fn load_text(text: &str, color: bool) -> Result<Loaded, Rejected> {
     let text = weir_config::load(text.as_bytes()).map_err(|error| Rejected {
         summary: error.to_string(),
@@ -129,12 +129,12 @@ pub fn load_text(text: &str, color: bool) -> Result<Loaded, Rejected> {
     judge(text, json, &ThisMachine::default(), TEXT, color)
 }
 
-/// Whether a caller who is not the owner may bring `text`, while `active` is the text of the active configuration.
-/// Comes before [`load_text`]: that reads secrets from the files that a text names, and its errors say whether these
-/// exist.
+/// Checks whether a caller who is not the owner may apply `text`, while `active` is the text of the active
+/// configuration. Call it before [`load_text`], which reads the secret files that a text names, and whose errors reveal
+/// whether these exist.
 ///
 /// # Errors
-/// It would run a program, read or write a file, or let others control the daemon, and the active one does not.
+/// The text would run a program, read or write a file, or change access to the daemon, and the active one does not.
 pub fn permit(active: &str, text: &str, color: bool) -> Result<(), Rejected> {
     let found = weir_config::privileged_changes(active, text);
     if found.is_empty() {
@@ -175,7 +175,7 @@ fn judge(
     }
 }
 
-/// What a file holds, and its mode.
+/// Content and mode of a file.
 fn read(path: &Path) -> Result<(Vec<u8>, u32), FileError> {
     let failed = |error: io::Error| match error.kind() {
         io::ErrorKind::NotFound => FileError::Missing {
@@ -193,14 +193,14 @@ fn read(path: &Path) -> Result<(Vec<u8>, u32), FileError> {
         return Err(FileError::TooLarge { bytes: size });
     }
     let mut bytes = Vec::new();
-    // What is no regular file has no size beforehand.
+    // Only regular files have a known size.
     file.take(MAX_FILE_BYTES + 1)
         .read_to_end(&mut bytes)
         .map_err(failed)?;
     Ok((bytes, known.permissions().mode() & 0o7777))
 }
 
-/// This machine, as its kernel describes it.
+/// Facts of this machine, from the kernel.
 #[derive(Debug, Default)]
 struct ThisMachine<'a> {
     secrets: Secrets<'a>,
@@ -211,12 +211,12 @@ struct ThisMachine<'a> {
 /// Where the secrets of a configuration come from.
 #[derive(Debug, Clone, Copy, Default)]
 pub enum Secrets<'a> {
-    /// From their sources, as they are now.
+    /// Read them from their sources.
     #[default]
     Read,
-    /// As they were when the configuration became active; those that are not there, from their sources.
+    /// Use those of the active configuration; read missing ones from their sources.
     Remembered(&'a Remembered),
-    /// From nowhere: what reads the configuration needs none.
+    /// Do not read them.
     Unread,
 }
 
@@ -322,7 +322,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_file_has_its_own_words() {
+    fn path_that_is_not_a_file_has_its_own_error() {
         let missing = load(Path::new("/nonexistent/weir.toml"), false).unwrap_err();
         assert!(missing.summary.contains("does not exist"), "{missing}");
         let directory = load(Path::new("/"), false).unwrap_err();
@@ -332,14 +332,14 @@ mod tests {
     }
 
     #[test]
-    fn the_summary_names_the_first_error_and_counts_the_others() {
+    fn summary_shows_the_first_error_and_counts_the_others() {
         let text = "[pool.a]\nservers = [1]\n[nod]\n";
         let found = weir_config::parse(text, &ThisMachine::default()).unwrap_err();
         insta::assert_snapshot!(summary("weir.toml", &found));
     }
 
     #[test]
-    fn the_extent_counts_servers_over_all_pools() {
+    fn extent_counts_servers_of_all_pools() {
         let text = "[pool.a]\nservers = [\"10.0.0.1\"]\n[pool.b]\nservers = [\"10.0.0.1\", \"10.0.0.2\"]\n";
         let parsed = weir_config::parse(text, &ThisMachine::default()).unwrap();
         assert_eq!(extent(&parsed.desired), "0 services, 2 pools, 3 servers");

@@ -1,4 +1,4 @@
-//! Secrets as this machine keeps them, and those that were active when a daemon died.
+//! Reads secrets from this machine, and stores those of the active configuration for a daemon after a crash.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -51,7 +51,7 @@ pub(super) fn read(source: &SecretSource) -> Option<Result<SecretValue, String>>
 }
 
 fn file(path: &Path) -> io::Result<SecretValue> {
-    // To open a pipe would wait for whoever writes into it.
+    // Opening a pipe would block until there is a writer.
     let flags = OFlags::NONBLOCK.bits().cast_signed();
     let mut options = OpenOptions::new();
     let opened = options.read(true).custom_flags(flags).open(path)?;
@@ -70,12 +70,11 @@ fn file(path: &Path) -> io::Result<SecretValue> {
     })
 }
 
-/// Secrets by their sources, as a daemon leaves them to the next one. What the configuration's own text holds is not
-/// among them.
+/// Secrets by their sources, for the next daemon. Secrets in the configuration's text itself are not included.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Remembered(BTreeMap<String, Vec<u8>>);
 
-/// Shows how many.
+/// Shows only their number.
 impl std::fmt::Debug for Remembered {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Remembered({})", self.0.len())
@@ -83,7 +82,7 @@ impl std::fmt::Debug for Remembered {
 }
 
 impl Remembered {
-    /// Those of a configuration.
+    /// Collects the secrets of a configuration.
     pub fn of(desired: &Desired) -> Self {
         let kept = desired
             .secrets()
@@ -99,15 +98,15 @@ impl Remembered {
         self.0.is_empty()
     }
 
-    /// As a file without a name that cannot be changed.
+    /// Writes them to a sealed anonymous file.
     ///
     /// # Errors
-    /// The kernel has no memory for it.
+    /// There is not enough memory.
     pub fn write(&self) -> io::Result<OwnedFd> {
         sealed_file("weir-secrets", &serde_json::to_vec(&self.0)?)
     }
 
-    /// From such a file; none, where another version wrote it so that it is not understood.
+    /// Reads such a file; returns none if another version wrote it in an unknown format.
     pub fn read(file: OwnedFd) -> Self {
         use std::io::Seek;
         let mut file = File::from(file);

@@ -51,7 +51,8 @@ impl AbsentVip {
     pub fn fix(&self) -> String {
         match &self.added_to {
             Some(interface) => format!(
-                "write vip_interface = \"{interface}\" in [node]; or have keepalived or Pacemaker add it after the reload"
+                "write vip_interface = \"{interface}\" in [node]; \
+                 or have keepalived or Pacemaker add it after the reload"
             ),
             None => {
                 "add it, or let keepalived, Pacemaker or `[node] vip_interface` do that".to_owned()
@@ -130,7 +131,7 @@ mod tests {
     use weir_config::{Host, parse};
 
     #[test]
-    fn one_mistake_over_many_vips_is_one_warning() {
+    fn one_cause_for_many_vips_is_one_warning() {
         let text = "[pool.p]\nservers = [\"10.0.0.5\"]\n\n\
             [service.a]\nforward = \"nat\"\npool = \"p\"\nlisten = [\"192.0.2.1:80\", \"192.0.2.2:80\"]\n\n\
             [service.b]\nforward = \"nat\"\npool = \"p\"\nlisten = [\"192.0.2.2:81\", \"192.0.2.3:80\"]\n\n\

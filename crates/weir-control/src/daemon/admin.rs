@@ -1,4 +1,4 @@
-//! The TCP side of the API, `[node] admin`, which a reload may move and whose clients it may change.
+//! The TCP listener of the API, `[node] admin`. A reload may change its address, clients and certificates.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,44 +15,44 @@ use crate::api::{
 };
 use crate::keeper::{Kept, Link};
 
-/// The kind of socket, for the keeper.
+/// The kind of socket in the keeper.
 const SOCKETS: &str = "admin";
 
-/// ALPN, for clients that ask.
+/// ALPN protocols.
 const PROTOCOLS: &[&[u8]] = &[b"http/1.1"];
 
 /// The active listener.
 #[derive(Debug)]
 pub struct Admin {
     orders: Orders,
-    /// Of the runtime directory.
+    /// The token of the runtime directory.
     token: Token,
     refused: Arc<Refused>,
     policy: SharedPolicy,
     listening: Option<(SocketAddr, JoinHandle<()>)>,
     keeper: Link,
-    /// Sockets that an earlier daemon left.
+    /// Sockets of an earlier daemon.
     left: Vec<(SocketAddr, OwnedFd)>,
 }
 
-/// A move that is certain to succeed.
+/// Prepared settings; committing them cannot fail.
 #[derive(Debug)]
-pub struct Move {
-    /// For the clients from now on; `None` = there are none.
+pub struct PreparedAdmin {
+    /// The new policy; `None` = no listener is configured.
     policy: Option<Policy>,
     to: Destination,
 }
 
 #[derive(Debug)]
 enum Destination {
-    /// The address stays.
+    /// The address is unchanged.
     Stay,
-    /// To another address, or to none.
+    /// Another address, or none.
     To(Option<(SocketAddr, TcpListener)>),
 }
 
 impl Admin {
-    /// Listening nowhere.
+    /// Starts without a listener.
     pub fn new(orders: Orders, token: Token, refused: Arc<Refused>, kept: &mut Kept) -> Self {
         let nothing = Policy {
             tokens: Tokens::default(),
@@ -67,28 +67,28 @@ impl Admin {
             policy: SharedPolicy::new(Arc::new(nothing)),
             listening: None,
             keeper: kept.link.clone(),
-            left: kept.take(SOCKETS),
+            left: kept.take_sockets(SOCKETS),
         }
     }
 
-    /// Reads certificates and tokens and takes the new address before anything else of a configuration takes effect,
-    /// since this can fail.
+    /// Reads certificates and tokens and binds the new address. Call it before any other part of a configuration is
+    /// applied, since it can fail.
     ///
     /// # Errors
     /// [`Error::Admin`], [`Error::AdminTls`], [`Error::AdminTokens`].
-    pub async fn prepare(&mut self, admin: Option<&model::Admin>) -> Result<Move, Error> {
+    pub async fn prepare(&mut self, admin: Option<&model::Admin>) -> Result<PreparedAdmin, Error> {
         let Some(admin) = admin else {
             let to = match self.listening {
                 Some(_) => Destination::To(None),
                 None => Destination::Stay,
             };
-            return Ok(Move { policy: None, to });
+            return Ok(PreparedAdmin { policy: None, to });
         };
         let policy = Some(self.policy(admin)?);
         let address = admin.listen;
         if self.listening.as_ref().map(|(address, _)| *address) == Some(address) {
             let to = Destination::Stay;
-            return Ok(Move { policy, to });
+            return Ok(PreparedAdmin { policy, to });
         }
         let failed = |source| Error::Admin { address, source };
         let left = self.left.iter().position(|(left, _)| *left == address);
@@ -101,7 +101,7 @@ impl Admin {
             None => TcpListener::bind(address).await.map_err(failed)?,
         };
         let to = Destination::To(Some((address, listener)));
-        Ok(Move { policy, to })
+        Ok(PreparedAdmin { policy, to })
     }
 
     fn policy(&self, admin: &model::Admin) -> Result<Policy, Error> {
@@ -125,15 +125,15 @@ impl Admin {
         })
     }
 
-    /// Takes no further clients; another process does, by the same socket.
-    pub fn leave(self) {
+    /// Stops listening; another process uses the same socket.
+    pub fn stop(self) {
         if let Some((_, task)) = self.listening {
             task.abort();
         }
     }
 
-    /// Carries a move out.
-    pub fn go(&mut self, to: Move) {
+    /// Commits prepared settings.
+    pub fn commit(&mut self, to: PreparedAdmin) {
         for (address, _) in std::mem::take(&mut self.left) {
             self.keeper.forget(SOCKETS, address, 0);
         }

@@ -1,11 +1,11 @@
-//! The one task that owns the engine: takes orders in turn and answers them.
+//! The task that owns the engine and executes requests one at a time.
 //!
-//! It holds the active configuration and its file, and knows neither sockets nor signals.
+//! It holds the active configuration and its file, and handles neither sockets nor signals.
 
 mod members;
 mod probation;
 mod server;
-mod succession;
+mod upgrade;
 
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use weir_model::{Desired, diff};
 use weir_sys::Channel;
 
 use super::admin::Admin;
-use super::own_server::OwnServer;
+use super::local_real_server::LocalRealServer;
 use super::plane::Plane;
 use super::{Error, RuntimeDir, SECRETS};
 use crate::api::{Caller, FileRequest, Order, Refusal, Reloaded};
@@ -29,37 +29,37 @@ use weir_probing::Checks;
 use weir_runtime_dir::SocketAccess;
 
 use probation::Probation;
-pub(super) use succession::Leaving;
+pub(super) use upgrade::DrainingDaemon;
 
 /// See the module.
 #[derive(Debug)]
 pub struct Director<P> {
     plane: P,
-    /// The active configuration: the file's, with the servers of other lists.
+    /// The active configuration: the file's, with servers of other lists.
     desired: Desired,
-    /// What the file says.
+    /// The configuration in the file.
     configured: Desired,
     membership: Membership,
     file: PathBuf,
-    /// The file as it was when it came into force.
+    /// The text of the file when it was loaded.
     text: String,
     admin: Admin,
     runtime_dir: RuntimeDir,
     checks: Checks,
-    /// How often a daemon died since the keeper started, and how the last one did.
-    deaths: (u32, Option<String>),
+    /// Number of daemon crashes since the keeper started, and the cause of the last one.
+    death_count: (u32, Option<String>),
     keeper: Link,
-    /// The secrets that the keeper has.
+    /// The secrets that the keeper holds.
     kept_secrets: Option<Remembered>,
-    /// The daemon that is in charge now, and the way to it.
+    /// The process of the successor, and the channel to it.
     successor: Option<(u32, Channel)>,
     probation: Option<Probation>,
-    own_server: OwnServer,
+    real_server: LocalRealServer,
 }
 
-/// A configuration with all that belongs to it.
+/// An active configuration with its file and server lists.
 #[derive(Debug, Clone)]
-struct InForce {
+struct ActiveConfiguration {
     lists: Lists,
     configured: Desired,
     text: String,
@@ -67,7 +67,8 @@ struct InForce {
 }
 
 impl<P: Plane> Director<P> {
-    /// Over an engine with the active configuration `loaded` of `file`. Must be called inside a tokio runtime.
+    /// Creates a director for an engine with the active configuration `loaded` of `file`. Must be called inside a tokio
+    /// runtime.
     pub fn new(
         plane: P,
         loaded: Loaded,
@@ -88,27 +89,27 @@ impl<P: Plane> Director<P> {
             admin,
             runtime_dir,
             checks: Checks::start(),
-            deaths: (0, None),
+            death_count: (0, None),
             keeper: Link::default(),
             kept_secrets: None,
             successor: None,
             probation: None,
-            own_server: OwnServer::default(),
+            real_server: LocalRealServer::default(),
         };
-        director.check();
-        director.note();
+        director.configure_checks();
+        director.record_configuration();
         director
     }
 
-    /// Shows what the keeper has seen, and asks it for a successor when there is to be one.
-    pub fn know_keeper(&mut self, kept: &Kept) {
-        self.deaths = (kept.restarts, kept.last_death.clone());
+    /// Connects to the keeper, whose crash counters appear in the status.
+    pub fn set_keeper(&mut self, kept: &Kept) {
+        self.death_count = (kept.restarts, kept.last_death.clone());
         self.keeper = kept.link.clone();
-        self.leave_secrets();
+        self.pass_secrets();
     }
 
-    /// Leaves the secrets of what is active to whoever comes after a death.
-    fn leave_secrets(&mut self) {
+    /// Stores the secrets of the active configuration in the keeper, for a daemon that starts after a crash.
+    fn pass_secrets(&mut self) {
         let secrets = Remembered::of(&self.configured);
         if self.kept_secrets.as_ref() == Some(&secrets) {
             return;
@@ -117,28 +118,28 @@ impl<P: Plane> Director<P> {
             Ok(file) if !secrets.is_empty() => self.keeper.keep_file(SECRETS, file.as_fd()),
             Ok(_) => self.keeper.forget_file(SECRETS),
             Err(error) => {
-                tracing::warn!(%error, "secrets are read again after a death of the daemon")
+                tracing::warn!(%error, "secrets will be read again after a crash of the daemon")
             }
         }
         self.kept_secrets = Some(secrets);
     }
 
-    /// Looks after what `weir real-server` sets up by these directories from now on.
-    pub fn keep_server(&mut self, runtime_dir: &Path, pin_dir: &Path) {
-        self.own_server = OwnServer::new(runtime_dir, pin_dir);
+    /// Starts to maintain the settings of `weir real-server` that these directories record.
+    pub fn manage_real_server(&mut self, runtime_dir: &Path, pin_dir: &Path) {
+        self.real_server = LocalRealServer::new(runtime_dir, pin_dir);
     }
 
-    /// Puts back what others undid on this machine of what makes it a server.
-    pub async fn look_after_server(&mut self) {
-        self.own_server.repair().await;
+    /// Repairs settings of `weir real-server` that other programs changed.
+    pub async fn repair_real_server(&mut self) {
+        self.real_server.repair().await;
     }
 
-    /// Lets what is under way come to its end, as long as the configuration says.
+    /// Waits until clients have ended, up to `drain_timeout`.
     pub async fn drain(&mut self) {
         self.plane.close(self.desired.node.drain_timeout).await;
     }
 
-    /// Ends: clients find no listener at once.
+    /// Ends and removes the socket, so that clients fail at once.
     ///
     /// # Errors
     /// The runtime directory cannot be written.
@@ -146,15 +147,15 @@ impl<P: Plane> Director<P> {
         self.runtime_dir.close()
     }
 
-    /// Puts the checks of the configuration and of operators' words into force.
-    fn check(&self) {
+    /// Configures the checks from the configuration and overrides.
+    fn configure_checks(&self) {
         let known = |pool: &str, server: &str| self.plane.saved_state(pool, server);
-        let (suspended, passages) = (self.plane.suspended(), self.plane.passages());
+        let (suspended, probes) = (self.plane.suspended(), self.plane.probe_table());
         self.checks
-            .configure(&self.desired, &suspended, &known, passages);
+            .configure(&self.desired, &suspended, &known, probes);
     }
 
-    /// Applies what clients' packets say of servers.
+    /// Evaluates handshake counters and applies ejections.
     ///
     /// # Errors
     /// The plane's.
@@ -164,20 +165,20 @@ impl<P: Plane> Director<P> {
             .watch_clients(&|pool, server| checks.passed(pool, server))
     }
 
-    /// Waits for news of checks. Dropping the future loses nothing.
-    pub async fn news(&self) {
+    /// Waits for check results. Cancel-safe.
+    pub async fn wait_for_check_results(&self) {
         self.checks.changed().await;
     }
 
-    /// Brings what checks say into force.
+    /// Applies check results.
     ///
     /// # Errors
-    /// The engine's; the next news tries again.
-    pub async fn follow_checks(&mut self) -> Result<(), P::Error> {
+    /// The engine's; the next results try again.
+    pub async fn apply_check_results(&mut self) -> Result<(), P::Error> {
         let news = self.checks.take_news();
-        // A reload that makes a server fail is taken back before a client loses that server.
-        if let Some(complaint) = self.complaint_of(&news) {
-            self.take_back(&complaint).await;
+        // A reload that takes a server down is rolled back before clients lose that server.
+        if let Some(regression) = self.regression_in(&news) {
+            self.roll_back(&regression).await;
             return Ok(());
         }
         let applied = self.plane.apply_health(news);
@@ -192,13 +193,13 @@ impl<P: Plane> Director<P> {
         }
     }
 
-    /// Listings without a daemon begin with it, and the next daemon after a death.
-    fn note(&self) {
-        self.note_as(&self.file, &self.text);
+    /// Records the active configuration, for commands without a daemon and for the next daemon after a crash.
+    fn record_configuration(&self) {
+        self.record_configuration_of(&self.file, &self.text);
     }
 
-    fn note_as(&self, file: &Path, text: &str) {
-        if let Err(error) = self.runtime_dir.note(file, text) {
+    fn record_configuration_of(&self, file: &Path, text: &str) {
+        if let Err(error) = self.runtime_dir.record_configuration(file, text) {
             tracing::warn!(%error, "could not record the active configuration");
         }
     }
@@ -208,14 +209,14 @@ impl<P: Plane> Director<P> {
         &mut self.plane
     }
 
-    /// Carries an order out. A client that no longer waits changes nothing about it.
-    pub async fn carry_out(&mut self, order: Order) {
+    /// Executes a request. A client that disconnects does not cancel it.
+    pub async fn execute(&mut self, order: Order) {
         match order {
             Order::Status(reply) => {
                 let _ = reply.send(self.status());
             }
             Order::Reload(request, caller, reply) => {
-                self.reload_for(&request, &caller, reply).await;
+                self.guarded_reload(&request, &caller, reply).await;
             }
             Order::Upgrade(request, reply) => {
                 let _ = reply.send(self.upgrade(request).await);
@@ -264,8 +265,8 @@ impl<P: Plane> Director<P> {
     fn status(&self) -> Result<Report, Refusal> {
         let mut snapshot = self.plane.snapshot().map_err(Refusal::new)?;
         snapshot.add_checks(&self.checks);
-        snapshot.drift.real_server = self.own_server.repaired();
-        let (restarts, last_death) = self.deaths.clone();
+        snapshot.drift.real_server = self.real_server.repaired();
+        let (restarts, last_death) = self.death_count.clone();
         Ok(Report {
             restarts,
             last_death,
@@ -295,8 +296,8 @@ impl<P: Plane> Director<P> {
         Ok(answer)
     }
 
-    /// The configuration that `request` asks for, as far as `caller` may bring it. Text in place of a file leaves the
-    /// active file as it is.
+    /// Loads the requested configuration, as far as `caller` is allowed to. Text instead of a path does not change the
+    /// active path.
     fn load(&self, request: &FileRequest, caller: &Caller) -> Result<(PathBuf, Loaded), Refusal> {
         if let Some(text) = &request.text {
             if !caller.is_owner() {
@@ -332,10 +333,10 @@ impl<P: Plane> Director<P> {
         Ok((path.to_owned(), loaded))
     }
 
-    /// Brings a file into force, or leaves everything as it is.
+    /// Applies a file, or changes nothing.
     ///
     /// # Errors
-    /// The file holds an error, or what it asks for cannot be had here.
+    /// The file has an error, or cannot be applied on this machine.
     pub async fn reload(
         &mut self,
         request: &FileRequest,
@@ -350,7 +351,7 @@ impl<P: Plane> Director<P> {
                     changes = reloaded.changes.len(),
                     "reloaded"
                 );
-                // Whoever brings another configuration has looked at this one.
+                // A new reload confirms the previous one.
                 self.end_probation();
             }
             Err(refusal) => tracing::error!(error = %refusal, "reload refused"),
@@ -358,8 +359,8 @@ impl<P: Plane> Director<P> {
         result
     }
 
-    fn in_force(&self) -> InForce {
-        InForce {
+    fn active_configuration(&self) -> ActiveConfiguration {
+        ActiveConfiguration {
             lists: self.membership.lists(),
             configured: self.configured.clone(),
             text: self.text.clone(),
@@ -367,14 +368,14 @@ impl<P: Plane> Director<P> {
         }
     }
 
-    fn is_in_force(&mut self, now: InForce) {
+    fn set_active(&mut self, now: ActiveConfiguration) {
         self.desired = now.lists.added_to(&now.configured);
         self.membership.commit(&now.configured, now.lists);
         self.configured = now.configured;
         self.text = now.text;
         self.file = now.file;
-        self.leave_secrets();
-        self.check();
+        self.pass_secrets();
+        self.configure_checks();
     }
 
     async fn try_reload(
@@ -395,11 +396,11 @@ impl<P: Plane> Director<P> {
         let admin = admin.map_err(Refusal::new)?;
         let applied = self.plane.apply(&desired).await;
         let revision = applied.map_err(Refusal::new)?;
-        self.admin.go(admin);
-        if let Err(error) = self.runtime_dir.open_to(access) {
-            tracing::error!(%error, "the socket keeps the group and mode that it had");
+        self.admin.commit(admin);
+        if let Err(error) = self.runtime_dir.set_access(access) {
+            tracing::error!(%error, "the socket keeps its former group and mode");
         }
-        self.is_in_force(InForce {
+        self.set_active(ActiveConfiguration {
             lists,
             configured: loaded.desired,
             text: loaded.text,

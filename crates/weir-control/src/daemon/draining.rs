@@ -1,5 +1,5 @@
-//! Daemons that were succeeded and drain: they still have clients. Each tells of itself in a file of the runtime
-//! directory, for the one in charge to show; that may be the third after it.
+//! Draining daemons: their successor has taken over, and they still have clients. Each writes a record to the runtime
+//! directory, which the active daemon shows, however many upgrades later.
 
 use std::fs;
 use std::os::unix::fs::DirBuilderExt;
@@ -12,21 +12,22 @@ use weir_sys::replace_file;
 
 use crate::status::{Draining, rfc3339};
 
-/// A file for each, named by its process.
+/// Contains a file per process.
 const DIRECTORY: &str = "draining";
-/// How often one counts its clients.
+/// Interval between updates.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// This daemon's record; removed when it is dropped.
 #[derive(Debug)]
-pub struct Note {
+pub struct DrainingRecord {
     path: PathBuf,
     record: Draining,
     next: Instant,
 }
 
-impl Note {
-    /// Tells nothing for a moment yet: most clients go over at once. Must be called inside a tokio runtime.
+impl DrainingRecord {
+    /// Creates a record that is written after a pause: most clients are handed over at once. Must be called inside a
+    /// tokio runtime.
     pub fn new(runtime_dir: &Path) -> Self {
         let pid = std::process::id();
         Self {
@@ -41,8 +42,8 @@ impl Note {
         }
     }
 
-    /// Tells how many clients there are, when it is time to and the number is another.
-    pub fn tell(&mut self, clients: impl FnOnce() -> u64) {
+    /// Writes the number of clients if it has changed and an update is due.
+    pub fn update(&mut self, clients: impl FnOnce() -> u64) {
         if Instant::now() < self.next {
             return;
         }
@@ -66,13 +67,13 @@ impl Note {
     }
 }
 
-impl Drop for Note {
+impl Drop for DrainingRecord {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.path);
     }
 }
 
-/// Those of this daemon's keeper that are there now, the oldest first. What one left that was killed is removed.
+/// Reads the records of live daemons of this keeper, the oldest first, and removes those of dead ones.
 pub(super) fn all(runtime_dir: &Path) -> Vec<Draining> {
     let Ok(files) = fs::read_dir(runtime_dir.join(DIRECTORY)) else {
         return Vec::new();
@@ -92,7 +93,7 @@ fn one(file: &fs::DirEntry) -> Option<Draining> {
     serde_json::from_slice(&fs::read(file.path()).ok()?).ok()
 }
 
-/// `None` when there is no such process (proc(5): `stat`; the name before it may hold anything).
+/// Returns `None` if there is no such process (proc(5): `stat`; the name may contain any character).
 fn parent_of(pid: u32) -> Option<u32> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, rest) = stat.rsplit_once(')')?;
@@ -106,20 +107,20 @@ mod tests {
     #[test]
     fn remaining_clients_are_recorded_until_the_end() {
         let directory = std::env::temp_dir().join(format!("weir-draining-{}", std::process::id()));
-        let mut note = Note::new(&directory);
-        note.tell(|| 7);
+        let mut draining = DrainingRecord::new(&directory);
+        draining.update(|| 7);
         assert!(all(&directory).is_empty(), "not before its time");
-        note.next = Instant::now();
-        note.tell(|| 7);
+        draining.next = Instant::now();
+        draining.update(|| 7);
         let record = all(&directory);
         assert_eq!((record.len(), record[0].clients), (1, 7));
         assert_eq!(record[0].pid, std::process::id());
-        // Process 1 is no daemon of Weir.
+        // Process 1 is not a daemon of Weir.
         let foreign = directory.join(DIRECTORY).join("1");
-        fs::write(&foreign, fs::read(&note.path).unwrap()).unwrap();
+        fs::write(&foreign, fs::read(&draining.path).unwrap()).unwrap();
         assert_eq!(all(&directory).len(), 1);
         assert!(!foreign.exists());
-        drop(note);
+        drop(draining);
         assert!(all(&directory).is_empty());
         fs::remove_dir_all(directory).unwrap();
     }

@@ -1,4 +1,4 @@
-//! Why the daemon could not start or go on.
+//! Errors of the daemon.
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,14 +9,17 @@ use crate::configuration::Rejected;
 /// See the module.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The configuration holds an error; the rendered findings are inside.
+    /// The configuration has an error; contains the rendered findings.
     #[error(transparent)]
     Configuration(#[from] Rejected),
-    /// Rights that layer 4 services could not do without.
+    /// Missing capabilities for layer 4 services.
     #[error(transparent)]
     Rights(#[from] crate::traffic::Error),
     /// Another daemon uses the same runtime directory.
-    #[error("a daemon is running already{}; another one needs its own --runtime-dir and --pin-dir", .holder.map_or_else(String::new, |pid| format!(" (pid {pid})")))]
+    #[error(
+        "a daemon is running already{}; another one needs its own --runtime-dir and --pin-dir",
+        .holder.map_or_else(String::new, |pid| format!(" (pid {pid})"))
+    )]
     Running {
         /// Its process, where known.
         holder: Option<u32>,
@@ -24,12 +27,12 @@ pub enum Error {
     /// The runtime directory cannot be used.
     #[error(transparent)]
     RuntimeDir(#[from] weir_runtime_dir::Unusable),
-    /// A directory or socket.
+    /// A directory or socket cannot be used.
     #[error("{path}: {source}", path = path.display())]
     File {
         /// Which.
         path: PathBuf,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
     /// `[node] admin` cannot be listened on.
@@ -37,37 +40,37 @@ pub enum Error {
     Admin {
         /// The address.
         address: SocketAddr,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// `tls` of `[node] admin` cannot be had.
+    /// `tls` of `[node] admin` cannot be used.
     #[error("[node] admin: {source}")]
     AdminTls {
-        /// The certificate's fault.
+        /// The error in the certificate.
         source: weir_proxy::CertificateError,
     },
     /// `tokens` of `[node] admin` cannot be used.
     #[error("[node] admin: {source}")]
     AdminTokens {
-        /// The file's fault.
+        /// The error in the file.
         source: crate::api::TokenFileError,
     },
     /// Signals cannot be received.
     #[error("signals: {source}")]
     Signals {
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// Capabilities, locks, the service manager.
+    /// An error of capabilities, locks or the service manager.
     #[error(transparent)]
     System(#[from] weir_sys::Error),
-    /// The watch over links, addresses and routes.
+    /// The watch of links, addresses and routes failed.
     #[error(transparent)]
     Network(#[from] weir_netlink::Error),
-    /// The engine, whichever it is.
+    /// An error of the engine.
     #[error("{source}")]
     Engine {
-        /// Its own words.
+        /// The engine's error.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
 }

@@ -1,16 +1,15 @@
-//! `weir run`: from arguments to a director that serves orders, signals and the network's changes until it is asked to
-//! end.
+//! `weir run`: starts the director, then handles API requests, signals and network events until it is stopped.
 //!
-//! One task owns the engine and does one thing at a time; the API's tasks only pass orders to it. Ending changes
-//! nothing in the kernel: what is pinned and attached forwards on.
+//! One task owns the engine and executes one request at a time; API tasks only send requests to it. Stopping changes
+//! nothing in the kernel: pinned and attached programs continue to forward.
 
 mod admin;
 mod director;
 mod draining;
 mod error;
-mod guard;
-mod own_server;
+mod local_real_server;
 mod plane;
+mod reload_guard;
 mod runtime_dir;
 #[cfg(test)]
 mod tests;
@@ -36,71 +35,71 @@ use crate::traffic;
 use weir_discovery::Membership;
 use weir_runtime_dir::SocketAccess;
 
-pub use admin::{Admin, Move};
+pub use admin::{Admin, PreparedAdmin};
 pub use director::Director;
-use director::Leaving;
+use director::DrainingDaemon;
 pub use error::Error;
 pub use plane::Plane;
 pub use runtime_dir::{LOCK, RuntimeDir, SOCKET, last_configuration, last_text};
 
-/// Secrets from files and the environment, for the keeper: after a death what was active goes on, and they may be
-/// others or gone by then.
+/// Name under which the keeper stores secrets from files and the environment. After a crash the active configuration is
+/// used again, and its secret files may have changed or vanished by then.
 const SECRETS: &str = "secrets";
 
-/// How often the engine looks after what nothing tells it.
+/// Interval of the engine's tick, which checks what causes no event.
 const TICK: Duration = Duration::from_secs(1);
 
-/// How often what is in the kernel is compared with what Weir put there.
-const LOOK: Duration = Duration::from_millis(500);
+/// Interval of checks for drift.
+const DRIFT_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How often clients' packets are asked what servers are like. With so many servers that this would take more than
-/// one part in [`WATCH_SHARE`] of a processor it is done more seldom, once a [`TICK`] at least.
-const WATCH: Duration = Duration::from_millis(250);
-const WATCH_SHARE: u32 = 20;
+/// Interval at which handshake counters are read for passive checks. It grows with the number of servers, up to a
+/// [`TICK`], so that reading takes at most one part in [`HANDSHAKE_CPU_SHARE`] of a processor.
+const HANDSHAKE_INTERVAL: Duration = Duration::from_millis(250);
+const HANDSHAKE_CPU_SHARE: u32 = 20;
 
-/// How often a daemon that has been succeeded looks whether it still has clients.
-const LEAVING_LOOK: Duration = Duration::from_millis(50);
+/// Interval at which a draining daemon checks for remaining clients.
+const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// What checks say is gathered so long before it is put into force: a pool of thousands is weighed once, not once a
-/// result.
-const GATHERING: Duration = Duration::from_millis(20);
+/// Delay before check results are applied: the weights of a pool with thousands of servers are computed once, not once
+/// per result.
+const CHECK_BATCH_DELAY: Duration = Duration::from_millis(20);
 
-/// What the command line gives.
+/// Options of the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// The configuration, absolute.
+    /// Absolute path of the configuration file.
     pub config: PathBuf,
     /// `--runtime-dir`.
     pub runtime_dir: PathBuf,
-    /// `--pin-dir`: what `weir real-server` set up there is looked after as well.
+    /// `--pin-dir`, where settings of `weir real-server` are maintained as well.
     pub pin_dir: PathBuf,
-    /// Whether findings about the file may have colours.
+    /// Whether findings are printed in colour.
     pub color: bool,
 }
 
-/// Keeps keys and secrets in this process's memory: neither a core file nor a debugger of the same user shows them.
-/// ssh-agent does so, and the kernel does it to HAProxy and nginx when they change from root to another user.
+/// Protects keys and secrets in memory: neither a core file nor a debugger of the same user can read them. ssh-agent
+/// does the same, and so does the kernel for HAProxy and nginx when they change their user.
 pub fn hide_memory() {
     if let Err(error) = weir_sys::hide_memory() {
-        tracing::warn!(%error, "a core file of this process would hold its secrets");
+        tracing::warn!(%error, "a core file of this process would contain its secrets");
     }
 }
 
-/// Runs until SIGTERM or SIGINT, with the engine that `open` brings up for the file's configuration. After a death, and
-/// as a successor, it is the configuration that was active, whatever the file contains now.
+/// Runs until SIGTERM or SIGINT, with the engine that `open` creates for the configuration. After a crash, and as a
+/// successor, uses the configuration that was active, whatever the file contains now.
 ///
 /// # Errors
-/// It could not start; then nothing of the configuration was applied.
+/// It could not start; nothing of the configuration was applied.
 #[expect(clippy::too_many_lines, reason = "wires the daemon together")]
 pub async fn run<P: Plane>(
     options: &Options,
     mut kept: Kept,
     open: impl AsyncFnOnce(&Desired, &mut Kept) -> Result<P, P::Error>,
 ) -> Result<(), Error> {
-    let (file, text) = in_force(options, &kept);
+    let (file, text) = configuration_to_load(options, &kept);
     let remembered = kept.take_file(SECRETS).map(Remembered::read);
     let secrets = match &remembered {
-        Some(remembered) if kept.goes_on() => Secrets::Remembered(remembered),
+        Some(remembered) if kept.keeps_configuration() => Secrets::Remembered(remembered),
         _ => Secrets::Read,
     };
     let loaded = configuration::load_with(&text, options.color, secrets)?;
@@ -110,7 +109,7 @@ pub async fn run<P: Plane>(
     if traffic::needs_engine(&loaded.desired) {
         traffic::check_rights()?;
     }
-    // Proxied connections, probes under way, maps, programs and links each hold a descriptor.
+    // Each proxied connection, running probe, map, program and link holds a descriptor.
     if let Err(error) = weir_sys::raise_nofile() {
         tracing::warn!(%error, "few connections and probes can be open at a time");
     }
@@ -121,11 +120,11 @@ pub async fn run<P: Plane>(
     } else {
         RuntimeDir::take(&options.runtime_dir)?
     };
-    runtime_dir.open_to(SocketAccess::of(&loaded.desired.node)?)?;
+    runtime_dir.set_access(SocketAccess::of(&loaded.desired.node)?)?;
     let mut signals = Signals::new().map_err(|source| Error::Signals { source })?;
-    // Before the engine reads its tables, so that no change falls between.
+    // Open the watch before the engine reads its tables, so that no change is missed.
     let network = Network::open()?;
-    let (orders, taken) = api::orders();
+    let (orders, requests) = api::orders();
     let refused = Arc::new(Refused::default());
     let token = runtime_dir.token()?;
     let mut admin = Admin::new(orders.clone(), token, Arc::clone(&refused), &mut kept);
@@ -133,7 +132,7 @@ pub async fn run<P: Plane>(
     let mut membership = Membership::new(&options.runtime_dir);
     membership.resolve_new(&loaded.desired).await;
     let lists = membership.first_lists(&loaded.desired);
-    // What can fail comes first: once the plane is open it takes clients.
+    // Everything that can fail comes first: an open plane receives clients.
     let listener = runtime_dir.listen()?;
     let engine = open(&lists.added_to(&loaded.desired), &mut kept)
         .await
@@ -143,10 +142,10 @@ pub async fn run<P: Plane>(
                 source: Box::new(error),
             }
         })?;
-    runtime_dir.answer()?;
+    runtime_dir.publish_socket()?;
     let router = api::router(orders, &Access::Unix, &refused);
-    let answers = tokio::spawn(api::serve(Listener::Unix(listener), router));
-    admin.go(to);
+    let api_server = tokio::spawn(api::serve(Listener::Unix(listener), router));
+    admin.commit(to);
     let added = vips(&engine.added_vips());
     tracing::info!(
         file = %file.display(),
@@ -155,7 +154,7 @@ pub async fn run<P: Plane>(
         "running"
     );
     kept.ready();
-    tell(&notifier, Notification::Ready);
+    notify(&notifier, Notification::Ready);
     let mut director = Director::new(
         engine,
         loaded,
@@ -164,50 +163,50 @@ pub async fn run<P: Plane>(
         runtime_dir,
         (membership, lists),
     );
-    director.know_keeper(&kept);
-    director.keep_server(&options.runtime_dir, &options.pin_dir);
-    serve(&mut director, taken, network, &mut signals, &notifier).await;
+    director.set_keeper(&kept);
+    director.manage_real_server(&options.runtime_dir, &options.pin_dir);
+    serve(&mut director, requests, network, &mut signals, &notifier).await;
     if director.is_succeeded() {
-        leave(director, &mut signals).await;
-        answers.abort();
+        drain(director, &mut signals).await;
+        api_server.abort();
         return Ok(());
     }
-    tell(&notifier, Notification::Stopping);
+    notify(&notifier, Notification::Stopping);
     director.drain().await;
     director.close()?;
-    tracing::info!("stopped; what is in the kernel forwards on");
+    tracing::info!("stopped; the kernel continues to forward");
     Ok(())
 }
 
-/// VIPs that Weir added, for the log: `10.0.0.10 on eth0`; `None` = none, and the field is left out.
+/// Added VIPs for the log: `10.0.0.10 on eth0`; `None` = there are none, and the field is omitted.
 fn vips(added: &[(String, IpAddr)]) -> Option<String> {
     let vips = added.iter().map(|(name, vip)| format!("{vip} on {name}"));
     (!added.is_empty()).then(|| vips.collect::<Vec<_>>().join(", "))
 }
 
-/// What a daemon that has been succeeded still does: its clients go over, or come to their end here.
-async fn leave<P: Plane>(director: Director<P>, signals: &mut Signals) {
-    let Some(Leaving {
+/// Runs a daemon whose successor has taken over, until its clients are handed over or have ended.
+async fn drain<P: Plane>(director: Director<P>, signals: &mut Signals) {
+    let Some(DrainingDaemon {
         mut plane,
-        mut note,
+        mut record,
         successor,
         channel,
         limit,
-    }) = director.leave()
+    }) = director.into_draining()
     else {
         return;
     };
     plane.hand_over(channel);
     loop {
         tokio::select! {
-            // Also long enough for the answer to whoever asked for the upgrade.
-            () = sleep(LEAVING_LOOK) => {
+            // Also gives the API time to send the response to the upgrade request.
+            () = sleep(DRAIN_POLL_INTERVAL) => {
                 if plane.is_handed_over() {
                     break;
                 }
-                note.tell(|| plane.clients());
+                record.update(|| plane.clients());
             }
-            // It came when this one was busy with its succession.
+            // The signal arrived during the upgrade.
             _ = signals.reload.recv() => pass_on(Signal::HUP, successor),
             _ = signals.terminate.recv() => {
                 plane.close(limit).await;
@@ -219,7 +218,7 @@ async fn leave<P: Plane>(director: Director<P>, signals: &mut Signals) {
             }
         }
     }
-    tracing::info!("the last client is gone");
+    tracing::info!("the last client has disconnected");
 }
 
 fn pass_on(signal: Signal, to: u32) {
@@ -229,14 +228,14 @@ fn pass_on(signal: Signal, to: u32) {
     }
 }
 
-/// The configuration file, and where its text is to be read.
-fn in_force(options: &Options, kept: &Kept) -> (PathBuf, PathBuf) {
+/// The path of the configuration file, and the file to read its text from.
+fn configuration_to_load(options: &Options, kept: &Kept) -> (PathBuf, PathBuf) {
     let noted = (
         last_configuration(&options.runtime_dir),
         last_text(&options.runtime_dir),
     );
     match noted {
-        (Some(file), Some(text)) if kept.goes_on() => (file, text),
+        (Some(file), Some(text)) if kept.keeps_configuration() => (file, text),
         _ => (options.config.clone(), options.config.clone()),
     }
 }
@@ -244,68 +243,68 @@ fn in_force(options: &Options, kept: &Kept) -> (PathBuf, PathBuf) {
 #[expect(clippy::cognitive_complexity, reason = "one arm for each event")]
 async fn serve<P: Plane>(
     director: &mut Director<P>,
-    mut taken: mpsc::Receiver<Order>,
+    mut requests: mpsc::Receiver<Order>,
     mut network: Network,
     signals: &mut Signals,
     notifier: &Notifier,
 ) {
-    let (mut ticks, mut looks) = (every(TICK), every(LOOK));
-    let (mut follow_at, mut watch_at) = (None, Instant::now() + WATCH);
+    let (mut ticks, mut drift_checks) = (every(TICK), every(DRIFT_INTERVAL));
+    let (mut apply_checks_at, mut handshakes_at) = (None, Instant::now() + HANDSHAKE_INTERVAL);
     loop {
         tokio::select! {
-            Some(order) = taken.recv() => {
+            Some(order) = requests.recv() => {
                 let reloads = matches!(order, Order::Reload(..));
                 if reloads {
-                    tell(notifier, Notification::Reloading);
+                    notify(notifier, Notification::Reloading);
                 }
-                director.carry_out(order).await;
+                director.execute(order).await;
                 if director.is_succeeded() {
                     return;
                 }
                 if reloads {
-                    tell(notifier, Notification::Ready);
+                    notify(notifier, Notification::Ready);
                 }
             }
-            () = director.news(), if follow_at.is_none() => {
-                follow_at = Some(Instant::now() + GATHERING);
+            () = director.wait_for_check_results(), if apply_checks_at.is_none() => {
+                apply_checks_at = Some(Instant::now() + CHECK_BATCH_DELAY);
             }
-            () = until(follow_at) => {
-                follow_at = None;
-                if let Err(error) = director.follow_checks().await {
+            () = until(apply_checks_at) => {
+                apply_checks_at = None;
+                if let Err(error) = director.apply_check_results().await {
                     tracing::warn!(%error, "failed to apply health check results");
                 }
             }
-            () = director.member_news() => director.follow_lists().await,
+            () = director.wait_for_list_change() => director.apply_lists().await,
             event = network.next() => {
                 if let Err(error) = director.plane().network_event(&event).await {
                     tracing::warn!(%error, "failed to handle a netlink event");
                 }
             }
-            () = sleep_until(watch_at) => watch_at = watch_clients(director),
-            _ = looks.tick() => {
-                director.plane().look().await;
-                director.look_after_server().await;
+            () = sleep_until(handshakes_at) => handshakes_at = watch_clients(director),
+            _ = drift_checks.tick() => {
+                director.plane().repair_drift().await;
+                director.repair_real_server().await;
             }
             _ = ticks.tick() => {
                 network.reopen();
                 if let Err(error) = director.plane().tick().await {
-                    tracing::warn!(%error, "the upkeep of this second failed");
+                    tracing::warn!(%error, "the periodic maintenance failed");
                 }
                 director.notify_pool_changes();
-                director.watch_probation().await;
-                if director.look_for_lists() {
-                    director.follow_lists().await;
+                director.check_probation().await;
+                if director.retry_list_watches() {
+                    director.apply_lists().await;
                 }
             }
             _ = signals.reload.recv() => {
-                tell(notifier, Notification::Reloading);
-                // What a log gets; whoever sent a signal reads no answer.
+                notify(notifier, Notification::Reloading);
+                // A signal has no response, so the findings go to the log.
                 if let Err(refusal) = director.reload(&FileRequest::default(), &Caller::this_process()).await {
                     for line in refusal.diagnostics.iter().flat_map(|text| text.lines()) {
                         eprintln!("{line}");
                     }
                 }
-                tell(notifier, Notification::Ready);
+                notify(notifier, Notification::Ready);
             }
             _ = signals.terminate.recv() => return,
             _ = signals.interrupt.recv() => return,
@@ -313,17 +312,17 @@ async fn serve<P: Plane>(
     }
 }
 
-/// Answers when to look again.
+/// Reads the handshake counters. Returns when to read them again.
 fn watch_clients(director: &mut Director<impl Plane>) -> Instant {
     let begun = Instant::now();
     if let Err(error) = director.watch_clients() {
-        tracing::warn!(%error, "what clients' packets say was not put into force");
+        tracing::warn!(%error, "failed to apply passive checks");
     }
-    let pause = (begun.elapsed() * WATCH_SHARE).clamp(WATCH, TICK);
+    let pause = (begun.elapsed() * HANDSHAKE_CPU_SHARE).clamp(HANDSHAKE_INTERVAL, TICK);
     Instant::now() + pause
 }
 
-/// Ends at that instant; without one, never.
+/// Completes at that instant; without one, never.
 async fn until(instant: Option<Instant>) {
     match instant {
         Some(instant) => sleep_until(instant).await,
@@ -337,8 +336,8 @@ fn every(period: Duration) -> Interval {
     ticks
 }
 
-/// A service manager that does not listen is not worth stopping for.
-fn tell(notifier: &Notifier, notification: Notification<'_>) {
+/// A failed notification is not fatal.
+fn notify(notifier: &Notifier, notification: Notification<'_>) {
     if let Err(error) = notifier.send(notification) {
         tracing::warn!(%error, "could not notify the service manager");
     }
@@ -361,7 +360,7 @@ impl Signals {
     }
 }
 
-/// The network's changes, from a watch that is opened again when it breaks.
+/// Network events, from a watch that is reopened when it fails.
 #[derive(Debug)]
 struct Network {
     netlink: Netlink,
@@ -380,7 +379,7 @@ impl Network {
         })
     }
 
-    /// The next change; for ever while there is no watch. Dropping the future loses nothing.
+    /// Returns the next event; waits forever while there is no watch. Cancel-safe.
     async fn next(&mut self) -> Event {
         if std::mem::take(&mut self.missed) {
             return Event::Lost;
@@ -388,14 +387,14 @@ impl Network {
         if let Some(watch) = &mut self.watch {
             match watch.next().await {
                 Ok(event) => return event,
-                Err(error) => tracing::error!(%error, "the watch over the network broke"),
+                Err(error) => tracing::error!(%error, "the netlink watch failed"),
             }
             self.watch = None;
         }
         std::future::pending().await
     }
 
-    /// Opens the watch again where it broke; what happened meanwhile counts as lost.
+    /// Reopens a failed watch; the events in between count as lost.
     fn reopen(&mut self) {
         if self.watch.is_none()
             && let Ok(watch) = self.netlink.watch()

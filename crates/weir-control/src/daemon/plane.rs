@@ -1,7 +1,6 @@
-//! What the daemon needs of the engine.
+//! The interface between the daemon and the engine.
 //!
-//! A trait, so that the daemon's own conduct (orders in turn, bad files, restarts of the watch) is tested without a
-//! kernel.
+//! It is a trait so that the daemon (request order, bad files, reopened watches) can be tested without a kernel.
 
 use std::collections::BTreeSet;
 use std::error::Error;
@@ -16,18 +15,18 @@ use weir_netlink::Event;
 use weir_state::{Ejected, HealthEvent, PoolChange, ServerOrder};
 use weir_sys::Channel;
 
-use crate::engine::{Claim, Passed};
+use crate::engine::{Claim, LastPass};
 use crate::explain::{Answer, Packet};
 use crate::ipvsadm;
 use crate::snapshot::Snapshot;
 use weir_probing::ProbeTable;
 
-/// Everything that the daemon orders and asks.
+/// Operations of the engine.
 pub trait Plane {
-    /// Why it could not.
+    /// Why an operation failed.
     type Error: Error + Send + Sync + 'static;
 
-    /// Brings the kernel to `desired` and answers the revision; on an error what was in force stays.
+    /// Applies `desired` and returns the revision; on an error, the former configuration stays active.
     fn apply(&mut self, desired: &Desired) -> impl Future<Output = Result<u64, Self::Error>>;
 
     /// Sets or removes the override of a server.
@@ -41,7 +40,7 @@ pub trait Plane {
     /// Applies results of checks.
     fn apply_health(&mut self, events: Vec<HealthEvent>) -> Result<(), Self::Error>;
 
-    /// The result of a server's checks that new checks start from, of this run or a former one.
+    /// The saved check results of a server that new checks start from.
     fn saved_state(&self, pool: &str, server: &str) -> Option<SavedState>;
 
     /// Whether an operator has drained a server or put it into maintenance.
@@ -72,33 +71,33 @@ pub trait Plane {
         Vec::new()
     }
 
-    /// Where probes through a service's forward are entered; `None` = there is no forward.
-    fn passages(&self) -> Option<ProbeTable> {
+    /// The table of probes that use a service's forwarding method; `None` without an engine.
+    fn probe_table(&self) -> Option<ProbeTable> {
         None
     }
 
-    /// The first listener of a file that ipvsadm has made a service of.
+    /// The first listener of a file that ipvsadm already uses.
     fn claim(&self, desired: &Desired) -> Option<Claim>;
 
-    /// Answers what ipvsadm asks.
+    /// Executes a request of ipvsadm.
     fn ipvsadm(
         &mut self,
         request: &ipvsadm::Request,
     ) -> impl Future<Output = Result<ipvsadm::Answer, Self::Error>>;
 
-    /// What is true now.
+    /// Returns the current state.
     fn snapshot(&self) -> Result<Snapshot, Self::Error>;
 
-    /// VIPs that Weir added to this machine, by interface.
+    /// The added VIPs of this machine, by interface.
     fn added_vips(&self) -> Vec<(String, IpAddr)> {
         Vec::new()
     }
 
-    /// Flows of a service, or of one server in it, now.
+    /// Returns the current flows of a service, or of one of its servers.
     fn live_flows(&self, service: &str, server: Option<&str>) -> u64;
 
-    /// Connections of a server over all services that use its pool: those that are open, and those that are closed and
-    /// still known.
+    /// Returns the connections of a server over all services that use its pool: open ones, and closed ones that have
+    /// not expired.
     ///
     /// # Errors
     /// The plane's.
@@ -107,60 +106,61 @@ pub trait Plane {
         Ok((0, 0))
     }
 
-    /// What would become of a packet.
+    /// Explains how a packet would be handled.
     fn explain(&self, packet: &Packet) -> Result<Answer, Self::Error>;
 
-    /// A change of links, addresses, routes or neighbours.
+    /// Handles a change of links, addresses, routes or neighbours.
     fn network_event(&mut self, event: &Event) -> impl Future<Output = Result<(), Self::Error>>;
 
-    /// Twice a second: what others changed in the kernel is put back.
-    fn look(&mut self) -> impl Future<Output = ()> {
+    /// Runs twice per second: repairs changes that other programs made in the kernel.
+    fn repair_drift(&mut self) -> impl Future<Output = ()> {
         std::future::ready(())
     }
 
-    /// Several times a second: what clients' packets say of servers. `passed` is asked when a probe that went straight
-    /// to a server passed last.
+    /// Runs several times per second: reads handshake counters for passive checks. `passed` returns when a probe that
+    /// was sent directly to a server last passed.
     ///
     /// # Errors
     /// The plane's.
-    fn watch_clients(&mut self, passed: &Passed<'_>) -> Result<(), Self::Error> {
+    fn watch_clients(&mut self, passed: &LastPass<'_>) -> Result<(), Self::Error> {
         let _ = passed;
         Ok(())
     }
 
-    /// Once a second.
+    /// Runs once per second.
     fn tick(&mut self) -> impl Future<Output = Result<(), Self::Error>>;
 
-    /// What a successor is to know beside what is in the kernel and the runtime directory, as a file.
+    /// Writes the state that a successor needs, and that is neither in the kernel nor in the runtime directory, to a
+    /// file.
     ///
     /// # Errors
-    /// There is no memory for it.
-    fn bequeath(&mut self) -> io::Result<OwnedFd> {
+    /// There is not enough memory.
+    fn export_state(&mut self) -> io::Result<OwnedFd> {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// A successor that was bequeathed to has failed: what it may have changed before is taken back.
+    /// Reverts the changes of a successor that failed after [`Self::export_state`].
     fn resume(&mut self) -> impl Future<Output = Result<(), Self::Error>> {
         std::future::ready(Ok(()))
     }
 
-    /// A successor is in charge: clients go to it by `channel`, as soon as each can. Nothing else may be asked of the
-    /// plane from now on but [`Self::is_handed_over`], [`Self::clients`] and [`Self::close`].
+    /// Hands over clients to the successor through `channel`, each as soon as possible. Afterwards only
+    /// [`Self::is_handed_over`], [`Self::clients`] and [`Self::close`] may be called.
     fn hand_over(&mut self, channel: Channel) {
         drop(channel);
     }
 
-    /// How many clients are here; also of one that is succeeded.
+    /// Number of clients, also while draining.
     fn clients(&self) -> u64 {
         0
     }
 
-    /// Whether nobody is left.
+    /// Whether no client remains.
     fn is_handed_over(&self) -> bool {
         true
     }
 
-    /// The daemon ends; proxied connections get `limit`.
+    /// Stops; proxied connections get `limit` to end.
     fn close(&mut self, limit: Duration) -> impl Future<Output = ()> {
         let _ = limit;
         std::future::ready(())

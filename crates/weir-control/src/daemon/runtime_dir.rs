@@ -14,34 +14,34 @@ use tokio::net::UnixListener;
 use weir_sys::{LockFile, create_private, replace_file};
 
 use super::Error;
-use super::draining::{self, Note};
+use super::draining::{self, DrainingRecord};
 use crate::api::Token;
 use crate::status::Draining;
 use weir_runtime_dir::SocketAccess;
 
-/// How long a daemon may take to die after its keeper, and how often that is looked at.
-const DYING: Duration = Duration::from_secs(2);
-const DYING_LOOK: Duration = Duration::from_millis(5);
+/// How long a daemon may take to exit after its keeper, and how often that is checked.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
+const EXIT_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Held by the daemon as long as it lives.
+/// Lock file, held by a running daemon.
 pub const LOCK: &str = "lock";
 
 /// The API's socket.
 pub const SOCKET: &str = "weir.sock";
 
-/// A daemon's that is not ready.
+/// The API's socket before the daemon is ready.
 const NEW_SOCKET: &str = "weir.sock.new";
 
-/// The same socket while a successor may put its own in its place.
-const HELD: &str = "weir.sock.held";
+/// A second link to the socket during an upgrade, because the successor may replace it.
+const SOCKET_LINK: &str = "weir.sock.held";
 
-/// What a client of the API over TCP shows before it may change anything.
+/// Contains the token that clients of the API over TCP need for changes.
 const TOKEN: &str = "token";
 
 /// A link to the active configuration, for commands while no daemon runs.
 const CONFIGURATION: &str = "configuration";
 
-/// The active text, from which the file may differ; named by its language.
+/// The active text, which may differ from the file; named by its language.
 const TEXTS: [&str; 2] = ["in-force.toml", "in-force.json"];
 
 /// The active configuration of the last daemon of a runtime directory.
@@ -49,24 +49,24 @@ pub fn last_configuration(runtime_dir: &Path) -> Option<PathBuf> {
     fs::read_link(runtime_dir.join(CONFIGURATION)).ok()
 }
 
-/// A file with the active text of the last daemon of a runtime directory.
+/// The file with the active text of the last daemon of a runtime directory.
 pub fn last_text(runtime_dir: &Path) -> Option<PathBuf> {
     let texts = TEXTS.map(|name| runtime_dir.join(name));
     texts.into_iter().find(|path| path.exists())
 }
 
-/// A runtime directory that is ours until dropped.
+/// A runtime directory that this process uses exclusively.
 #[derive(Debug)]
 pub struct RuntimeDir {
     path: PathBuf,
-    /// Of the socket, and of the way to it.
+    /// Access to the socket and the directory.
     access: SocketAccess,
-    /// Without one the keeper holds it, for as long as this process lives.
+    /// `None` = the keeper holds the lock while this process lives.
     _lock: Option<LockFile>,
 }
 
 impl RuntimeDir {
-    /// Makes the directory if need be and takes its lock.
+    /// Creates the directory if necessary and takes its lock.
     ///
     /// # Errors
     /// [`Error::Running`] when another daemon holds it.
@@ -79,10 +79,11 @@ impl RuntimeDir {
         })
     }
 
-    /// Of a daemon whose keeper has the lock. The keeper may be an earlier build's, which left wider modes.
+    /// Opens the directory of a daemon whose keeper holds the lock. The keeper may be an earlier version's, which used
+    /// wider modes.
     ///
     /// # Errors
-    /// The directory, or what it holds, is not what it must be.
+    /// The directory or its content has the wrong owner or mode.
     pub fn kept(path: &Path) -> Result<Self, Error> {
         weir_runtime_dir::prepare(path)?;
         Ok(Self {
@@ -92,11 +93,11 @@ impl RuntimeDir {
         })
     }
 
-    /// Lets those through to the socket who may use it from now on.
+    /// Sets who may use the socket.
     ///
     /// # Errors
-    /// The kernel refuses the group.
-    pub fn open_to(&mut self, access: SocketAccess) -> Result<(), Error> {
+    /// The group cannot be set.
+    pub fn set_access(&mut self, access: SocketAccess) -> Result<(), Error> {
         access.open_directory(&self.path)?;
         self.access = access;
         let socket = self.path.join(SOCKET);
@@ -106,8 +107,8 @@ impl RuntimeDir {
         Ok(())
     }
 
-    /// Makes the directory if need be and takes its lock. That of a keeper which was killed a moment ago is waited for:
-    /// its daemon, which holds it too, dies after it.
+    /// Creates the directory if necessary and takes its lock. If the holder is a keeper that was just killed, waits for
+    /// its daemon, which also holds the lock and exits with it.
     ///
     /// # Errors
     /// [`Error::Running`] when another process holds it.
@@ -118,18 +119,18 @@ impl RuntimeDir {
             match LockFile::acquire(path.join(LOCK)) {
                 Err(weir_sys::Error::Locked { holder, .. }) => {
                     let gone = |pid: u32| !Path::new(&format!("/proc/{pid}")).exists();
-                    if !holder.is_some_and(gone) || begun.elapsed() > DYING {
+                    if !holder.is_some_and(gone) || begun.elapsed() > EXIT_TIMEOUT {
                         return Err(Error::Running { holder });
                     }
-                    std::thread::sleep(DYING_LOOK);
+                    std::thread::sleep(EXIT_POLL_INTERVAL);
                 }
                 other => return Ok(other?),
             }
         }
     }
 
-    /// Listens on a socket that no client finds yet: until its mode is right, and requests are answered, a former
-    /// daemon's is there.
+    /// Listens on a socket under a temporary name: until its mode is set and requests are served, the socket of an
+    /// earlier daemon stays in place.
     ///
     /// # Errors
     /// The path is longer than a socket's name may be (108 bytes), or cannot be written.
@@ -141,62 +142,62 @@ impl RuntimeDir {
         Ok(listener)
     }
 
-    /// Removes that socket: no daemon will answer.
+    /// Removes the temporary socket: this daemon will not serve.
     pub fn withdraw(&self) {
         let _ = fs::remove_file(self.path.join(NEW_SOCKET));
     }
 
-    /// Puts that socket in place of a former daemon's, dead or alive.
+    /// Moves the temporary socket to the API's path, replacing that of an earlier daemon.
     ///
     /// # Errors
     /// The directory cannot be written.
-    pub fn answer(&self) -> Result<(), Error> {
+    pub fn publish_socket(&self) -> Result<(), Error> {
         let path = self.path.join(SOCKET);
         fs::rename(self.path.join(NEW_SOCKET), &path).map_err(|e| file(&path, e))
     }
 
-    /// Gives the socket a second name, for the case that a successor which fails has put its own in its place. Without
-    /// one that case costs the way to this daemon, and nothing else.
-    pub fn hold_socket(&self) {
-        self.forget_held();
-        if let Err(error) = fs::hard_link(self.path.join(SOCKET), self.path.join(HELD)) {
-            tracing::warn!(%error, "the socket could not be held");
+    /// Creates a second link to the socket, in case a failing successor has replaced it. Without the link, clients
+    /// could not reach this daemon in that case.
+    pub fn keep_socket_link(&self) {
+        self.remove_socket_link();
+        if let Err(error) = fs::hard_link(self.path.join(SOCKET), self.path.join(SOCKET_LINK)) {
+            tracing::warn!(%error, "failed to create a second link to the socket");
         }
     }
 
-    /// Puts the socket that is held back in its place.
+    /// Restores the socket from the second link.
     ///
     /// # Errors
     /// The directory cannot be written.
     pub fn restore_socket(&self) -> Result<(), Error> {
-        let (held, path) = (self.path.join(HELD), self.path.join(SOCKET));
+        let (held, path) = (self.path.join(SOCKET_LINK), self.path.join(SOCKET));
         if held.exists() {
-            // Of two names of one file it takes away neither.
+            // A rename between two links to the same file removes neither.
             fs::rename(&held, &path).map_err(|e| file(&path, e))?;
-            self.forget_held();
+            self.remove_socket_link();
         }
         Ok(())
     }
 
-    /// For a daemon that was succeeded.
-    pub fn draining_note(&self) -> Note {
-        Note::new(&self.path)
+    /// Returns the record of a draining daemon.
+    pub fn draining_record(&self) -> DrainingRecord {
+        DrainingRecord::new(&self.path)
     }
 
-    /// Daemons before this one that still have clients.
+    /// Returns the draining daemons.
     pub fn draining(&self) -> Vec<Draining> {
         draining::all(&self.path)
     }
 
-    /// The socket needs its second name no more. One that stays does no harm.
-    pub fn forget_held(&self) {
-        let _ = fs::remove_file(self.path.join(HELD));
+    /// Removes the second link. A failure is harmless.
+    pub fn remove_socket_link(&self) {
+        let _ = fs::remove_file(self.path.join(SOCKET_LINK));
     }
 
-    /// The token of the API over TCP: what the directory holds, or a new one, for the owner alone to read.
+    /// Returns the token of the API over TCP: reads it, or generates one that only the owner can read.
     ///
     /// # Errors
-    /// The file cannot be read or written, or holds no token.
+    /// The file cannot be read or written, or contains no valid token.
     pub fn token(&self) -> Result<Token, Error> {
         let path = self.path.join(TOKEN);
         let held = match fs::read_to_string(&path) {
@@ -218,8 +219,8 @@ impl RuntimeDir {
     ///
     /// # Errors
     /// The directory cannot be written.
-    pub fn note(&self, configuration: &Path, text: &str) -> Result<(), Error> {
-        // By the text: it may have come without a file, in the other language.
+    pub fn record_configuration(&self, configuration: &Path, text: &str) -> Result<(), Error> {
+        // The text determines the language: it may not come from the file.
         let json = text.trim_start().starts_with('{');
         let [own, other] = if json { [TEXTS[1], TEXTS[0]] } else { TEXTS };
         let kept = self.path.join(own);
@@ -235,7 +236,7 @@ impl RuntimeDir {
         fs::rename(&made, &link).map_err(|e| file(&link, e))
     }
 
-    /// Removes everything that is remembered there, as a boot would; locks stay. Returns how many files that were.
+    /// Removes all state files, as a reboot would; locks stay. Returns how many files were removed.
     ///
     /// # Errors
     /// The directory cannot be written.
@@ -243,7 +244,7 @@ impl RuntimeDir {
         Ok(weir_runtime_dir::forget(&self.path)?)
     }
 
-    /// Takes the socket away, so that clients see at once that there is no daemon.
+    /// Removes the socket, so that clients see at once that there is no daemon.
     ///
     /// # Errors
     /// The directory cannot be written.
@@ -264,7 +265,7 @@ fn private_listener(path: &Path) -> io::Result<UnixListener> {
     UnixListener::from_std(socket.into())
 }
 
-/// 256 random bits in hexadecimal. Made under another name, as a half-written token would stay for ever.
+/// Generates 256 random bits in hexadecimal. Writes them under a temporary name: a partial token would be permanent.
 fn new_token(path: &Path) -> io::Result<String> {
     let mut bits = [0; 32];
     fs::File::open("/dev/urandom")?.read_exact(&mut bits)?;
@@ -296,7 +297,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn one_daemon_a_directory_and_a_dead_ones_socket_is_replaced() {
+    async fn lock_is_exclusive_and_stale_socket_is_replaced() {
         let path = std::env::temp_dir().join(format!("weir-runtime-{}", std::process::id()));
         let first = RuntimeDir::take(&path).unwrap();
         let holder = Some(std::process::id());
@@ -305,14 +306,14 @@ mod tests {
             other => panic!("{other:?}"),
         }
         drop(first.listen().unwrap());
-        first.answer().unwrap();
+        first.publish_socket().unwrap();
         drop(first);
         let second = RuntimeDir::take(&path).unwrap();
         let _listener = second.listen().unwrap();
         let socket = path.join(SOCKET);
         let refused = std::os::unix::net::UnixStream::connect(&socket);
-        assert!(refused.is_err(), "it is the first one's");
-        second.answer().unwrap();
+        assert!(refused.is_err(), "it belongs to the first daemon");
+        second.publish_socket().unwrap();
         assert_eq!(
             fs::metadata(&socket).unwrap().permissions().mode() & 0o777,
             0o600
@@ -320,16 +321,18 @@ mod tests {
         std::os::unix::net::UnixStream::connect(&socket).unwrap();
         for configuration in ["/etc/a.toml", "/etc/b.json", "/etc/c.toml"] {
             second
-                .note(Path::new(configuration), configuration)
+                .record_configuration(Path::new(configuration), configuration)
                 .unwrap();
             let noted = last_configuration(&path);
             assert_eq!(noted.as_deref(), Some(Path::new(configuration)));
             let text = fs::read_to_string(last_text(&path).unwrap()).unwrap();
             assert_eq!(text, configuration);
         }
-        // A text in another language than the file's, as the API takes it, is read again as what it is.
+        // The language of the text counts, not that of the file.
         for (text, name) in [("{}", TEXTS[1]), ("[node]\n", TEXTS[0])] {
-            second.note(Path::new("/etc/c.toml"), text).unwrap();
+            second
+                .record_configuration(Path::new("/etc/c.toml"), text)
+                .unwrap();
             assert_eq!(last_text(&path), Some(path.join(name)));
         }
         second.close().unwrap();

@@ -42,11 +42,11 @@ impl Plane for Fake {
     type Error = io::Error;
 
     async fn apply(&mut self, desired: &Desired) -> Result<u64, io::Error> {
-        // Gives others a turn, as the real one does: orders must wait all the same.
+        // Yields, as the real engine does: requests must still be serialised.
         tokio::task::yield_now().await;
         let mut calls = self.0.borrow_mut();
         if calls.refuse {
-            return Err(io::Error::other("no place for it"));
+            return Err(io::Error::other("rejected by the engine"));
         }
         calls.applied.push(desired.clone());
         Ok(calls.applied.len() as u64)
@@ -58,8 +58,8 @@ impl Plane for Fake {
         address: &str,
         request: ServerOrder,
     ) -> Result<(), io::Error> {
-        let word = (pool.to_owned(), address.to_owned(), request);
-        self.0.borrow_mut().servers.push(word);
+        let request = (pool.to_owned(), address.to_owned(), request);
+        self.0.borrow_mut().servers.push(request);
         Ok(())
     }
 
@@ -110,14 +110,14 @@ impl Plane for Fake {
     }
 }
 
-/// A daemon with its directory; ends with the test's runtime.
-struct Seat {
+/// A daemon with its directory; stops with the test's runtime.
+struct TestDaemon {
     directory: PathBuf,
     client: Client,
     calls: Fake,
 }
 
-impl Seat {
+impl TestDaemon {
     /// Must be called inside a `LocalSet`.
     fn new(name: &str) -> Self {
         let process = std::process::id();
@@ -136,7 +136,7 @@ impl Seat {
             &mut Kept::default(),
         );
         let listener = runtime_dir.listen().unwrap();
-        runtime_dir.answer().unwrap();
+        runtime_dir.publish_socket().unwrap();
         let membership = (Membership::new(&directory), Lists::default());
         let mut director =
             Director::new(calls.clone(), loaded, file, admin, runtime_dir, membership);
@@ -144,7 +144,7 @@ impl Seat {
         tokio::spawn(api::serve(Listener::Unix(listener), router));
         tokio::task::spawn_local(async move {
             while let Some(order) = taken.recv().await {
-                director.carry_out(order).await;
+                director.execute(order).await;
             }
         });
         Self {
@@ -176,18 +176,18 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for TestDaemon {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.directory);
     }
 }
 
-async fn with_daemon(name: &str, test: impl AsyncFnOnce(&Seat)) {
+async fn with_daemon(name: &str, test: impl AsyncFnOnce(&TestDaemon)) {
     let local = tokio::task::LocalSet::new();
     local
         .run_until(async {
-            let seat = Seat::new(name);
-            test(&seat).await;
+            let daemon = TestDaemon::new(name);
+            test(&daemon).await;
         })
         .await;
 }
@@ -200,32 +200,33 @@ fn refusal(error: client::Error) -> Refusal {
 }
 
 #[tokio::test]
-async fn a_reload_takes_effect_and_its_file_stays_in_force() {
-    with_daemon("reload", async |seat| {
-        let request = seat.write("other.toml", "[pool.images]\nservers = [\"10.0.0.5\"]\n");
-        let reloaded = seat.client.reload(&request).await.unwrap();
+async fn reload_is_applied_and_its_file_stays_active() {
+    with_daemon("reload", async |daemon| {
+        let request = daemon.write("other.toml", "[pool.images]\nservers = [\"10.0.0.5\"]\n");
+        let reloaded = daemon.client.reload(&request).await.unwrap();
         assert_eq!(reloaded.revision, 1);
         assert_eq!(reloaded.changes, ["- server images/[2001:db8::5]:80"]);
-        let again = seat.client.reload(&FileRequest::default()).await.unwrap();
+        let again = daemon.client.reload(&FileRequest::default()).await.unwrap();
         assert_eq!(again.changes, [] as [String; 0]);
-        assert_eq!(seat.calls.0.borrow().applied.len(), 2);
-        assert_eq!(seat.client.status().await.unwrap().revision, 2);
-        assert_eq!(last_configuration(&seat.directory), request.path);
+        assert_eq!(daemon.calls.0.borrow().applied.len(), 2);
+        assert_eq!(daemon.client.status().await.unwrap().revision, 2);
+        assert_eq!(last_configuration(&daemon.directory), request.path);
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_bad_file_changes_nothing_and_comes_back_with_its_findings() {
-    with_daemon("bad", async |seat| {
-        let request = seat.write("bad.toml", "[pool.images]\nserver = [\"10.0.0.5\"]\n");
-        let refusal = refusal(seat.client.reload(&request).await.unwrap_err());
+async fn invalid_file_changes_nothing_and_returns_findings() {
+    with_daemon("bad", async |daemon| {
+        let request = daemon.write("bad.toml", "[pool.images]\nserver = [\"10.0.0.5\"]\n");
+        let refusal = refusal(daemon.client.reload(&request).await.unwrap_err());
         assert!(refusal.error.contains("bad.toml:2:1: "), "{refusal}");
         assert!(refusal.diagnostics.unwrap().contains("servers"));
-        assert!(seat.calls.0.borrow().applied.is_empty());
+        assert!(daemon.calls.0.borrow().applied.is_empty());
         // The active file is still the first one.
         assert!(
-            seat.client
+            daemon
+                .client
                 .plan(&FileRequest::default())
                 .await
                 .unwrap()
@@ -237,25 +238,26 @@ async fn a_bad_file_changes_nothing_and_comes_back_with_its_findings() {
 }
 
 #[tokio::test]
-async fn what_the_engine_refuses_is_not_in_force() {
-    with_daemon("refused", async |seat| {
-        let request = seat.write("other.toml", "[pool.other]\nservers = [\"10.0.0.5\"]\n");
-        seat.calls.0.borrow_mut().refuse = true;
-        let refusal = refusal(seat.client.reload(&request).await.unwrap_err());
-        assert_eq!(refusal.error, "no place for it");
-        assert_eq!(seat.client.plan(&request).await.unwrap().changes.len(), 2);
+async fn configuration_that_the_engine_rejects_is_not_active() {
+    with_daemon("refused", async |daemon| {
+        let request = daemon.write("other.toml", "[pool.other]\nservers = [\"10.0.0.5\"]\n");
+        daemon.calls.0.borrow_mut().refuse = true;
+        let refusal = refusal(daemon.client.reload(&request).await.unwrap_err());
+        assert_eq!(refusal.error, "rejected by the engine");
+        assert_eq!(daemon.client.plan(&request).await.unwrap().changes.len(), 2);
     })
     .await;
 }
 
 #[tokio::test]
-async fn an_admin_address_that_is_taken_stops_a_reload_before_the_engine() {
-    with_daemon("admin", async |seat| {
+async fn admin_address_in_use_fails_reload_before_the_engine() {
+    with_daemon("admin", async |daemon| {
         let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let text = format!("[node]\nadmin = \"{}\"\n", taken.local_addr().unwrap());
         let refusal = refusal(
-            seat.client
-                .reload(&seat.write("a.toml", &text))
+            daemon
+                .client
+                .reload(&daemon.write("a.toml", &text))
                 .await
                 .unwrap_err(),
         );
@@ -263,20 +265,20 @@ async fn an_admin_address_that_is_taken_stops_a_reload_before_the_engine() {
             refusal.error.starts_with("[node] admin 127.0.0.1:"),
             "{refusal}"
         );
-        assert!(seat.calls.0.borrow().applied.is_empty());
+        assert!(daemon.calls.0.borrow().applied.is_empty());
     })
     .await;
 }
 
 #[tokio::test]
-async fn admin_changes_nothing_without_the_token() {
-    with_daemon("tcp", async |seat| {
+async fn admin_requires_the_token_for_changes() {
+    with_daemon("tcp", async |daemon| {
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = free.local_addr().unwrap();
         drop(free);
         let text = format!("[node]\nadmin = \"{address}\"\n");
-        seat.client
-            .reload(&seat.write("a.toml", &text))
+        daemon.client
+            .reload(&daemon.write("a.toml", &text))
             .await
             .unwrap();
         let ask = async |head: &str, token: &str| {
@@ -301,9 +303,9 @@ async fn admin_changes_nothing_without_the_token() {
             assert!(refused.starts_with("HTTP/1.1 401"), "{refused}");
             assert!(refused.contains("invalid_token"), "{refused}");
         }
-        assert_eq!(seat.calls.0.borrow().applied.len(), 1);
+        assert_eq!(daemon.calls.0.borrow().applied.len(), 1);
 
-        let kept = seat.directory.join("token");
+        let kept = daemon.directory.join("token");
         assert_eq!(fs::metadata(&kept).unwrap().mode() & 0o777, 0o600);
         let right = format!(
             "Authorization: bearer {}\r\n",
@@ -311,44 +313,44 @@ async fn admin_changes_nothing_without_the_token() {
         );
         let done = ask("POST /v1/reload", &right).await;
         assert!(done.starts_with("HTTP/1.1 200"), "{done}");
-        assert_eq!(seat.calls.0.borrow().applied.len(), 2);
+        assert_eq!(daemon.calls.0.borrow().applied.len(), 2);
     })
     .await;
 }
 
 #[tokio::test]
-async fn servers_are_ordered_by_their_names_in_the_file() {
-    with_daemon("server", async |seat| {
+async fn server_requests_use_names_of_the_file() {
+    with_daemon("server", async |daemon| {
         let drain = ServerOrder(Some(Override::Drain));
         let six = "[2001:db8::5]:80";
-        seat.client.server("images", six, drain).await.unwrap();
+        daemon.client.server("images", six, drain).await.unwrap();
         let expected = ("images".to_owned(), six.to_owned(), drain);
-        assert_eq!(seat.calls.0.borrow().servers, [expected]);
+        assert_eq!(daemon.calls.0.borrow().servers, [expected]);
         for (pool, address, request) in [
             ("none", six, drain),
             ("images", "10.0.0.9", drain),
             ("images", six, ServerOrder(Some(Override::Weight(65_536)))),
         ] {
-            let error = seat
+            let error = daemon
                 .client
                 .server(pool, address, request)
                 .await
                 .unwrap_err();
             refusal(error);
         }
-        assert_eq!(seat.calls.0.borrow().servers.len(), 1);
+        assert_eq!(daemon.calls.0.borrow().servers.len(), 1);
     })
     .await;
 }
 
 #[tokio::test]
-async fn reloads_at_once_are_carried_out_one_by_one() {
-    with_daemon("queue", async |seat| {
+async fn concurrent_reloads_are_serialised() {
+    with_daemon("queue", async |daemon| {
         let request = FileRequest::default();
         let (a, b, c) = tokio::join!(
-            seat.client.reload(&request),
-            seat.client.reload(&request),
-            seat.client.reload(&request)
+            daemon.client.reload(&request),
+            daemon.client.reload(&request),
+            daemon.client.reload(&request)
         );
         let mut revisions = [a, b, c].map(|reloaded| reloaded.unwrap().revision);
         revisions.sort_unstable();
@@ -358,8 +360,8 @@ async fn reloads_at_once_are_carried_out_one_by_one() {
 }
 
 #[tokio::test]
-async fn requests_that_are_none_are_refused_and_the_next_is_answered() {
-    with_daemon("bodies", async |seat| {
+async fn malformed_requests_are_rejected_and_later_ones_served() {
+    with_daemon("bodies", async |daemon| {
         let post_to = |path: &str, length: usize, body: &str| {
             format!(
                 "POST /v1/{path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
@@ -367,23 +369,23 @@ async fn requests_that_are_none_are_refused_and_the_next_is_answered() {
         };
         let post = |length, body: &str| post_to("reload", length, body);
         let large = " ".repeat(api::MAX_BODY_BYTES + 1);
-        let answer = seat.raw(&post_to("explain", large.len(), &large)).await;
+        let answer = daemon.raw(&post_to("explain", large.len(), &large)).await;
         assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
-        let answer = seat.raw(&post(6, "[1, 2]")).await;
+        let answer = daemon.raw(&post(6, "[1, 2]")).await;
         assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
-        let answer = seat.raw(&post(17, r#"{"path": "x.tom"}"#)).await;
+        let answer = daemon.raw(&post(17, r#"{"path": "x.tom"}"#)).await;
         assert!(answer.contains("the path must be absolute"), "{answer}");
-        let answer = seat.raw("no HTTP\r\n\r\n").await;
+        let answer = daemon.raw("no HTTP\r\n\r\n").await;
         assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
-        let answer = seat.raw("GET /x HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await;
+        let answer = daemon.raw("GET /x HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await;
         assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
-        seat.client.status().await.unwrap();
+        daemon.client.status().await.unwrap();
     })
     .await;
 }
 
 #[tokio::test]
-async fn without_a_daemon_the_client_says_so() {
+async fn client_reports_a_missing_daemon() {
     let client = Client::new(Path::new("/nonexistent"));
     let error = client.status().await.unwrap_err();
     assert!(matches!(error, client::Error::NoDaemon { .. }), "{error}");

@@ -1,9 +1,7 @@
-//! VIPs on the director's own interface: added when missing, announced, and taken back when nothing needs them any
-//! more.
+//! VIPs on the director's own interface: added if missing, announced, and removed when unneeded.
 //!
-//! An address that was found present is never touched. One that Weir added stays while the configuration, a live flow
-//! or an open connection of the proxy needs it. Where there is no engine, [`crate::vip`] does the same for the proxy's
-//! addresses.
+//! An address that was already present is never changed. An added one stays while the configuration, a live flow or an
+//! open proxy connection needs it. Without an engine, [`crate::vip`] does the same for the addresses of proxy services.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -14,11 +12,11 @@ use super::state::StateFile;
 use super::{Engine, Result};
 use crate::vip;
 
-/// Looking for flows of an address walks the flow table: not every second.
-const WITHDRAWING: Duration = Duration::from_secs(5);
+/// A search for flows of an address walks the flow table, so it does not run every second.
+const WITHDRAW_INTERVAL: Duration = Duration::from_secs(5);
 
 impl Engine {
-    /// Adds the VIPs that are missing, where the configuration wants that.
+    /// Adds missing VIPs, if configured.
     pub(super) async fn add_vips(&mut self) -> Result<()> {
         let (Some(name), Some(ifindex)) = (
             self.desired.node.vip_interface.clone(),
@@ -38,8 +36,9 @@ impl Engine {
         let before: BTreeSet<(String, IpAddr)> = known.iter().cloned().collect();
         let new = missing.iter().map(|vip| (name.clone(), *vip));
         known.extend(new.filter(|entry| !before.contains(entry)));
-        // Remembered first: a death in between leaves an entry too many, not an address that nobody knows of.
-        self.remember_undo()?;
+        // Persisted first: after a crash, the record may name an address that was not added, but no address is
+        // unrecorded.
+        self.persist_undo()?;
         for vip in missing {
             let entry = (name.clone(), vip);
             if self.network.add_address(ifindex, vip).await? {
@@ -48,10 +47,10 @@ impl Engine {
                 self.memory.undo.addresses.retain(|there| *there != entry);
             }
         }
-        self.look_at_network().await
+        self.refresh_network().await
     }
 
-    /// Takes back added VIPs that belong elsewhere by now, and those that neither the configuration nor a flow needs.
+    /// Removes added VIPs that belong on another interface, and those that neither the configuration nor a flow needs.
     pub(super) async fn withdraw_vips(&mut self) -> Result<()> {
         let interface = self.desired.node.vip_interface.clone();
         let elsewhere = |name: &String| interface.as_ref() != Some(name);
@@ -65,7 +64,7 @@ impl Engine {
             return Ok(());
         }
         let unneeded = self.without_flows(&lost)?;
-        self.withdrawn = Instant::now();
+        self.last_withdrawal = Instant::now();
         let gone: Vec<(String, IpAddr)> = self
             .memory
             .undo
@@ -89,13 +88,13 @@ impl Engine {
                 .addresses
                 .retain(|entry| entry != &(name.clone(), *address));
         }
-        self.remember_undo()?;
-        self.look_at_network().await
+        self.persist_undo()?;
+        self.refresh_network().await
     }
 
-    /// The same, at its own pace.
-    pub(super) async fn withdraw_vips_in_time(&mut self) -> Result<()> {
-        if self.withdrawn.elapsed() < WITHDRAWING {
+    /// Runs [`Self::withdraw_vips`] at a limited rate.
+    pub(super) async fn withdraw_vips_if_due(&mut self) -> Result<()> {
+        if self.last_withdrawal.elapsed() < WITHDRAW_INTERVAL {
             return Ok(());
         }
         self.withdraw_vips().await
@@ -113,7 +112,7 @@ impl Engine {
         Ok(idle)
     }
 
-    /// Announces each address that is due once.
+    /// Sends one announcement for each due address.
     pub(super) fn announce(&mut self) -> Result<()> {
         let network = &self.network;
         let mac_of = |ifindex| network.mac_of(ifindex);
@@ -126,8 +125,7 @@ impl Engine {
     }
 }
 
-/// Addresses that a director added, by interface, as its runtime directory remembers them; none where that cannot be
-/// read.
+/// The addresses that a director has added, by interface, from its runtime directory; empty if it is unreadable.
 pub fn added_vips(runtime_dir: &Path) -> BTreeSet<(String, IpAddr)> {
     let saved = StateFile::new(runtime_dir).read().ok().flatten();
     let mut added = vip::read_record(runtime_dir);

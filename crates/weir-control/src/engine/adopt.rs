@@ -1,7 +1,7 @@
-//! Finds the rows of a configuration again in maps whose state file is lost.
+//! Recovers the allocation from pinned maps after the state file was lost.
 //!
-//! Services are known by their listeners, servers by address and port within their service. What the maps hold and the
-//! configuration does not name becomes a removed server: its flows live on and its row is not given away under them.
+//! Services are identified by their listeners, servers by address and port within a service. Rows that the
+//! configuration does not name become removed servers: their flows continue, and their rows are not reused meanwhile.
 
 use std::collections::BTreeMap;
 
@@ -15,11 +15,11 @@ use weir_planner::{Totals, mark};
 use super::Result;
 use super::write;
 
-/// The allocation that the maps tell.
+/// Recovers the allocation from the maps.
 ///
 /// # Errors
 /// The maps cannot be read.
-pub(super) fn rebuild(
+pub(super) fn recover_allocation(
     maps: &Maps,
     desired: &Indexed,
     dest_rows: u32,
@@ -35,13 +35,13 @@ pub(super) fn rebuild(
         }
     }
     for service in &desired.services {
-        let Some(row) = row_of(maps, service)? else {
+        let Some(row) = find_row(maps, service)? else {
             continue;
         };
         let Some(dests) = of_row.remove(&row) else {
             continue;
         };
-        let slot = slot_of(maps, desired, service, row, dests, now_ms)?;
+        let slot = recover_slot(maps, desired, service, row, dests, now_ms)?;
         allocation.last_generation = allocation.last_generation.max(slot.generation);
         allocation.services.insert(service.name.clone(), slot);
     }
@@ -60,13 +60,13 @@ pub(super) fn rebuild(
             .collect();
         allocation.services.insert(format!("(row {row})"), slot);
     }
-    // Shared counts are given anew; their rows begin with the sums of the servers' own.
+    // Shared counters are allocated again and start with the sums of the servers' own.
     debug_assert!(allocation.dests().all(|(_, dest)| dest.id < dest_rows));
     Ok(allocation)
 }
 
-/// The row that one of a service's listeners leads to.
-fn row_of(maps: &Maps, service: &Service) -> Result<Option<u32>> {
+/// The row that one of the service's listeners refers to.
+fn find_row(maps: &Maps, service: &Service) -> Result<Option<u32>> {
     for listener in &service.listen {
         let proto = listener.protocol.number();
         let row = match listener.ports {
@@ -131,7 +131,7 @@ fn empty(row: u32, generation: u32) -> ServiceSlot {
     }
 }
 
-fn slot_of(
+fn recover_slot(
     maps: &Maps,
     desired: &Indexed,
     service: &Service,
@@ -186,7 +186,7 @@ fn slot_of(
         slot.dests.push(known);
     }
     slot.dests.sort_by_key(|dest| dest.seq);
-    // Servers that were not usable have lost their place in the order: they come before the others.
+    // Unusable servers are not in the list, so their order is unknown: they come first.
     let offset = slot.dests.iter().filter(|dest| dest.seq == 0).count() as u32;
     if offset > 0 {
         for (at, dest) in slot.dests.iter_mut().enumerate() {

@@ -1,7 +1,7 @@
-//! The engine's changes to the host's network: neighbours kept resolved, programs attached, merging stopped.
+//! Changes to the host's network: managed neighbours, attached programs, disabled offloads.
 //!
-//! VIPs are [`super::address`]'s. Each change that is to be undone is remembered in the state file with what was there
-//! before.
+//! [`super::address`] manages VIPs. Before each change that must be reverted, the state file records the former
+//! setting.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -12,14 +12,14 @@ use weir_sys::ethtool::{self, Features};
 use super::network::Plan;
 use super::{Engine, Result};
 
-/// How long opening waits for the servers' neighbours to answer: longer than an ARP exchange, no longer than an
-/// operator notices.
-pub(super) const RESOLVING: Duration = Duration::from_millis(300);
-const RESOLVING_STEP: Duration = Duration::from_millis(10);
+/// How long a start waits for neighbours to be resolved: longer than an ARP exchange, too short for an operator to
+/// notice.
+pub(super) const RESOLVE_TIMEOUT: Duration = Duration::from_millis(300);
+const RESOLVE_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 impl Engine {
-    /// Has the servers' neighbours resolved and remembers which; answers whether there were any that were not before.
-    pub(super) async fn keep_neighbours(&mut self) -> Result<bool> {
+    /// Asks the kernel to keep the servers' neighbours resolved and records which. Returns whether there are new ones.
+    pub(super) async fn manage_neighbours_of_servers(&mut self) -> Result<bool> {
         let (added, new_ones) = self.network.manage_neighbours().await;
         let named = added
             .into_iter()
@@ -29,21 +29,21 @@ impl Engine {
             .collect();
         if !new.is_empty() {
             self.memory.undo.neighbours.extend(new);
-            self.remember_undo()?;
+            self.persist_undo()?;
         }
         Ok(new_ones)
     }
 
-    /// Waits a moment for the neighbours' answers, so that the first packets find them.
-    pub(super) async fn await_neighbours(&mut self) -> Result<()> {
-        let deadline = Instant::now() + self.patience;
-        while !self.network.look_at_neighbours().await? && Instant::now() < deadline {
-            tokio::time::sleep(RESOLVING_STEP).await;
+    /// Waits for neighbour resolution, so that the first packets have a next hop.
+    pub(super) async fn wait_for_neighbours(&mut self) -> Result<()> {
+        let deadline = Instant::now() + self.resolve_timeout;
+        while !self.network.refresh_neighbours().await? && Instant::now() < deadline {
+            tokio::time::sleep(RESOLVE_POLL_INTERVAL).await;
         }
         Ok(())
     }
 
-    /// Attaches to the interfaces of the configuration; takes off those that are none of them any more.
+    /// Attaches to the configured interfaces and detaches from all others.
     pub(super) async fn attach(&mut self) -> Result<()> {
         let wanted = self.network.interfaces(&self.desired)?;
         for ifindex in self
@@ -58,7 +58,7 @@ impl Engine {
         let mut unmerged = BTreeSet::new();
         for ifindex in &wanted {
             if !self.network.attached.contains_key(ifindex) {
-                self.refuse_other_director(*ifindex).await?;
+                self.reject_other_director(*ifindex).await?;
             }
             let mode = self.attach_path(*ifindex)?;
             let former = self.network.attached.insert(*ifindex, mode);
@@ -66,7 +66,7 @@ impl Engine {
                 unmerged.extend(self.network.below(*ifindex));
             }
             if mode == Mode::Generic && former != Some(mode) {
-                self.warn_of_generic(*ifindex);
+                self.warn_about_generic_xdp(*ifindex);
             }
             for direction in [Direction::Ingress, Direction::Egress] {
                 match self.plane.attach_tc(*ifindex, direction) {
@@ -76,20 +76,20 @@ impl Engine {
             }
         }
         self.network.set_attached(attached(&self.plane)?);
-        self.merge_again(&unmerged)?;
+        self.restore_offloads(&unmerged)?;
         for ifindex in unmerged {
-            self.stop_merging(ifindex)?;
+            self.disable_merging(ifindex)?;
         }
         Ok(())
     }
 
-    /// Attaches the packet path to a device, where the configuration and the device want it.
+    /// Attaches the packet path to a device, in the mode that the configuration and the device allow.
     pub(super) fn attach_path(&self, ifindex: u32) -> Result<Mode> {
         let mode = match self.network.plan_for(ifindex, self.desired.node.attach) {
             Plan::Tc => self.plane.attach_at_tc(ifindex)?,
             Plan::Xdp => self.plane.attach(ifindex, XdpChoice::Best)?,
             Plan::NativeOrTc => match self.plane.attach(ifindex, XdpChoice::Native) {
-                // From a configuration or a version that had it so.
+                // Generic XDP remains from an earlier configuration or version.
                 Ok(Mode::Generic) => self.plane.attach_at_tc(ifindex)?,
                 Err(error) if !matches!(error, weir_dataplane::Error::Busy { .. }) => {
                     tracing::debug!(ifindex, %error, "tc in place of XDP");
@@ -101,21 +101,21 @@ impl Engine {
         Ok(mode)
     }
 
-    /// What an operator who demands XDP may not know.
-    fn warn_of_generic(&self, ifindex: u32) {
+    /// Warns of a limitation of generic XDP if the operator has selected XDP.
+    fn warn_about_generic_xdp(&self, ifindex: u32) {
         if let Some(device) = self.network.unfinished(ifindex) {
             let interface = self.network.name_of(ifindex).unwrap_or("?");
             tracing::warn!(
                 interface,
                 device,
-                "attach = \"xdp\" is generic XDP here, which sends unfinished checksums on as if they were right: connections may stall; \
-                 attach = \"auto\" balances at tc"
+                "attach = \"xdp\" selects generic XDP here, which forwards unfinished checksums as if they were \
+                 complete: connections may stall; attach = \"auto\" balances at tc"
             );
         }
     }
 
-    /// Gives devices back their offloads that no generic program needs without them any more.
-    fn merge_again(&mut self, unmerged: &BTreeSet<u32>) -> Result<()> {
+    /// Restores offloads that no generic program requires to be off.
+    fn restore_offloads(&mut self, unmerged: &BTreeSet<u32>) -> Result<()> {
         let needed: BTreeSet<&str> = unmerged
             .iter()
             .filter_map(|ifindex| self.network.name_of(*ifindex))
@@ -137,11 +137,12 @@ impl Engine {
                 tracing::warn!(interface = name, %error, "its offloads are not as they were");
             }
         }
-        self.remember_undo()
+        self.persist_undo()
     }
 
-    /// Merged packets are larger than a program may send on: a generic program comes after merging.
-    fn stop_merging(&mut self, ifindex: u32) -> Result<()> {
+    /// Disables merging (GRO, LRO): merged packets are larger than a program can send, and generic XDP runs after
+    /// merging.
+    fn disable_merging(&mut self, ifindex: u32) -> Result<()> {
         let Some(name) = self.network.name_of(ifindex).map(str::to_owned) else {
             return Ok(());
         };
@@ -154,7 +155,7 @@ impl Engine {
             Ok(former) => {
                 let offloads = &mut self.memory.undo.offloads;
                 match offloads.iter_mut().find(|(known, _)| *known == name) {
-                    // Someone turned it on again meanwhile; what was first is what to give back.
+                    // Another program has turned it on again; the first recorded setting is the one to restore.
                     Some((_, first)) => {
                         let new = |feature: &(String, bool)| {
                             !first.iter().any(|(known, _)| *known == feature.0)
@@ -164,10 +165,10 @@ impl Engine {
                     }
                     None => offloads.push((name, former)),
                 }
-                self.remember_undo()
+                self.persist_undo()
             }
             Err(error) => {
-                // The loopback and some tunnels have no such features.
+                // The loopback and some tunnels lack these features.
                 tracing::warn!(interface = name, %error, "merging of received packets stays as it is");
                 Ok(())
             }
@@ -175,7 +176,7 @@ impl Engine {
     }
 }
 
-/// Where the packet path runs, and how.
+/// Returns where the packet path is attached, and in which mode.
 pub(super) fn attached(plane: &Dataplane) -> Result<BTreeMap<u32, Mode>> {
     let there = plane.attachments()?;
     Ok(there

@@ -1,4 +1,4 @@
-//! Takes back what Weir left in the kernel, of its own directories only.
+//! Reverts Weir's changes to the kernel, as recorded in its own directories.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -13,7 +13,7 @@ use super::state::{Memory, Saved, StateFile, Undo};
 use super::{Paths, Result};
 use crate::vip::{read_record, remove_record, write_record};
 
-/// What [`clean`] took back.
+/// What [`clean`] removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cleaned {
     /// Programs, maps and attachments were pinned.
@@ -22,25 +22,24 @@ pub struct Cleaned {
     pub addresses: usize,
     /// Neighbours no longer kept resolved.
     pub neighbours: usize,
-    /// Interfaces whose offloads are as they were.
+    /// Interfaces whose offloads were restored.
     pub offloads: usize,
     /// Rules for firewall marks removed.
     pub marks: usize,
 }
 
-/// Removes pins, attachments, addresses, neighbours, offload settings and the way of marked packets that are remembered
-/// in these directories. Repeating it does no harm. Must run inside a tokio runtime, in the director's network
-/// namespace.
+/// Removes pins, attachments, addresses, neighbours, offload settings and the routing of marked packets that these
+/// directories record. Repeating it is harmless. Must run inside a tokio runtime, in the director's network namespace.
 ///
 /// # Errors
-/// Something cannot be removed; the state file then stays, so that a second try knows what is left.
+/// Something cannot be removed; the state file remains, so a second attempt can continue.
 pub async fn clean(paths: &Paths) -> Result<Cleaned> {
     let file = StateFile::new(&paths.runtime_dir);
     let memory = file.read()?.map(|saved| saved.memory);
     let mut cleaned = Cleaned::default();
-    // Nothing is led to programs that are gone.
-    if let Some(way) = memory.as_ref().and_then(|memory| memory.undo.marks.clone()) {
-        cleaned.marks = way.remove(&Netlink::open()?).await?;
+    // Remove the rules first: packets must not be routed to detached programs.
+    if let Some(routing) = memory.as_ref().and_then(|memory| memory.undo.marks.clone()) {
+        cleaned.marks = routing.remove(&Netlink::open()?).await?;
     }
     cleaned.data_plane = weir_dataplane::clean(&PinDir::new(&paths.pin_dir))?;
     if let Some(memory) = memory {
@@ -56,13 +55,13 @@ pub async fn clean(paths: &Paths) -> Result<Cleaned> {
     Ok(cleaned)
 }
 
-/// Whether a director's data plane is pinned. One that is not understood counts.
+/// Whether a director's data plane is pinned; one with an unknown format counts.
 pub fn is_pinned(paths: &Paths) -> bool {
     !matches!(pinned_sizes(&PinDir::new(&paths.pin_dir)), Ok(None))
 }
 
-/// Removes a pinned data plane that no interface has and that serves nothing: what is left of a start that died.
-/// Returns whether it did. What is remembered of servers stays.
+/// Removes a pinned data plane that is attached nowhere and serves nothing, which remains if a start is killed. Returns
+/// whether there was one. The recorded state of servers is kept.
 ///
 /// # Errors
 /// As [`clean`].
@@ -82,8 +81,7 @@ pub async fn clean_unused(paths: &Paths) -> Result<bool> {
     Ok(true)
 }
 
-/// The same as [`clean`], but `kept`, VIPs that proxy services have without an engine, stay, and what operators and
-/// checks said of servers stays remembered.
+/// Like [`clean`], but keeps `kept`, the VIPs of proxy services, and the recorded overrides and check results.
 pub(super) async fn clean_pinned(paths: &Paths, kept: &BTreeSet<(String, IpAddr)>) -> Result<()> {
     let mut file = StateFile::new(&paths.runtime_dir);
     let mut saved = file.read()?;

@@ -1,9 +1,8 @@
-//! What somebody else changed of what Weir put into the kernel: found by looking twice a second, mended, logged and
-//! counted.
+//! Drift: changes that other programs make to Weir's kernel objects. Checks twice per second; repairs, logs and counts
+//! what it finds.
 //!
-//! Programs that are gone from their interface or were replaced, elements of maps, addresses that Weir adds, the way of
-//! marked packets. Servers whose neighbour moved are told by the kernel and followed at once; they are counted here
-//! too.
+//! Covers programs that were detached or replaced, map elements, VIPs that Weir adds, and the routing of marked
+//! packets. A server whose neighbour gets another MAC address is followed by a kernel event and only counted here.
 
 use std::net::IpAddr;
 
@@ -11,7 +10,7 @@ use weir_dataplane::Hook;
 
 use super::{Engine, Error, Result};
 
-/// What an interface has one of each.
+/// Hooks of which an interface has one each.
 const HOOKS: [&[Hook]; 3] = [
     &[
         Hook::XdpNative,
@@ -24,30 +23,30 @@ const HOOKS: [&[Hook]; 3] = [
 ];
 
 impl Engine {
-    /// Looks for drift and mends it. What could not be mended is said once and tried again each time.
-    pub async fn look_after_drift(&mut self) {
-        match self.mend_drift().await {
-            Ok(()) => self.unmended = false,
-            Err(error) if !self.unmended => {
-                self.unmended = true;
-                tracing::warn!(%error, "what somebody changed of Weir's could not be mended");
+    /// Checks for drift and repairs it. A failure is logged once and retried each time.
+    pub async fn repair_drift(&mut self) {
+        match self.try_repair_drift().await {
+            Ok(()) => self.repair_failed = false,
+            Err(error) if !self.repair_failed => {
+                self.repair_failed = true;
+                tracing::warn!(%error, "failed to repair changes that another program made");
             }
             Err(_) => {}
         }
     }
 
-    async fn mend_drift(&mut self) -> Result<()> {
-        self.mend_programs().await?;
-        self.mend_maps()?;
-        self.mend_addresses().await?;
-        self.mend_marks().await
+    async fn try_repair_drift(&mut self) -> Result<()> {
+        self.repair_programs().await?;
+        self.repair_maps()?;
+        self.repair_addresses().await?;
+        self.repair_marks().await
     }
 
-    async fn mend_programs(&mut self) -> Result<()> {
+    async fn repair_programs(&mut self) -> Result<()> {
         for ifindex in self.plane.restore_attachments()? {
-            self.note_program(ifindex, "another program was in the place of Weir's");
+            self.log_program_repair(ifindex, "another program had replaced Weir's");
         }
-        // Of devices that are gone their events tell.
+        // Removed devices cause events of their own.
         let wanted: Vec<u32> = self.network.attached.keys().copied().collect();
         let there = self.plane.attachments()?;
         let has = |ifindex: u32, hooks: &[Hook]| {
@@ -74,13 +73,13 @@ impl Engine {
                 self.network.netlink().detach_xdp(*ifindex).await?;
             }
             let cause = if busy {
-                "another program had taken the place of Weir's"
+                "another program had replaced Weir's"
             } else {
-                "Weir's program was taken off"
+                "Weir's program had been detached"
             };
-            self.note_program(*ifindex, cause);
+            self.log_program_repair(*ifindex, cause);
         }
-        // Also the tc programs, and what follows from a mode that may be another now.
+        // Also attaches tc programs, and updates what depends on the mode.
         if !lost.is_empty() || !whole {
             self.attach().await?;
         }
@@ -91,18 +90,18 @@ impl Engine {
         Ok(())
     }
 
-    fn note_program(&mut self, ifindex: u32, cause: &str) {
+    fn log_program_repair(&mut self, ifindex: u32, cause: &str) {
         self.drift.programs += 1;
         let interface = self.network.name_of(ifindex).unwrap_or("?");
         tracing::warn!(interface, cause, "a program was put back");
     }
 
-    fn mend_maps(&mut self) -> Result<()> {
+    fn repair_maps(&mut self) -> Result<()> {
         if !self.pending.is_empty() {
             return Ok(());
         }
         let maps = self.plane.maps();
-        let elements = self.writer.mend_elements(maps, &self.rows)?;
+        let elements = self.writer.repair_elements(maps, &self.rows)?;
         if elements > 0 {
             self.drift.elements += elements;
             tracing::warn!(elements, "elements of maps were written again");
@@ -110,7 +109,7 @@ impl Engine {
         self.write_devices(self.plane.maps())
     }
 
-    async fn mend_addresses(&mut self) -> Result<()> {
+    async fn repair_addresses(&mut self) -> Result<()> {
         let Ok(Some(_)) = self.network.vip_interface(&self.desired) else {
             return Ok(());
         };
@@ -131,8 +130,8 @@ impl Engine {
         Ok(())
     }
 
-    /// A server's packets go to another machine now.
-    pub(super) fn note_neighbour(&mut self, server: IpAddr) {
+    /// Counts a server whose packets now go to another MAC address.
+    pub(super) fn count_moved_neighbour(&mut self, server: IpAddr) {
         self.drift.neighbours += 1;
         tracing::info!(%server, "its neighbour has another link address");
     }

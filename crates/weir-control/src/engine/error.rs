@@ -1,10 +1,10 @@
-//! What can go wrong between a configuration and its effect.
+//! Errors of the engine.
 
 use std::path::PathBuf;
 
 use super::Claim;
 
-/// A change that was not made, or not wholly.
+/// Why a change was not, or not completely, applied.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The BPF side.
@@ -16,29 +16,29 @@ pub enum Error {
     /// Addresses for proxy services.
     #[error(transparent)]
     Vip(#[from] crate::vip::Error),
-    /// The configuration has no rows.
+    /// The configuration cannot be planned.
     #[error(transparent)]
     Plan(#[from] weir_planner::Error),
-    /// The kernel around them.
+    /// Other system calls.
     #[error(transparent)]
     System(#[from] weir_sys::Error),
-    /// A file of the runtime directory.
+    /// A file of the runtime directory cannot be read or written.
     #[error("{path}: {source}", path = path.display())]
     File {
         /// Which one.
         path: PathBuf,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: std::io::Error,
     },
-    /// The state file was written by a newer Weir.
-    #[error("{path}: version {found} is not known here", path = path.display())]
+    /// A newer version wrote the state file.
+    #[error("{path}: version {found} is newer than this build", path = path.display())]
     StateVersion {
         /// The file.
         path: PathBuf,
         /// Its version.
         found: u32,
     },
-    /// The file wants what ipvsadm has made.
+    /// The file uses a listener of ipvsadm's.
     #[error(transparent)]
     Claimed(Claim),
     /// No such pool or server.
@@ -49,7 +49,7 @@ pub enum Error {
         /// The server, as given.
         server: String,
     },
-    /// A weight that is none.
+    /// The weight is out of range.
     #[error("weight {weight} is above {most}")]
     Weight {
         /// The weight.
@@ -57,36 +57,36 @@ pub enum Error {
         /// The highest.
         most: u32,
     },
-    /// An interface of the configuration is not there.
+    /// A configured interface does not exist.
     #[error("there is no interface {name}")]
     NoInterface {
         /// Its name.
         name: String,
     },
-    /// The interface has a program that is not this director's in the place of this one's.
-    #[error("interface {interface} has another {hook} program already: {holder}; {fix}")]
-    Taken {
+    /// Another program occupies the interface's hook.
+    #[error("interface {interface} already has another {hook} program: {holder}; {fix}")]
+    ForeignProgram {
         /// Its name.
         interface: String,
         /// `XDP` or `tc`.
         hook: &'static str,
-        /// The program, and what is known of its owner.
+        /// The program and its owner, if known.
         holder: String,
-        /// How it goes away.
+        /// How to remove it.
         fix: String,
     },
     /// No room for lists and hash tables.
     #[error("no room for {elements} elements of tables: raise max_servers in [node]")]
     NoRoom {
-        /// What was asked for.
+        /// Number of requested elements.
         elements: u32,
     },
-    /// A change failed midway, and so did taking it back.
-    #[error("{cause}; what was in force could not be put back wholly: {back}")]
+    /// A change failed midway, and the rollback failed too.
+    #[error("{cause}; the former configuration could not be restored completely: {back}")]
     Halfway {
         /// Why the change failed.
         cause: Box<Error>,
-        /// Why the way back did.
+        /// Why the rollback failed.
         back: Box<Error>,
     },
 }

@@ -1,4 +1,4 @@
-//! What would become of a packet, from the same rows that it would meet, without touching a cursor.
+//! Explains how a packet would be handled, from the same rows that packets use. Changes no cursor.
 
 use weir_abi::{Addr, FlowCold};
 use weir_health::State;
@@ -7,12 +7,12 @@ use weir_planner::allocation::{DestSlot, ServiceSlot};
 use weir_planner::rows::rule;
 use weir_state::ServerStates;
 
-use super::choice::{Choice, why};
+use super::explain_choice::{Choice, why};
 use super::{Engine, Result};
 use crate::explain::{Answer, Packet};
 
 impl Engine {
-    /// Which service, pool and server a packet would get, and why.
+    /// Returns the service, pool and server that a packet would get, and the reasons.
     ///
     /// # Errors
     /// A map cannot be read.
@@ -50,22 +50,24 @@ impl Engine {
         self.candidates(service, slot, states, &mut answer)?;
         let scheduler = rule.scheduler;
         let reason = why(scheduler);
-        answer.steps.push(match self.choice(slot, &rule, packet)? {
-            Choice::Server(id) => {
-                let found = slot.dests.iter().find(|dest| dest.id == id);
-                answer.server = found.map(|dest| dest.name.clone());
-                let server = answer.server.as_deref().unwrap_or("a server unknown here");
-                format!("a new flow: {scheduler} chooses {server} ({reason})")
-            }
-            Choice::Random => {
-                format!("a new flow: {scheduler} chooses among the candidates ({reason})")
-            }
-            Choice::None => format!("a new flow: {scheduler} finds no usable server"),
-        });
+        answer
+            .steps
+            .push(match self.explain_choice(slot, &rule, packet)? {
+                Choice::Server(id) => {
+                    let found = slot.dests.iter().find(|dest| dest.id == id);
+                    answer.server = found.map(|dest| dest.name.clone());
+                    let server = answer.server.as_deref().unwrap_or("a server unknown here");
+                    format!("a new flow: {scheduler} chooses {server} ({reason})")
+                }
+                Choice::Random => {
+                    format!("a new flow: {scheduler} chooses among the candidates ({reason})")
+                }
+                Choice::None => format!("a new flow: {scheduler} finds no usable server"),
+            });
         Ok(answer)
     }
 
-    /// What becomes of a connection when another director with this file takes the VIP over.
+    /// Describes what happens to a connection if another director with this file takes over the VIP.
     fn after_failover(&self, packet: &Packet, service: &Service) -> Option<String> {
         if packet.protocol != Protocol::Tcp {
             return None;

@@ -1,7 +1,7 @@
 //! Samples for passive checks: several times per second, the data plane's counters of clients' handshakes are read.
 //! weir-state decides which servers are ejected.
 //!
-//! Servers that are alive although their replies do not return through the director ([`silence`](super::silence)) are
+//! Servers that are alive although their replies do not return through the director ([`no_reply`](super::no_reply)) are
 //! left out: they have a warning. So are services that behave as the kernel does (`strict_ipvs`, ipvsadm's): IPVS has
 //! no passive checks.
 
@@ -11,10 +11,10 @@ use weir_health::Sample;
 use weir_model::Service;
 use weir_state::{ServerStates, Watched};
 
-use super::{Engine, Result, is_made};
+use super::{Engine, Result, is_from_ipvsadm};
 
 /// When a probe that was sent directly to a server last passed, since the Unix epoch, by pool and server.
-pub type Passed<'a> = dyn Fn(&str, &str) -> Option<Duration> + 'a;
+pub type LastPass<'a> = dyn Fn(&str, &str) -> Option<Duration> + 'a;
 
 impl Engine {
     /// Reads the counters of all services whose servers may be ejected. `passed` returns when a probe of a server last
@@ -24,7 +24,7 @@ impl Engine {
     /// A map cannot be read.
     pub fn watch_clients(
         &mut self,
-        passed: &Passed<'_>,
+        passed: &LastPass<'_>,
         states: &ServerStates,
     ) -> Result<Vec<Watched<'_>>> {
         self.watch_replies(states)?;
@@ -45,9 +45,10 @@ impl Engine {
     }
 
     /// The counters of a service's servers that passive checks apply to.
-    fn samples(&self, service: &Service, passed: &Passed<'_>) -> Result<Vec<(String, Sample)>> {
+    fn samples(&self, service: &Service, passed: &LastPass<'_>) -> Result<Vec<(String, Sample)>> {
         let slot = self.memory.allocation.services.get(&service.name);
-        let Some(slot) = slot.filter(|_| !service.strict_ipvs && !is_made(&service.name)) else {
+        let Some(slot) = slot.filter(|_| !service.strict_ipvs && !is_from_ipvsadm(&service.name))
+        else {
             return Ok(Vec::new());
         };
         let mut samples = Vec::new();

@@ -31,7 +31,7 @@ pub(super) struct Record {
     /// Revision, fingerprint, last generation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) numbers: Option<(u64, u64, u32)>,
-    /// Services as they are now; `None` = no more.
+    /// Current services; `None` = removed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) services: Vec<(String, Option<ServiceSlot>)>,
     /// All rows of shared counts.
@@ -43,19 +43,19 @@ pub(super) struct Record {
     /// Changed results of checks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) standings: Vec<StandingRecord>,
-    /// All that is to be undone.
+    /// The whole undo record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) undo: Option<Undo>,
-    /// What ipvsadm changed, in order.
+    /// Edits of ipvsadm, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) edits: Vec<Edit>,
-    /// Where all counters begin that ipvsadm zeroed.
+    /// Base values of all counters that ipvsadm zeroed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) zeroed: Option<BTreeMap<String, Zero>>,
 }
 
 impl Record {
-    /// Of the services that changed, and of the shared counts where servers share others than before.
+    /// Creates a record of the changed services, and of the shared counters if sharing changed.
     pub(super) fn of<'a>(
         memory: &Memory,
         changed: impl Iterator<Item = &'a str>,
@@ -121,7 +121,7 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    /// Starts it, empty, after the state file of that number.
+    /// Creates an empty journal that continues the state file with this number.
     pub(super) fn begin(path: &Path, continues: u64) -> io::Result<Self> {
         let mut journal = Self {
             path: path.to_owned(),
@@ -137,8 +137,7 @@ impl Journal {
         &self.path
     }
 
-    /// Adds a change. Not synced: a process that dies takes nothing along, and a machine that does takes the maps
-    /// along.
+    /// Appends a change. It is not synced: a process crash loses nothing, and a machine crash loses the maps too.
     pub(super) fn add(&mut self, record: &Record) -> io::Result<()> {
         self.line(record)
     }
@@ -156,13 +155,13 @@ impl Journal {
         Ok(())
     }
 
-    /// Whether reading it back would take longer than a state file of that size.
+    /// Whether reading the journal would take longer than reading a state file of that size.
     pub(super) fn is_long(&self, state_bytes: u64) -> bool {
         self.bytes > state_bytes.max(SHORT_BYTES)
     }
 }
 
-/// The changes since the state file of that number.
+/// Reads the changes since the state file with this number.
 pub(super) fn read<T: DeserializeOwned>(path: &Path, continues: u64) -> Vec<T> {
     let Ok(text) = fs::read(path) else {
         return Vec::new();

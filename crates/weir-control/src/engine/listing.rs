@@ -1,4 +1,4 @@
-//! What `ipvsadm -L` shows: services of both origins with their counts, and connections.
+//! The data for `ipvsadm -L`: services of both origins with their counters, and connections.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -17,19 +17,19 @@ use weir_planner::allocation::{DestSlot, ServiceSlot, configured};
 
 use super::network::tick;
 use super::origin::{forward, key_of_mark, protocol};
-use super::rate::RateBook;
+use super::rate_estimate::RateEstimates;
 use super::state::{Memory, StateFile};
 use super::status::totals;
 use super::{Engine, Paths, Result};
 use crate::snapshot::Totals;
 
-/// Everything that a listing is made of.
+/// The input of a listing.
 pub(super) struct View<'a> {
     pub(super) desired: &'a Indexed,
     pub(super) memory: &'a Memory,
     pub(super) maps: &'a Maps,
-    /// Nobody estimates rates without a daemon.
-    pub(super) rates: Option<&'a RateBook>,
+    /// `None` without a daemon, which estimates rates.
+    pub(super) rates: Option<&'a RateEstimates>,
 }
 
 impl View<'_> {
@@ -43,7 +43,7 @@ impl View<'_> {
         for entry in origin.table.services() {
             services.push(self.made(entry)?);
         }
-        let own = |service: &&weir_model::Service| !is_made(&service.name);
+        let own = |service: &&weir_model::Service| !is_from_ipvsadm(&service.name);
         for service in self.desired.services.iter().rev().filter(own) {
             for mark in service.marks.iter().rev() {
                 services.push(self.configured(service, key_of_mark(mark), None)?);
@@ -218,7 +218,7 @@ impl View<'_> {
             };
             let cold = flow.cold;
             let dest = self.maps.dests.get(flow.dest())?;
-            // What holds for all that a service listens on has the service's row in the VIP's place.
+            // A template for all listeners of a service contains the service's row instead of a VIP.
             let whole = template && cold.proto == PROTO_TEMPLATE;
             let first = rows.get(&cold.service).filter(|_| whole);
             let address = first.and_then(|name| self.first_address(name));
@@ -258,13 +258,12 @@ impl View<'_> {
     }
 }
 
-/// Whether a service has one of the names that ipvsadm's have; no name of the file holds a colon.
-pub fn is_made(name: &str) -> bool {
+/// Whether a service was created by ipvsadm, by its name; names in the file contain no colon.
+pub fn is_from_ipvsadm(name: &str) -> bool {
     name.starts_with("ipvsadm:")
 }
 
-/// A mark in the place of an address, as the kernel keeps it there: in its first word (ip_vs_core.c,
-/// `ip_vs_sched_persist`).
+/// A mark as an address, as the kernel stores it: in the first word (ip_vs_core.c, `ip_vs_sched_persist`).
 fn address_of(mark: &weir_model::Mark) -> IpAddr {
     match mark.family {
         weir_model::Family::V4 => Ipv4Addr::from(mark.mark.get()).into(),
@@ -340,7 +339,7 @@ const fn state_name(state: State) -> &'static str {
     }
 }
 
-/// A service's totals: of its servers, present and gone.
+/// A service's totals, including removed servers.
 pub(super) fn sum(maps: &Maps, slot: &ServiceSlot) -> Result<Totals> {
     let mut sum = slot.retired;
     for dest in &slot.dests {
@@ -366,7 +365,7 @@ impl Engine {
             desired: &self.desired,
             memory: &self.memory,
             maps: self.plane.maps(),
-            rates: Some(&self.rate_book),
+            rates: Some(&self.rate_estimates),
         }
     }
 
@@ -386,21 +385,21 @@ impl Engine {
         self.view().connections()
     }
 
-    /// The timeouts in force.
+    /// The active timeouts.
     pub fn timeouts(&self) -> Timeouts {
         self.view().timeouts()
     }
 }
 
-/// A file's configuration with what ipvsadm made beside it, as the state file remembers it; the file's alone where that
-/// cannot be read.
-pub fn with_made(runtime_dir: &Path, configured: Desired) -> Desired {
+/// Adds ipvsadm's services from the state file to a configuration; returns it unchanged if the state file is
+/// unreadable.
+pub fn with_ipvsadm_services(runtime_dir: &Path, configured: Desired) -> Desired {
     let saved = StateFile::new(runtime_dir).read().ok().flatten();
     let merged = saved.map(|saved| saved.memory.origin.merged(configured.clone()));
     merged.and_then(Result::ok).unwrap_or(configured)
 }
 
-/// The pinned plane without a daemon, to be read.
+/// Read access to a pinned data plane without a daemon.
 #[derive(Debug)]
 pub struct Pinned {
     desired: Indexed,
@@ -409,10 +408,10 @@ pub struct Pinned {
 }
 
 impl Pinned {
-    /// Opens it; `configured` is the file that was last in force.
+    /// Opens the pinned data plane; `configured` is the configuration that was last active.
     ///
     /// # Errors
-    /// Nothing is pinned, or the state is a newer Weir's.
+    /// Nothing is pinned, or a newer version wrote the state file.
     pub fn open(paths: &Paths, configured: &Desired) -> Result<Self> {
         let plane = open_readonly(&PinDir::new(&paths.pin_dir))?;
         let saved = StateFile::new(&paths.runtime_dir).read()?;

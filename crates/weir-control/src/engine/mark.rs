@@ -1,8 +1,8 @@
-//! The way of packets that carry a firewall mark: routed to a device of Weir's, balanced by XDP at its peer.
+//! Routing of packets with a firewall mark: to a veth device of Weir's, and balanced by XDP at its peer.
 //!
-//! A mark is set by the stack's firewall, behind XDP. So rules of policy routing lead marked packets to one end of a
-//! veth pair, where the tc program writes the mark into the frame; XDP at the other end takes it up
-//! (`bpf/lib/firewall_mark.h`). Programs are attached before the first rule stands, and rules go before the devices do.
+//! The stack's firewall sets marks after XDP. So policy routing rules send marked packets to one end of a veth pair,
+//! where the tc program writes the mark into the frame; XDP at the other end reads it (`bpf/lib/firewall_mark.h`).
+//! Programs are attached before the first rule is added, and rules are removed before the devices.
 
 use std::collections::BTreeSet;
 
@@ -15,17 +15,17 @@ use weir_sys::ethtool::{Features, TX_CHECKSUM};
 
 use super::{Engine, Result};
 
-/// Larger than any Ethernet's: what came in by one leaves by the pair.
+/// Larger than that of any Ethernet device, so every packet fits.
 const MTU: u32 = 9216;
-/// The table of a pair is this and its device's number: "We".
+/// Routing table number: this and the device index. "We".
 const TABLE: u32 = 0x5765_0000;
-/// As many pairs of names are tried.
+/// Number of name pairs that are tried.
 const NAMES: u32 = 64;
 
-/// What was added to the host for marked packets.
+/// Changes to the host for marked packets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct MarkWay {
-    /// The device that they are routed to.
+pub(super) struct MarkRouting {
+    /// The device that marked packets are routed to.
     pub(super) entry: String,
     /// Its peer.
     pub(super) exit: String,
@@ -35,7 +35,7 @@ pub(super) struct MarkWay {
     pub(super) rules: BTreeSet<Key>,
 }
 
-impl MarkWay {
+impl MarkRouting {
     fn rule(&self, (ipv6, mark): Key) -> Rule {
         Rule::Mark {
             ipv6,
@@ -44,8 +44,8 @@ impl MarkWay {
         }
     }
 
-    /// What keeps packets that XDP passed on from going round, once a family has marks.
-    fn beside(&self, ipv6: bool) -> [Rule; 2] {
+    /// Rules that prevent a loop of packets that XDP passes on; needed once a family has marks.
+    fn family_rules(&self, ipv6: bool) -> [Rule; 2] {
         let device = self.exit.clone();
         let resume = Rule::Resume {
             ipv6,
@@ -54,16 +54,18 @@ impl MarkWay {
         [resume, Rule::Skip { ipv6, device }]
     }
 
-    /// All rules, in the order in which they are added.
+    /// All rules, in the order of adding.
     fn all_rules(&self) -> Vec<Rule> {
         let families: BTreeSet<bool> = self.rules.iter().map(|mark| mark.0).collect();
-        let beside = families.into_iter().flat_map(|ipv6| self.beside(ipv6));
-        beside
+        let family_rules = families
+            .into_iter()
+            .flat_map(|ipv6| self.family_rules(ipv6));
+        family_rules
             .chain(self.rules.iter().map(|mark| self.rule(*mark)))
             .collect()
     }
 
-    /// Takes the rules of some marks away; answers how many there were.
+    /// Removes the rules of some marks. Returns how many were removed.
     async fn remove_rules(
         &mut self,
         netlink: &Netlink,
@@ -77,7 +79,7 @@ impl MarkWay {
         for ipv6 in [false, true] {
             let family = |marks: &BTreeSet<Key>| marks.iter().any(|mark| mark.0 == ipv6);
             if family(marks) && !family(&self.rules) {
-                for rule in self.beside(ipv6).iter().rev() {
+                for rule in self.family_rules(ipv6).iter().rev() {
                     netlink.remove_rule(rule).await?;
                 }
             }
@@ -85,10 +87,10 @@ impl MarkWay {
         Ok(removed)
     }
 
-    /// Takes everything away; answers how many rules there were.
+    /// Removes rules and devices. Returns how many rules were removed.
     ///
     /// # Errors
-    /// The kernel refuses.
+    /// The kernel rejects it.
     pub(super) async fn remove(mut self, netlink: &Netlink) -> weir_netlink::Result<usize> {
         let rules = self.rules.clone();
         let removed = self.remove_rules(netlink, &rules).await?;
@@ -107,18 +109,19 @@ fn mac() -> MacAddr {
 }
 
 impl Engine {
-    /// Brings device, programs and rules in line with the marks of services that are there or whose flows live on.
-    pub(super) async fn keep_marks(&mut self) -> Result<()> {
+    /// Updates devices, programs and rules for the marks of services that exist or still have flows.
+    pub(super) async fn update_marks(&mut self) -> Result<()> {
         let wanted = self.memory.allocation.marks();
         let known = self.memory.undo.marks.as_ref();
-        let stands = known.map(|way| &way.rules) == (!wanted.is_empty()).then_some(&wanted);
-        if stands && (wanted.is_empty() || self.network.marks.is_some()) {
+        let is_current =
+            known.map(|routing| &routing.rules) == (!wanted.is_empty()).then_some(&wanted);
+        if is_current && (wanted.is_empty() || self.network.marks.is_some()) {
             return Ok(());
         }
         if !wanted.is_empty() {
-            return self.lead_marks(wanted).await;
+            return self.route_marks(wanted).await;
         }
-        let Some(way) = self.memory.undo.marks.clone() else {
+        let Some(routing) = self.memory.undo.marks.clone() else {
             return Ok(());
         };
         if let Some(pair) = self.network.marks.take() {
@@ -126,104 +129,108 @@ impl Engine {
             self.plane.detach(pair.entry)?;
             self.plane.detach(pair.exit)?;
         }
-        way.remove(self.network.netlink()).await?;
+        routing.remove(self.network.netlink()).await?;
         self.memory.undo.marks = None;
-        self.remember_undo()
+        self.persist_undo()
     }
 
-    async fn lead_marks(&mut self, wanted: BTreeSet<Key>) -> Result<()> {
-        let mut way = self.mark_way().await?;
+    async fn route_marks(&mut self, wanted: BTreeSet<Key>) -> Result<()> {
+        let mut routing = self.ensure_mark_pair().await?;
         let netlink = self.network.netlink();
-        let gone: BTreeSet<Key> = way.rules.difference(&wanted).copied().collect();
-        way.remove_rules(netlink, &gone).await?;
+        let gone: BTreeSet<Key> = routing.rules.difference(&wanted).copied().collect();
+        routing.remove_rules(netlink, &gone).await?;
         let mut rules = Vec::new();
         for ipv6 in [false, true] {
             if wanted.iter().any(|mark| mark.0 == ipv6) {
                 let entry = self.network.marks.map_or(0, |pair| pair.entry);
-                netlink.add_default_route(ipv6, way.table, entry).await?;
-                rules.extend(way.beside(ipv6));
+                netlink
+                    .add_default_route(ipv6, routing.table, entry)
+                    .await?;
+                rules.extend(routing.family_rules(ipv6));
             }
         }
-        let new = wanted.difference(&way.rules).copied();
-        rules.extend(new.map(|mark| way.rule(mark)));
-        way.rules = wanted;
-        // Remembered first: a death in between leaves rules that are looked for in vain, not such as nobody knows of.
-        self.memory.undo.marks = Some(way);
-        self.remember_undo()?;
+        let new = wanted.difference(&routing.rules).copied();
+        rules.extend(new.map(|mark| routing.rule(mark)));
+        routing.rules = wanted;
+        // Persisted first: after a crash, the record may name rules that do not exist, but no rule is unrecorded.
+        self.memory.undo.marks = Some(routing);
+        self.persist_undo()?;
         self.network.netlink().add_rules(&rules).await?;
         Ok(())
     }
 
-    /// The devices, made where they are missing, with programs that know them.
-    async fn mark_way(&mut self) -> Result<MarkWay> {
-        let way = match (&self.network.marks, &self.memory.undo.marks) {
-            (Some(_), Some(way)) => way.clone(),
+    /// Returns the routing after its devices have been created, if missing, and its programs attached.
+    async fn ensure_mark_pair(&mut self) -> Result<MarkRouting> {
+        let routing = match (&self.network.marks, &self.memory.undo.marks) {
+            (Some(_), Some(routing)) => routing.clone(),
             _ => self.make_pair().await?,
         };
         self.set_mark_devices();
         self.write_pending()?;
         let Some(pair) = self.network.marks else {
-            return Ok(way);
+            return Ok(routing);
         };
         self.plane.attach_tc(pair.entry, Direction::Egress)?;
-        // In front of the driver's own receiving, where nothing is merged: the sender cuts packets up.
+        // Native XDP runs before merging: the sender segments the packets.
         self.plane.attach(pair.exit, XdpChoice::Native)?;
         self.plane.attach_tc(pair.exit, Direction::Ingress)?;
-        // XDP changes checksums by difference, so they are to be whole.
+        // XDP updates checksums incrementally, so they must be complete.
         let whole = self.network.netlink().inside(|| {
-            Features::read(&way.entry).and_then(|features| features.set(&[(TX_CHECKSUM, false)]))
+            Features::read(&routing.entry)
+                .and_then(|features| features.set(&[(TX_CHECKSUM, false)]))
         })?;
         whole?;
         for end in [pair.entry, pair.exit] {
             self.network.netlink().bring_up(end).await?;
         }
-        Ok(way)
+        Ok(routing)
     }
 
-    /// Puts back what somebody took of the way of marked packets: devices, programs, routes, rules.
-    pub(super) async fn mend_marks(&mut self) -> Result<()> {
+    /// Restores devices, programs, routes and rules that another program removed.
+    pub(super) async fn repair_marks(&mut self) -> Result<()> {
         if self.memory.allocation.marks().is_empty() {
             return Ok(());
         }
         let there = |index, name: &str| self.network.name_of(index) == Some(name);
         let known = self.memory.undo.marks.clone().zip(self.network.marks);
-        let whole = known
-            .filter(|(way, pair)| there(pair.entry, &way.entry) && there(pair.exit, &way.exit));
-        let Some((way, pair)) = whole else {
-            // What fails half-way is found so again, and tried again.
+        let whole = known.filter(|(routing, pair)| {
+            there(pair.entry, &routing.entry) && there(pair.exit, &routing.exit)
+        });
+        let Some((routing, pair)) = whole else {
+            // A failure midway is found again at the next check and retried.
             self.network.marks = None;
-            self.keep_marks().await?;
-            self.note_way("its devices were made anew");
+            self.update_marks().await?;
+            self.log_mark_repair("its devices were created again");
             return Ok(());
         };
         let works = self.pair_works(pair).await?;
         if !works {
-            self.mark_way().await?;
+            self.ensure_mark_pair().await?;
         }
         let netlink = self.network.netlink();
         let mut routes = 0;
         for ipv6 in [false, true] {
-            if way.rules.iter().any(|mark| mark.0 == ipv6) {
+            if routing.rules.iter().any(|mark| mark.0 == ipv6) {
                 let added = netlink
-                    .add_default_route(ipv6, way.table, pair.entry)
+                    .add_default_route(ipv6, routing.table, pair.entry)
                     .await?;
                 routes += usize::from(added == Change::Made);
             }
         }
-        let missing = netlink.missing_rules(&way.all_rules()).await?;
+        let missing = netlink.missing_rules(&routing.all_rules()).await?;
         if !missing.is_empty() {
             netlink.add_rules(&missing).await?;
         }
-        // Routes go with a device that goes down: that is one thing.
+        // Routes vanish with a device that goes down: that counts as one repair.
         if !works {
-            self.note_way("its devices were put into operation again");
+            self.log_mark_repair("its devices and programs were restored");
         } else if routes + missing.len() > 0 {
-            self.note_way("its rules and routes were added again");
+            self.log_mark_repair("its rules and routes were added again");
         }
         Ok(())
     }
 
-    /// Both devices are up, and have their programs.
+    /// Whether both devices are up and have their programs.
     async fn pair_works(&self, pair: Pair) -> Result<bool> {
         let there = self.plane.attachments()?;
         let has = |ifindex, hooks: &[Hook]| {
@@ -240,18 +247,18 @@ impl Engine {
         if self.network.is_up(pair.entry) && self.network.is_up(pair.exit) {
             return Ok(true);
         }
-        // The picture follows events, and the one that tells may be on its way.
+        // The view of the network follows events, and the event may still be on its way.
         let links = self.network.netlink().links().await?;
         let up = |index| links.iter().any(|link| link.index == index && link.up);
         Ok(up(pair.entry) && up(pair.exit))
     }
 
-    fn note_way(&mut self, cause: &str) {
+    fn log_mark_repair(&mut self, cause: &str) {
         self.drift.marks += 1;
-        tracing::warn!(cause, "the way of marked packets was mended");
+        tracing::warn!(cause, "the way of marked packets was repaired");
     }
 
-    async fn make_pair(&mut self) -> Result<MarkWay> {
+    async fn make_pair(&mut self) -> Result<MarkRouting> {
         if let Some(former) = self.memory.undo.marks.clone() {
             former.remove(self.network.netlink()).await?;
         }
@@ -262,34 +269,36 @@ impl Engine {
             (0..NAMES).map(|n| (format!("weir{}", 2 * n), format!("weir{}", 2 * n + 1)));
         let free = |(entry, exit): &(String, String)| {
             let (entry, exit) = (named(entry), named(exit));
-            // Left by a daemon whose memory is gone.
+            // Left by a daemon whose state file was lost.
             let ours = entry.is_some_and(|link| link.mac == Some(mac())) && exit.is_some();
             ours || entry.is_none() && exit.is_none()
         };
         let (entry, exit) = names.find(free).ok_or(super::Error::NoInterface {
             name: "weir0".to_owned(),
         })?;
-        let mut way = MarkWay {
+        let mut routing = MarkRouting {
             entry,
             exit,
             table: TABLE,
             rules: BTreeSet::new(),
         };
-        self.memory.undo.marks = Some(way.clone());
-        self.remember_undo()?;
+        self.memory.undo.marks = Some(routing.clone());
+        self.persist_undo()?;
         let netlink = self.network.netlink();
-        if named(&way.entry).is_none() {
-            netlink.add_pair(&way.entry, &way.exit, mac(), MTU).await?;
+        if named(&routing.entry).is_none() {
+            netlink
+                .add_pair(&routing.entry, &routing.exit, mac(), MTU)
+                .await?;
         }
-        self.look_at_network().await?;
-        self.network.adopt_marks(Some(&way));
+        self.refresh_network().await?;
+        self.network.adopt_marks(Some(&routing));
         if let Some(pair) = self.network.marks {
-            way.table = TABLE | pair.entry & 0xffff;
+            routing.table = TABLE | pair.entry & 0xffff;
         }
-        Ok(way)
+        Ok(routing)
     }
 
-    /// Has programs know the devices.
+    /// Writes the devices into the settings of the programs.
     fn set_mark_devices(&mut self) {
         let pair = self.network.marks;
         self.rows.settings.mark_entry = pair.map_or(0, |pair| pair.entry);

@@ -1,37 +1,37 @@
-//! The layer 4 director: brings the data plane and the network to a configuration, and keeps them there.
+//! The layer 4 director: applies a configuration to the data plane and the network, and keeps them in that state.
 //!
-//! [`Engine::apply`] plans with weir-planner and only then writes (`write`): a configuration that cannot be had changes
-//! nothing. What packets meet lives in pinned maps; an engine that goes away leaves them as they are, and the next one
-//! adopts them (`adopt`, `state`). It refuses to run a loop, open a socket for clients or read a file of configuration:
-//! the daemon above does, and calls from one task.
+//! [`Engine::apply`] plans with weir-planner before it writes anything (`write`), so a configuration that cannot be
+//! applied changes nothing. Everything that packets use is in pinned maps. They remain when the engine ends, and the
+//! next engine adopts them (`adopt`, `state`). The engine has no event loop, opens no client sockets and reads no
+//! configuration file: the daemon does, and calls the engine from one task.
 
 mod address;
 mod adopt;
 mod attach;
-mod choice;
 mod clean;
+mod commit;
 mod drift;
 mod error;
 mod explain;
+mod explain_choice;
+mod foreign_program;
 mod handshakes;
 mod journal;
 mod listing;
+mod maintenance;
 mod mark;
-mod mend;
 mod network;
+mod no_reply;
 mod open;
+mod open_connections;
 mod origin;
-mod rate;
+mod rate_estimate;
 mod reload;
-mod remaining;
-mod settle;
-mod silence;
+mod repair;
+mod route_index;
 pub(crate) mod state;
 mod status;
-mod taken;
 mod tree;
-mod upkeep;
-mod way;
 mod weights;
 mod write;
 
@@ -51,32 +51,32 @@ use crate::snapshot::Drift;
 use crate::vip::Announcements;
 
 use self::network::Network;
-use self::rate::RateBook;
-use self::silence::Silent;
+use self::no_reply::ReplyMonitor;
+use self::rate_estimate::RateEstimates;
 use self::state::{Memory, StateFile};
 use self::write::Writer;
 
 pub use self::address::added_vips;
 pub use self::clean::{Cleaned, clean, clean_unused, is_pinned};
 pub use self::error::{Error, Result};
-pub use self::handshakes::Passed;
-pub use self::listing::{Pinned, is_made, with_made};
+pub use self::handshakes::LastPass;
+pub use self::listing::{Pinned, is_from_ipvsadm, with_ipvsadm_services};
 pub use self::open::Restore;
 pub use self::origin::{Claim, WeightOrder};
 
-/// Where an engine keeps what outlives it.
+/// The directories that an engine uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Paths {
-    /// Socket, lock and state file.
+    /// Contains the socket, the lock and the state file.
     pub runtime_dir: PathBuf,
-    /// Pinned programs, maps and links.
+    /// Contains pinned programs, maps and links.
     pub pin_dir: PathBuf,
 }
 
-/// What a reload did.
+/// The result of a reload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Applied {
-    /// The number of the configuration in force.
+    /// Revision of the active configuration.
     pub revision: u64,
 }
 
@@ -86,39 +86,39 @@ pub struct Engine {
     file: StateFile,
     pin_dir: PathBuf,
     memory: Memory,
-    /// All of the configuration, ipvsadm's part included.
+    /// The whole configuration, including services of ipvsadm.
     desired: Indexed,
-    /// The file's timeouts: `ipvsadm --set` may have put others into force.
+    /// The timeouts in the file; `ipvsadm --set` may have overridden them.
     file_timeouts: Timeouts,
     network: Network,
     plane: Dataplane,
     writer: Writer,
     rows: Rows,
-    /// Rows that are planned and may not be written yet.
+    /// Planned rows that are not written yet.
     pending: Changes,
-    /// Next hops of all servers may be others than what is written.
+    /// All next hops must be compared with the maps.
     hops_due: bool,
-    /// Routes changed since the picture was taken, when it was taken, and how long that took.
-    stale: bool,
-    taken: Instant,
-    taking: Duration,
-    /// Differences of shared counts at the last upkeep.
-    off: BTreeMap<u32, (u64, u64)>,
+    /// Routes have changed since the last refresh; when that was, and how long it took.
+    network_stale: bool,
+    refreshed_at: Instant,
+    refresh_duration: Duration,
+    /// Differences of shared counters that the last tick found.
+    count_differences: BTreeMap<u32, (u64, u64)>,
     announcements: Announcements,
-    /// When it was last asked which added addresses are needed no more.
-    withdrawn: Instant,
-    rate_book: RateBook,
-    /// Servers whose replies do not come through here.
-    silent: Silent,
-    /// What was mended.
+    /// When unneeded added addresses were last searched for.
+    last_withdrawal: Instant,
+    rate_estimates: RateEstimates,
+    /// Detects servers whose replies bypass the director.
+    reply_monitor: ReplyMonitor,
+    /// Counters of repairs.
     drift: Drift,
-    /// Something could not be mended, and that was said.
-    unmended: bool,
-    /// How long new servers' neighbours are waited for before they may get packets.
-    patience: Duration,
+    /// The last repair failed, and the failure has been logged.
+    repair_failed: bool,
+    /// How long to wait for the neighbours of new servers before the servers receive packets.
+    resolve_timeout: Duration,
 }
 
-/// Where the servers of some services are.
+/// Addresses of the servers of some services.
 fn addresses<'a>(
     memory: &'a Memory,
     touched: &'a [&'a str],
@@ -129,7 +129,7 @@ fn addresses<'a>(
     slots.flat_map(|slot| slot.dests.iter().map(|dest| dest.address))
 }
 
-/// Gives rows to some services; on an error nothing has changed.
+/// Allocates rows for some services. On an error, nothing has changed.
 fn allocate(
     memory: &mut Memory,
     desired: &Indexed,

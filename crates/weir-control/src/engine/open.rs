@@ -1,7 +1,6 @@
-//! The beginning: what is pinned is adopted, or made.
+//! Opens the engine: adopts the pinned data plane, or creates it.
 //!
-//! The kernel takes as long to verify the programs as everything else together, so it does that on a thread of its own
-//! beside.
+//! Program verification takes as long as everything else together, so it runs on its own thread.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -18,27 +17,27 @@ use super::attach::attached;
 use super::clean::{clean_pinned, is_pinned};
 use super::network::Network;
 use super::origin::Origin;
-use super::rate::RateBook;
+use super::rate_estimate::RateEstimates;
 use super::state::{Memory, Saved, StateFile};
 use super::write::Writer;
 use super::{Engine, Paths, Result, adopt, allocate, attach, now_ms};
 use crate::snapshot::Drift;
 use crate::vip::{Announcements, read_record, remove_record};
 
-/// Receives what the state file holds of servers, and updates the states by it.
+/// Receives the servers' part of the state file and updates the states.
 ///
 /// # Errors
 /// The owner file cannot be written.
 pub type Restore<'a> = &'a mut dyn FnMut(&mut ServerStates, SavedServers) -> Result<()>;
 
-/// What is known without the data plane.
+/// State that is known without the data plane.
 struct SavedState {
     file: StateFile,
     memory: Memory,
     servers: SavedServers,
     /// There was no state file.
     lost: bool,
-    /// The configuration with ipvsadm's part, unless they contradict each other.
+    /// The configuration with ipvsadm's services, unless they conflict.
     desired: Result<Indexed>,
     network: Network,
 }
@@ -52,7 +51,7 @@ impl SavedState {
             mut memory,
             servers,
         } = known.unwrap_or_default();
-        // What was added for proxy services alone, before there was an engine.
+        // Addresses that were added for proxy services before there was an engine.
         for entry in read_record(&paths.runtime_dir) {
             if !memory.undo.addresses.contains(&entry) {
                 memory.undo.addresses.push(entry);
@@ -60,7 +59,7 @@ impl SavedState {
         }
         let desired = merged(&memory.origin, configured);
         let mut network = Network::open()?;
-        network.take(addresses_of(&memory, &desired)).await?;
+        network.refresh(addresses_of(&memory, &desired)).await?;
         Ok(Self {
             file,
             memory,
@@ -71,8 +70,8 @@ impl SavedState {
         })
     }
 
-    /// Brings it in line with the data plane; answers the configuration that is to be in force, with rows given out.
-    async fn settle_on(
+    /// Reconciles the state with the data plane. Returns the configuration to activate, with its rows allocated.
+    async fn reconcile(
         &mut self,
         plane: &Dataplane,
         opened: Opened,
@@ -91,7 +90,7 @@ impl SavedState {
         if opened != Opened::Fresh && self.lost {
             tracing::warn!("the state file is gone: rows are found again in the pinned maps");
             memory.allocation =
-                adopt::rebuild(plane.maps(), &desired, plane.sizes().dests, now_ms())?;
+                adopt::recover_allocation(plane.maps(), &desired, plane.sizes().dests, now_ms())?;
         }
         let revision = desired.fingerprint();
         if memory.fingerprint != revision {
@@ -103,14 +102,14 @@ impl SavedState {
         allocate(memory, &desired, plane, &every, states)?;
         let network = &mut self.network;
         network
-            .keep_to(memory.allocation.addresses().collect())
+            .retain_servers(memory.allocation.addresses().collect())
             .await?;
         network.adopt_marks(memory.undo.marks.as_ref());
         network.set_attached(attached(plane)?);
         Ok(desired)
     }
 
-    /// Plans all rows and remembers whose they are.
+    /// Plans all rows and persists the allocation.
     fn plan(
         &mut self,
         desired: &Indexed,
@@ -132,13 +131,13 @@ impl SavedState {
 }
 
 impl Engine {
-    /// Adopts what is pinned, or makes it, and puts `desired` into force. `restore` receives what the state file holds
-    /// of servers, before it is written again. Must be called inside a tokio runtime, in the
-    /// network namespace of the director.
+    /// Adopts the pinned data plane, or creates it, and activates `configured`. `restore` receives the servers' part of
+    /// the state file before it is written again. Must be called inside a tokio runtime, in the director's network
+    /// namespace.
     ///
     /// # Errors
-    /// The configuration cannot be had, or the kernel refuses. What ran before goes on; where nothing was pinned
-    /// before, nothing is.
+    /// The configuration cannot be applied, or the kernel rejects a change. A data plane that was running continues; if
+    /// none was pinned before, none is.
     pub async fn open(
         paths: &Paths,
         configured: &Desired,
@@ -163,22 +162,22 @@ impl Engine {
         states: &mut ServerStates,
         restore: Restore<'_>,
     ) -> Result<Self> {
-        // Opening the data plane says what is wrong with a record that is not understood.
+        // Opening the data plane reports an invalid record.
         let pinned = pinned_sizes(&PinDir::new(&paths.pin_dir)).ok().flatten();
         let wanted = sizes(&configured.node, pinned.as_ref());
         let pin_dir = paths.pin_dir.clone();
-        // A thread begins in the namespaces of the one that makes it.
+        // A thread inherits the namespaces of its creator.
         let opening = std::thread::spawn(move || open_plane(pin_dir, wanted));
         let known = SavedState::read(paths, configured).await;
         let opened = opening.join();
         let opened = opened.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         let (mut known, (plane, opened)) = (known?, opened?);
-        // Before this build's state file replaces the one that may be the only record of an override.
+        // Before the state file is replaced: it may be the only record of an override.
         restore(states, std::mem::take(&mut known.servers))?;
-        let desired = known.settle_on(&plane, opened, configured, states).await?;
+        let desired = known.reconcile(&plane, opened, configured, states).await?;
         let writer = Writer::adopting(plane.maps())?;
         let (rows, pending) = known.plan(&desired, plane.sizes().dests, states)?;
-        // By now the state file has it.
+        // The state file contains it now.
         remove_record(&paths.runtime_dir)?;
         let mut engine = Self {
             file: known.file,
@@ -192,33 +191,32 @@ impl Engine {
             rows,
             pending,
             hops_due: true,
-            stale: false,
-            taken: Instant::now(),
-            taking: Duration::ZERO,
-            off: BTreeMap::new(),
+            network_stale: false,
+            refreshed_at: Instant::now(),
+            refresh_duration: Duration::ZERO,
+            count_differences: BTreeMap::new(),
             announcements: Announcements::default(),
-            withdrawn: Instant::now(),
-            rate_book: RateBook::new(),
-            silent: super::silence::Silent::default(),
+            last_withdrawal: Instant::now(),
+            rate_estimates: RateEstimates::new(),
+            reply_monitor: super::no_reply::ReplyMonitor::default(),
             drift: Drift::default(),
-            unmended: false,
-            patience: attach::RESOLVING,
+            repair_failed: false,
+            resolve_timeout: attach::RESOLVE_TIMEOUT,
         };
-        engine.settle().await?;
+        engine.commit().await?;
         Ok(engine)
     }
 }
 
 impl Engine {
-    /// Whether what is pinned, and what is remembered of it, is still this engine's. Where it is not, another program
-    /// had begun to take over, and only an engine that is opened anew knows what there is.
-    pub fn is_untouched(&self) -> bool {
+    /// Whether the pinned maps and the state file are still this engine's. If not, another program has begun to take
+    /// over, and the engine must be opened again.
+    pub fn is_current(&self) -> bool {
         self.file.is_own() && self.plane.is_current().unwrap_or(false)
     }
 
-    /// Leaves counts to another program that has put maps of its own in place of this engine's, and could not take them
-    /// along.
-    pub fn leave_counts(&self) {
+    /// Transfers counters to a program that has replaced this engine's maps and could not copy the counters.
+    pub fn transfer_counts(&self) {
         match self.plane.transfer_counts() {
             Ok(true) => tracing::info!("the other program began without counts and got them"),
             Ok(false) => {}
@@ -226,8 +224,8 @@ impl Engine {
         }
     }
 
-    /// Ends the path at tc where another program has begun to run XDP and does not know of it.
-    pub fn leave_tc(&self) {
+    /// Detaches the tc path where the successor runs XDP and does not know of it.
+    pub fn detach_tc(&self) {
         if let Err(error) = self.plane.detach_tc() {
             tracing::warn!(%error, "a program stays at tc: `weir clean` removes it");
         }
@@ -238,7 +236,7 @@ fn merged(origin: &Origin, configured: &Desired) -> Result<Indexed> {
     origin.merged(configured.clone()).map(Indexed::from)
 }
 
-/// Where servers are that have rows, or shall have some.
+/// Addresses of servers that have rows or will get them.
 fn addresses_of(memory: &Memory, desired: &Result<Indexed>) -> BTreeSet<IpAddr> {
     let there = memory.allocation.dests().map(|(_, dest)| dest.address);
     let desired = desired.as_ref().ok();
@@ -251,20 +249,20 @@ fn addresses_of(memory: &Memory, desired: &Result<Indexed>) -> BTreeSet<IpAddr> 
 }
 
 pub(super) fn open_plane(pin_dir: PathBuf, sizes: Sizes) -> Result<(Dataplane, Opened)> {
-    // Kernels before 5.11 count maps against it; elsewhere it does no harm, and failing shows in what follows.
+    // Kernels before 5.11 charge maps to RLIMIT_MEMLOCK. Later ones ignore it; a failure shows in the next step.
     let _ = weir_sys::raise_memlock();
     let opened = Dataplane::open(&OpenOptions {
         sizes,
         ..OpenOptions::new(pin_dir)
     })?;
-    // Loading reads the kernel's types: megabytes that nobody needs again.
+    // Loading parses megabytes of kernel BTF that are not needed again.
     weir_sys::trim_heap();
     Ok(opened)
 }
 
-/// How much the maps hold, from the limits of the configuration; no less than `now`, whose rows may be in use. A
-/// service's header and spread table begin with 67 elements, and a server costs up to ten more; what is replaced and
-/// what replaces it are there together for a moment.
+/// Map sizes for the limits of the configuration, but at least the current ones, whose rows may be in use. The header
+/// and spread table of a service need 67 elements, and a server up to ten more. During a replacement, old and new ones
+/// exist at the same time.
 pub(super) fn sizes(node: &Node, now: Option<&Sizes>) -> Sizes {
     let defaults = Sizes::default();
     let (least_services, least_dests) = now.map_or((0, 0), |now| (now.services, now.dests));
@@ -290,7 +288,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_empty_configuration_has_the_data_planes_own_sizes() {
+    fn sizes_of_an_empty_configuration_are_the_defaults() {
         assert_eq!(sizes(&Node::default(), None), Sizes::default());
     }
 }

@@ -1,9 +1,9 @@
-//! ipvsadm's services beside the file's: one table, two origins.
+//! Services of ipvsadm in addition to those of the file: one table with two origins.
 //!
-//! What ipvsadm made is kept in the state file as its own table and merged into every configuration before it is
-//! planned, so that a reload cannot touch it. Edits are carried out on a copy, an edit after the other; what a copy
-//! holds comes into force as a whole, or not at all. The file's services are listed and counted here too, and are not
-//! changed: what an edit asks of them is refused with their place, but for weights, which are overrides.
+//! The state file stores the services of ipvsadm as a table of their own. It is merged into every configuration before
+//! planning, so a reload cannot change it. Edits are executed on a copy in order; the copy is activated as a whole, or
+//! not at all. Services of the file are listed and counted here too, but not changed: edits of them are rejected with
+//! their position in the file, except for weights, which become overrides.
 
 use std::collections::{BTreeMap, HashSet};
 use std::net::IpAddr;
@@ -17,9 +17,9 @@ use weir_ipvsadm::{
 use weir_model::{Desired, Family, Listener, Mark, Ports, Source};
 use weir_state::{Override, ServerStates};
 
-use super::attach::RESOLVING;
+use super::attach::RESOLVE_TIMEOUT;
 use super::journal::Record;
-use super::listing::is_made;
+use super::listing::is_from_ipvsadm;
 use super::{Engine, Error};
 use crate::snapshot::Totals;
 
@@ -30,7 +30,7 @@ pub(super) struct Origin {
     pub(super) table: Table,
     /// Timeouts in place of the file's; 0 = the file's.
     pub(super) timeouts: Option<Timeouts>,
-    /// Where counters begin, by service name.
+    /// Base values of counters, by service name.
     pub(super) zeroed: BTreeMap<String, Zero>,
 }
 
@@ -43,10 +43,10 @@ pub(super) struct Zero {
     pub(super) servers: Vec<(u32, Totals)>,
 }
 
-/// A listener of the file that ipvsadm has already.
+/// A listener of the file that ipvsadm already uses.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{}:{}: service {service} listens on {listener}, which is ipvsadm's by now (`ipvsadm {command}` gives it free)",
+    "{}:{}: service {service} listens on {listener}, which ipvsadm already uses (`ipvsadm {command}` removes it)",
     .at.line, .at.column
 )]
 pub struct Claim {
@@ -56,12 +56,12 @@ pub struct Claim {
     pub listener: String,
     /// Where the file names it.
     pub at: Source,
-    /// What removes ipvsadm's.
+    /// Arguments of ipvsadm that remove its service.
     pub command: String,
 }
 
 impl Origin {
-    /// The first listener of a file that is ipvsadm's already.
+    /// The first listener of a file that ipvsadm already uses.
     pub(super) fn claim(&self, desired: &Desired) -> Option<Claim> {
         if self.table.is_empty() {
             return None;
@@ -83,7 +83,7 @@ impl Origin {
         })
     }
 
-    /// A configuration with ipvsadm's part.
+    /// Adds ipvsadm's services to a configuration.
     ///
     /// # Errors
     /// [`Error::Claimed`].
@@ -91,7 +91,7 @@ impl Origin {
         if let Some(claim) = self.claim(&merged) {
             return Err(Error::Claimed(claim));
         }
-        // The newest stands first in the table; the oldest is listed first in the status.
+        // The table lists the newest first; status lists the oldest first.
         for entry in self.table.services().iter().rev() {
             if let Some((service, pool)) = lower(entry) {
                 merged.services.push(service);
@@ -118,7 +118,7 @@ impl Origin {
         Ok(merged)
     }
 
-    /// Carries an edit out that is not about the file.
+    /// Executes an edit of ipvsadm's own table.
     fn edit(&mut self, edit: &Edit) -> Result<(), Errno> {
         match edit {
             Edit::Timeouts(new) => {
@@ -132,12 +132,12 @@ impl Origin {
         self.table.apply(edit)
     }
 
-    /// Carries an edit out that was in force before a restart.
+    /// Executes an edit again that was active before a restart.
     pub(super) fn repeat(&mut self, edit: &Edit) {
         if let Err(errno) = self.edit(edit) {
             let refusal = Refusal::from(errno);
             let (service, error) = (edit.key().map(|key| name_of(&key)), refusal.message(edit));
-            tracing::warn!(service, error, "an edit of ipvsadm's is lost");
+            tracing::warn!(service, error, "an edit of ipvsadm was lost");
         }
     }
 }
@@ -153,7 +153,7 @@ pub struct WeightOrder {
     pub wanted: Option<Override>,
 }
 
-/// The key that a listener has in ipvsadm's words; a range has none.
+/// The key of a listener in ipvsadm; a range has none.
 pub(super) fn key_of(listener: &Listener) -> Option<ServiceKey> {
     let port = match listener.ports {
         Ports::One(port) => port,
@@ -179,7 +179,7 @@ fn service_of<'a>(desired: &'a Desired, key: &ServiceKey) -> Option<&'a weir_mod
     let listens = |listener: &Listener| key_of(listener).as_ref() == Some(key);
     let marked = |mark: &Mark| key_of_mark(mark) == *key;
     let services = desired.services.iter();
-    let of_file = services.filter(|service| !is_made(&service.name));
+    let of_file = services.filter(|service| !is_from_ipvsadm(&service.name));
     let mut services = of_file
         .filter(|service| service.listen.iter().any(listens) || service.marks.iter().any(marked));
     services.next()
@@ -193,7 +193,7 @@ pub(super) fn key_of_mark(mark: &Mark) -> ServiceKey {
     }
 }
 
-/// `-D` with the key's own words.
+/// Arguments of ipvsadm that delete the service with this key.
 fn deletes(key: &ServiceKey) -> String {
     match key {
         ServiceKey::Mark { mark, v6 } => format!("-D -f {mark}{}", if *v6 { " -6" } else { "" }),
@@ -277,7 +277,7 @@ fn weight(
     })
 }
 
-/// A method in ipvsadm's words.
+/// Converts a forwarding method to ipvsadm's.
 pub(super) const fn forward(forward: weir_model::Forward) -> Forward {
     match forward {
         weir_model::Forward::Nat => Forward::Masq,
@@ -288,7 +288,7 @@ pub(super) const fn forward(forward: weir_model::Forward) -> Forward {
 }
 
 impl Engine {
-    /// The first listener of a file that is ipvsadm's already.
+    /// The first listener of a file that ipvsadm already uses.
     pub fn claim(&self, desired: &Desired) -> Option<Claim> {
         self.memory.origin.claim(desired)
     }
@@ -324,7 +324,7 @@ impl Engine {
         match self.apply_table(origin, done, states).await {
             Ok(()) => answers,
             Err(error) if edits.len() == 1 => {
-                tracing::warn!(%error, "an edit of ipvsadm's was refused");
+                tracing::warn!(%error, "an edit of ipvsadm was rejected");
                 vec![Err(Refusal::Message(error.to_string()))]
             }
             Err(_) => {
@@ -338,7 +338,7 @@ impl Engine {
         }
     }
 
-    /// Tries an edit on a copy of what ipvsadm made; answers whether it is to be remembered with it.
+    /// Tries an edit on a copy of ipvsadm's table. Returns whether it must be persisted with the table.
     fn try_edit(&mut self, origin: &mut Origin, edit: &Edit) -> Result<bool, Refusal> {
         let key = edit.key();
         let of_file = key.and_then(|key| service_of(&self.desired, &key));
@@ -356,9 +356,9 @@ impl Engine {
             Edit::Zero(_) => {
                 let zeroed = self.zeroed(|service| name.as_deref().is_none_or(|it| it == service));
                 origin.zeroed.extend(zeroed);
-                self.rate_book.zero(name.as_deref());
+                self.rate_estimates.zero(name.as_deref());
             }
-            // One that was deleted a moment ago may still hold rows: its counters begin anew.
+            // A service that was deleted just now may still have rows: its counters start again.
             Edit::AddService(_) => {
                 let zeroed = self.zeroed(|service| name.as_deref() == Some(service));
                 origin.zeroed.extend(zeroed);
@@ -368,11 +368,13 @@ impl Engine {
         Ok(made && !matches!(edit, Edit::Zero(_)))
     }
 
-    /// What is in force without what ipvsadm made of it.
+    /// The active configuration without ipvsadm's services.
     fn of_file(&self) -> Desired {
         let mut desired = Desired::clone(&self.desired);
-        desired.services.retain(|service| !is_made(&service.name));
-        desired.pools.retain(|pool| !is_made(&pool.name));
+        desired
+            .services
+            .retain(|service| !is_from_ipvsadm(&service.name));
+        desired.pools.retain(|pool| !is_from_ipvsadm(&pool.name));
         desired.timeouts = self.file_timeouts;
         desired
     }
@@ -386,9 +388,9 @@ impl Engine {
         let desired = origin.merged(self.of_file())?;
         // Otherwise only listings change: SCTP, zeroed counters, flags without effect.
         if desired != *self.desired {
-            self.patience = Duration::ZERO;
+            self.resolve_timeout = Duration::ZERO;
             let applied = self.apply_merged(desired, states).await;
-            self.patience = RESOLVING;
+            self.resolve_timeout = RESOLVE_TIMEOUT;
             applied?;
         }
         let zeroed = origin.zeroed != self.memory.origin.zeroed;

@@ -1,7 +1,7 @@
-//! Another configuration in place of the one in force: planned whole, then written, and taken back where writing fails.
+//! Replaces the active configuration: plans it completely, then writes it, and rolls back if writing fails.
 //!
-//! Costs what it changes. Services whose configuration, pool and servers are as before are not planned again, no row of
-//! theirs is looked at, and no route to their servers is asked for.
+//! The cost depends on the changes alone. Services whose configuration, pool and servers are unchanged are not
+//! replanned: none of their rows is compared, and no route to their servers is looked up.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -15,20 +15,19 @@ use super::open::{open_plane, sizes};
 use super::write::Writer;
 use super::{Applied, Engine, Error, Result, addresses, allocate};
 
-/// A data plane of another size, and what writes it.
+/// A data plane with other map sizes, and its writer.
 struct Replaced {
     plane: Dataplane,
     writer: Writer,
 }
 
 impl Engine {
-    /// Puts another configuration into force.
+    /// Applies a configuration.
     ///
     /// # Errors
-    /// The configuration cannot be had, or the kernel refuses a change: what was in force is in force again, except
-    /// that a server which the refused configuration left out stands last in its pool's order of adding.
-    /// [`Error::Halfway`]: the way back failed too; each service then has either configuration, whole, and applying
-    /// again continues.
+    /// The configuration cannot be applied, or the kernel rejects a change: the former configuration is active again,
+    /// except that a server that the rejected configuration removed comes last in its pool's order. [`Error::Halfway`]:
+    /// the rollback failed too; each service then has one of the two configurations, and applying again continues.
     pub async fn apply(&mut self, desired: &Desired, states: &ServerStates) -> Result<Applied> {
         let merged = self.memory.origin.merged(desired.clone())?;
         let applied = self.apply_merged(merged, states).await?;
@@ -36,12 +35,12 @@ impl Engine {
         Ok(applied)
     }
 
-    /// Configurations that took effect.
+    /// Number of configurations that have been applied.
     pub const fn revision(&self) -> u64 {
         self.memory.revision
     }
 
-    /// The same of both origins' parts together.
+    /// Applies the merged configuration of the file and ipvsadm.
     pub(super) async fn apply_merged(
         &mut self,
         desired: Desired,
@@ -84,13 +83,13 @@ impl Engine {
         let revision = (self.memory.revision, self.memory.fingerprint);
         self.memory.revision += 1;
         self.memory.fingerprint = self.desired.fingerprint();
-        let settled = match self.remember(&former) {
-            Ok(()) => self.settle().await,
+        let committed = match self.persist_changes(&former) {
+            Ok(()) => self.commit().await,
             Err(error) => Err(error),
         };
-        if let Err(cause) = settled {
+        if let Err(cause) = committed {
             (self.memory.revision, self.memory.fingerprint) = revision;
-            return Err(match self.put_back(before, states).await {
+            return Err(match self.roll_back(before, states).await {
                 Ok(()) => cause,
                 Err(back) => Error::Halfway {
                     cause: Box::new(cause),
@@ -98,22 +97,22 @@ impl Engine {
                 },
             });
         }
-        // Giving back the names of a hundred thousand servers takes as long as the rest; nobody has to wait for it.
+        // Freeing the names of a hundred thousand servers takes as long as the rest, so it happens in the background.
         tokio::task::spawn_blocking(move || drop(before));
         Ok(Applied {
             revision: self.memory.revision,
         })
     }
 
-    /// Asks the network about new servers and plans rows: all of them, for a data plane with that many rows of servers,
-    /// or those of the touched services, in place. Nothing has changed after an error.
+    /// Looks up routes to new servers and plans rows. With `whole`, plans all rows for a data plane with that many
+    /// server rows; otherwise updates the rows of the touched services in place. On an error, nothing has changed.
     async fn plan(
         &mut self,
         desired: &Indexed,
         touched: &[&str],
         whole: Option<u32>,
     ) -> Result<Option<(Rows, Changes)>> {
-        let moved = self.take_up(touched).await?;
+        let moved = self.add_servers(touched).await?;
         self.network.interfaces(desired)?;
         self.network.vip_interface(desired)?;
         if let Some(dest_rows) = whole {
@@ -138,8 +137,8 @@ impl Engine {
         Ok(None)
     }
 
-    /// Makes the servers of some services known to the network; answers which others it found on another way.
-    async fn take_up(&mut self, touched: &[&str]) -> Result<Vec<String>> {
+    /// Looks up routes to the servers of some services. Returns other services whose routes changed.
+    async fn add_servers(&mut self, touched: &[&str]) -> Result<Vec<String>> {
         let servers = addresses(&self.memory, touched);
         let update = self.network.update(servers).await?;
         if !update.whole {
@@ -167,9 +166,9 @@ impl Engine {
         there.map(|(name, _)| name.clone()).collect()
     }
 
-    /// Brings a former configuration back after another one failed midway. Rows that the other one gave out are removed
-    /// in the ordinary way: a packet may have bound a flow to them already.
-    async fn put_back(&mut self, former: Indexed, states: &ServerStates) -> Result<()> {
+    /// Restores the former configuration after another one failed midway. Rows that the failed one allocated are
+    /// removed in the ordinary way: a packet may have bound a flow to them.
+    async fn roll_back(&mut self, former: Indexed, states: &ServerStates) -> Result<()> {
         let touched = owned(former.changed_since(&self.desired));
         let touched: Vec<&str> = touched.iter().map(String::as_str).collect();
         self.desired = former;
@@ -180,11 +179,11 @@ impl Engine {
             &touched,
             states,
         )?;
-        let moved = self.take_up(&touched).await?;
+        let moved = self.add_servers(&touched).await?;
         self.replan(&touched)?;
         self.replan(&moved.iter().map(String::as_str).collect::<Vec<_>>())?;
-        self.remember(&refused)?;
-        self.settle().await
+        self.persist_changes(&refused)?;
+        self.commit().await
     }
 }
 

@@ -1,9 +1,9 @@
-//! `RUNTIME_DIR/state.json`: what the maps do not contain, and what `weir clean` undoes.
+//! `RUNTIME_DIR/state.json`: state that the maps do not contain, and changes that `weir clean` reverts.
 //!
-//! The file is written whole and by rename when a daemon starts, then continued by a journal ([`super::journal`]); a
-//! change that must be undone is written before it is made. The kernel forgets its part at boot; the boot's identifier
-//! shows whether a file is from before. A missing or unreadable file costs results of checks, totals of removed servers
-//! and the record of what to undo, never traffic: [`super::adopt`] finds the rows again.
+//! A starting daemon replaces the file by rename. Later changes are appended to a journal ([`super::journal`]). A
+//! change that must be reverted is persisted before it is made. The kernel's part is lost at boot; the boot ID shows
+//! whether a file is older. A missing or unreadable file loses check results, totals of removed servers and the undo
+//! record, but no traffic: [`super::adopt`] recovers the rows.
 
 use std::fs;
 use std::io::{ErrorKind, Write};
@@ -18,7 +18,7 @@ use weir_state::{Overrides, SavedServers, SavedStandings};
 use weir_sys::{boot_id, create_private};
 
 use super::journal::{self, JOURNAL, Journal, Record};
-use super::mark::MarkWay;
+use super::mark::MarkRouting;
 use super::origin::Origin;
 use super::{Error, Result};
 
@@ -27,27 +27,27 @@ pub(crate) const STATE: &str = "state.json";
 
 const VERSION: u32 = 2;
 
-/// The engine's part of the file.
+/// The engine's part of the state file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Memory {
-    /// Configurations that took effect so far.
+    /// Number of configurations that have been applied.
     pub(crate) revision: u64,
-    /// Tells whether a configuration is the one of `revision`.
+    /// Identifies the configuration of `revision`.
     pub(super) fingerprint: u64,
-    /// Rows given out.
+    /// Allocated rows.
     pub(crate) allocation: Allocation,
-    /// What ipvsadm made.
+    /// Services of ipvsadm.
     pub(super) origin: Origin,
-    /// What is to be undone by `weir clean`.
+    /// Changes that `weir clean` reverts.
     pub(super) undo: Undo,
 }
 
-/// What is persisted over restarts.
+/// State that survives restarts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Saved {
     /// The engine's part.
     pub(crate) memory: Memory,
-    /// The part of weir-state: results of checks, and a copy of the overrides, which 0.1.0 reads.
+    /// weir-state's part: check results, and a copy of the overrides, which 0.1.0 reads.
     pub(crate) servers: SavedServers,
 }
 
@@ -56,20 +56,20 @@ pub(crate) struct Saved {
 pub(super) struct Undo {
     /// Addresses added, by interface.
     pub(super) addresses: Vec<(String, IpAddr)>,
-    /// Neighbours whose resolution the kernel was asked to keep up, by interface.
+    /// Neighbours that the kernel was asked to keep resolved, by interface.
     pub(super) neighbours: Vec<(String, IpAddr)>,
-    /// Offloads as they were, by interface.
+    /// Former offload settings, by interface.
     pub(super) offloads: Vec<(String, Vec<(String, bool)>)>,
-    /// The way of packets that carry a mark.
+    /// Routing of packets with a firewall mark.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) marks: Option<MarkWay>,
+    pub(super) marks: Option<MarkRouting>,
 }
 
 #[derive(Serialize)]
 struct Content<'a> {
     version: u32,
     boot: String,
-    /// Which file the journal continues; another one each time.
+    /// Identifies this file in the journal; it differs for each write.
     number: u64,
     revision: u64,
     fingerprint: u64,
@@ -81,7 +81,7 @@ struct Content<'a> {
     undo: &'a Undo,
 }
 
-/// The same as it is read.
+/// The file's content when read.
 #[derive(Deserialize)]
 struct Parsed {
     revision: u64,
@@ -117,14 +117,14 @@ impl From<Parsed> for Saved {
     }
 }
 
-/// A state file that is not written yet.
+/// A serialised state file that is not written yet.
 #[derive(Debug)]
 pub(super) struct Text {
     number: u64,
     bytes: Vec<u8>,
 }
 
-/// What is read before the rest, whose form depends on the version.
+/// Fields that are read first, because the format depends on the version.
 #[derive(Deserialize)]
 struct Head {
     version: u32,
@@ -133,18 +133,18 @@ struct Head {
     number: u64,
 }
 
-/// The file of a runtime directory, and the journal that continues it.
+/// The state file of a runtime directory and its journal.
 #[derive(Debug)]
 pub(super) struct StateFile {
     path: PathBuf,
-    /// Which one was written last, and how long it is.
+    /// Identifier and size of the last written file.
     number: u64,
     bytes: u64,
     journal: Option<Journal>,
 }
 
 impl StateFile {
-    /// In that directory, which is made when needed.
+    /// The file of `runtime_dir`. Writing creates the directory if necessary.
     pub(super) fn new(runtime_dir: &Path) -> Self {
         Self {
             path: runtime_dir.join(STATE),
@@ -154,10 +154,10 @@ impl StateFile {
         }
     }
 
-    /// What it remembers; `None` when there is none, or none that can be read: then a warning says why.
+    /// Reads the file. Returns `None` if there is none, or if it is unreadable, which is logged.
     ///
     /// # Errors
-    /// It was written by a newer Weir, whose words must not be overwritten.
+    /// A newer version wrote the file; its content must not be overwritten.
     pub(super) fn read(&self) -> Result<Option<Saved>> {
         let warn = |error: &dyn std::error::Error| {
             tracing::warn!(path = %self.path.display(), %error, "the state file is unreadable; starting without it");
@@ -166,7 +166,7 @@ impl StateFile {
             Ok(None) => Ok(None),
             Ok(Some((boot, mut saved))) => {
                 if boot != boot_id()? {
-                    // Maps, addresses and neighbours went with the kernel that had them.
+                    // Maps, addresses and neighbours were lost with the reboot.
                     saved.memory.allocation = Allocation::default();
                     saved.memory.undo = Undo::default();
                     saved.memory.origin = Origin::default();
@@ -188,19 +188,19 @@ impl StateFile {
         }
     }
 
-    /// Replaces it in one step and begins the journal anew.
+    /// Replaces the file atomically and starts a new journal.
     ///
     /// # Errors
-    /// The directory cannot be written to; the former file and its journal stay.
+    /// The directory is not writable; the former file and its journal remain.
     pub(super) fn write(&mut self, memory: &Memory, servers: &SavedServers) -> Result<()> {
         let text = self.text_of(memory, servers)?;
         self.write_text(text)
     }
 
-    /// The same in two steps, the first: what would be written.
+    /// First half of [`StateFile::write`]: serialises the content.
     ///
     /// # Errors
-    /// The kernel does not say which boot this is.
+    /// The boot ID is not readable.
     pub(super) fn text_of(&self, memory: &Memory, servers: &SavedServers) -> Result<Text> {
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         let number = since.unwrap_or_default().as_nanos() as u64;
@@ -223,7 +223,7 @@ impl StateFile {
         Ok(Text { number, bytes })
     }
 
-    /// The second: it is written.
+    /// Second half of [`StateFile::write`]: writes the file.
     ///
     /// # Errors
     /// As [`StateFile::write`].
@@ -247,17 +247,17 @@ impl StateFile {
         Ok(())
     }
 
-    /// Whether nobody else has written it since.
+    /// Whether no other process has replaced the file.
     pub(super) fn is_own(&self) -> bool {
         let text = fs::read(&self.path).ok();
         let head = text.and_then(|text| serde_json::from_slice::<Head>(&text).ok());
         head.is_some_and(|head| head.number == self.number)
     }
 
-    /// Adds a change to what was written.
+    /// Appends a change to the journal.
     ///
     /// # Errors
-    /// The directory cannot be written to.
+    /// The directory is not writable.
     pub(super) fn append(&mut self, record: &Record) -> Result<()> {
         let Some(journal) = &mut self.journal else {
             let source = ErrorKind::NotFound.into();
@@ -267,16 +267,16 @@ impl StateFile {
         added.map_err(|source| file_error(journal.path(), source))
     }
 
-    /// Whether it is time to write it whole again.
+    /// Whether the journal is so long that the file should be rewritten.
     pub(super) fn is_long(&self) -> bool {
         let journal = self.journal.as_ref();
         journal.is_some_and(|journal| journal.is_long(self.bytes))
     }
 
-    /// Removes it.
+    /// Removes the file and its journal.
     ///
     /// # Errors
-    /// The directory cannot be written to.
+    /// The directory is not writable.
     pub(super) fn remove(&self) -> Result<()> {
         for path in [self.path.with_file_name(JOURNAL), self.path.clone()] {
             match fs::remove_file(&path) {
@@ -295,16 +295,16 @@ impl StateFile {
 pub(crate) enum Unreadable {
     /// The kernel's error.
     File(std::io::Error),
-    /// It is not JSON of the known form.
+    /// The content is not valid.
     Content(serde_json::Error),
-    /// A newer version wrote it; this build might not understand it.
+    /// A newer version wrote it.
     Newer(u32),
 }
 
 /// Reads a state file and the journal that continues it; returns the boot that it belongs to, and its content.
 ///
 /// # Errors
-/// It is unreadable. `Ok(None)` = there is none.
+/// It is unreadable. `Ok(None)`: there is no file.
 pub(crate) fn read(path: &Path) -> std::result::Result<Option<(String, Saved)>, Unreadable> {
     let text = match fs::read(path) {
         Ok(text) => text,

@@ -1,4 +1,4 @@
-//! What is true now, read out of the maps: [`Snapshot`] and the live flows that a plan asks for.
+//! Reads the current state from the maps: [`Snapshot`], and live flows for a plan.
 
 use std::collections::HashMap;
 use std::time::{Duration, UNIX_EPOCH};
@@ -10,7 +10,7 @@ use weir_model::{Forward, Service};
 use weir_planner::allocation::{DestSlot, Removal, ServiceSlot, configured};
 use weir_state::{Override, ServerStates};
 
-use super::listing::is_made;
+use super::listing::is_from_ipvsadm;
 use super::{Engine, Result};
 use crate::snapshot::{
     FlowTableStatus, InterfaceStatus, ServerState, ServerStatus, ServiceStatus, Snapshot, Totals,
@@ -18,8 +18,8 @@ use crate::snapshot::{
 };
 use weir_probing::Probing;
 
-/// So many servers and more are read in few system calls, together with the rows that are nobody's.
-const MANY: usize = 4_096;
+/// From this number of servers on, rows are read in batches, including unused ones.
+const BATCH_THRESHOLD: usize = 4_096;
 
 /// A server row's totals.
 pub(super) fn totals(maps: &Maps, dest: u32) -> Result<Totals> {
@@ -38,14 +38,14 @@ fn summed(live: &Live, traffic: &Traffic) -> Totals {
 }
 
 impl Engine {
-    /// Everything that a listing shows.
+    /// Returns the current state.
     ///
     /// # Errors
     /// A map cannot be read.
     pub fn snapshot(&self, states: &ServerStates) -> Result<Snapshot> {
         let maps = self.plane.maps();
         let mut services = Vec::new();
-        let traffic = if self.rows.dests.len() > MANY {
+        let traffic = if self.rows.dests.len() > BATCH_THRESHOLD {
             maps.all_traffic()?
         } else {
             Vec::new()
@@ -124,7 +124,7 @@ impl Engine {
         }
         Ok(ServiceStatus {
             name: service.name.clone(),
-            origin: if is_made(&service.name) {
+            origin: if is_from_ipvsadm(&service.name) {
                 "ipvsadm"
             } else {
                 "file"
@@ -226,7 +226,7 @@ impl Engine {
         Ok(maps.live(row)?.overloaded != 0)
     }
 
-    /// Flows of a service, or of one server in it by its name in the file, now.
+    /// Returns the current flows of a service, or of one of its servers by its name in the file.
     pub fn live_flows(&self, service: &str, server: Option<&str>) -> u64 {
         let Some(slot) = self.memory.allocation.services.get(service) else {
             return 0;
@@ -262,7 +262,7 @@ fn state(
         Some(Override::Maint) => (ServerState::Maint, reason("weir server … maint")),
         _ if dest.sorry && dest.effective == 0 && standing.is_none() => (
             ServerState::Unchecked,
-            reason("stands by: other servers are usable"),
+            reason("standby: other servers are usable"),
         ),
         _ => match standing {
             Some(standing) => (standing.state.into(), standing.reason.clone()),
@@ -271,7 +271,7 @@ fn state(
     }
 }
 
-/// The method in a removed server's row; the service's where the row says none.
+/// The forwarding method in a removed server's row, or the service's if the row has none.
 fn written_forward(number: u8, otherwise: Forward) -> Forward {
     let numbers = [
         (weir_abi::Forward::Nat, Forward::Nat),

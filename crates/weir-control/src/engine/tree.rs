@@ -1,7 +1,7 @@
-//! The nodes of a service's tree of winners or sums, as weir-sched's tournament makes them of the counts in the maps.
+//! Computes the nodes of a service's tournament tree from the counters in the maps.
 //!
-//! Packets change nodes at the same time. As they do, a node is written, and computed once more from what is there
-//! then: of two who meet at a node, the last to write sees what the other had counted.
+//! Packets update nodes concurrently. As they do, this code writes a node and then computes it again from the current
+//! counters: of two concurrent writers, the last one sees what the other has counted.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -14,8 +14,8 @@ use weir_sched::{Member, load};
 
 use super::Result;
 
-/// Rounds for a node that packets change meanwhile; the next upkeep looks again.
-const TRIES: usize = 4;
+/// Attempts for a node that packets change concurrently; the next tick tries again.
+const ATTEMPTS: usize = 4;
 
 /// Computes every node of an extent's tree, if it has one, and writes those that differ.
 ///
@@ -29,7 +29,7 @@ pub(super) fn fill(maps: &Maps, header: &Extent) -> Result<()> {
     set_node(maps, header, 0, word)?;
     let list: Vec<Row> = maps.elements_as(header.list_at, header.list_len)?;
     for node in (1..header.tree_width).rev() {
-        for _ in 0..TRIES {
+        for _ in 0..ATTEMPTS {
             let now = match tree {
                 Tree::Winners(rule) => better(maps, header, rule, &list, node)?,
                 Tree::Weights | Tree::Active => {
@@ -41,14 +41,14 @@ pub(super) fn fill(maps: &Maps, header: &Extent) -> Result<()> {
                 break;
             }
             set_node(maps, header, node, now)?;
-            // What is read next is no older than what a packet's CPU counted before its own write.
+            // The next reads are no older than what a packet's CPU counted before its own write.
             fence(Ordering::SeqCst);
         }
     }
     Ok(())
 }
 
-/// The better of a node's halves.
+/// The winner of a node's two halves.
 fn better(maps: &Maps, header: &Extent, rule: Rule, list: &[Row], of: u32) -> Result<u32> {
     let (mut members, mut counts) = (Vec::with_capacity(2), Vec::with_capacity(2));
     let mut positions = Vec::with_capacity(2);
@@ -78,7 +78,7 @@ fn better(maps: &Maps, header: &Extent, rule: Rule, list: &[Row], of: u32) -> Re
     Ok(picked.map_or(tournament::NONE, |index| positions[index]))
 }
 
-/// What a half has.
+/// The sum of a half.
 fn share(maps: &Maps, header: &Extent, tree: Tree, list: &[Row], half: u32) -> Result<u32> {
     let Some(position) = half.checked_sub(header.tree_width) else {
         return node(maps, header, half);

@@ -1,5 +1,4 @@
-//! Changes of servers' weights between configurations. The weights come from [`ServerStates`]; here they reach the
-//! data plane.
+//! Changes of servers' weights between reloads: applies the weights of [`ServerStates`] to the data plane.
 
 use std::sync::Arc;
 
@@ -15,13 +14,13 @@ impl Engine {
     /// Applies the weights of some pools, in all of their services and nowhere else.
     ///
     /// # Errors
-    /// The kernel refuses, or the state file cannot be written.
+    /// A map or the state file cannot be written.
     pub fn apply_weights(&mut self, pools: &[&str], states: &ServerStates) -> Result<()> {
         let users = pools.iter().flat_map(|pool| self.desired.users(pool));
         let names: Vec<String> = users.map(|it| it.name.clone()).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let former = allocate(&mut self.memory, &self.desired, &self.plane, &names, states)?;
-        self.remember(&former)?;
+        self.persist_changes(&former)?;
         self.rewrite(&names)
     }
 
@@ -56,7 +55,7 @@ impl Engine {
     }
 
     /// Entry points of probes that use a service's forward.
-    pub fn passages(&self) -> ProbeTable {
+    pub fn probe_table(&self) -> ProbeTable {
         Arc::clone(&self.plane.maps().probes)
     }
 }

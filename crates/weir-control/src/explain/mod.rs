@@ -1,7 +1,6 @@
-//! `weir explain --packet`: the question, and the answer as text.
+//! `weir explain --packet`: the packet syntax and the text of the result.
 //!
-//! Who answers is the engine, from the same rows that packets meet; here is only how a packet is written and how the
-//! answer is laid out.
+//! The engine computes the result from the rows that packets use; this module parses the packet and formats the result.
 
 mod request;
 
@@ -25,10 +24,10 @@ pub struct Packet {
     pub destination: SocketAddr,
 }
 
-/// Why a packet is not understood.
+/// Why a packet is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PacketError {
-    /// Not three words.
+    /// It has not three words.
     #[error("expected 'tcp SOURCE:PORT VIP:PORT', found {text:?}")]
     Form {
         /// As given.
@@ -49,7 +48,7 @@ pub enum PacketError {
     /// No packet has both.
     #[error("{packet}: source and destination are of two families")]
     Families {
-        /// As understood.
+        /// The parsed packet.
         packet: Packet,
     },
 }
@@ -97,12 +96,12 @@ impl fmt::Display for Packet {
     }
 }
 
-/// `POST /v1/explain`: what would become of a packet.
+/// `POST /v1/explain`: how a packet or request would be handled.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Answer {
-    /// The packet, as understood.
+    /// The parsed packet.
     pub packet: String,
-    /// The service that takes it; absent = it is not Weir's.
+    /// The service that receives it; absent = none.
     pub service: Option<String>,
     /// Where that service is written, FILE:LINE.
     pub at: Option<String>,
@@ -110,9 +109,9 @@ pub struct Answer {
     pub pool: Option<String>,
     /// The server that would get it, by its address as in the file.
     pub server: Option<String>,
-    /// The way to that answer, a fact a line.
+    /// The steps of the decision, one per line.
     pub steps: Vec<String>,
-    /// What becomes of it in words, where service and server alone do not say it.
+    /// The outcome in words, if service and server do not imply it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<String>,
 }
@@ -142,14 +141,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packets_are_written_as_the_manual_says() {
+    fn packet_syntax_matches_the_manual() {
         let packet: Packet = "udp [2001:db8::1]:53 [2001:db8::2]:53".parse().unwrap();
         assert_eq!(packet.to_string(), "udp [2001:db8::1]:53 [2001:db8::2]:53");
         assert_eq!(packet.protocol, Protocol::Udp);
     }
 
     #[test]
-    fn mistakes_are_named() {
+    fn invalid_packets_are_explained() {
         let wrong = |text: &str| text.parse::<Packet>().unwrap_err().to_string();
         insta::assert_snapshot!(
             [

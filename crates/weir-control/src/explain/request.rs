@@ -387,7 +387,7 @@ status  = 403
     }
 
     #[test]
-    fn a_host_of_its_own_takes_the_place_of_the_urls() {
+    fn host_header_overrides_the_url() {
         let explained = explained("GET http://127.0.0.1/old/x", &["host: b.example"]);
         assert!(
             explained.contains("sent to https://b.example/old/x"),

@@ -1,4 +1,4 @@
-//! Without a daemon: the pinned plane is read, and changed under the runtime directory's lock.
+//! Executes requests without a daemon: reads the pinned data plane, and changes it under the runtime directory's lock.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -12,11 +12,11 @@ use crate::daemon::{self, RuntimeDir, last_configuration, last_text};
 use crate::engine::{Paths, Pinned};
 use crate::traffic::Offline;
 
-/// How long other calls may keep the lock.
+/// How long to wait for other calls that hold the lock.
 const LOCKED: Duration = Duration::from_secs(5);
 const LOCKED_STEP: Duration = Duration::from_millis(20);
 
-/// The plane that a daemon left behind.
+/// The pinned data plane of a stopped daemon.
 #[derive(Debug)]
 pub(super) struct Direct {
     paths: Paths,
@@ -27,7 +27,7 @@ pub(super) struct Direct {
 }
 
 impl Direct {
-    /// Finds it.
+    /// Opens the pinned data plane.
     ///
     /// # Errors
     /// Nothing is pinned, or the last active configuration is not known.
@@ -46,15 +46,15 @@ impl Direct {
         })
     }
 
-    /// Answers a request.
+    /// Executes a request.
     ///
     /// # Errors
-    /// The plane cannot be read or opened, or a daemon has come.
+    /// The data plane cannot be read or opened, or a daemon was started.
     pub(super) async fn ask(&mut self, request: &Request) -> Result<Answer, String> {
         if let Request::Edits(edits) = request {
             return Ok(Answer::Edits(self.edit(edits).await?));
         }
-        // An edit of this session changed what is to be read.
+        // Edits of this session have changed the data.
         self.engine = None;
         let pinned = Pinned::open(&self.paths, &self.configured).map_err(|e| e.to_string())?;
         Ok(match request {
@@ -83,7 +83,7 @@ impl Direct {
     }
 }
 
-/// The lock of a runtime directory; another call of the tool holds it for a moment only.
+/// Takes the lock of a runtime directory; other calls hold it only briefly.
 async fn lock(runtime_dir: &Path) -> Result<RuntimeDir, String> {
     let deadline = Instant::now() + LOCKED;
     loop {

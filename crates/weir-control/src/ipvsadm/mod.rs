@@ -1,7 +1,7 @@
-//! `weir ipvsadm`: the tool's command lines, carried out by the daemon, or on the pinned plane where there is none.
+//! `weir ipvsadm`: command lines of ipvsadm, executed by the daemon, or on the pinned data plane if there is no daemon.
 //!
-//! What a line means and what is printed is weir-ipvsadm's; what comes into force is the engine's. Here is the way
-//! between: edits travel in batches, listings as values, so that names are looked up where the tool was called.
+//! weir-ipvsadm parses command lines and formats output; the engine applies edits. This module connects them: edits are
+//! sent in batches and listings as values, so names are resolved where the command was called.
 
 mod direct;
 mod names;
@@ -17,7 +17,7 @@ pub use session::{Streams, run};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Request {
-    /// Changes, one after the other; each has an answer of its own.
+    /// Edits, in order; each has its own result.
     Edits(Vec<Edit>),
     /// Services of both origins.
     Listing,
@@ -27,11 +27,11 @@ pub enum Request {
     Timeouts,
 }
 
-/// The answer to a [`Request`], in its order.
+/// The response to a [`Request`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
-    /// What became of each edit.
+    /// The result of each edit.
     Edits(Vec<Result<(), Refusal>>),
     /// See [`Request::Listing`].
     Listing(Listing),
@@ -41,7 +41,7 @@ pub enum Answer {
     Timeouts(Timeouts),
 }
 
-/// Puts the file's name into refusals that speak of a line of it.
+/// Adds the file's name to rejections that refer to a line of it.
 pub(crate) fn name_file(answers: &mut [Result<(), Refusal>], file: &std::path::Path) {
     for answer in answers {
         if let Err(Refusal::File { line, definition }) = answer {

@@ -1,4 +1,4 @@
-//! The host's names, for lines and listings of the tool.
+//! Name resolution for command lines and listings.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

@@ -1,4 +1,4 @@
-//! One call of the tool, from its arguments to its exit code.
+//! One call of the command, from its arguments to its exit code.
 
 use std::io::{self, BufRead, Write};
 use std::time::Duration;
@@ -13,10 +13,10 @@ use super::{Answer, Request};
 use crate::client::{self, Client};
 use crate::engine::Paths;
 
-/// Edits that one request carries; the largest edits fit the API's bound.
+/// Maximum number of edits per request; the largest edits fit the API's body limit.
 const BATCH: usize = 100;
 
-/// How long the daemon may take: a configuration that is being applied comes first.
+/// Time limit for the daemon: it may have to finish a reload first.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The call's streams.
@@ -35,7 +35,7 @@ impl std::fmt::Debug for Streams<'_> {
     }
 }
 
-/// Carries out one command line; answers its exit code. `program` is the name it was called by.
+/// Executes one command line and returns its exit code. `program` is the name that it was called by.
 ///
 /// # Errors
 /// A stream cannot be written.
@@ -60,7 +60,7 @@ pub async fn run<'a>(
     }
 }
 
-/// The program ends before its line does.
+/// The program stops before its last line.
 enum End {
     Code(u8),
     Stream(io::Error),
@@ -97,7 +97,7 @@ impl Session<'_> {
         Ok(exit.code)
     }
 
-    /// Carries edits out in order; answers the code of the last one.
+    /// Executes edits in order and returns the exit code of the last one.
     async fn edits(&mut self, edits: &[Edit]) -> Result<u8, End> {
         let Answer::Edits(answers) = self.ask(Request::Edits(edits.to_vec())).await? else {
             return Err(self.unavailable("the answer is another request's"));
@@ -127,7 +127,7 @@ impl Session<'_> {
                 Answer::Timeouts(seconds) => timeouts(seconds),
                 _ => return Err(self.unavailable("the answer is another request's")),
             },
-            // There is none that could run.
+            // There are no edits.
             Command::List(List::Daemons, _) => String::new(),
             Command::List(List::Service(key), columns) => {
                 let listing = self.listing().await?;
@@ -154,7 +154,7 @@ impl Session<'_> {
         Ok(0)
     }
 
-    /// Among the messages: the listing itself is the tool's, byte by byte.
+    /// Printed as a message: the listing itself must equal ipvsadm's byte for byte.
     fn tell_of_sctp(&mut self, listing: &Listing, of: Option<&ServiceKey>) -> io::Result<()> {
         const NOTE: &str =
             "note: SCTP services are kept and listed; their packets are not balanced";
@@ -171,8 +171,8 @@ impl Session<'_> {
         }
     }
 
-    /// `-R`: a line is a command line. What the table rejects is reported, and the next line follows; a mistake of another
-    /// kind ends it all. The code is the last line's.
+    /// `-R`: each line is a command line. Commands that the table rejects are reported, and the next line follows; any
+    /// other error ends the input. The exit code is that of the last line.
     async fn restore(&mut self) -> Result<u8, End> {
         let (mut code, mut edits) = (0, Vec::new());
         let mut line = Vec::new();
@@ -218,7 +218,7 @@ impl Session<'_> {
         self.edits(&edits).await
     }
 
-    /// Asks the daemon, or the pinned plane.
+    /// Sends a request to the daemon, or executes it on the pinned data plane.
     async fn ask(&mut self, request: Request) -> Result<Answer, End> {
         if self.direct.is_none() {
             match self.client.ipvsadm(&request).await {

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use weir_sys::Channel;
 
 use super::kept::KEEPER;
-use super::message::{Order, Word};
+use super::message::{ToDaemon, ToKeeper};
 use crate::daemon;
 
 /// Time limit for the last messages of a daemon that has ended, in case another process holds its end of the channel.
@@ -22,15 +22,15 @@ const LAST_MESSAGES: Duration = Duration::from_millis(50);
 
 /// An event of a daemon.
 #[derive(Debug)]
-pub(super) enum News {
+pub(super) enum Event {
     /// It sent a message.
-    Said(Order, Vec<OwnedFd>),
+    Message(ToKeeper, Vec<OwnedFd>),
     /// It has ended.
     Ended(ExitStatus),
     /// It was not ready in time.
     Late,
-    /// The pause is over: another one may be started.
-    Again,
+    /// The pause is over: a daemon may be started.
+    Restart,
 }
 
 /// See the module.
@@ -41,20 +41,21 @@ pub(super) struct Child {
 }
 
 impl Child {
-    /// Starts `program` with this process's arguments; its events go to `news`, with `number`. Must be
-    /// called inside a tokio runtime, by a thread that lives as long as the process: its end is the daemon's.
+    /// Starts `program` with this process's arguments; its events are sent to `events` with `number`. Must be called
+    /// inside a tokio runtime, by a thread that lives as long as the process: when the thread ends, the daemon is
+    /// killed.
     ///
     /// # Errors
     /// The program cannot be started.
     pub(super) fn start(
         program: &Path,
         number: u32,
-        news: mpsc::UnboundedSender<(u32, News)>,
+        events: mpsc::UnboundedSender<(u32, Event)>,
     ) -> Result<Self, daemon::Error> {
         let (mine, theirs) = Channel::pair()?;
         let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
         let mut command = Command::new(program);
-        // The daemon raises its own, and starts programs with what this process was started with.
+        // The daemon raises its own limit, and starts programs with the original one.
         weir_sys::restore_nofile(command.as_std_mut());
         let spawned = command
             .args(arguments)
@@ -72,15 +73,15 @@ impl Child {
             .id()
             .and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
         let channel = Arc::new(mine);
-        let (reads, said) = (Arc::clone(&channel), news.clone());
-        let (talks, silence) = oneshot::channel::<()>();
+        let (reader, messages) = (Arc::clone(&channel), events.clone());
+        let (reader_alive, reader_ended) = oneshot::channel::<()>();
         // Ends with the daemon, the only process with the other end of the channel.
         std::thread::spawn(move || {
-            let _talks = talks;
-            while let Ok(Some(message)) = reads.receive() {
+            let _reader_alive = reader_alive;
+            while let Ok(Some(message)) = reader.receive() {
                 match serde_json::from_slice(&message.bytes) {
                     Ok(order) => {
-                        let _ = said.send((number, News::Said(order, message.files)));
+                        let _ = messages.send((number, Event::Message(order, message.files)));
                     }
                     Err(error) => tracing::warn!(%error, "invalid message from the daemon"),
                 }
@@ -88,9 +89,9 @@ impl Child {
         });
         tokio::spawn(async move {
             if let Ok(status) = child.wait().await {
-                // Its last messages come before its end.
-                let _ = timeout(LAST_MESSAGES, silence).await;
-                let _ = news.send((number, News::Ended(status)));
+                // Handle its last messages before its exit.
+                let _ = timeout(LAST_MESSAGES, reader_ended).await;
+                let _ = events.send((number, Event::Ended(status)));
             }
         });
         Ok(Self { pid, channel })
@@ -102,16 +103,15 @@ impl Child {
             .map_or(0, |pid| pid.as_raw_nonzero().get().unsigned_abs())
     }
 
-    /// Sends a message. An error is ignored: the end of the process is reported on its own.
-    pub(super) fn send(&self, word: &Word, files: &[BorrowedFd<'_>]) {
-        let sent = serde_json::to_vec(word).map(|bytes| self.channel.send(&bytes, files));
+    /// Sends a message. Ignores errors: the exit of the process is reported separately.
+    pub(super) fn send(&self, message: &ToDaemon, files: &[BorrowedFd<'_>]) {
+        let sent = serde_json::to_vec(message).map(|bytes| self.channel.send(&bytes, files));
         if let Ok(Err(error)) = sent {
             tracing::debug!(%error, "could not send a message to the daemon");
         }
     }
 
-    /// Whether the process is alive. Its end is reported later, when the last of its threads is gone (proc(5):
-    /// `stat`).
+    /// Whether the process is alive. Its exit is reported later, when its last thread has ended (proc(5): `stat`).
     pub(super) fn is_alive(&self) -> bool {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid()));
         let state = stat.ok().and_then(|stat| {
@@ -123,7 +123,7 @@ impl Child {
 
     pub(super) fn signal(&self, signal: Signal) {
         if let Some(pid) = self.pid {
-            // It may be gone.
+            // The process may have exited.
             let _ = kill_process(pid, signal);
         }
     }

@@ -1,4 +1,4 @@
-//! Hands over connections from a daemon to its successor: one message each, with the sockets.
+//! Hands over connections from a daemon to its successor: one message per connection, with its sockets.
 
 use std::fs::File;
 use std::io;
@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use weir_proxy::{Handed, Inlet, Tunnel};
 use weir_sys::{Channel, Message};
 
-/// The header before the bytes that a connection takes along. Fields may be added; one that is missing is as it was
-/// before.
+/// The header of a message, followed by the connection's buffered bytes. Fields may be added; a missing one gets its
+/// default.
 #[derive(Debug, Serialize, Deserialize)]
 struct Head {
     service: String,
@@ -35,13 +35,13 @@ struct TunnelHead {
     ends: [bool; 4],
 }
 
-/// The head's length, in network order.
+/// Size of the header's length field, in network order.
 const LENGTH: usize = 4;
 
-/// The message with which a daemon's last counts come, in a file.
+/// The message that carries the final counters, in a file.
 const COUNTS: &[u8] = b"counts";
 
-/// Sends connections as they come, until no more will, and then `counts`; on a thread of its own.
+/// Sends connections until there are no more, then the counters; runs on its own thread.
 pub(crate) fn send(
     channel: &Channel,
     connections: &Receiver<Handed>,
@@ -55,18 +55,18 @@ pub(crate) fn send(
         });
         match sent {
             Some(Ok(())) => count += 1,
-            Some(Err(error)) => tracing::error!(%error, "a connection was lost on its way"),
-            None => tracing::error!("a connection cannot be described"),
+            Some(Err(error)) => tracing::error!(%error, "failed to hand over a connection"),
+            None => tracing::error!("failed to serialise a connection"),
         }
     }
     tracing::info!(count, "connections handed over");
     let sent = counts().map(|file| channel.send(COUNTS, &[file.as_fd()]));
     if !matches!(sent, Ok(Ok(()))) {
-        tracing::warn!("the last counts were lost on their way");
+        tracing::warn!("failed to hand over the final counters");
     }
 }
 
-/// Takes connections in until the other process has no more, and its counts; on a thread of its own.
+/// Receives connections until the other process has no more, and its counters; runs on its own thread.
 pub(crate) fn receive(channel: &Channel, inlet: &mut Inlet, count: impl Fn(&mut Inlet, File)) {
     while let Ok(Some(mut message)) = channel.receive() {
         if message.bytes == COUNTS {
@@ -77,7 +77,7 @@ pub(crate) fn receive(channel: &Channel, inlet: &mut Inlet, count: impl Fn(&mut 
         }
         match connection(message) {
             Some(handed) => inlet.give(handed),
-            None => tracing::error!("a connection that came is not understood"),
+            None => tracing::error!("received an invalid connection message"),
         }
     }
 }
@@ -120,8 +120,8 @@ fn connection(message: Message) -> Option<Handed> {
     let (length, rest) = bytes.split_first_chunk::<LENGTH>()?;
     let (head, mut rest) = rest.split_at_checked(u32::from_be_bytes(*length) as usize)?;
     let head: Head = serde_json::from_slice(head).ok()?;
-    let mut take = |octets: usize| -> Option<Vec<u8>> {
-        let (taken, left) = rest.split_at_checked(octets)?;
+    let mut take = |length: usize| -> Option<Vec<u8>> {
+        let (taken, left) = rest.split_at_checked(length)?;
         rest = left;
         Some(taken.to_vec())
     };
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_arrives_as_it_left() {
+    fn connection_message_round_trips() {
         let handed = Handed {
             service: "www".to_owned(),
             client: file(),

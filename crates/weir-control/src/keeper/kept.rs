@@ -1,4 +1,4 @@
-//! The daemon's side of the channel: sockets and files from its keeper, and messages to it.
+//! The daemon's side of the keeper channel: inherited sockets and files, and messages to the keeper.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -11,58 +11,58 @@ use std::sync::Arc;
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use weir_sys::Channel;
 
-use super::message::{Order, Word};
+use super::message::{ToDaemon, ToKeeper};
 
-/// Environment: the keeper's process, whose child has the channel as its standard input.
+/// Environment variable with the keeper's process ID; the channel is the child's standard input.
 pub(super) const KEEPER: &str = "WEIR_KEEPER";
 
-/// The name under which a socket is kept. The service manager's names have no colon (sd_notify(3), FDNAME).
+/// The name of a socket in the keeper. Names in the service manager may not contain colons (sd_notify(3), FDNAME).
 pub(super) fn name(kind: &str, address: SocketAddr, number: usize) -> String {
     format!("{kind}/{address}/{number}").replace(':', "~")
 }
 
-/// The way to the keeper. Without one (in tests) telling does nothing.
+/// The channel to the keeper. Without one (in tests) messages are discarded.
 #[derive(Debug, Clone, Default)]
 pub struct Link {
     channel: Option<Arc<Channel>>,
 }
 
-/// What the keeper gave. Without one there is nothing.
+/// The sockets, files and state from the keeper; empty without one.
 #[derive(Debug, Default)]
 pub struct Kept {
-    /// The way back to it.
+    /// The channel to the keeper.
     pub link: Link,
     sockets: BTreeMap<String, OwnedFd>,
-    /// As long as this process lives, no other daemon may start.
+    /// Prevents another daemon from starting while this process lives.
     _lock: Option<OwnedFd>,
-    /// How often a daemon died since the keeper started.
+    /// Number of daemon crashes since the keeper started.
     pub restarts: u32,
-    /// How the last one did.
+    /// Cause of the last crash.
     pub last_death: Option<String>,
-    /// What the predecessor hands over, for a successor.
+    /// The handover from the predecessor, for a successor.
     pub takeover: Option<Takeover>,
 }
 
-/// Between a daemon and its successor.
+/// A handover from a daemon to its successor.
 #[derive(Debug)]
 pub struct Takeover {
-    /// To the predecessor.
+    /// The channel to the predecessor.
     pub channel: Channel,
-    /// What it left.
+    /// The predecessor's state.
     pub state: File,
 }
 
 /// How an upgrade ended.
 #[derive(Debug)]
-pub enum Succession {
-    /// Another daemon is in charge.
-    By {
+pub enum UpgradeResult {
+    /// The successor has taken over.
+    Succeeded {
         /// Its process.
         pid: u32,
-        /// To it.
+        /// The channel to it.
         channel: Channel,
     },
-    /// This one still is.
+    /// This daemon stays active.
     Failed {
         /// Why.
         reason: String,
@@ -70,10 +70,10 @@ pub enum Succession {
 }
 
 impl Kept {
-    /// From the environment, if a keeper has started this process; then it ends with the keeper.
+    /// Connects to the keeper if one has started this process, which then exits with it.
     ///
     /// # Errors
-    /// The keeper is not understood, or gone.
+    /// The keeper's messages are invalid, or it has exited.
     pub fn from_environment() -> io::Result<Option<Self>> {
         let parent = getppid().map(|pid| pid.as_raw_nonzero().to_string());
         if std::env::var(KEEPER).ok() != parent || parent.is_none() {
@@ -81,19 +81,21 @@ impl Kept {
         }
         set_parent_process_death_signal(Some(Signal::KILL))?;
         if getppid().map(|pid| pid.as_raw_nonzero().to_string()) != parent {
-            return Err(io::Error::other("the keeper is gone"));
+            return Err(io::Error::other("the keeper has exited"));
         }
         let channel = Channel::from(io::stdin().as_fd().try_clone_to_owned()?);
-        // What this process starts must not have it.
+        // Child processes must not inherit the channel.
         rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
         let mut kept = Self::default();
         loop {
             let message = channel.receive().map_err(io::Error::other)?;
-            let message = message.ok_or_else(|| io::Error::other("the keeper is gone"))?;
+            let message = message.ok_or_else(|| io::Error::other("the keeper has exited"))?;
             let mut files = message.files.into_iter();
             match serde_json::from_slice(&message.bytes)? {
-                Word::Socket { name } => kept.sockets.extend(files.next().map(|file| (name, file))),
-                Word::Begin {
+                ToDaemon::Socket { name } => {
+                    kept.sockets.extend(files.next().map(|file| (name, file)))
+                }
+                ToDaemon::Begin {
                     restarts,
                     last_death,
                     successor,
@@ -111,23 +113,23 @@ impl Kept {
                     kept.link.channel = Some(Arc::new(channel));
                     return Ok(Some(kept));
                 }
-                Word::Succeeded { .. } | Word::Failed { .. } => {}
+                ToDaemon::Succeeded { .. } | ToDaemon::Failed { .. } => {}
             }
         }
     }
 
-    /// Whether a keeper has the runtime directory's lock.
+    /// Whether a keeper holds the runtime directory's lock.
     pub const fn is_kept(&self) -> bool {
         self.link.channel.is_some()
     }
 
     /// Whether the previous configuration stays active, whatever the file contains now.
-    pub const fn goes_on(&self) -> bool {
+    pub const fn keeps_configuration(&self) -> bool {
         self.restarts > 0 || self.takeover.is_some()
     }
 
-    /// Takes the sockets of a kind out, each with its address, in the order of their numbers.
-    pub fn take(&mut self, kind: &str) -> Vec<(SocketAddr, OwnedFd)> {
+    /// Takes the sockets of a kind, each with its address, ordered by number.
+    pub fn take_sockets(&mut self, kind: &str) -> Vec<(SocketAddr, OwnedFd)> {
         let names: Vec<String> = self.sockets.keys().cloned().collect();
         let mut found: Vec<(SocketAddr, usize, OwnedFd)> = Vec::new();
         for name in names {
@@ -152,85 +154,86 @@ impl Kept {
             .collect()
     }
 
-    /// Takes a file out that was kept under that name, which no socket has.
+    /// Takes the file that was stored under that name.
     pub fn take_file(&mut self, name: &str) -> Option<OwnedFd> {
         self.sockets.remove(name)
     }
 
-    /// The configuration is active. Sockets that it does not use are closed.
+    /// Reports that the configuration is active. Sockets that it does not use are closed.
     pub fn ready(&mut self) {
         for name in std::mem::take(&mut self.sockets).into_keys() {
-            self.link.tell(&Order::Forget { name }, &[]);
+            self.link.send(&ToKeeper::Forget { name }, &[]);
         }
-        self.link.tell(&Order::Ready, &[]);
+        self.link.send(&ToKeeper::Ready, &[]);
     }
 }
 
 impl Link {
-    /// This daemon ends before it was ready: whoever asked for it is to know why.
+    /// Reports that this daemon exits before it is ready, and why.
     pub fn fail(&self, reason: &impl ToString) {
         let reason = reason.to_string();
-        self.tell(&Order::Fails { reason }, &[]);
+        self.send(&ToKeeper::Fails { reason }, &[]);
     }
 
-    fn tell(&self, order: &Order, files: &[BorrowedFd<'_>]) {
+    fn send(&self, order: &ToKeeper, files: &[BorrowedFd<'_>]) {
         let Some(channel) = &self.channel else { return };
         let sent = serde_json::to_vec(order).map(|bytes| channel.send(&bytes, files));
         if let Ok(Err(error)) = sent {
-            tracing::warn!(%error, "the keeper does not hear");
+            tracing::warn!(%error, "failed to send a message to the keeper");
         }
     }
 
-    /// Has the keeper hold a socket.
+    /// Stores a socket in the keeper.
     pub fn keep(&self, kind: &str, address: SocketAddr, number: usize, socket: BorrowedFd<'_>) {
         let name = name(kind, address, number);
-        self.tell(&Order::Keep { name }, &[socket]);
+        self.send(&ToKeeper::Keep { name }, &[socket]);
     }
 
-    /// Has the keeper let go of a socket.
+    /// Removes a socket from the keeper.
     pub fn forget(&self, kind: &str, address: SocketAddr, number: usize) {
         let name = name(kind, address, number);
-        self.tell(&Order::Forget { name }, &[]);
+        self.send(&ToKeeper::Forget { name }, &[]);
     }
 
-    /// Has the keeper hold a file, in place of the one that it held under that name. It must not change any more.
+    /// Stores a file in the keeper, replacing a former one of that name. The file must not change afterwards.
     pub fn keep_file(&self, name: &str, file: BorrowedFd<'_>) {
         let name = name.to_owned();
-        self.tell(&Order::Keep { name }, &[file]);
+        self.send(&ToKeeper::Keep { name }, &[file]);
     }
 
-    /// Has the keeper let go of a file.
+    /// Removes a file from the keeper.
     pub fn forget_file(&self, name: &str) {
         let name = name.to_owned();
-        self.tell(&Order::Forget { name }, &[]);
+        self.send(&ToKeeper::Forget { name }, &[]);
     }
 
-    /// Has `program` started to take over with `state`, and waits until it is ready or has failed. Blocks.
-    pub fn upgrade(&self, program: PathBuf, state: BorrowedFd<'_>) -> Succession {
-        let failed = |reason: &str| Succession::Failed {
+    /// Asks the keeper to start `program` as the successor with `state`, and waits until it is ready or has failed.
+    /// Blocks.
+    pub fn upgrade(&self, program: PathBuf, state: BorrowedFd<'_>) -> UpgradeResult {
+        let failed = |reason: &str| UpgradeResult::Failed {
             reason: reason.to_owned(),
         };
         let Some(channel) = &self.channel else {
             return failed("this daemon runs without a keeper");
         };
-        self.tell(&Order::Upgrade { program }, &[state]);
+        self.send(&ToKeeper::Upgrade { program }, &[state]);
         loop {
             let message = match channel.receive() {
                 Ok(Some(message)) => message,
-                Ok(None) => return failed("the keeper is gone"),
+                Ok(None) => return failed("the keeper has exited"),
                 Err(error) => return failed(&error.to_string()),
             };
             match serde_json::from_slice(&message.bytes) {
-                Ok(Word::Succeeded { pid }) => {
+                Ok(ToDaemon::Succeeded { pid }) => {
                     return match message.files.into_iter().next() {
-                        Some(channel) => Succession::By {
+                        Some(channel) => UpgradeResult::Succeeded {
                             pid,
                             channel: channel.into(),
                         },
-                        None => failed("no way to the successor"),
+                        None => failed("the keeper sent no channel to the successor"),
                     };
                 }
-                Ok(Word::Failed { reason }) => return Succession::Failed { reason },
+                Ok(ToDaemon::Failed { reason }) => return UpgradeResult::Failed { reason },
                 _ => {}
             }
         }
@@ -242,7 +245,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_say_which_socket_it_is() {
+    fn socket_names_are_parsed_by_kind_address_and_number() {
         let mut kept = Kept::default();
         let socket = || OwnedFd::from(File::open("/dev/null").unwrap());
         let (v4, v6): (SocketAddr, SocketAddr) =
@@ -259,12 +262,12 @@ mod tests {
         }
         kept.sockets.insert("stray".to_owned(), socket());
         let found: Vec<SocketAddr> = kept
-            .take("proxy")
+            .take_sockets("proxy")
             .iter()
             .map(|(address, _)| *address)
             .collect();
         assert_eq!(found, [v4, v4, v6]);
-        assert_eq!(kept.take("admin").len(), 1);
+        assert_eq!(kept.take_sockets("admin").len(), 1);
         assert_eq!(kept.sockets.len(), 1);
     }
 }

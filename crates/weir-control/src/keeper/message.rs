@@ -1,63 +1,63 @@
-//! Messages between keeper and daemon: JSON, with file descriptors. Either may be older than the other by an
-//! upgrade, so that fields are added and never change their meaning.
+//! Messages between keeper and daemon: JSON with file descriptors. Either side may be one version older, so fields are
+//! only added and never change their meaning.
 
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// From the daemon.
+/// Messages from the daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Order {
-    /// Hold the socket that comes with it.
+pub(super) enum ToKeeper {
+    /// Store the attached socket.
     Keep {
         /// See [`super::kept::name`].
         name: String,
     },
-    /// Let it go.
+    /// Remove a socket.
     Forget {
-        /// As it was kept.
+        /// The name under which it was stored.
         name: String,
     },
     /// The configuration is active.
     Ready,
-    /// It is not, and this daemon ends.
+    /// The configuration is not active, and this daemon exits.
     Fails {
-        /// Why, for whoever asked for it.
+        /// Why, for the client that requested the upgrade.
         reason: String,
     },
-    /// Start this program to take over; a file with what it is to know comes along.
+    /// Start this program as the successor; a file with its state is attached.
     Upgrade {
-        /// Absolute.
+        /// Absolute path.
         program: PathBuf,
     },
 }
 
-/// To the daemon.
+/// Messages to the daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Word {
-    /// A socket of an earlier daemon comes with it.
+pub(super) enum ToDaemon {
+    /// A socket of an earlier daemon is attached.
     Socket {
-        /// As it was kept.
+        /// The name under which it was stored.
         name: String,
     },
-    /// That was all. The lock comes with it; for a successor also a channel to its predecessor, and what that one left
-    /// to it.
+    /// The last message of the start. The lock is attached; for a successor also a channel to its predecessor and the
+    /// predecessor's state.
     Begin {
-        /// How often a daemon died since the keeper started.
+        /// Number of daemon crashes since the keeper started.
         restarts: u32,
-        /// How the last one did.
+        /// Cause of the last crash.
         last_death: Option<String>,
-        /// Another daemon is in charge, and will hand over when this one is ready.
+        /// Another daemon is active, and hands over when this one is ready.
         successor: bool,
     },
-    /// The successor is ready; a channel to it comes along.
+    /// The successor is ready; a channel to it is attached.
     Succeeded {
         /// Its process.
         pid: u32,
     },
-    /// There will be none.
+    /// The successor failed.
     Failed {
         /// Why.
         reason: String,
@@ -69,11 +69,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_language_stays() {
-        let words = [
-            serde_json::to_string(&Order::Keep { name: "a".into() }).unwrap(),
-            serde_json::to_string(&Order::Ready).unwrap(),
-            serde_json::to_string(&Word::Begin {
+    fn message_format_is_stable() {
+        let messages = [
+            serde_json::to_string(&ToKeeper::Keep { name: "a".into() }).unwrap(),
+            serde_json::to_string(&ToKeeper::Ready).unwrap(),
+            serde_json::to_string(&ToDaemon::Begin {
                 restarts: 1,
                 last_death: None,
                 successor: false,
@@ -81,7 +81,7 @@ mod tests {
             .unwrap(),
         ];
         assert_eq!(
-            words,
+            messages,
             [
                 r#"{"keep":{"name":"a"}}"#,
                 r#""ready""#,

@@ -1,16 +1,16 @@
-//! `weir run` is two processes: this one, which holds the listening sockets and starts the daemon again when it dies,
-//! and the daemon, which does everything else.
+//! `weir run` consists of two processes: the keeper, which holds the listening sockets and restarts the daemon after a
+//! crash, and the daemon, which does everything else.
 //!
-//! A socket that the daemon opens comes here as well ([`Kept`] is the daemon's side), so that no client is refused
-//! while no daemon accepts: its SYN waits in the backlog for the next daemon. Under systemd the sockets also go into the
-//! descriptor store, which outlives this process.
+//! The daemon passes each listening socket to the keeper ([`Kept`] is the daemon's side), so that clients are not
+//! refused while no daemon accepts: their SYNs wait in the backlog for the next daemon. Under systemd the sockets are
+//! also stored in the descriptor store, which outlives the keeper.
 //!
-//! The same holds for what a daemon that is killed cannot write any more and no disk may have: sealed files in memory,
-//! such as the keys of TLS tickets.
+//! The keeper also holds sealed memory files with state that must not be on disk, such as TLS ticket keys, for the case
+//! that the daemon is killed.
 //!
-//! The keeper reads no configuration and knows no service. A daemon that dies is started again at once. One that dies
-//! as soon as it is there again is in a loop: it is started ever later, and ends the keeper as well when it goes on;
-//! one that serves a while and dies again and again is started once a second in the end. An order to upgrade starts a
+//! The keeper reads no configuration and knows no services. It restarts a crashed daemon at once. If a daemon crashes
+//! repeatedly right after its start, restarts are delayed increasingly, and finally the keeper exits. If a daemon
+//! crashes repeatedly after serving for a while, restarts are limited to one per second. A request to upgrade starts a
 //! second daemon next to the first, which stays active until the second is ready.
 
 mod child;
@@ -32,73 +32,73 @@ use tokio::sync::mpsc;
 use weir_sys::{Channel, LockFile, Notifier, inherited_files};
 
 use crate::daemon;
-use child::{Child, News};
-use message::{Order, Word};
+use child::{Child, Event};
+use message::{ToDaemon, ToKeeper};
 use restart_limit::RestartLimit;
 
 pub(crate) use handover::{receive, send};
 
-pub use kept::{Kept, Link, Succession, Takeover};
+pub use kept::{Kept, Link, Takeover, UpgradeResult};
 
-/// This many early deaths in a row, and the keeper gives up.
-const DEATHS_MAX: u32 = 10;
-/// A daemon that served for less than this died early.
-const EARLY: Duration = Duration::from_millis(250);
-/// Between the second early death in a row and the next start; it doubles from there.
+/// The keeper exits after more consecutive early crashes than this.
+const EARLY_DEATHS_MAX: u32 = 10;
+/// A daemon that served for less than this crashed early.
+const EARLY_DEATH: Duration = Duration::from_millis(250);
+/// Pause before the restart after the second consecutive early crash; it doubles each time.
 const PAUSE_FIRST: Duration = Duration::from_millis(100);
 const PAUSE_LAST: Duration = Duration::from_secs(5);
-/// How long a successor may take to be ready.
-const COMING_MAX: Duration = Duration::from_secs(60);
+/// How long a successor may take to become ready.
+const READY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What a daemon is to the keeper.
+/// The state of a daemon.
 #[derive(Debug)]
 enum Role {
-    /// Not ready; `again`: one before it was.
+    /// Not ready; `again`: an earlier daemon was.
     Starting { again: bool },
-    /// In charge.
+    /// Active.
     Serving { since: Instant },
-    /// Was started to take over; the way to it, for its predecessor, and what it said of sockets, which counts when it
-    /// is ready.
-    Coming {
-        way: Channel,
-        said: Vec<(String, Option<OwnedFd>)>,
-        /// Why it fails.
-        why: Option<String>,
+    /// Was started to take over. `sockets` are its socket messages, which are executed when it is ready; `channel` is
+    /// its end for the predecessor.
+    Successor {
+        channel: Channel,
+        sockets: Vec<(String, Option<OwnedFd>)>,
+        /// Why it failed.
+        failure: Option<String>,
     },
-    /// Was succeeded; its connections end.
+    /// Was replaced by a successor; its connections end.
     Leaving,
 }
 
 #[derive(Debug)]
 struct Keeper {
-    /// What is started next time.
+    /// The program to start.
     program: PathBuf,
     sockets: BTreeMap<String, OwnedFd>,
     lock: LockFile,
     notifier: Notifier,
     children: BTreeMap<u32, (Role, Child, PathBuf)>,
     numbers: u32,
-    news: mpsc::UnboundedSender<(u32, News)>,
-    /// Early ones, in a row.
+    events: mpsc::UnboundedSender<(u32, Event)>,
+    /// Consecutive early crashes.
     deaths: u32,
     restarts: u32,
-    allowance: RestartLimit,
+    restart_limit: RestartLimit,
     last_death: Option<String>,
     stopping: bool,
     /// A reload was requested while no daemon was running.
     reload_due: bool,
-    /// The exit code of the daemon that was in charge when the end came.
+    /// The exit code of the last active daemon.
     code: u8,
 }
 
-/// Runs daemons until one ends by itself or this process is asked to end; the exit code. Must be called by a thread that
-/// lives as long as the process, inside a tokio runtime.
+/// Runs daemons until one exits normally or this process is stopped; returns the exit code. Must be called inside a
+/// tokio runtime, by a thread that lives as long as the process.
 ///
 /// # Errors
 /// Another keeper holds the runtime directory, or no process can be started.
 pub async fn keep(runtime_dir: &Path) -> Result<u8, daemon::Error> {
     let lock = daemon::RuntimeDir::lock(runtime_dir)?;
-    // It holds every listening socket.
+    // The keeper holds every listening socket.
     if let Err(error) = weir_sys::raise_nofile() {
         tracing::warn!(%error, "few listening sockets can be kept");
     }
@@ -109,7 +109,7 @@ pub async fn keep(runtime_dir: &Path) -> Result<u8, daemon::Error> {
     let on = |kind| signal(kind).map_err(|source| daemon::Error::Signals { source });
     let (mut hangup, mut terminate) = (on(SignalKind::hangup())?, on(SignalKind::terminate())?);
     let mut interrupt = on(SignalKind::interrupt())?;
-    let (news, mut heard) = mpsc::unbounded_channel();
+    let (sender, mut events) = mpsc::unbounded_channel();
     let mut keeper = Keeper {
         program,
         sockets: inherited_files().into_iter().collect(),
@@ -117,10 +117,10 @@ pub async fn keep(runtime_dir: &Path) -> Result<u8, daemon::Error> {
         notifier: Notifier::from_env()?,
         children: BTreeMap::new(),
         numbers: 0,
-        news,
+        events: sender,
         deaths: 0,
         restarts: 0,
-        allowance: RestartLimit::new(Instant::now()),
+        restart_limit: RestartLimit::new(Instant::now()),
         last_death: None,
         stopping: false,
         reload_due: false,
@@ -129,8 +129,8 @@ pub async fn keep(runtime_dir: &Path) -> Result<u8, daemon::Error> {
     keeper.start_first(false)?;
     loop {
         tokio::select! {
-            Some((number, news)) = heard.recv() => {
-                if let Some(code) = keeper.hear(number, news)? {
+            Some((number, event)) = events.recv() => {
+                if let Some(code) = keeper.handle_event(number, event)? {
                     return Ok(code);
                 }
             }
@@ -142,7 +142,7 @@ pub async fn keep(runtime_dir: &Path) -> Result<u8, daemon::Error> {
 }
 
 impl Keeper {
-    /// Starts a daemon with all that is kept; `files` come along with the last word.
+    /// Starts a daemon and sends it all sockets and files; `files` are attached to the last message.
     fn start(
         &mut self,
         program: &Path,
@@ -151,15 +151,15 @@ impl Keeper {
     ) -> Result<u32, daemon::Error> {
         let number = self.numbers;
         self.numbers += 1;
-        let child = Child::start(program, number, self.news.clone())?;
+        let child = Child::start(program, number, self.events.clone())?;
         for (name, socket) in &self.sockets {
-            let word = Word::Socket { name: name.clone() };
-            child.send(&word, &[socket.as_fd()]);
+            let message = ToDaemon::Socket { name: name.clone() };
+            child.send(&message, &[socket.as_fd()]);
         }
-        let begin = Word::Begin {
+        let begin = ToDaemon::Begin {
             restarts: self.restarts,
             last_death: self.last_death.clone(),
-            successor: matches!(role, Role::Coming { .. }),
+            successor: matches!(role, Role::Successor { .. }),
         };
         let mut all = vec![self.lock.as_fd()];
         all.extend_from_slice(files);
@@ -186,7 +186,7 @@ impl Keeper {
         }
     }
 
-    /// Everything ends. Clients shall be refused from now on, unless a service manager holds the sockets for the next
+    /// Stops all daemons. Clients are refused from now on, unless a service manager holds the sockets for the next
     /// start.
     fn stop(&mut self, signal: Signal) {
         self.stopping = true;
@@ -195,91 +195,98 @@ impl Keeper {
             child.signal(signal);
         }
         if self.children.is_empty() {
-            // Between a death and the next start.
-            let _ = self.news.send((0, News::Again));
+            // A restart is pending.
+            let _ = self.events.send((0, Event::Restart));
         }
     }
 
-    /// What became known of a daemon; the keeper's exit code, if this is its end.
-    fn hear(&mut self, number: u32, news: News) -> Result<Option<u8>, daemon::Error> {
-        match news {
-            News::Said(order, files) => self.carry_out(number, order, files),
-            News::Ended(status) => return Ok(self.bury(number, status)),
-            News::Late => {
-                if let Some((Role::Coming { why, .. }, child, _)) = self.children.get_mut(&number) {
+    /// Handles an event of a daemon; returns the exit code if the keeper must exit.
+    fn handle_event(&mut self, number: u32, event: Event) -> Result<Option<u8>, daemon::Error> {
+        match event {
+            Event::Message(order, files) => self.handle_message(number, order, files),
+            Event::Ended(status) => return Ok(self.handle_exit(number, status)),
+            Event::Late => {
+                if let Some((Role::Successor { failure, .. }, child, _)) =
+                    self.children.get_mut(&number)
+                {
                     tracing::warn!("the successor is not ready in time");
-                    *why = Some(format!("it had {} s", COMING_MAX.as_secs()));
+                    *failure = Some(format!(
+                        "it was not ready within {} s",
+                        READY_TIMEOUT.as_secs()
+                    ));
                     child.signal(Signal::KILL);
                 }
             }
-            News::Again if self.stopping => {
+            Event::Restart if self.stopping => {
                 return Ok(self.children.is_empty().then_some(self.code));
             }
-            News::Again => self.start_first(true)?,
+            Event::Restart => self.start_first(true)?,
         }
         Ok(None)
     }
 
-    fn carry_out(&mut self, number: u32, order: Order, files: Vec<OwnedFd>) {
+    fn handle_message(&mut self, number: u32, order: ToKeeper, files: Vec<OwnedFd>) {
         let mut files = files.into_iter();
         match order {
-            Order::Keep { name } => {
+            ToKeeper::Keep { name } => {
                 if let Some(socket) = files.next() {
-                    self.hear_of_socket(number, name, Some(socket));
+                    self.handle_socket(number, name, Some(socket));
                 }
             }
-            Order::Forget { name } => self.hear_of_socket(number, name, None),
-            Order::Ready => self.ready(number),
-            Order::Fails { reason } => {
-                if let Some((Role::Coming { why, .. }, _, _)) = self.children.get_mut(&number) {
-                    *why = Some(reason);
+            ToKeeper::Forget { name } => self.handle_socket(number, name, None),
+            ToKeeper::Ready => self.ready(number),
+            ToKeeper::Fails { reason } => {
+                if let Some((Role::Successor { failure, .. }, _, _)) =
+                    self.children.get_mut(&number)
+                {
+                    *failure = Some(reason);
                 }
             }
-            Order::Upgrade { program } => {
+            ToKeeper::Upgrade { program } => {
                 let state = files.next();
                 if let Err(reason) = self.upgrade(&program, state) {
-                    self.tell_serving(&Word::Failed { reason }, &[]);
+                    self.send_to_active(&ToDaemon::Failed { reason }, &[]);
                 }
             }
         }
     }
 
-    fn hear_of_socket(&mut self, number: u32, name: String, socket: Option<OwnedFd>) {
+    fn handle_socket(&mut self, number: u32, name: String, socket: Option<OwnedFd>) {
         match self.children.get_mut(&number) {
-            Some((Role::Coming { said, .. }, _, _)) => said.push((name, socket)),
+            Some((Role::Successor { sockets, .. }, _, _)) => sockets.push((name, socket)),
             _ => self.keep(name, socket),
         }
     }
 
-    /// Holds a socket under that name, or none.
+    /// Stores a socket under that name, or removes it.
     fn keep(&mut self, name: String, socket: Option<OwnedFd>) {
         match socket {
             Some(_) if self.stopping => {}
             Some(socket) => {
-                // It would hold both.
+                // The service manager would keep both.
                 if self.sockets.contains_key(&name)
                     && let Err(error) = self.notifier.forget(&name)
                 {
-                    tracing::debug!(%error, "the service manager still holds the former one");
+                    tracing::debug!(%error, "failed to remove the former socket from the service manager");
                 }
                 if let Err(error) = self.notifier.store(&name, socket.as_fd()) {
-                    tracing::warn!(%error, "the service manager does not hold a socket");
+                    tracing::warn!(%error, "failed to store a socket in the service manager");
                 }
                 self.sockets.insert(name, socket);
             }
             None => {
                 self.sockets.remove(&name);
                 if let Err(error) = self.notifier.forget(&name) {
-                    tracing::warn!(%error, "the service manager still holds a socket");
+                    tracing::warn!(%error, "failed to remove a socket from the service manager");
                 }
             }
         }
     }
 
-    fn tell_serving(&self, word: &Word, files: &[BorrowedFd<'_>]) {
+    fn send_to_active(&self, message: &ToDaemon, files: &[BorrowedFd<'_>]) {
         for (role, child, _) in self.children.values() {
             if matches!(role, Role::Serving { .. }) {
-                child.send(word, files);
+                child.send(message, files);
             }
         }
     }
@@ -294,58 +301,61 @@ impl Keeper {
         }
         self.program.clone_from(program);
         let since = Instant::now();
-        let Role::Coming { way, said, .. } = std::mem::replace(role, Role::Serving { since })
+        let Role::Successor {
+            channel, sockets, ..
+        } = std::mem::replace(role, Role::Serving { since })
         else {
             return;
         };
-        for (name, socket) in said {
+        for (name, socket) in sockets {
             self.keep(name, socket);
         }
         for (other, (role, child, _)) in &mut self.children {
             if *other != number && matches!(role, Role::Serving { .. }) {
-                child.send(&Word::Succeeded { pid }, &[way.as_fd()]);
+                child.send(&ToDaemon::Succeeded { pid }, &[channel.as_fd()]);
                 *role = Role::Leaving;
             }
         }
     }
 
     fn upgrade(&mut self, program: &Path, state: Option<OwnedFd>) -> Result<(), String> {
-        let coming = |(role, _, _): &(Role, Child, PathBuf)| matches!(role, Role::Coming { .. });
+        let coming = |(role, _, _): &(Role, Child, PathBuf)| matches!(role, Role::Successor { .. });
         if self.stopping || self.children.values().any(coming) {
-            return Err("an upgrade or the end is under way".to_owned());
+            return Err("an upgrade or shutdown is in progress".to_owned());
         }
-        let state = state.ok_or("nothing was left to the successor")?;
-        let (way, theirs) = Channel::pair().map_err(|error| error.to_string())?;
+        let state = state.ok_or("the request contains no state for the successor")?;
+        let (channel, theirs) = Channel::pair().map_err(|error| error.to_string())?;
         let files = [theirs.as_fd(), state.as_fd()];
         let number = self
             .start(
                 program,
-                Role::Coming {
-                    way,
-                    said: Vec::new(),
-                    why: None,
+                Role::Successor {
+                    channel,
+                    sockets: Vec::new(),
+                    failure: None,
                 },
                 &files,
             )
             .map_err(|error| error.to_string())?;
-        let news = self.news.clone();
+        let events = self.events.clone();
         tokio::spawn(async move {
-            tokio::time::sleep(COMING_MAX).await;
-            let _ = news.send((number, News::Late));
+            tokio::time::sleep(READY_TIMEOUT).await;
+            let _ = events.send((number, Event::Late));
         });
         Ok(())
     }
 
-    /// A daemon is gone.
-    fn bury(&mut self, number: u32, status: ExitStatus) -> Option<u8> {
+    /// Handles the exit of a daemon.
+    fn handle_exit(&mut self, number: u32, status: ExitStatus) -> Option<u8> {
         let (role, _, _) = self.children.remove(&number)?;
         let code = status.code().and_then(|code| u8::try_from(code).ok());
         match role {
             Role::Leaving => {}
-            Role::Coming { why, .. } => {
-                let why = why.map_or_else(String::new, |why| format!(": {why}"));
-                let reason = format!("the new program ended before it was ready ({status}){why}");
-                self.tell_serving(&Word::Failed { reason }, &[]);
+            Role::Successor { failure, .. } => {
+                let failure = failure.map_or_else(String::new, |failure| format!(": {failure}"));
+                let reason =
+                    format!("the new program ended before it was ready ({status}){failure}");
+                self.send_to_active(&ToDaemon::Failed { reason }, &[]);
             }
             Role::Starting { again: false } => return Some(code.unwrap_or(1)),
             Role::Starting { again: true } | Role::Serving { .. } => {
@@ -355,19 +365,23 @@ impl Keeper {
                 };
                 self.code = code.unwrap_or(1);
                 if !self.stopping && status.success() {
-                    // Another process asked it to end.
+                    // Another process stopped it.
                     self.stop(Signal::TERM);
                 } else if !self.stopping {
-                    return self.mourn(status, served);
+                    return self.schedule_restart(status, served);
                 }
             }
         }
         (self.stopping && self.children.is_empty()).then_some(self.code)
     }
 
-    /// The daemon in charge died after that time: another one, or the end.
-    fn mourn(&mut self, status: ExitStatus, served: Duration) -> Option<u8> {
-        self.deaths = if served < EARLY { self.deaths + 1 } else { 0 };
+    /// Schedules a restart after the active daemon crashed, or stops the keeper after too many crashes.
+    fn schedule_restart(&mut self, status: ExitStatus, served: Duration) -> Option<u8> {
+        self.deaths = if served < EARLY_DEATH {
+            self.deaths + 1
+        } else {
+            0
+        };
         self.restarts += 1;
         let how = match status.signal() {
             Some(signal) => format!("signal {signal}"),
@@ -375,33 +389,33 @@ impl Keeper {
         };
         self.last_death = Some(how.clone());
         let deaths = self.deaths;
-        if deaths > DEATHS_MAX {
+        if deaths > EARLY_DEATHS_MAX {
             tracing::error!(
                 deaths,
                 how,
-                "the daemon died too often as soon as it was there; giving up"
+                "the daemon died too often right after its start; giving up"
             );
             self.stop(Signal::TERM);
             self.code = 1;
             return self.children.is_empty().then_some(1);
         }
-        let pause = pause_after(deaths).max(self.allowance.pause(Instant::now()));
+        let pause = pause_after(deaths).max(self.restart_limit.pause(Instant::now()));
         tracing::error!(
             how,
             restarts = self.restarts,
             pause_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX),
-            "the daemon died; starting it again"
+            "the daemon died; restarting it"
         );
-        let (news, number) = (self.news.clone(), self.numbers);
+        let (events, number) = (self.events.clone(), self.numbers);
         tokio::spawn(async move {
             tokio::time::sleep(pause).await;
-            let _ = news.send((number, News::Again));
+            let _ = events.send((number, Event::Restart));
         });
         None
     }
 }
 
-/// How long to wait after that many early deaths in a row.
+/// The pause after that many consecutive early crashes.
 fn pause_after(deaths: u32) -> Duration {
     match deaths.checked_sub(2) {
         None => Duration::ZERO,
@@ -416,10 +430,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_death_costs_no_time_and_many_cost_little() {
+    fn pause_grows_with_early_crashes_up_to_its_limit() {
         let millis = |deaths| pause_after(deaths).as_millis();
         assert_eq!([0, 1, 2, 3, 4].map(millis), [0, 0, 100, 200, 400]);
-        assert_eq!(pause_after(DEATHS_MAX), PAUSE_LAST);
+        assert_eq!(pause_after(EARLY_DEATHS_MAX), PAUSE_LAST);
         assert_eq!(pause_after(u32::MAX), PAUSE_LAST);
     }
 }

@@ -1,4 +1,4 @@
-//! Limits the rate of restarts of a daemon that keeps dying, however long it serves each time.
+//! Limits the restart rate of a daemon that crashes repeatedly, however long it serves each time.
 
 use std::time::{Duration, Instant};
 
@@ -11,12 +11,12 @@ const REFILL: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct RestartLimit {
     left: u32,
-    /// What was earned until then is in `left`.
+    /// Time up to which refills are counted in `left`.
     counted: Instant,
 }
 
 impl RestartLimit {
-    /// All of them.
+    /// A full bucket.
     pub(super) const fn new(now: Instant) -> Self {
         Self {
             left: BURST,
@@ -24,7 +24,7 @@ impl RestartLimit {
         }
     }
 
-    /// Takes one; how long to wait where there is none.
+    /// Takes one restart; returns how long to wait for it.
     pub(super) fn pause(&mut self, now: Instant) -> Duration {
         let seconds = now.saturating_duration_since(self.counted).as_secs();
         let earned = u32::try_from(seconds).unwrap_or(BURST);
@@ -36,7 +36,7 @@ impl RestartLimit {
                 Duration::ZERO
             }
             None => {
-                // The one that is earned meanwhile is what is taken.
+                // The restart that becomes available meanwhile is taken.
                 self.counted += REFILL;
                 REFILL
             }
@@ -49,29 +49,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_daemon_that_dies_again_and_again_is_started_once_a_second_in_the_end() {
+    fn repeated_crashes_are_limited_to_one_restart_per_second() {
         let begin = Instant::now();
-        let mut allowance = RestartLimit::new(begin);
+        let mut restart_limit = RestartLimit::new(begin);
         let (mut now, mut restarts) = (begin, 0);
-        // It lives 300 ms each time: longer than a start, shorter than a rest.
+        // It lives for 300 ms each time, longer than an early crash.
         while now < begin + Duration::from_mins(10) {
-            now += Duration::from_millis(300) + allowance.pause(now);
+            now += Duration::from_millis(300) + restart_limit.pause(now);
             restarts += 1;
         }
         assert!((600..=720).contains(&restarts), "{restarts}");
-        // After a day it has all of them again.
+        // After a day the bucket is full again.
         now += Duration::from_hours(24);
-        let free = (0..2 * BURST).take_while(|_| allowance.pause(now).is_zero());
+        let free = (0..2 * BURST).take_while(|_| restart_limit.pause(now).is_zero());
         assert_eq!(free.count(), BURST as usize);
     }
 
     #[test]
-    fn one_death_a_second_costs_nothing() {
+    fn one_crash_per_second_causes_no_pause() {
         let begin = Instant::now();
-        let mut allowance = RestartLimit::new(begin);
+        let mut restart_limit = RestartLimit::new(begin);
         for second in 0..1_000 {
             let now = begin + Duration::from_secs(second);
-            assert!(allowance.pause(now).is_zero(), "{second}");
+            assert!(restart_limit.pause(now).is_zero(), "{second}");
         }
     }
 }

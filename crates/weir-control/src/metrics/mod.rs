@@ -1,7 +1,7 @@
 //! `GET /metrics`: the status document in Prometheus' text format, version 0.0.4.
 //!
-//! Names begin with `weir_`, totals end in `_total`, a thing is labelled by the words of the configuration. Nothing is
-//! counted here: every number comes from the [`Report`] and the [`Memory`] that the caller read.
+//! Names begin with `weir_`, counters end in `_total`, and labels use the names of the configuration. This module
+//! counts nothing: all values come from the [`Report`] and the [`Memory`] that the caller read.
 
 mod proxy;
 
@@ -17,7 +17,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Of the calling process; 0 where `/proc` does not tell.
+    /// Reads the memory of the calling process; 0 if `/proc` is unreadable.
     pub fn of_this_process() -> Self {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -101,7 +101,7 @@ const SERVER_GAUGES: [Gauge; 9] = [
     }),
 ];
 
-/// Everything that is exported.
+/// Renders all metrics.
 pub fn render(report: &Report, memory: Memory) -> String {
     let mut text = Text::default();
     text.single(
@@ -164,8 +164,7 @@ pub fn render(report: &Report, memory: Memory) -> String {
     text.out
 }
 
-/// Every reason, also what never occurred: `rate()` needs the series before its first increase.
-/// What the API refused, by reason.
+/// Export all reasons, including those at zero: `rate()` needs the series before its first increase.
 pub fn render_refused(counts: impl Iterator<Item = (&'static str, u64)>) -> String {
     let mut text = Text::default();
     let name = "weir_admin_refused_total";
@@ -277,7 +276,7 @@ impl Text {
     }
 }
 
-/// A label's value: the format gives meaning to three characters.
+/// Escapes a label value: three characters have a meaning in the format.
 fn escape(out: &mut String, text: &str) {
     let mut rest = text;
     while let Some(at) = rest.find(['\\', '"', '\n']) {
@@ -298,7 +297,7 @@ mod tests {
     use crate::status::tests::director;
 
     #[test]
-    fn a_director_as_metrics() {
+    fn metrics_of_a_director() {
         let memory = Memory {
             resident_bytes: 4096,
         };
@@ -306,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_cannot_break_a_line() {
+    fn names_are_escaped_in_labels() {
         let mut report = Report::from(&director());
         report.services[0].name = "a\"b\\c\nd".to_owned();
         let text = render(&report, Memory::default());

@@ -1,4 +1,4 @@
-//! What only proxy services count.
+//! Metrics of proxy services.
 
 use super::{Text, of_service};
 use crate::status::{Proxied, Report};
@@ -67,7 +67,7 @@ const FAMILIES: [Family; 10] = [
     ),
 ];
 
-/// Nothing where there is no proxy service.
+/// Writes nothing without proxy services.
 pub(super) fn proxies(text: &mut Text, report: &Report) {
     let all = || {
         let services = report.services.iter();

@@ -1,7 +1,7 @@
-//! What a reload would change, and how many live flows each change touches: `weir plan`.
+//! `weir plan`: the changes that a reload would make, and the live flows that each affects.
 //!
-//! Pure: the difference of two desired states in the words of [`weir_model::diff`], with counts that the caller knows.
-//! It does not say how a change reaches the kernel.
+//! Pure: the difference of two desired states as [`weir_model::diff`] reports it, with flow counts from the caller.
+//! Does not describe how a change reaches the kernel.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -13,9 +13,9 @@ use weir_model::{Change, Desired, OnRemove, diff};
 /// `POST /v1/plan`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
-    /// In the order of the file; then addresses of this machine.
+    /// Changes in the order of the file, then changes of local addresses.
     pub changes: Vec<Planned>,
-    /// What clients may lose by it.
+    /// Warnings about addresses that clients may lose.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }
@@ -23,11 +23,11 @@ pub struct Plan {
 /// One change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Planned {
-    /// `+` added, `-` removed, `~` changed, and what.
+    /// `+` added, `-` removed, `~` changed, and the object.
     pub change: String,
-    /// Live flows of what changes.
+    /// Live flows of the changed object.
     pub flows: u64,
-    /// What becomes of these flows; absent where nothing does.
+    /// The effect on these flows, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effect: Option<String>,
 }
@@ -44,7 +44,7 @@ impl<F: Fn(&str, Option<&str>) -> u64> LiveFlows for F {
     }
 }
 
-/// From what is active to what a file asks for; `added` are the VIPs that Weir added to this machine, by interface.
+/// Compares the active state with a new one; `added` are the VIPs that Weir has added, by interface.
 pub fn plan(
     old: &Desired,
     new: &Desired,
@@ -64,8 +64,8 @@ pub fn plan(
     plan
 }
 
-/// Added addresses that do not stay where they are: a change each, and a warning for each interface that loses some
-/// which services listen on.
+/// Reports added addresses that are removed or moved: a change for each, and a warning for each interface that loses
+/// addresses which services listen on.
 fn withdraw(plan: &mut Plan, new: &Desired, added: &[(String, IpAddr)]) {
     let listeners = new.services.iter().flat_map(|service| &service.listen);
     let listeners = listeners.map(|listener| listener.address);
@@ -95,8 +95,8 @@ fn withdraw(plan: &mut Plan, new: &Desired, added: &[(String, IpAddr)]) {
         match to {
             Some(to) => format!("{from} loses {vips}: Weir adds and announces them on {to} alone"),
             None => format!(
-                "{from} loses {vips}, which services listen on: without `[node] vip_interface` Weir adds no address; clients reach \
-                 them only where another program adds them, or where they are routed to this machine"
+                "{from} loses {vips}, which services listen on: without `[node] vip_interface` Weir adds no address; \
+                 clients reach them only where another program adds them, or where they are routed to this machine"
             ),
         }
     };
@@ -150,7 +150,7 @@ fn effect(change: &Change, new: &Desired) -> Option<&'static str> {
     })
 }
 
-/// A line a change, then the sum.
+/// One line per change, then the number of changes.
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for planned in &self.changes {
@@ -216,24 +216,24 @@ mod tests {
     }
 
     #[test]
-    fn changes_with_the_flows_that_they_touch() {
+    fn plan_shows_changes_with_their_live_flows() {
         insta::assert_snapshot!(plan(&desired(BEFORE), &desired(AFTER), &live, &[]));
     }
 
     #[test]
-    fn without_a_daemon_all_is_new() {
+    fn plan_without_a_daemon_adds_everything() {
         let none = |_: &str, _: Option<&str>| 0;
         insta::assert_snapshot!(plan(&Desired::default(), &desired(BEFORE), &none, &[]));
     }
 
     #[test]
-    fn the_same_twice_is_no_change() {
+    fn identical_states_have_no_changes() {
         let same = desired(AFTER);
         assert_eq!(plan(&same, &same, &live, &[]).to_string(), "no changes\n");
     }
 
     #[test]
-    fn an_added_vip_that_leaves_its_interface_is_a_change_with_a_warning() {
+    fn vip_that_leaves_its_interface_is_reported_with_a_warning() {
         let text = |node: &str| format!("[node]\n{node}\n{BEFORE}");
         let on = |name: &str| desired(&text(&format!("vip_interface = \"{name}\"")));
         let vip = |text: &str| ("eth0".to_owned(), text.parse::<IpAddr>().unwrap());

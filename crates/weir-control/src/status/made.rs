@@ -1,4 +1,4 @@
-//! The document as it is made of a snapshot.
+//! Creates the status document from a snapshot.
 
 use std::time::UNIX_EPOCH;
 
@@ -184,7 +184,7 @@ impl From<&Totals> for Counters {
     }
 }
 
-/// The method that all servers share; the service's own where it has no server.
+/// The common forwarding method of all servers; the service's own without servers.
 fn forward(own: Forward, mut servers: impl Iterator<Item = Forward>) -> String {
     let first = servers.next().unwrap_or(own);
     if servers.all(|other| other == first) {

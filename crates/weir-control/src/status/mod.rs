@@ -1,8 +1,8 @@
-//! What `weir status` shows: one document, as JSON for programs and as a table for people.
+//! The status document: JSON for programs, and a table for people.
 //!
-//! The document is made of a [`Snapshot`](crate::snapshot::Snapshot) by the daemon, or of what is pinned by the command
-//! itself, and is what travels over the API; the table is drawn from the document alone, so that both show the same. It
-//! holds no rates: these are the difference of two documents ([`table`]).
+//! The daemon creates it from a [`Snapshot`](crate::snapshot::Snapshot), or the command from the pinned data plane. The
+//! API transfers it, and the table is rendered from it alone, so both show the same. It contains no rates: they are the
+//! difference of two documents ([`table`]).
 
 mod doctor;
 mod made;
@@ -23,20 +23,20 @@ pub use time::rfc3339;
 /// `GET /v1/status`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
-    /// Counts up with every configuration that took effect.
+    /// Number of configurations that have been applied.
     pub revision: u64,
-    /// How often the daemon died and was started again since `weir run`; absent when it never did.
+    /// Number of daemon crashes since `weir run` started; absent if zero.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub restarts: u32,
-    /// How it died the last time: `signal 9`, `exit code 101`.
+    /// Cause of the last crash: `signal 9`, `exit code 101`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_death: Option<String>,
-    /// Daemons that were succeeded by an upgrade and still have clients, the oldest first; absent without any.
+    /// Daemons that were replaced by an upgrade and still have clients, the oldest first; absent if there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub draining: Vec<Draining>,
     /// Where the packet path is attached.
     pub xdp: Vec<Interface>,
-    /// Packets of layer 4 services by the way that they took here; absent before the first.
+    /// Packets of layer 4 services by their path through this machine; absent before the first.
     #[serde(default, skip_serializing_if = "is_default")]
     pub ways: Ways,
     /// Services in file order.
@@ -46,13 +46,13 @@ pub struct Report {
     /// Lists of servers that others write; absent without any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<Source>,
-    /// The checks' own doing; absent without checks.
+    /// Counters of health checking; absent without checks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checks: Option<Checks>,
     /// Descriptors of the proxy; absent without proxy services.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub open_files: Option<OpenFiles>,
-    /// Packets by what became of them; reasons that never occurred are left out.
+    /// Packets by outcome; outcomes that never occurred are omitted.
     pub reasons: Vec<Reason>,
     /// Drifted kernel objects that were repaired.
     #[serde(default, skip_serializing_if = "is_default")]
@@ -79,43 +79,43 @@ pub struct OpenFiles {
     pub exceeding: Vec<String>,
 }
 
-/// A daemon that was succeeded.
+/// A draining daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Draining {
     /// Its process.
     pub pid: u32,
-    /// Its program's.
+    /// Version of its program.
     pub version: String,
-    /// Since when another one is in charge.
+    /// Since when its successor is active.
     pub since: String,
     /// Clients that are connected to it; counted once a second.
     pub clients: u64,
 }
 
-/// How clients' TCP handshakes went, since the server was made.
+/// TCP handshakes of clients since the server was created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Handshakes {
-    /// SYNs that went to the server, repeated ones too.
+    /// SYNs sent to the server, including retransmissions.
     pub syns: u64,
     /// Flows that became established.
     pub finished: u64,
 }
 
-/// A server that is away for what clients' packets say of it.
+/// An ejection by passive checks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ejected {
-    /// What was seen.
+    /// The observation.
     pub reason: String,
     /// Since when.
     pub since: String,
-    /// When it is tried again.
+    /// Time of the next trial.
     pub until: String,
 }
 
-/// What is wrong with a server that takes clients nevertheless.
+/// A problem of a server that still receives clients.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Warning {
-    /// What was seen, and what it means.
+    /// The observation and its likely cause.
     pub reason: String,
     /// Since when, RFC 3339.
     pub since: String,
@@ -129,7 +129,7 @@ const fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
-/// How packets of layer 4 services went through this machine, as counted on the wire.
+/// Paths of layer 4 packets through this machine, as counted on the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ways {
     /// By XDP alone.
@@ -164,7 +164,7 @@ pub struct Interface {
     pub interface: String,
     /// `native`, `generic` or `tc`.
     pub mode: String,
-    /// Why it is that one; absent without a daemon.
+    /// Why this mode was selected; absent without a daemon.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
 }
@@ -176,18 +176,18 @@ pub struct Flows {
     pub places: u64,
     /// Slots in use; a flow under nat has two.
     pub entries: u64,
-    /// Flows that ended by timeout since the table was made.
+    /// Flows that expired since the table was created.
     pub expired: u64,
 }
 
-/// How the probing itself does.
+/// Counters of health checking.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checks {
-    /// Targets that are probed, each once however many servers share it.
+    /// Probed targets; a target that several servers share counts once.
     pub targets: u64,
-    /// Probes that went out since the daemon began.
+    /// Probes sent since the daemon started.
     pub probes: u64,
-    /// Probes by how late they went out: upper bound in milliseconds, and how many; the last has no bound.
+    /// Probes by delay: upper bound in milliseconds and count; the last has no bound.
     pub lateness: Vec<(Option<u64>, u64)>,
 }
 
@@ -232,7 +232,7 @@ pub struct Service {
     pub scheduler: String,
     /// Pool.
     pub pool: String,
-    /// How the pool serves, where that is not by its servers' states: `panic` or `below quorum`.
+    /// The pool's state if exceptional: `panic` or `below quorum`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool_state: Option<String>,
     /// Why.
@@ -244,10 +244,10 @@ pub struct Service {
     /// Every UDP packet is scheduled.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub one_packet: bool,
-    /// Totals since the service was made.
+    /// Totals since the service was created.
     #[serde(flatten)]
     pub totals: Counters,
-    /// What only a proxy service has.
+    /// Additional data of a proxy service.
     #[serde(flatten, default, skip_serializing_if = "Option::is_none")]
     pub proxy: Option<Proxied>,
     /// Servers in file order, then removed ones that still have flows.
@@ -280,20 +280,19 @@ pub struct Server {
     /// Removed from the configuration; its flows live on.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub removed: bool,
-    /// The weight that its checks bring, in place of the configured one or the operator's; absent where they bring
-    /// none.
+    /// The weight that its checks set instead of the configured or overridden one; absent if they set none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub check_weight: Option<u32>,
-    /// Thousandths of its weight, while slow start keeps it low.
+    /// Thousandths of its weight during slow start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slow_start: Option<u32>,
-    /// Away for what clients' packets say of it, apart from any check.
+    /// The active ejection by passive checks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ejected: Option<Ejected>,
-    /// What is wrong with it although its check passes; it takes clients nevertheless.
+    /// A problem although its checks pass; it still receives clients.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warning: Option<Warning>,
-    /// How its clients' TCP handshakes went; absent where none began.
+    /// TCP handshakes of its clients; absent before the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handshakes: Option<Handshakes>,
     /// Its checks; none while they are suspended.
@@ -303,13 +302,13 @@ pub struct Server {
     pub active_connections: u64,
     /// Other flows now.
     pub inactive_connections: u64,
-    /// Persistent clients' choices that lead here.
+    /// Persistence entries for this server.
     #[serde(default)]
     pub persistent_connections: u64,
     /// At its upper threshold: no new flows.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub overloaded: bool,
-    /// Totals since the server was made.
+    /// Totals since the server was created.
     #[serde(flatten)]
     pub totals: Counters,
 }
@@ -332,7 +331,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Adds another's, around the end of the range as the kernel's counters go.
+    /// Adds another's counters, wrapping as the kernel's counters do.
     fn add(&mut self, other: &Self) {
         for (mine, theirs) in [
             (&mut self.connections, other.connections),

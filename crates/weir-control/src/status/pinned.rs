@@ -1,8 +1,8 @@
-//! The status document without a daemon: what is pinned, with the names that the last daemon persisted.
+//! The status document without a daemon: the pinned data plane, with names that the last daemon persisted.
 //!
-//! Counters come from the maps, names and weights from `RUNTIME_DIR/state.json` and its journal, overrides from
-//! `proxy.json`, listeners and pools from the configuration file if it is readable. What none of these contains is
-//! `unknown`. Nothing is changed.
+//! Counters are read from the maps, names and weights from `RUNTIME_DIR/state.json` and its journal, overrides from
+//! `proxy.json`, and listeners and pools from the configuration file, if readable. Unavailable values are `unknown`.
+//! Nothing is changed.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -23,10 +23,10 @@ use super::{Counters, Flows, Interface, Reason, Report, Server, Service, Ways, r
 
 const UNKNOWN: &str = "unknown";
 
-/// Why there is nothing to show.
+/// Why there is no status.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Nothing is pinned, or another build's maps are.
+    /// Nothing is pinned, or the maps are another build's.
     #[error(transparent)]
     Dataplane(#[from] weir_dataplane::Error),
     /// The state file cannot be read.
@@ -34,15 +34,15 @@ pub enum Error {
     File {
         /// The file.
         path: PathBuf,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// The state file is none.
+    /// The state file is invalid.
     #[error("{path}: {source}", path = path.display())]
     State {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The parse error.
         source: serde_json::Error,
     },
     /// A newer version wrote the state file.
@@ -55,14 +55,14 @@ pub enum Error {
     },
 }
 
-/// What the last daemon persisted.
+/// State that the last daemon persisted.
 struct Persisted {
     revision: u64,
     services: BTreeMap<String, ServiceSlot>,
     states: ServerStates,
 }
 
-/// Reads it all. `desired` is the configuration, as far as it is known.
+/// Reads the status. `desired` is the configuration, as far as it is known.
 ///
 /// # Errors
 /// Nothing is pinned, or the state file is damaged.
@@ -126,7 +126,7 @@ fn persisted(runtime_dir: &Path) -> Result<Option<Persisted>, Error> {
     }))
 }
 
-/// Where XDP is, by names; by numbers where they cannot be had.
+/// Interfaces that XDP is attached to, by name, or by index if the name is unavailable.
 async fn interfaces(plane: &PinnedPlane) -> Vec<Interface> {
     let links = match Netlink::open() {
         Ok(netlink) => netlink.links().await.unwrap_or_default(),
@@ -192,7 +192,7 @@ fn service(
     let mixed = !forwards.all(|forward| *forward == first);
     Ok(Service {
         name: name.to_owned(),
-        origin: if crate::engine::is_made(name) {
+        origin: if crate::engine::is_from_ipvsadm(name) {
             "ipvsadm"
         } else {
             "file"
@@ -265,7 +265,7 @@ fn server(
     })
 }
 
-/// The method of a row; a row that is free has none.
+/// The forwarding method of a row; a free row has none.
 fn forward(number: u8) -> &'static str {
     let known = [
         (weir_abi::Forward::Nat, Forward::Nat),

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{Check, Counters, Ejected, Server, Service, rfc3339, state, vip};
 use crate::snapshot::{ProxyServerStatus, ProxyStatus};
 
-/// What only a proxy service has.
+/// Additional data of a proxy service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Proxied {
     /// `tcp` or `http`.
@@ -14,7 +14,7 @@ pub struct Proxied {
     pub clients: u64,
     /// Requests since the service was made; 0 of a TCP service.
     pub requests: u64,
-    /// Answers of Weir's own, in place of a server's.
+    /// Responses that Weir generated instead of a server.
     pub errors: u64,
     /// Attempts at another server.
     pub retries: u64,
@@ -24,7 +24,7 @@ pub struct Proxied {
     /// Clients that wait for a server now.
     #[serde(default)]
     pub queued: u64,
-    /// Lines of the access log that were left out.
+    /// Suppressed lines of the access log.
     #[serde(default)]
     pub log_dropped: u64,
     /// HTTP/2 streams that clients reset before their response, or had reset by an error.

@@ -1,4 +1,5 @@
-//! The document as text for a terminal: a line for the director, a block for each service, the fates of packets.
+//! The status document as text for a terminal: a line for the director, a block for each service, and packets by
+//! outcome.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -74,7 +75,7 @@ fn director(report: &Report) -> String {
     out
 }
 
-/// Why the packet path runs where it does, and how packets went.
+/// The reasons for the modes of the packet path, and packets by path.
 fn ways(out: &mut String, report: &Report) {
     for at in report.xdp.iter().filter(|at| !at.reason.is_empty()) {
         let _ = writeln!(out, "{} {}: {}", at.interface, at.mode, at.reason);
@@ -195,7 +196,7 @@ fn row(server: &Server) -> [String; 10] {
         &server.state
     };
     let reason = match &server.overridden {
-        // The state says these two already.
+        // The state implies these two.
         Some(word) if *word != server.state => format!("{} (override: {word})", server.reason),
         _ => server.reason.clone(),
     };
@@ -239,7 +240,7 @@ fn layers(server: &Server) -> String {
     }
 }
 
-/// Columns as wide as their widest cell; the last is left ragged.
+/// Pads columns to their widest cell, except the last.
 fn columns<const N: usize>(out: &mut String, rows: &[[String; N]]) {
     let width = |at: usize| rows.iter().map(|row| row[at].chars().count()).max();
     let widths: [usize; N] = std::array::from_fn(|at| width(at).unwrap_or(0));
@@ -290,17 +291,17 @@ mod tests {
     use crate::status::tests::director;
 
     #[test]
-    fn a_director_as_a_table() {
+    fn table_of_a_director() {
         insta::assert_snapshot!(render(&Report::from(&director()), None));
     }
 
     #[test]
-    fn nothing_to_show_says_so() {
+    fn table_without_services_says_so() {
         insta::assert_snapshot!(render(&Report::default(), None));
     }
 
     #[test]
-    fn rates_are_the_difference_of_two_documents() {
+    fn rates_are_computed_from_two_documents() {
         let before = Report::from(&director());
         let mut now = before.clone();
         now.services[0].totals.connections += 30;

@@ -121,20 +121,20 @@ pub(crate) fn director() -> Snapshot {
 }
 
 #[test]
-fn the_document_has_the_contracts_fields() {
+fn document_has_the_documented_fields() {
     let report = Report::from(&director());
     insta::assert_snapshot!(serde_json::to_string_pretty(&report).unwrap());
 }
 
 #[test]
-fn the_document_survives_the_way_over_the_socket() {
+fn document_round_trips_through_json() {
     let report = Report::from(&director());
     let text = serde_json::to_string(&report).unwrap();
     assert_eq!(serde_json::from_str::<Report>(&text).unwrap(), report);
 }
 
 #[test]
-fn a_server_that_is_gone_does_not_make_a_service_mixed() {
+fn removed_server_does_not_make_a_service_mixed() {
     let report = Report::from(&director());
     assert_eq!(report.services[0].forward, "mixed");
     assert_eq!(report.services[1].forward, "direct");

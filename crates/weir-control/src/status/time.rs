@@ -1,10 +1,10 @@
-//! Moments as operators read them: RFC 3339 in UTC, whole seconds.
+//! Timestamps in RFC 3339, in UTC with whole seconds.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use time::UtcDateTime;
 
-/// `2026-11-20T19:00:00Z`. A moment before 1970 is shown as its first second, one after the year 9999 as its last.
+/// Formats a time as `2026-11-20T19:00:00Z`. Times before 1970 or after the year 9999 are clamped.
 pub fn rfc3339(moment: SystemTime) -> String {
     let seconds = moment
         .duration_since(UNIX_EPOCH)
@@ -30,7 +30,7 @@ mod tests {
     }
 
     #[test]
-    fn known_moments() {
+    fn timestamps_are_formatted_as_rfc3339() {
         assert_eq!(at(0), "1970-01-01T00:00:00Z");
         assert_eq!(at(951_782_399), "2000-02-28T23:59:59Z");
         assert_eq!(at(951_782_400), "2000-02-29T00:00:00Z");

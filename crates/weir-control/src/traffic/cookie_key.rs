@@ -1,8 +1,9 @@
 //! `RUNTIME_DIR/cookie.key`: signs sticky cookies of pools that have no `sticky.secret`, so that clients cannot compute
 //! which cookie leads to which server.
 //!
-//! Generated for the first configuration that needs it, and read by every later daemon: cookies survive restarts,
-//! crashes and upgrades. Nothing shows it. Directors that share a VIP have different ones; `sticky.secret` is for them.
+//! It is generated for the first configuration that needs it, and read by later daemons, so cookies remain valid after
+//! restarts, crashes and upgrades. It is never shown. Directors that share a VIP have different keys; `sticky.secret`
+//! is for them.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -25,7 +26,7 @@ pub(super) struct CookieKey {
 }
 
 impl CookieKey {
-    /// Of a runtime directory.
+    /// The key of a runtime directory.
     pub(super) fn new(runtime_dir: &Path) -> Self {
         Self {
             path: runtime_dir.join(FILE),
@@ -36,7 +37,7 @@ impl CookieKey {
     /// Returns the key when `desired` is the first configuration of this process that needs one.
     ///
     /// # Errors
-    /// The file cannot be read or written, or there is no randomness.
+    /// The file cannot be read or written, or the system has no random numbers.
     pub(super) fn first_for(&mut self, desired: &Desired) -> Result<Option<Secret>, Error> {
         let mut sticky = desired.pools.iter().filter_map(|pool| pool.sticky.as_ref());
         if self.known || sticky.all(|sticky| sticky.secret.is_some()) {
@@ -51,7 +52,7 @@ impl CookieKey {
         Ok(Some(Secret::new(source, value)))
     }
 
-    /// The key of an earlier process; `None` without one, or with a file that is no key.
+    /// Reads the key of an earlier process; `None` = there is none, or the file is invalid.
     fn read(&self) -> Result<Option<Vec<u8>>, Error> {
         let value = match fs::read(&self.path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),

@@ -1,4 +1,4 @@
-//! Why a configuration cannot be had, and the rights that it takes.
+//! Errors of applying a configuration, and the check of capabilities.
 
 use std::path::PathBuf;
 
@@ -6,25 +6,25 @@ use weir_sys::{Capabilities, Capability};
 
 use crate::engine;
 
-/// What loading, attaching and addressing cannot do without.
+/// Capabilities for loading and attaching programs and for adding addresses.
 const NEEDED: [Capability; 2] = [Capability::NetAdmin, Capability::Bpf];
 
-/// Why a configuration cannot be had.
+/// Why a configuration or request cannot be applied.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The layer 4 part.
+    /// An error of the layer 4 engine.
     #[error(transparent)]
     Engine(#[from] engine::Error),
-    /// The proxy part.
+    /// An error of the proxy.
     #[error(transparent)]
     Proxy(#[from] weir_proxy::Error),
-    /// Addresses of proxy services.
+    /// An error of the addresses of proxy services.
     #[error(transparent)]
     Vip(#[from] crate::vip::Error),
-    /// Rights.
+    /// Capabilities cannot be read.
     #[error(transparent)]
     System(#[from] weir_sys::Error),
-    /// Rights that layer 4 services could not do without.
+    /// Missing capabilities for layer 4 services.
     #[error("missing {}: run as root, or grant them (systemd: AmbientCapabilities=)", .names.join(", "))]
     Capabilities {
         /// The kernel's names.
@@ -35,15 +35,15 @@ pub enum Error {
     File {
         /// The file.
         path: PathBuf,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: std::io::Error,
     },
-    /// An order failed halfway.
+    /// A server request was recorded, but not applied.
     #[error(
         "{cause}; the order is recorded all the same, and the next start of the daemon applies it: {back}"
     )]
     Halfway {
-        /// The plane's failure.
+        /// Why it was not applied.
         cause: Box<Error>,
         /// Why the former override could not be recorded.
         back: Box<Error>,
@@ -53,10 +53,10 @@ pub enum Error {
     Random,
 }
 
-/// Whether the process may do what layer 4 services need.
+/// Checks the capabilities that layer 4 services need.
 ///
 /// # Errors
-/// It may not.
+/// Capabilities are missing.
 pub fn check_rights() -> Result<(), Error> {
     let missing = Capabilities::effective()?.missing(&NEEDED);
     if missing.is_empty() {

@@ -1,6 +1,5 @@
-//! State that a daemon hands over to its successor, besides connections: results of checks, the proxy's counters, and
-//! the keys of TLS tickets, which are never written to disk. Everything else is in the kernel or in the runtime
-//! directory.
+//! State that a daemon hands over to its successor in addition to connections: check results, the proxy's counters, and
+//! TLS ticket keys, which are never written to disk. All other state is in the kernel or in the runtime directory.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -19,14 +18,14 @@ use weir_sys::sealed_file;
 #[serde(default)]
 pub(super) struct Handover {
     standings: SavedStandings,
-    /// Since when servers of proxy services are in their state, by pool and server.
+    /// Times of the last state change of servers of proxy services, by pool and server.
     since: BTreeMap<String, BTreeMap<String, SystemTime>>,
     services: Vec<Counts>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tickets: Vec<Tickets>,
 }
 
-/// The keys of a service's tickets, as [`ServiceTickets`].
+/// The ticket keys of a service, as in [`ServiceTickets`].
 #[derive(Debug, Serialize, Deserialize)]
 struct Tickets {
     service: String,
@@ -90,8 +89,8 @@ impl Handover {
         }
     }
 
-    /// The state of servers, with overrides from their own file. Of pools that `is_proxied` returns false for, nothing
-    /// is taken: the file is not written while there is no proxy service.
+    /// Returns the states of servers, with overrides from their own file. Ignores pools for which `is_proxied` returns
+    /// false: the file is not written while there is no proxy service.
     pub(super) fn states(
         &mut self,
         overrides: Overrides,
@@ -112,7 +111,7 @@ impl Handover {
         ServerStates::restored(overrides, standings, since.collect())
     }
 
-    /// Adds the keys of tickets.
+    /// Adds the ticket keys.
     pub(super) fn with_tickets(mut self, tickets: &[ServiceTickets]) -> Self {
         let of_service = |tickets: &ServiceTickets| Tickets {
             service: tickets.service.clone(),
@@ -128,7 +127,7 @@ impl Handover {
         self
     }
 
-    /// The keys of tickets; none of a service with an unknown mode of client authentication.
+    /// Returns the ticket keys; none of a service with an unknown mode of client authentication.
     pub(super) fn tickets(&self) -> Vec<ServiceTickets> {
         let of_service = |tickets: &Tickets| {
             let mut known = ClientAuth::ALL.into_iter();
@@ -147,10 +146,10 @@ impl Handover {
         self.tickets.iter().filter_map(of_service).collect()
     }
 
-    /// Writes an anonymous file that is sealed against changes.
+    /// Writes a sealed anonymous file.
     ///
     /// # Errors
-    /// The kernel has no memory for it.
+    /// There is not enough memory.
     pub(super) fn write(&self) -> io::Result<OwnedFd> {
         sealed_file("weir-left", &serde_json::to_vec(self)?)
     }
@@ -174,12 +173,12 @@ impl Handover {
             let Some(former) = before.services.iter().find(|it| it.name == counts.name) else {
                 continue;
             };
-            less(&mut counts.totals, &former.totals);
-            less(&mut counts.responses, &former.responses);
+            subtract(&mut counts.totals, &former.totals);
+            subtract(&mut counts.responses, &former.responses);
             for server in &mut counts.servers {
                 let same = |it: &&ServerCounts| it.pool == server.pool && it.name == server.name;
                 if let Some(former) = former.servers.iter().find(same) {
-                    less(&mut server.totals, &former.totals);
+                    subtract(&mut server.totals, &former.totals);
                 }
             }
         }
@@ -207,7 +206,7 @@ impl Handover {
     }
 }
 
-fn less<const N: usize>(totals: &mut [u64; N], former: &[u64; N]) {
+fn subtract<const N: usize>(totals: &mut [u64; N], former: &[u64; N]) {
     for (total, former) in totals.iter_mut().zip(former) {
         *total = total.saturating_sub(*former);
     }

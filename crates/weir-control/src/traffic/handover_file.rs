@@ -1,8 +1,8 @@
-//! `RUNTIME_DIR/proxy-left.json`: state of the proxy services for the next daemon, however this one ends: counters,
-//! results of checks, since when servers are in their state.
+//! `RUNTIME_DIR/proxy-left.json`: state of the proxy services for the next daemon, even after a crash: counters, check
+//! results and times of state changes.
 //!
-//! Written once per second if something changed, and at the end; a daemon that is killed loses the counters of its last
-//! second. Writing takes 1 % of the time at most, however many services there are.
+//! It is written once per second if it has changed, and at the end; a killed daemon loses the counters of its last
+//! second. Writing takes at most 1 % of the time, however many services there are.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -54,7 +54,7 @@ impl HandoverFile {
         if let Err(error) = self.try_write(handover)
             && !std::mem::replace(&mut self.warned, true)
         {
-            tracing::warn!(%error, "counters of proxy services are not persisted");
+            tracing::warn!(%error, "failed to persist counters of proxy services");
         }
         let took: Duration = begun.elapsed();
         self.next = Instant::now() + took * PAUSE_FACTOR;

@@ -1,8 +1,8 @@
-//! Both kinds of services under one configuration: the layer 4 engine, where there is something for it, and the proxy.
+//! Manages services of both kinds under one configuration: the layer 4 engine, if needed, and the proxy.
 //!
-//! With proxy services alone there is no engine: nothing is loaded, attached or pinned, and no right beyond that to
-//! listen is needed. A configuration takes effect on both or on neither: what the proxy needs is opened first, the
-//! engine applies, and then the proxy commits, which cannot fail.
+//! With proxy services alone there is no engine: nothing is loaded, attached or pinned, and only listening needs
+//! capabilities. A configuration is applied to both or to neither: first the proxy is prepared, then the engine
+//! applies, and then the proxy commits, which cannot fail.
 //!
 //! [`ServerStates`] is the only state of servers. Both planes get their weights from it (`server_state`).
 
@@ -40,20 +40,19 @@ use crate::engine::{self, Engine, Paths};
 use crate::keeper::{self, Kept, Link};
 use crate::vip::Vips;
 
-/// The kind of sockets that clients of proxy services come by, for the keeper.
+/// The kind of the proxy's listening sockets in the keeper.
 const SOCKETS: &str = "proxy";
 
-/// The keys of TLS tickets, for the keeper: they are never on a disk, and a daemon that is killed leaves them to the
-/// next one.
+/// Name of the file with TLS ticket keys in the keeper. The keys are never written to disk, and a daemon that starts
+/// after a crash needs them.
 const TICKETS: &str = "tickets";
 
-/// Whether `desired` has something that packets must be taken for. A file without any service has: services may come
-/// from ipvsadm.
+/// Whether `desired` needs the layer 4 engine. A file without any service does: ipvsadm may add services.
 pub fn needs_engine(desired: &Desired) -> bool {
     !desired.services.is_empty() || desired.proxies.is_empty()
 }
 
-/// The overrides that a daemon persisted in a runtime directory; `None` = it has no readable file of them.
+/// The persisted overrides of a runtime directory; `None` = the file is missing or unreadable.
 pub(crate) fn overrides(runtime_dir: &std::path::Path) -> Option<weir_state::Overrides> {
     OrderStore::open(runtime_dir).1
 }
@@ -63,7 +62,7 @@ pub(crate) fn overrides(runtime_dir: &std::path::Path) -> Option<weir_state::Ove
 pub struct Traffic {
     paths: Paths,
     engine: Option<Engine>,
-    /// The proxy's addresses, as long as there is no engine.
+    /// Addresses of proxy services while there is no engine.
     vips: Vips,
     proxy: weir_proxy::Proxy,
     cookie_key: CookieKey,
@@ -74,26 +73,26 @@ pub struct Traffic {
     orders: OrderStore,
     last_success: LastSuccess,
     keeper: Link,
-    /// How many sockets of each address the keeper has.
+    /// Number of sockets per address that the keeper holds.
     kept: BTreeMap<SocketAddr, usize>,
-    /// The keys of tickets that the keeper has.
+    /// The ticket keys that the keeper holds.
     kept_tickets: Vec<ServiceTickets>,
-    /// Connections that go to another daemon: who sends them.
-    passage: Option<JoinHandle<()>>,
-    /// Connections that come from another daemon: who takes them in.
-    arrivals: Option<JoinHandle<()>>,
-    /// The counts that the other daemon has already.
-    bequeathed: Vec<weir_proxy::ServiceStatus>,
-    /// For the next daemon, however this one ends.
+    /// Thread that sends connections to the successor.
+    sender: Option<JoinHandle<()>>,
+    /// Thread that receives connections from the predecessor.
+    receiver: Option<JoinHandle<()>>,
+    /// The counters that the successor has already.
+    exported_counts: Vec<weir_proxy::ServiceStatus>,
+    /// State for the next daemon.
     handover_file: HandoverFile,
 }
 
 impl Traffic {
-    /// Puts `desired` into force, adopting what is pinned. Must be called inside a tokio runtime, in the network
-    /// namespace of the director.
+    /// Applies `desired` and adopts the pinned data plane. Must be called inside a tokio runtime, in the director's
+    /// network namespace.
     ///
     /// # Errors
-    /// The configuration cannot be had, or the kernel refuses. What ran before goes on.
+    /// The configuration cannot be applied, or the kernel rejects a change. A data plane that was running continues.
     pub async fn open(paths: &Paths, desired: &Desired, kept: &mut Kept) -> Result<Self, Error> {
         let (orders, overrides) = OrderStore::open(&paths.runtime_dir);
         let has_orders = overrides.is_some();
@@ -110,12 +109,12 @@ impl Traffic {
             keeper: kept.link.clone(),
             kept: BTreeMap::new(),
             kept_tickets: Vec::new(),
-            passage: None,
-            arrivals: None,
-            bequeathed: Vec::new(),
+            sender: None,
+            receiver: None,
+            exported_counts: Vec::new(),
             handover_file: HandoverFile::new(&paths.runtime_dir),
         };
-        let left = kept.take(SOCKETS);
+        let left = kept.take_sockets(SOCKETS);
         for (address, _) in &left {
             *traffic.kept.entry(*address).or_default() += 1;
         }
@@ -136,7 +135,7 @@ impl Traffic {
         traffic.proxy.count_from(&prepared, &handover.services());
         let is_proxied = |pool: &str| proxied_pools(desired).any(|it| it.name == pool);
         traffic.states = handover.states(overrides.unwrap_or_default(), is_proxied);
-        // What an earlier configuration pinned must be told that its services are gone.
+        // A pinned data plane of an earlier configuration must be updated: its services are gone.
         let mut pinned = engine::is_pinned(paths) && check_rights().is_ok();
         if pinned && !needs_engine(desired) && engine::clean_unused(paths).await? {
             pinned = false;
@@ -145,12 +144,12 @@ impl Traffic {
             check_rights()?;
             traffic.open_engine(desired, Some(has_orders)).await?;
         } else {
-            traffic.vips.settle(desired).await?;
+            traffic.vips.apply(desired).await?;
         }
         traffic.commit(prepared, desired);
         if let Some(takeover) = takeover {
             let mut inlet = traffic.proxy.inlet();
-            traffic.arrivals = Some(std::thread::spawn(move || {
+            traffic.receiver = Some(std::thread::spawn(move || {
                 keeper::receive(&takeover.channel, &mut inlet, |inlet, mut file| {
                     inlet.count(&Handover::read(&mut file).services());
                 });
@@ -159,7 +158,7 @@ impl Traffic {
         Ok(traffic)
     }
 
-    /// Opens what the proxy needs for a configuration.
+    /// Opens everything that the proxy needs for a configuration.
     fn prepare(&mut self, desired: &Desired) -> Result<weir_proxy::Prepared, Error> {
         if let Some(key) = self.cookie_key.first_for(desired)? {
             self.proxy.set_cookie_key(key);
@@ -197,7 +196,7 @@ impl Traffic {
         }
     }
 
-    /// Brings the proxy to a configuration that it is prepared for.
+    /// Commits a prepared configuration to the proxy.
     fn commit(&mut self, prepared: weir_proxy::Prepared, desired: &Desired) {
         self.proxy.commit(prepared);
         for why in self.proxy.exceeding(desired) {
@@ -218,7 +217,7 @@ impl Traffic {
         }
     }
 
-    /// Passes the keys of tickets to the keeper, for a daemon that follows a crash; they change once in hours.
+    /// Passes the ticket keys to the keeper, for a daemon that starts after a crash; they change every few hours.
     fn pass_tickets(&mut self) {
         let tickets = self.proxy.tickets();
         if tickets == self.kept_tickets {
@@ -227,7 +226,7 @@ impl Traffic {
         match Handover::default().with_tickets(&tickets).write() {
             Ok(file) => self.keeper.keep_file(TICKETS, file.as_fd()),
             Err(error) => {
-                tracing::warn!(%error, "TLS sessions are not resumed after a crash of the daemon");
+                tracing::warn!(%error, "TLS sessions will not be resumed after a crash of the daemon");
                 self.keeper.forget_file(TICKETS);
             }
         }

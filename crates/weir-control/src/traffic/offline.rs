@@ -1,4 +1,4 @@
-//! The layer 4 plane without a daemon, for edits of ipvsadm: an engine under the runtime directory's lock.
+//! The layer 4 engine without a daemon, for edits of ipvsadm; requires the runtime directory's lock.
 
 use weir_ipvsadm::{Edit, Refusal};
 use weir_model::Desired;
@@ -20,7 +20,7 @@ pub(crate) struct Offline {
 }
 
 impl Offline {
-    /// Adopts what a daemon left. Must be called inside a tokio runtime, with the runtime directory's lock held.
+    /// Adopts the pinned data plane. Must be called inside a tokio runtime, with the runtime directory's lock held.
     ///
     /// # Errors
     /// The engine's.

@@ -1,8 +1,8 @@
 //! `RUNTIME_DIR/proxy.json`: the overrides of all servers, and the count of configurations while there is no layer 4
 //! engine.
 //!
-//! The file owns the overrides of both planes. An order is written here before it is applied; `state.json` holds a
-//! copy, so that 0.1.0, which reads the overrides of layer 4 there, can take over.
+//! The file owns the overrides of both planes. A request is written here before it is applied; `state.json` contains a
+//! copy for 0.1.0, which reads the overrides of layer 4 there.
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -56,12 +56,12 @@ impl OrderStore {
         &self.path
     }
 
-    /// Configurations that took effect.
+    /// Number of configurations that have been applied.
     pub(super) const fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// Counts a configuration that was applied, unless it is the former one.
+    /// Counts an applied configuration, unless it equals the former one.
     pub(super) fn count_revision(&mut self, desired: &Desired, overrides: &Overrides) {
         let mut hasher = DefaultHasher::new();
         desired.hash(&mut hasher);
@@ -70,12 +70,12 @@ impl OrderStore {
             self.revision += 1;
             self.fingerprint = fingerprint;
             if let Err(error) = self.write(overrides) {
-                tracing::warn!(%error, "the revision of this configuration is not persisted");
+                tracing::warn!(%error, "failed to persist the revision of this configuration");
             }
         }
     }
 
-    /// Returns what adopts a state file when the engine is opened; `is_found` is whether this file was read.
+    /// Returns the function that adopts the state file when the engine is opened; `is_found`: this file was read.
     pub(super) fn restore(
         &self,
         is_found: bool,
@@ -92,7 +92,7 @@ impl OrderStore {
         }
     }
 
-    /// Replaces the file in one step.
+    /// Replaces the file atomically.
     pub(super) fn write(&self, overrides: &Overrides) -> io::Result<()> {
         let content = OrderFile {
             revision: self.revision,

@@ -1,4 +1,4 @@
-//! Both kinds of services as the daemon's plane.
+//! Implements the daemon's [`Plane`] for services of both kinds.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -16,7 +16,7 @@ use weir_sys::Channel;
 use super::handover::Handover;
 use super::{Error, Traffic, check_rights, needs_engine};
 use crate::daemon::Plane;
-use crate::engine::{Claim, Engine, Passed};
+use crate::engine::{Claim, Engine, LastPass};
 use crate::explain::{Answer, Packet};
 use crate::ipvsadm;
 use crate::keeper;
@@ -35,9 +35,9 @@ impl Plane for Traffic {
                 self.open_engine(desired, None).await?;
             }
             None => {
-                if let Err(error) = self.vips.settle(desired).await {
-                    if let Err(back) = self.vips.settle(&self.desired).await {
-                        tracing::warn!(error = %back, "added addresses were not taken back");
+                if let Err(error) = self.vips.apply(desired).await {
+                    if let Err(back) = self.vips.apply(&self.desired).await {
+                        tracing::warn!(error = %back, "failed to remove added addresses");
                     }
                     return Err(error.into());
                 }
@@ -92,15 +92,15 @@ impl Plane for Traffic {
         self.states.take_pool_changes()
     }
 
-    fn passages(&self) -> Option<ProbeTable> {
-        self.engine.as_ref().map(Engine::passages)
+    fn probe_table(&self) -> Option<ProbeTable> {
+        self.engine.as_ref().map(Engine::probe_table)
     }
 
     fn claim(&self, desired: &Desired) -> Option<Claim> {
         self.engine.as_ref()?.claim(desired)
     }
 
-    /// The first request brings up what proxy services alone do without.
+    /// The first request opens the engine if there are only proxy services.
     async fn ipvsadm(&mut self, request: &ipvsadm::Request) -> Result<ipvsadm::Answer, Error> {
         if self.engine.is_none() {
             check_rights()?;
@@ -175,7 +175,7 @@ impl Plane for Traffic {
         let services = self.proxy.status();
         let servers = services.iter().flat_map(|service| &service.servers);
         let same = servers.filter(|it| it.pool == pool && it.name == server);
-        // Every service counts those of all.
+        // Each service counts the connections of all services.
         open += same.map(|server| server.active).max().unwrap_or(0);
         Ok((open, closed))
     }
@@ -189,7 +189,7 @@ impl Plane for Traffic {
             },
         };
         match self.proxy_at(packet) {
-            // XDP comes before any socket.
+            // XDP runs before any socket.
             Some(proxy) if answer.service.is_none() => Ok(Answer {
                 packet: answer.packet,
                 service: Some(proxy.name.clone()),
@@ -225,13 +225,13 @@ impl Plane for Traffic {
         }
     }
 
-    async fn look(&mut self) {
+    async fn repair_drift(&mut self) {
         if let Some(engine) = &mut self.engine {
-            engine.look_after_drift().await;
+            engine.repair_drift().await;
         }
     }
 
-    fn watch_clients(&mut self, passed: &Passed<'_>) -> Result<(), Error> {
+    fn watch_clients(&mut self, passed: &LastPass<'_>) -> Result<(), Error> {
         self.watch_handshakes(passed)
     }
 
@@ -248,19 +248,19 @@ impl Plane for Traffic {
         watched.and(ticked)
     }
 
-    fn bequeath(&mut self) -> io::Result<OwnedFd> {
+    fn export_state(&mut self) -> io::Result<OwnedFd> {
         let services = self.proxy.status();
-        self.bequeathed.clone_from(&services);
+        self.exported_counts.clone_from(&services);
         Handover::new(&self.states, &services)
             .with_tickets(&self.proxy.tickets())
             .write()
     }
 
     async fn resume(&mut self) -> Result<(), Error> {
-        let Some(engine) = self.engine.as_ref().filter(|it| !it.is_untouched()) else {
+        let Some(engine) = self.engine.as_ref().filter(|it| !it.is_current()) else {
             return Ok(());
         };
-        engine.leave_counts();
+        engine.transfer_counts();
         tracing::warn!("the other program had begun to take over: what it changed is taken back");
         let desired = self.desired.clone();
         self.open_engine(&desired, None).await
@@ -268,16 +268,16 @@ impl Plane for Traffic {
 
     fn hand_over(&mut self, channel: Channel) {
         if let Some(engine) = &self.engine {
-            engine.leave_counts();
-            engine.leave_tc();
+            engine.transfer_counts();
+            engine.detach_tc();
         }
         let (outlet, connections) = std::sync::mpsc::channel();
         self.proxy.hand_over(outlet);
         let (status, before) = (
             self.proxy.asks_status(),
-            std::mem::take(&mut self.bequeathed),
+            std::mem::take(&mut self.exported_counts),
         );
-        self.passage = Some(std::thread::spawn(move || {
+        self.sender = Some(std::thread::spawn(move || {
             let counts = || Handover::since(&status(), &before).write();
             keeper::send(&channel, &connections, counts);
         }));
@@ -291,11 +291,11 @@ impl Plane for Traffic {
     fn is_handed_over(&self) -> bool {
         let over =
             |thread: &Option<JoinHandle<()>>| thread.as_ref().is_none_or(JoinHandle::is_finished);
-        if !self.proxy.is_finished() || !over(&self.arrivals) {
+        if !self.proxy.is_finished() || !over(&self.receiver) {
             return false;
         }
         self.proxy.end_hand_over();
-        over(&self.passage)
+        over(&self.sender)
     }
 
     async fn close(&mut self, limit: Duration) {
@@ -303,11 +303,11 @@ impl Plane for Traffic {
         let proxy = std::mem::take(&mut self.proxy);
         let stopped = tokio::task::spawn_blocking(move || proxy.stop(limit)).await;
         if let Err(error) = stopped {
-            tracing::error!(%error, "the proxy did not end as it should");
+            tracing::error!(%error, "failed to stop the proxy");
         }
-        // One that was succeeded has nothing to say any more.
+        // After an upgrade, the successor owns the file.
         let services = status();
-        if self.passage.is_none() && !services.is_empty() {
+        if self.sender.is_none() && !services.is_empty() {
             let handover = Handover::new(&self.states, &services);
             self.handover_file.write(&handover);
         }
@@ -315,7 +315,7 @@ impl Plane for Traffic {
 }
 
 impl Traffic {
-    /// Configurations that took effect.
+    /// Number of configurations that have been applied.
     fn revision(&self) -> u64 {
         match &self.engine {
             Some(engine) => engine.revision(),

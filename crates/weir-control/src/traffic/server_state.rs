@@ -1,4 +1,4 @@
-//! Changes of servers' state: orders of operators, results of checks and ejections, applied to both planes.
+//! Changes of servers' states: overrides, check results and ejections, applied to both planes.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -13,12 +13,12 @@ use weir_state::{
 
 use super::order_file::OrderStore;
 use super::{Error, Traffic};
-use crate::engine::{self, Engine, Passed};
+use crate::engine::{self, Engine, LastPass};
 
-/// The planes and the owner file, as an order needs them.
+/// The planes and the file that owns overrides, as needed for a request.
 pub(super) struct Planes<'a> {
     pub(super) engine: Option<&'a mut Engine>,
-    /// `None` = the daemon does not run.
+    /// `None` = no daemon is running.
     pub(super) proxy: Option<&'a mut weir_proxy::Proxy>,
     pub(super) desired: &'a Desired,
     pub(super) orders: &'a OrderStore,
@@ -45,7 +45,7 @@ impl Driver for Planes<'_> {
         if let Some(engine) = &mut self.engine
             && let Err(error) = engine.copy_override(record)
         {
-            tracing::warn!(%error, "the copy of an override for older versions is not written");
+            tracing::warn!(%error, "failed to write the copy of an override for older versions");
         }
     }
 }
@@ -91,7 +91,7 @@ impl Planes<'_> {
         }
     }
 
-    /// Executes ipvsadm's edits; weights of the file's servers are orders, as those of `weir server`.
+    /// Executes edits of ipvsadm; weights of the file's servers become overrides, as with `weir server`.
     pub(super) async fn edit_table(
         &mut self,
         states: &mut ServerStates,
@@ -127,7 +127,7 @@ impl Planes<'_> {
 }
 
 impl Traffic {
-    /// The planes, and the state of servers.
+    /// Returns the planes and the states of servers.
     pub(super) const fn planes(&mut self) -> (Planes<'_>, &mut ServerStates) {
         let planes = Planes {
             engine: self.engine.as_mut(),
@@ -138,7 +138,7 @@ impl Traffic {
         (planes, &mut self.states)
     }
 
-    /// Applies results of checks, and persists them.
+    /// Applies check results and persists them.
     pub(super) fn handle_health(&mut self, events: Vec<HealthEvent>) -> Result<(), Error> {
         let pools: BTreeSet<String> = events.iter().map(|event| event.pool.clone()).collect();
         let records = self.states.handle_health(events);
@@ -150,8 +150,8 @@ impl Traffic {
         Ok(recorded?)
     }
 
-    /// Reads the counters of layer 4 services and ejects servers by them.
-    pub(super) fn watch_handshakes(&mut self, passed: &Passed<'_>) -> Result<(), Error> {
+    /// Reads the handshake counters of layer 4 services and ejects servers accordingly.
+    pub(super) fn watch_handshakes(&mut self, passed: &LastPass<'_>) -> Result<(), Error> {
         let Some(engine) = &mut self.engine else {
             return Ok(());
         };
@@ -178,8 +178,8 @@ impl Traffic {
     }
 }
 
-/// Determines the states of some pools and applies their weights: the engine's first, because it may fail. A failure
-/// of the engine does not keep the proxy from its weights.
+/// Updates the states of some pools and applies their weights. The engine is first, because it may fail; its failure
+/// does not prevent the proxy's update.
 fn apply_weights(
     engine: Option<&mut Engine>,
     proxy: Option<&mut weir_proxy::Proxy>,
@@ -207,7 +207,7 @@ fn apply_weights(
     Ok(applied?)
 }
 
-/// A pool by its name; the engine knows ipvsadm's too.
+/// Returns a pool by its name; the engine also knows those of ipvsadm.
 fn pool_of<'a>(engine: Option<&'a Engine>, desired: &'a Desired, name: &str) -> Option<&'a Pool> {
     match engine {
         Some(engine) => engine.desired().pool(name),
@@ -226,7 +226,7 @@ pub(super) fn apply_to_proxy(proxy: &mut weir_proxy::Proxy, pool: &Pool, states:
         if proxy.has_server(&pool.name, &server.name)
             && let Err(error) = proxy.set_weight(&pool.name, &server.name, changed)
         {
-            tracing::warn!(%error, "a server's weight did not reach the proxy");
+            tracing::warn!(%error, "failed to set a server's weight in the proxy");
         }
     }
 }

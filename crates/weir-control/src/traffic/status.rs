@@ -12,7 +12,7 @@ use crate::explain::Packet;
 use crate::snapshot::{ProxyServerStatus, ProxyStatus, ServerState, VipStatus};
 
 impl Traffic {
-    /// Addresses that Weir added, by interface.
+    /// The addresses that Weir has added, by interface.
     pub(super) fn added(&self) -> Vec<(String, IpAddr)> {
         match &self.engine {
             Some(engine) => engine.added_vips().to_vec(),
@@ -20,7 +20,7 @@ impl Traffic {
         }
     }
 
-    /// What status says of the proxy services.
+    /// The status of proxy services.
     pub(super) fn proxies(&self) -> Vec<ProxyStatus> {
         let running = self.proxy.status();
         let added = self.added().into_iter().map(|(_, address)| address);
@@ -94,7 +94,7 @@ impl Traffic {
         }
     }
 
-    /// The proxy service that a connection to that address reaches: the most specific listener's.
+    /// The proxy service that a connection to that address reaches: that of the most specific listener.
     pub(super) fn proxy_at(&self, packet: &Packet) -> Option<&weir_model::Proxy> {
         if packet.protocol != Protocol::Tcp {
             return None;
@@ -113,7 +113,7 @@ impl Traffic {
     }
 }
 
-/// Whether a socket of this machine can have the first address, which is what a listener needs.
+/// Whether a local socket can bind to the first address, which a listener requires.
 fn vip(proxy: &weir_model::Proxy, added: &BTreeSet<IpAddr>) -> VipStatus {
     match proxy.listen.first().map(SocketAddr::ip) {
         Some(address) if UdpSocket::bind((address, 0)).is_err() => VipStatus::Absent,

@@ -24,14 +24,14 @@ struct Announcement {
     left: u32,
 }
 
-/// Addresses that are still to be announced.
+/// Addresses with outstanding announcements.
 #[derive(Debug, Default)]
 pub(crate) struct Announcements {
     due: Vec<Announcement>,
 }
 
 impl Announcements {
-    /// Announces an address of a device the next times that [`Self::send`] is called.
+    /// Schedules announcements of an address of a device.
     pub(crate) fn add(&mut self, ifindex: u32, address: IpAddr) {
         self.due.push(Announcement {
             ifindex,
@@ -40,7 +40,7 @@ impl Announcements {
         });
     }
 
-    /// Whether none is due.
+    /// Whether no announcement is due.
     pub(crate) fn is_empty(&self) -> bool {
         self.due.is_empty()
     }
@@ -50,10 +50,10 @@ impl Announcements {
         self.due.retain(|it| it.address != address);
     }
 
-    /// Announces each address that is due once, with the link address that `mac_of` has for its device.
+    /// Sends one announcement for each due address; `mac_of` returns the MAC address of a device.
     ///
     /// # Errors
-    /// There is no packet socket.
+    /// A packet socket cannot be opened.
     pub(crate) fn send(
         &mut self,
         netlink: &Netlink,
@@ -73,7 +73,7 @@ impl Announcements {
             let frame = frame(announcement.address, mac);
             if let Err(error) = socket.send(announcement.ifindex, &frame) {
                 let address = announcement.address;
-                tracing::warn!(%address, %error, "the address is not announced");
+                tracing::warn!(%address, %error, "failed to announce an address");
             }
         }
         self.due.retain(|announcement| announcement.left > 0);
@@ -81,7 +81,7 @@ impl Announcements {
     }
 }
 
-/// What tells every neighbour that `address` is at `mac`.
+/// A frame that announces `address` at `mac` to all neighbours.
 fn frame(address: IpAddr, mac: MacAddr) -> Vec<u8> {
     let mut frame = match address {
         IpAddr::V4(address) => Packet::ethernet(mac, MacAddr::BROADCAST).arp(&ArpPacket {
@@ -117,7 +117,7 @@ mod tests {
     const MAC: MacAddr = MacAddr::new([2, 0, 0, 0, 0, 7]);
 
     #[test]
-    fn an_ipv4_address_is_asked_for_by_its_owner() {
+    fn ipv4_announcement_is_a_gratuitous_arp_request() {
         let frame = frame("192.0.2.10".parse().unwrap(), MAC);
         let view = EthernetView::new(&frame).unwrap();
         assert_eq!(
@@ -134,11 +134,11 @@ mod tests {
     }
 
     #[test]
-    fn an_ipv6_address_overrides_what_neighbours_know() {
+    fn ipv6_announcement_overrides_neighbour_entries() {
         let frame = frame("2001:db8::10".parse().unwrap(), MAC);
         let view = EthernetView::new(&frame).unwrap();
         assert_eq!((view.dst(), view.src()), (ALL_NODES_MAC, MAC));
-        // Hop limit 255 is what receivers insist on.
+        // Receivers require hop limit 255.
         assert_eq!(view.payload()[7], 255);
         let message = NeighbourMessage::parse(&view.payload()[40..]).unwrap();
         assert_eq!(

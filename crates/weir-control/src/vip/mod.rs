@@ -1,9 +1,9 @@
-//! VIPs of proxy services where no layer 4 engine runs: added to `[node] vip_interface`, announced, and taken back when
+//! VIPs of proxy services without a layer 4 engine: added to `[node] vip_interface`, announced, and removed when
 //! neither the configuration nor an open connection needs them.
 //!
-//! An engine does this for the services of both kinds; it takes over what is remembered here ([`read_record`]) when it
-//! opens. `RUNTIME_DIR/vips.json` is written before an address is added, so that `weir clean` and the next daemon know
-//! of it.
+//! An engine does this for services of both kinds; when it opens, it takes over the addresses that are recorded here
+//! ([`read_record`]). `RUNTIME_DIR/vips.json` is written before an address is added, so that `weir clean` and the next
+//! daemon know of it.
 
 mod announce;
 mod record;
@@ -21,31 +21,31 @@ use weir_wire::MacAddr;
 pub(crate) use self::announce::Announcements;
 pub(crate) use self::record::{read_record, remove_record, write as write_record};
 
-/// Listing the sockets of an address that is to go: not every second.
-const WITHDRAWING: Duration = Duration::from_secs(5);
+/// Checking for connections lists all TCP sockets, so it does not run every second.
+const WITHDRAW_INTERVAL: Duration = Duration::from_secs(5);
 
-/// An address that was not added or removed.
+/// Why an address was not added or removed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// `vip_interface` names a device that is not there.
+    /// `vip_interface` does not exist.
     #[error("there is no interface {name}")]
     NoInterface {
         /// The name.
         name: String,
     },
-    /// Rights.
+    /// A capability is missing.
     #[error(
-        "`vip_interface`: adding {address} needs CAP_NET_ADMIN: run as root, grant it (systemd: AmbientCapabilities=), or add \
-         the address yourself"
+        "`vip_interface`: adding {address} needs CAP_NET_ADMIN: run as root, grant it (systemd: AmbientCapabilities=), \
+         or add the address yourself"
     )]
     Rights {
         /// The first address that is missing.
         address: IpAddr,
     },
-    /// The kernel refuses.
+    /// A netlink request failed.
     #[error(transparent)]
     Network(#[from] weir_netlink::Error),
-    /// The kernel around it.
+    /// Another system call failed.
     #[error(transparent)]
     System(#[from] weir_sys::Error),
     /// The record cannot be written.
@@ -53,7 +53,7 @@ pub enum Error {
     File {
         /// The file.
         path: PathBuf,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: std::io::Error,
     },
 }
@@ -62,23 +62,23 @@ pub enum Error {
 #[derive(Debug)]
 pub(crate) struct Vips {
     runtime_dir: PathBuf,
-    /// By interface.
+    /// Added addresses, by interface.
     added: BTreeSet<(String, IpAddr)>,
     announcements: Announcements,
-    /// When addresses that may go were last looked at.
-    withdrawn: Instant,
-    /// Links or addresses changed since.
+    /// When unneeded addresses were last searched for.
+    last_withdrawal: Instant,
+    /// Links or addresses have changed.
     stale: bool,
 }
 
 impl Vips {
-    /// With what an earlier daemon added.
+    /// Starts with the addresses that an earlier daemon added.
     pub(crate) fn new(runtime_dir: &Path) -> Self {
         Self {
             runtime_dir: runtime_dir.to_owned(),
             added: read_record(runtime_dir),
             announcements: Announcements::default(),
-            withdrawn: Instant::now(),
+            last_withdrawal: Instant::now(),
             stale: false,
         }
     }
@@ -88,7 +88,7 @@ impl Vips {
         &self.added
     }
 
-    /// Links or addresses of this machine changed.
+    /// Records that links or addresses have changed.
     pub(crate) const fn note_change(&mut self) {
         self.stale = true;
     }
@@ -96,8 +96,8 @@ impl Vips {
     /// Adds the addresses that `desired` needs and this machine lacks, and removes added ones that nothing needs.
     ///
     /// # Errors
-    /// An address cannot be added or removed, or that cannot be remembered.
-    pub(crate) async fn settle(&mut self, desired: &Desired) -> Result<(), Error> {
+    /// An address cannot be added or removed, or the record cannot be written.
+    pub(crate) async fn apply(&mut self, desired: &Desired) -> Result<(), Error> {
         if desired.node.vip_interface.is_none() && self.added.is_empty() {
             return Ok(());
         }
@@ -111,19 +111,20 @@ impl Vips {
             .send(&netlink, |index| mac(&links, index))?)
     }
 
-    /// Once a second: repeats announcements, adds what others removed, removes what has lost its last connection.
+    /// Runs once per second: repeats announcements, adds addresses that others removed, and removes unneeded ones
+    /// without connections.
     ///
     /// # Errors
-    /// As [`Self::settle`].
+    /// As [`Self::apply`].
     pub(crate) async fn tick(&mut self, desired: &Desired) -> Result<(), Error> {
         let leaving = self.added.iter().any(|entry| !is_needed(desired, entry));
-        if self.stale || (leaving && self.withdrawn.elapsed() >= WITHDRAWING) {
+        if self.stale || (leaving && self.last_withdrawal.elapsed() >= WITHDRAW_INTERVAL) {
             let before: BTreeSet<IpAddr> = self.added.iter().map(|(_, address)| *address).collect();
             let present = present(&Netlink::open()?).await?;
             for address in before.difference(&present) {
                 tracing::warn!(%address, "a VIP was removed by another program and is added again");
             }
-            return self.settle(desired).await;
+            return self.apply(desired).await;
         }
         if self.announcements.is_empty() {
             return Ok(());
@@ -162,7 +163,8 @@ impl Vips {
         let former = self.added.clone();
         self.added
             .extend(missing.iter().map(|vip| (name.clone(), *vip)));
-        // Remembered first: a death in between leaves an entry too many, not an address that nothing removes.
+        // Persisted first: after a crash, the record may name an address that was not added, but no address is
+        // unrecorded.
         record::write(&self.runtime_dir, &self.added)?;
         for vip in missing {
             if netlink.add_address(link.index, vip, prefix(vip)).await? == Change::Made {
@@ -185,14 +187,14 @@ impl Vips {
         if unneeded.is_empty() {
             return Ok(());
         }
-        self.withdrawn = Instant::now();
+        self.last_withdrawal = Instant::now();
         let wanted: BTreeSet<IpAddr> = desired.proxied_addresses().collect();
         let mut idle: BTreeSet<IpAddr> = unneeded.iter().map(|(_, address)| *address).collect();
         idle.retain(|address| !wanted.contains(address));
         remove_connected(netlink, &mut idle)?;
         for entry in unneeded {
             let (name, address) = &entry;
-            // On another interface by now: that one has it already, so no connection is lost.
+            // If it is needed on another interface, that one has it already, and no connection is lost.
             if !idle.contains(address) && !wanted.contains(address) {
                 continue;
             }
@@ -205,12 +207,12 @@ impl Vips {
             self.added.remove(&entry);
         }
         record::write(&self.runtime_dir, &self.added)?;
-        // One that moves to another interface was present until now.
+        // An address that moves to another interface was present until now.
         self.add(desired, netlink, links).await
     }
 }
 
-/// Whether an added address belongs where it is.
+/// Whether an added address is needed on its interface.
 fn is_needed(desired: &Desired, (name, address): &(String, IpAddr)) -> bool {
     desired.node.vip_interface.as_ref() == Some(name)
         && desired.proxied_addresses().any(|needed| needed == *address)
@@ -230,10 +232,10 @@ fn mac(links: &[Link], index: u32) -> Option<MacAddr> {
     Some(MacAddr::new(link.mac?.octets()))
 }
 
-/// Leaves those addresses that no TCP connection of this machine uses.
+/// Removes the addresses that a TCP connection of this machine uses from the set.
 ///
 /// # Errors
-/// The kernel does not list its sockets.
+/// The kernel's sockets cannot be listed.
 pub(crate) fn remove_connected(
     netlink: &Netlink,
     addresses: &mut BTreeSet<IpAddr>,

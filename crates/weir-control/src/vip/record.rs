@@ -1,4 +1,5 @@
-//! `RUNTIME_DIR/vips.json`: addresses that were added without an engine. Those of another boot went with it.
+//! `RUNTIME_DIR/vips.json`: addresses that were added without an engine. A reboot removes them, so a record of another
+//! boot is ignored.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,14 +20,14 @@ struct Content {
     addresses: BTreeSet<(String, IpAddr)>,
 }
 
-/// What is remembered, by interface; nothing of another boot.
+/// Reads the recorded addresses, by interface; none of another boot.
 pub(crate) fn read_record(runtime_dir: &Path) -> BTreeSet<(String, IpAddr)> {
     let path = runtime_dir.join(FILE);
     let text = match fs::read(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound => return BTreeSet::new(),
         Err(error) => {
-            tracing::warn!(path = %path.display(), %error, "added addresses are forgotten");
+            tracing::warn!(path = %path.display(), %error, "the record of added addresses is unreadable");
             return BTreeSet::new();
         }
     };
@@ -34,13 +35,13 @@ pub(crate) fn read_record(runtime_dir: &Path) -> BTreeSet<(String, IpAddr)> {
         Ok(content) if boot_id().is_ok_and(|boot| boot == content.boot) => content.addresses,
         Ok(_) => BTreeSet::new(),
         Err(error) => {
-            tracing::warn!(path = %path.display(), %error, "added addresses are forgotten");
+            tracing::warn!(path = %path.display(), %error, "the record of added addresses is unreadable");
             BTreeSet::new()
         }
     }
 }
 
-/// Remembers these and no others.
+/// Replaces the record.
 ///
 /// # Errors
 /// The directory cannot be written.
@@ -62,7 +63,7 @@ pub(crate) fn write(
     written.map_err(|source| Error::File { path, source })
 }
 
-/// Forgets all.
+/// Removes the record.
 ///
 /// # Errors
 /// The directory cannot be written.

@@ -1,4 +1,4 @@
-//! VIPs that Weir adds: announced, kept while flows need them, taken back.
+//! VIPs that Weir adds: announced, kept while flows need them, then removed.
 
 use crate::director::Director;
 use weir_control::engine::clean;
@@ -10,7 +10,7 @@ use super::{BOTH, PORT, VIP, desired};
 const VIP6: &str = "2001:db8::10";
 
 #[test]
-fn added_ones_are_announced() {
+fn added_vips_are_announced() {
     if !is_root() {
         return;
     }
@@ -42,7 +42,7 @@ fn added_ones_are_announced() {
 }
 
 #[test]
-fn added_ones_go_with_their_last_flow() {
+fn added_vips_are_removed_with_their_last_flow() {
     if !is_root() {
         return;
     }
@@ -73,7 +73,7 @@ fn added_ones_go_with_their_last_flow() {
 }
 
 #[test]
-fn a_found_one_stays() {
+fn present_vip_is_kept() {
     if !is_root() {
         return;
     }

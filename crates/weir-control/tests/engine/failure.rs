@@ -21,7 +21,7 @@ fn service(at: u16, pool: &str) -> Service {
 }
 
 #[test]
-fn what_was_in_force_is_in_force_again() {
+fn failed_reload_restores_the_former_configuration() {
     if !is_root() {
         return;
     }
@@ -33,7 +33,7 @@ fn what_was_in_force_is_in_force_again() {
         let mut first = topology.connect(VIP, PORT);
         let before = first.server();
 
-        // Hash tables of that many services do not fit, which is seen when some are written already.
+        // The hash tables do not fit, which is detected after some rows have been written.
         let mut larger = wanted.clone();
         larger.services.clear();
         let mut pool = Pool::new("hashed");
@@ -84,7 +84,7 @@ fn large() -> Desired {
 
 /// Prints how long it takes; asserts that it works.
 #[test]
-fn a_thousand_services_reload() {
+fn reload_of_a_thousand_services() {
     if !is_root() {
         return;
     }

@@ -10,7 +10,7 @@ const DIRECTOR: &str = "10.8.0.2";
 const OWN_PORT: u16 = 9_090;
 
 #[test]
-fn its_replies_come_from_the_vip() {
+fn local_server_replies_from_the_vip() {
     if !is_root() {
         return;
     }

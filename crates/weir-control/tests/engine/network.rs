@@ -8,10 +8,10 @@ use weir_model::{Attach, Forward, SchedulerKind, Snat};
 use super::topology::{Topology, is_root};
 use super::{BOTH, PORT, VIP, desired};
 
-/// The director's address on a device that stands on d0.
+/// The director's address on a device whose lower device is d0.
 fn on_top(topology: &Topology, made: &str) {
     topology.director_feature("d0", "rx-gro", true);
-    // Only the device that has the address shall answer for it.
+    // Only the device with the address may reply.
     topology.director_sysctl("net/ipv4/conf/all/arp_ignore", "1");
     topology.director_ip(&format!(
         "addr del 10.8.0.2/24 dev d0
@@ -55,7 +55,7 @@ fn carries_bulk_both_ways(name: &str, made: &str) {
 }
 
 #[test]
-fn a_bridge_carries_bulk_both_ways() {
+fn bulk_transfer_works_over_a_bridge() {
     if is_root() {
         carries_bulk_both_ways(
             "bridge",
@@ -65,7 +65,7 @@ fn a_bridge_carries_bulk_both_ways() {
 }
 
 #[test]
-fn a_macvlan_carries_bulk_both_ways() {
+fn bulk_transfer_works_over_a_macvlan() {
     if is_root() {
         carries_bulk_both_ways("macvlan", "link add top0 link d0 type macvlan mode bridge");
     }

@@ -1,5 +1,5 @@
-//! A change costs what it changes: what else the maps hold is not looked at, so that what this test scribbles there
-//! stays.
+//! The cost of a reload depends on its changes: other rows are not touched, so foreign values that this test writes
+//! there remain.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -40,7 +40,7 @@ fn wanted() -> Desired {
 
 const SCRIBBLE: u64 = 0x0000_6e6f_7420_6d65;
 
-/// Every row as a stranger left it.
+/// Writes foreign values into all rows.
 fn scribble(maps: &Maps) {
     for row in 1..maps.services.entries() {
         let flags = SCRIBBLE as u32;
@@ -71,7 +71,7 @@ fn scribble(maps: &Maps) {
     }
 }
 
-/// Rows that somebody has written since: services, servers, next hops' servers, listeners and addresses.
+/// Rows that another program has written since: services, servers, next hops' servers, listeners and addresses.
 fn written(maps: &Maps) -> (usize, BTreeSet<IpAddr>, BTreeSet<IpAddr>, usize) {
     let services = (1..maps.services.entries())
         .filter(|row| maps.services.get(*row).unwrap().extent != SCRIBBLE as u32)
@@ -95,7 +95,7 @@ fn ips(names: &[&str]) -> BTreeSet<IpAddr> {
 }
 
 #[test]
-fn a_change_writes_what_it_changes() {
+fn reload_writes_only_changed_rows() {
     if !is_root() {
         return;
     }
@@ -150,7 +150,7 @@ fn a_change_writes_what_it_changes() {
         wanted.services.remove(12);
         engine.apply(&wanted).await.unwrap();
         let (services, dests, _, found) = written(maps);
-        assert_eq!((services, found), (1, 0), "its row is nobody's");
-        assert_eq!(dests, ips(&[]), "their rows are somebody else's here");
+        assert_eq!((services, found), (1, 0), "its row is free");
+        assert_eq!(dests, ips(&[]), "their rows belong to other servers here");
     });
 }

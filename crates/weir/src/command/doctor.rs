@@ -22,7 +22,7 @@ pub(super) fn director(global: &GlobalOptions, arguments: &Doctor) -> Outcome {
     let loaded = loaded.map_err(|rejected| Failure::Findings {
         findings: rejected.diagnostics,
     })?;
-    let desired = engine::with_made(&global.runtime_dir, loaded.desired);
+    let desired = engine::with_ipvsadm_services(&global.runtime_dir, loaded.desired);
     let client = Client::new(&global.runtime_dir).within(STATUS_TIMEOUT);
     if !is_root() {
         terminal::eprint(

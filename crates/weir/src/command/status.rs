@@ -89,7 +89,7 @@ async fn pinned(global: &GlobalOptions, json: bool, absent: client::Error) -> Ou
     let desired = configuration::load_with(file.unwrap_or(global.config()), false, Secrets::Unread)
         .map(|loaded| loaded.desired)
         .unwrap_or_default();
-    let desired = engine::with_made(&global.runtime_dir, desired);
+    let desired = engine::with_ipvsadm_services(&global.runtime_dir, desired);
     let read = pinned::read(&global.runtime_dir, &global.pin_dir, &desired).await;
     let message = match read {
         Ok(report) => {

@@ -1,4 +1,4 @@
-//! The file of tokens: `NAME ROLE HASH` a line.
+//! The token file: one `NAME ROLE HASH` per line.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -11,42 +11,45 @@ use rustix::process::geteuid;
 use super::{NamedToken, hash};
 use crate::api::Role;
 
-/// Largest file, bytes; some ten thousand tokens.
+/// Largest file in bytes; enough for ten thousand tokens.
 const MAX_BYTES: u64 = 1 << 20;
 
 /// Longest name of a token.
 const NAME_MAX: usize = 64;
 
-/// Why a file of tokens cannot be used. Nothing of the file is quoted: it may be another one, or hold a token by
+/// Why a token file cannot be used. The errors quote nothing of the file: it may be another file, or contain a token by
 /// mistake.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenFileError {
     /// It cannot be opened, read or written.
     #[error("{path}: {source}", path = path.display())]
     File {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// A directory, a device.
+    /// It is not a regular file.
     #[error("{path}: a file of tokens is a regular file of at most {MAX_BYTES} bytes", path = path.display())]
     Kind {
-        /// Which.
+        /// The file.
         path: PathBuf,
     },
-    /// Another user could write hashes of tokens that this one knows.
-    #[error("{path}: it belongs to user {uid}; root or the daemon's own user must own it: chown root {path}", path = path.display())]
+    /// The file belongs to another user, who could add tokens.
+    #[error(
+        "{path}: it belongs to user {uid}; root or the daemon's own user must own it: chown root {path}",
+        path = path.display()
+    )]
     Owner {
-        /// Which.
+        /// The file.
         path: PathBuf,
         /// Its owner.
         uid: u32,
     },
-    /// Others have access.
+    /// Other users have access.
     #[error("{path}: its mode is {mode:04o}, and others must have no access: chmod 0600 {path}", path = path.display())]
     Mode {
-        /// Which.
+        /// The file.
         path: PathBuf,
         /// Permission bits.
         mode: u32,
@@ -54,30 +57,30 @@ pub enum TokenFileError {
     /// A line is not `NAME ROLE HASH`.
     #[error("{path}:{line}: {reason}", path = path.display())]
     Line {
-        /// Which file.
+        /// The file.
         path: PathBuf,
         /// From 1.
         line: usize,
         /// What is wrong.
         reason: &'static str,
     },
-    /// A name has a token already, or cannot be one.
+    /// The name is invalid or already has a token.
     #[error("{path}: {reason}", path = path.display())]
     Name {
-        /// Which file.
+        /// The file.
         path: PathBuf,
         /// What is wrong.
         reason: &'static str,
     },
-    /// The system gives no random bytes.
+    /// The system has no random numbers.
     #[error("no random bytes")]
     Random,
 }
 
-/// The tokens of a file that this user, or root, owns alone.
+/// Reads the tokens of a file that this user, or root, owns and others cannot access.
 ///
 /// # Errors
-/// The file cannot be read, others have access to it, or a line is wrong.
+/// The file cannot be read, others have access to it, or a line is invalid.
 pub fn named_tokens(path: &Path) -> Result<Vec<NamedToken>, TokenFileError> {
     // A FIFO must not block the daemon.
     let flags = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or(0);
@@ -87,10 +90,11 @@ pub fn named_tokens(path: &Path) -> Result<Vec<NamedToken>, TokenFileError> {
     parse(path, &text(path, &file)?)
 }
 
-/// Makes a token, adds it to a file, which is made if need be, and returns it: nothing else keeps it.
+/// Generates a token, adds its hash to the file, which is created if necessary, and returns the token. It is stored
+/// nowhere else.
 ///
 /// # Errors
-/// The file cannot be used or written, or the name is taken.
+/// The file cannot be used or written, or the name is in use.
 pub fn add_token(path: &Path, name: &str, role: Role) -> Result<String, TokenFileError> {
     let refused = |reason| TokenFileError::Name {
         path: path.to_owned(),
@@ -235,7 +239,7 @@ mod tests {
     use crate::api::Tokens;
 
     #[test]
-    fn a_token_that_was_added_is_found_with_its_role() {
+    fn added_token_is_found_with_its_role() {
         let path = std::env::temp_dir().join(format!("weir-tokens-{}", std::process::id()));
         let _ = fs::remove_file(&path);
         let first = add_token(&path, "prometheus", Role::Read).unwrap();
@@ -260,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_line_is_named_and_not_quoted() {
+    fn invalid_line_is_located_and_not_quoted() {
         let hash = "a".repeat(64);
         let path = Path::new("tokens");
         for (text, reason) in [

@@ -1,4 +1,4 @@
-//! Applies the servers of other lists in addition to the configuration.
+//! Applies servers of lists outside the configuration file.
 
 use serde_json::{Map, Value};
 use weir_model::diff;
@@ -8,18 +8,18 @@ use crate::api::Refusal;
 use crate::daemon::plane::Plane;
 
 impl<P: Plane> Director<P> {
-    /// Waits until a list of servers may have changed. Dropping the future loses nothing.
-    pub async fn member_news(&self) {
+    /// Waits until a list of servers may have changed. Cancel-safe.
+    pub async fn wait_for_list_change(&self) {
         self.membership.changed().await;
     }
 
-    /// Whether a list can be watched that could not.
-    pub fn look_for_lists(&mut self) -> bool {
+    /// Retries failed watches of lists. Returns whether one succeeded.
+    pub fn retry_list_watches(&mut self) -> bool {
         self.membership.check_directories()
     }
 
-    /// Brings the lists of servers into force as they are now, as far as they can be believed.
-    pub async fn follow_lists(&mut self) {
+    /// Applies the current lists of servers, as far as they are plausible.
+    pub async fn apply_lists(&mut self) {
         let Some(lists) = self.membership.news(&self.configured) else {
             return;
         };
@@ -31,17 +31,16 @@ impl<P: Plane> Director<P> {
                 tracing::info!(revision, changes, "a list of servers changed");
                 self.desired = desired;
                 self.membership.commit(&self.configured, lists);
-                self.check();
+                self.configure_checks();
             }
             Err(error) => {
-                tracing::error!(%error, "a list of servers cannot be had; the last one stays");
+                tracing::error!(%error, "a list of servers cannot be applied; the last one stays active");
                 self.membership.reject(&lists, &error.to_string());
             }
         }
     }
 
-    /// Adds a server to a pool or changes one that was added so, by what it shall have; takes it out when that is
-    /// nothing.
+    /// Adds a server to a pool or changes an added one, with these keys; `None` removes it.
     pub(super) async fn member(
         &mut self,
         pool: &str,
@@ -60,8 +59,8 @@ impl<P: Plane> Director<P> {
         self.plane.apply(&desired).await.map_err(Refusal::new)?;
         self.desired = desired;
         self.membership.commit(&self.configured, lists);
-        self.check();
-        tracing::info!(address, "a server was added, changed or taken out");
+        self.configure_checks();
+        tracing::info!(address, "a server was added, changed or removed");
         Ok(())
     }
 }

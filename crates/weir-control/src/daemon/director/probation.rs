@@ -1,7 +1,7 @@
 //! Reloads on probation: one that makes things worse is rolled back.
 //!
-//! Until its time is over the former configuration is what a death leads back to: the worst that a configuration can do
-//! is to end the daemon.
+//! Until the probation ends, a daemon that starts after a crash uses the former configuration: a bad configuration may
+//! crash the daemon.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,12 +10,12 @@ use weir_health::{Checkpoint, Standing, State};
 use weir_model::Desired;
 use weir_state::{Ejected, HealthEvent};
 
-use super::{Director, InForce};
+use super::{ActiveConfiguration, Director};
 use crate::api::{Caller, FileRequest, Refusal, Reloaded, Reply};
-use crate::daemon::guard::{Guard, Level};
 use crate::daemon::plane::Plane;
+use crate::daemon::reload_guard::{Guard, Health};
 
-/// A reload that may be taken back.
+/// A reload on probation.
 #[derive(Debug)]
 pub(super) struct Probation {
     guard: Guard,
@@ -24,19 +24,19 @@ pub(super) struct Probation {
     revert: Revert,
 }
 
-/// What was before.
+/// The state before the reload.
 #[derive(Debug)]
 struct Revert {
-    former: InForce,
-    /// What checks said of servers.
+    former: ActiveConfiguration,
+    /// The results of checks.
     checkpoint: Checkpoint,
     /// Servers that were ejected.
     ejected: BTreeSet<Ejected>,
 }
 
 impl<P: Plane> Director<P> {
-    /// Answers a reload: at once, or after its probation.
-    pub(super) async fn reload_for(
+    /// Executes a reload and responds at once, or after its probation.
+    pub(super) async fn guarded_reload(
         &mut self,
         request: &FileRequest,
         caller: &Caller,
@@ -47,21 +47,21 @@ impl<P: Plane> Director<P> {
             return;
         };
         let before = match self.status() {
-            Ok(report) => Level::of(&report),
+            Ok(report) => Health::of(&report),
             Err(refusal) => {
                 let _ = reply.send(Err(refusal));
                 return;
             }
         };
         let revert = Revert {
-            former: self.in_force(),
+            former: self.active_configuration(),
             checkpoint: self.checks.checkpoint(),
             ejected: self.plane.ejected(),
         };
         match self.reload(request, caller).await {
             Ok(reloaded) => {
-                // What a daemon begins with that comes after a death meanwhile.
-                self.note_as(&revert.former.file, &revert.former.text);
+                // The configuration of a daemon that starts after a crash.
+                self.record_configuration_of(&revert.former.file, &revert.former.text);
                 self.probation = Some(Probation {
                     guard: Guard::new(before, limit),
                     reloaded,
@@ -75,24 +75,24 @@ impl<P: Plane> Director<P> {
         }
     }
 
-    /// Once a second: is the reload that is on probation to stay?
-    pub async fn watch_probation(&mut self) {
+    /// Runs once per second: confirms or rolls back the reload on probation.
+    pub async fn check_probation(&mut self) {
         let Some(probation) = &self.probation else {
             return;
         };
-        let complaint = match self.status() {
-            Ok(report) => probation.guard.complaint(&Level::of(&report)),
+        let regression = match self.status() {
+            Ok(report) => probation.guard.regression(&Health::of(&report)),
             Err(refusal) => Some(refusal.to_string()),
         };
-        match complaint {
+        match regression {
             None if !probation.guard.is_over() => {}
             None => self.end_probation(),
-            Some(complaint) => self.take_back(&complaint).await,
+            Some(regression) => self.roll_back(&regression).await,
         }
     }
 
-    /// What news of checks say against the reload that is on probation: a server fails that did not.
-    pub(super) fn complaint_of(&self, news: &[HealthEvent]) -> Option<String> {
+    /// Returns a server that the reload on probation has taken down, with the reason.
+    pub(super) fn regression_in(&self, news: &[HealthEvent]) -> Option<String> {
         let checkpoint = &self.probation.as_ref()?.revert.checkpoint;
         news.iter().find_map(|news| {
             let (pool, server) = (news.pool.as_str(), news.server.as_str());
@@ -118,55 +118,57 @@ impl<P: Plane> Director<P> {
         })
     }
 
-    /// The active configuration is kept.
+    /// Confirms the active configuration.
     pub(super) fn end_probation(&mut self) {
         if let Some(probation) = self.probation.take() {
-            tracing::info!(revision = probation.reloaded.revision, "the reload stays");
+            tracing::info!(
+                revision = probation.reloaded.revision,
+                "the reload is confirmed"
+            );
             let _ = probation.reply.send(Ok(probation.reloaded));
         }
-        self.note();
+        self.record_configuration();
     }
 
-    pub(super) async fn take_back(&mut self, complaint: &str) {
+    pub(super) async fn roll_back(&mut self, regression: &str) {
         let Some(probation) = self.probation.take() else {
             return;
         };
-        tracing::error!(complaint, "the reload is taken back");
+        tracing::error!(cause = regression, "the reload is rolled back");
         let Probation { reply, revert, .. } = probation;
-        let answer = match self.take_back_to(revert).await {
+        let answer = match self.roll_back_to(revert).await {
             Ok(revision) => {
-                format!("taken back: {complaint}; the active revision is {revision} again")
+                format!("taken back: {regression}; the active revision is {revision} again")
             }
-            Err(error) => format!("{complaint}; it could not be taken back: {error}"),
+            Err(error) => format!("{regression}; it could not be taken back: {error}"),
         };
-        self.note();
+        self.record_configuration();
         let _ = reply.send(Err(Refusal::new(answer)));
     }
 
-    /// What others said meanwhile of servers stays as it is; what the checks of the rejected configuration did to them
-    /// does not.
-    async fn take_back_to(&mut self, revert: Revert) -> Result<u64, Refusal> {
+    /// Overrides that were set meanwhile are kept; what the checks of the rejected configuration did to servers is not.
+    async fn roll_back_to(&mut self, revert: Revert) -> Result<u64, Refusal> {
         let mut former = revert.former;
         self.membership.resolve_new(&former.configured).await;
-        let now = self.in_force();
+        let now = self.active_configuration();
         let renewed = former
             .lists
             .rolled_back(&former.configured, &now.lists, &now.configured);
         former.lists = renewed;
         let desired = former.lists.added_to(&former.configured);
         self.restore_states(&desired, revert.checkpoint, &revert.ejected);
-        let applied = self.apply_again(&desired).await;
+        let applied = self.reapply(&desired).await;
         if applied.is_err() {
-            // The rejected configuration stays, with its checks.
-            self.check();
+            // The rejected configuration stays active, with its checks.
+            self.configure_checks();
         }
         let revision = applied?;
-        self.is_in_force(former);
-        self.follow_lists().await;
+        self.set_active(former);
+        self.apply_lists().await;
         Ok(revision)
     }
 
-    /// Before the configuration itself, so that its servers are used as they were from its first moment on.
+    /// Restores servers' states before the configuration, so that servers are used correctly from the start.
     fn restore_states(
         &mut self,
         desired: &Desired,
@@ -174,21 +176,21 @@ impl<P: Plane> Director<P> {
         ejected: &BTreeSet<Ejected>,
     ) {
         let known = |pool: &str, server: &str| self.plane.saved_state(pool, server);
-        let (suspended, passages) = (self.plane.suspended(), self.plane.passages());
+        let (suspended, probes) = (self.plane.suspended(), self.plane.probe_table());
         self.checks
-            .restore(checkpoint, desired, &suspended, &known, passages);
-        let heard = self.plane.apply_health(self.checks.take_news());
-        if let Err(error) = heard.and_then(|()| self.plane.end_ejections(ejected)) {
-            tracing::error!(%error, "servers' states are not all as they were");
+            .restore(checkpoint, desired, &suspended, &known, probes);
+        let applied = self.plane.apply_health(self.checks.take_news());
+        if let Err(error) = applied.and_then(|()| self.plane.end_ejections(ejected)) {
+            tracing::error!(%error, "failed to restore all states of servers");
         }
         self.notify_pool_changes();
     }
 
-    async fn apply_again(&mut self, desired: &Desired) -> Result<u64, Refusal> {
+    async fn reapply(&mut self, desired: &Desired) -> Result<u64, Refusal> {
         let admin = self.admin.prepare(desired.node.admin.as_ref()).await;
         let admin = admin.map_err(Refusal::new)?;
         let revision = self.plane.apply(desired).await.map_err(Refusal::new)?;
-        self.admin.go(admin);
+        self.admin.commit(admin);
         Ok(revision)
     }
 }

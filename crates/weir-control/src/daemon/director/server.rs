@@ -1,4 +1,4 @@
-//! Servers at run time: what operators change, and what becomes of their connections.
+//! Changes and reports of servers at run time.
 
 use std::net::SocketAddr;
 
@@ -30,7 +30,7 @@ impl<P: Plane> Director<P> {
             .order_server(pool, address, order)
             .await
             .map_err(Refusal::new)?;
-        self.check();
+        self.configure_checks();
         self.notify_pool_changes();
         let (state, weight) = match order.0 {
             Some(Override::Drain) => (Some("drain"), None),
@@ -48,7 +48,7 @@ impl<P: Plane> Director<P> {
         self.server_now(pool, address)
     }
 
-    /// A server as it is now, over all services that use its pool.
+    /// Returns the current state of a server over all services that use its pool.
     pub(super) fn server_now(&self, pool: &str, address: &str) -> Result<ServerNow, Refusal> {
         let found = self.find(pool, address)?;
         let address = found.as_str();
@@ -67,7 +67,7 @@ impl<P: Plane> Director<P> {
         let layer_4 = snapshot.services.iter().filter(|it| it.pool == pool);
         let layer_4 = layer_4.flat_map(|service| &service.servers);
         let in_services = layer_4.filter(|it| it.name == address && !it.removed);
-        // A path that is broken in one service does not take the server down.
+        // A server with a broken path in one service is not down.
         if let Some(server) = in_services.min_by_key(|it| it.state == ServerState::Down) {
             return Ok(ServerNow {
                 state: server.state.as_str().to_owned(),
@@ -102,13 +102,13 @@ impl<P: Plane> Director<P> {
         })
     }
 
-    /// The name of a server as it is in the file.
+    /// Returns the name of a server in the file.
     fn find(&self, pool: &str, address: &str) -> Result<String, Refusal> {
         match self.desired.pool(pool) {
-            // The plane knows what ipvsadm made, and refuses what it does not.
-            None if engine::is_made(pool) => Ok(address.to_owned()),
+            // The plane knows servers of ipvsadm, and rejects unknown ones.
+            None if engine::is_from_ipvsadm(pool) => Ok(address.to_owned()),
             None => Err(Refusal::new(format!("there is no pool {pool}"))),
-            Some(found) => match meant(&self.desired, found, address) {
+            Some(found) => match find_server(&self.desired, found, address) {
                 Some(server) => Ok(server.name.clone()),
                 None => Err(Refusal::new(format!(
                     "pool {pool} has no server {address}; it has {}",
@@ -119,9 +119,9 @@ impl<P: Plane> Director<P> {
     }
 }
 
-/// The server with that name, or the only one with that address and port. A server without a port has those that
-/// services of its pool listen on: so it is in `weir status`, in ipvsadm's listing and in logs.
-fn meant<'a>(desired: &Desired, pool: &'a Pool, written: &str) -> Option<&'a Server> {
+/// Returns the server with that name, or the only one with that address and port. A server without a port uses those of
+/// its services' listeners, as shown in `weir status`, in ipvsadm's listing and in logs.
+fn find_server<'a>(desired: &Desired, pool: &'a Pool, written: &str) -> Option<&'a Server> {
     if let Some(server) = pool.server(written) {
         return Some(server);
     }
@@ -153,7 +153,7 @@ fn listens(desired: &Desired, pool: &str, port: u16) -> bool {
             .any(|listen| listen.port() == port)
 }
 
-/// The servers of a pool, as far as a line holds them.
+/// The names of a pool's servers, for an error message.
 fn named(pool: &Pool) -> String {
     const SHOWN: usize = 8;
     let names = pool.servers.iter().map(|server| server.name.as_str());
@@ -170,13 +170,13 @@ mod tests {
     use weir_config::{Host, parse};
 
     #[test]
-    fn a_server_is_known_by_its_address_and_the_port_that_clients_use() {
+    fn server_is_found_by_address_and_listener_port() {
         let text = "[pool.web]\nservers = [\"10.0.0.5\", \"10.0.0.6:8080\", \"10.0.0.7:80\", \"10.0.0.7:81\"]\n\
             [service.web]\nlisten = [\"192.0.2.10:80\", \"192.0.2.10:90-95\"]\nforward = \"nat\"\npool = \"web\"\n\
             [service.www]\nlisten = [\"192.0.2.10:8000\"]\nforward = \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n";
         let desired = parse(text, &Host::default()).unwrap().desired;
         let pool = desired.pool("web").unwrap();
-        let name = |written| meant(&desired, pool, written).map(|it| it.name.as_str());
+        let name = |written| find_server(&desired, pool, written).map(|it| it.name.as_str());
         for (written, server) in [
             ("10.0.0.5", Some("10.0.0.5")),
             ("10.0.0.5:80", Some("10.0.0.5")),
@@ -187,7 +187,7 @@ mod tests {
             ("10.0.0.6", Some("10.0.0.6:8080")),
             ("10.0.0.6:80", None),
             ("10.0.0.7:81", Some("10.0.0.7:81")),
-            // Which of the two?
+            // Ambiguous.
             ("10.0.0.7", None),
             ("10.0.0.8:80", None),
             ("web1", None),

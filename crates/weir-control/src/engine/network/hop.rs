@@ -16,7 +16,7 @@ use super::Network;
 /// The rows of a server's next hops.
 pub(in crate::engine) type Hops = [Hop; HOPS_PER_DEST as usize];
 
-/// Next hops of servers in turn: what goes by the routers of the one before goes as that does.
+/// Computes next hops of servers in sequence; consecutive servers with the same routers share them.
 pub(in crate::engine) struct HopsOfMany<'a> {
     network: &'a Network,
     last: Option<(&'a Lookup, Hops)>,
@@ -39,7 +39,7 @@ impl HopsOfMany<'_> {
 }
 
 impl Network {
-    /// The port below a device and the tag to push there, where XDP can push it.
+    /// The port below a device, and the VLAN tag that XDP must push.
     fn port_of<'a>(&'a self, link: &'a Link) -> (&'a Link, u16) {
         let Some(vlan) = link.vlan.filter(|vlan| !vlan.service_tag) else {
             return (link, 0);
@@ -50,9 +50,9 @@ impl Network {
             .map_or((link, 0), |lower| (lower, vlan.id))
     }
 
-    /// Whether packets may be sent there by XDP, whatever device they came from.
+    /// Whether XDP may send packets through this port, whatever device they came from.
     fn sends(&self, port: &Link) -> bool {
-        // Every packet that XDP has comes from a generic program; that of marked packets' device is none.
+        // In this case every packet comes from a generic program; the device of marked packets runs a native one.
         let has = |wanted| self.attached.values().any(|mode| *mode == wanted);
         let generic = has(Mode::Generic) && !has(Mode::Native) && self.marks.is_none();
         let driver = self.drivers.get(&port.index);
@@ -79,20 +79,20 @@ impl Network {
             .collect()
     }
 
-    /// The next hops of a server; rows are zero while there is no way.
+    /// The next hops of a server; rows are zero if there is no route.
     pub(in crate::engine) fn hops(&self, server: IpAddr) -> Hops {
-        let ways: Vec<Resolved> = resolve(server, &self.state)
+        let routes: Vec<Resolved> = resolve(server, &self.state)
             .into_iter()
-            .filter(|way| !way.local)
+            .filter(|route| !route.local)
             .collect();
         let mut hops = [Hop::ZERO; HOPS_PER_DEST as usize];
-        for (hop, way) in hops.iter_mut().zip(shares(&ways)) {
-            *hop = self.hop(&ways[way]);
+        for (hop, route) in hops.iter_mut().zip(shares(&routes)) {
+            *hop = self.hop(&routes[route]);
         }
         hops
     }
 
-    /// Those of many servers, one after the other.
+    /// Next hops of many servers, in sequence.
     pub(in crate::engine) const fn hops_of_many(&self) -> HopsOfMany<'_> {
         HopsOfMany {
             network: self,
@@ -100,32 +100,32 @@ impl Network {
         }
     }
 
-    fn hop(&self, way: &Resolved) -> Hop {
+    fn hop(&self, route: &Resolved) -> Hop {
         let sends = self
             .state
             .links
-            .get(&way.ifindex)
+            .get(&route.ifindex)
             .is_some_and(|port| self.sends(port));
-        let ready = way.mac.is_some() && way.smac.is_some();
+        let ready = route.mac.is_some() && route.smac.is_some();
         let mut flags = HOP_STATIC;
         flags |= if sends { HOP_SEND } else { 0 };
-        let veth = self.state.links.get(&way.ifindex).is_some_and(redirects);
+        let veth = self.state.links.get(&route.ifindex).is_some_and(redirects);
         flags |= if veth { HOP_REDIRECT } else { 0 };
         flags |= if ready { HOP_READY } else { 0 };
-        let only_port = self.attached.len() == 1 && self.attached.contains_key(&way.ifindex);
+        let only_port = self.attached.len() == 1 && self.attached.contains_key(&route.ifindex);
         HopParts {
             // The tc program resolves on the route's device what XDP cannot send.
             ifindex: if sends && ready {
-                way.ifindex
+                route.ifindex
             } else {
-                way.device
+                route.device
             },
             flags,
-            mtu: u16::try_from(way.mtu).unwrap_or(u16::MAX),
-            dmac: way.mac.map_or([0; 6], |mac| mac.octets()),
-            smac: way.smac.map_or([0; 6], |mac| mac.octets()),
+            mtu: u16::try_from(route.mtu).unwrap_or(u16::MAX),
+            dmac: route.mac.map_or([0; 6], |mac| mac.octets()),
+            smac: route.smac.map_or([0; 6], |mac| mac.octets()),
             // One port and no tag of its own: packets go back into the VLAN that they came from.
-            vlan: way
+            vlan: route
                 .vlan
                 .unwrap_or(if only_port { HOP_VLAN_KEEP } else { 0 }),
             renewed: tick(),
@@ -139,17 +139,21 @@ pub(super) fn redirects(port: &Link) -> bool {
     port.kind.as_deref() == Some("veth")
 }
 
-/// Which way each row of a server takes: shares in proportion to the ways' weights, as even as rows allow.
-fn shares(ways: &[Resolved]) -> Vec<usize> {
-    let total: i64 = ways.iter().map(|way| i64::from(way.weight.max(1))).sum();
-    let mut credit = vec![0i64; ways.len()];
+/// Assigns a route to each row of a server: in proportion to the routes' weights, as evenly as possible.
+fn shares(routes: &[Resolved]) -> Vec<usize> {
+    let total: i64 = routes
+        .iter()
+        .map(|route| i64::from(route.weight.max(1)))
+        .sum();
+    let mut credit = vec![0i64; routes.len()];
     let mut chosen = Vec::new();
     for _ in 0..HOPS_PER_DEST {
-        for (credit, way) in credit.iter_mut().zip(ways) {
-            *credit += i64::from(way.weight.max(1));
+        for (credit, route) in credit.iter_mut().zip(routes) {
+            *credit += i64::from(route.weight.max(1));
         }
-        // The first of equals, so that a single way and equal ways come out in the route's order.
-        let Some(best) = (0..ways.len()).max_by_key(|way| (credit[*way], std::cmp::Reverse(*way)))
+        // Choose the first of equals, so that routes keep their order.
+        let Some(best) =
+            (0..routes.len()).max_by_key(|route| (credit[*route], std::cmp::Reverse(*route)))
         else {
             break;
         };
@@ -168,7 +172,7 @@ pub(in crate::engine) fn tick() -> u32 {
 mod tests {
     use super::*;
 
-    fn way(ifindex: u32, weight: u32) -> Resolved {
+    fn route(ifindex: u32, weight: u32) -> Resolved {
         Resolved {
             ifindex,
             device: ifindex,
@@ -183,11 +187,11 @@ mod tests {
     }
 
     #[test]
-    fn rows_go_by_weight() {
+    fn rows_follow_route_weights() {
         assert_eq!(shares(&[]), [0usize; 0]);
-        assert_eq!(shares(&[way(1, 1)]), [0, 0, 0, 0]);
-        assert_eq!(shares(&[way(1, 1), way(2, 1)]), [0, 1, 0, 1]);
-        let three_to_one = shares(&[way(1, 3), way(2, 1)]);
-        assert_eq!(three_to_one.iter().filter(|way| **way == 0).count(), 3);
+        assert_eq!(shares(&[route(1, 1)]), [0, 0, 0, 0]);
+        assert_eq!(shares(&[route(1, 1), route(2, 1)]), [0, 1, 0, 1]);
+        let three_to_one = shares(&[route(1, 3), route(2, 1)]);
+        assert_eq!(three_to_one.iter().filter(|route| **route == 0).count(), 3);
     }
 }

@@ -1,13 +1,12 @@
-//! The network around the director, as the data plane needs it: next hops, devices, interfaces to attach to.
+//! The director's view of the network: next hops, devices, and interfaces to attach to.
 //!
-//! Keeps a picture of links, addresses, neighbours and the kernel's routes to the servers, and computes rows from it.
-//! What changes the network (managed neighbours, added addresses) is reported, so that it can be undone; remembering
-//! that is [`super::state`]'s matter.
+//! Caches links, addresses, neighbours and the kernel's routes to servers, and computes rows from them. Changes to the
+//! network (managed neighbours, added addresses) are returned to the caller, so that it can record and revert them.
 
 mod hop;
+mod interface;
 mod mode;
 mod neighbour;
-mod place;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -18,47 +17,47 @@ use weir_planner::mark::Pair;
 use weir_planner::rows::Surroundings;
 
 use super::Result;
-use super::mark::MarkWay;
-use super::way::Ways;
+use super::mark::MarkRouting;
+use super::route_index::RouteIndex;
 
 pub(super) use self::hop::{Hops, tick};
 pub(super) use self::mode::Plan;
 
-/// Addresses whose routes lead to the default gateways: documentation prefixes, never anyone's own.
-const ELSEWHERE: [IpAddr; 2] = [
+/// Destinations whose routes use the default gateways: documentation prefixes, which no network uses.
+const DEFAULT_ROUTE_PROBES: [IpAddr; 2] = [
     IpAddr::V4(Ipv4Addr::new(203, 0, 113, 1)),
     IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0xffff, 0, 0, 0, 0, 1)),
 ];
 
-/// The picture, and the handle that it is taken with.
+/// The cached view and its netlink socket.
 #[derive(Debug)]
 pub(super) struct Network {
     netlink: Netlink,
     state: NetState,
     servers: BTreeSet<IpAddr>,
-    ways: Ways,
-    /// The device that has each of the director's addresses.
+    routes: RouteIndex,
+    /// The device of each local address.
     holders: BTreeMap<IpAddr, u32>,
     /// Neighbours that the kernel was asked to keep resolved.
     managed: BTreeSet<(u32, IpAddr)>,
-    /// What drivers can do for XDP, now.
+    /// Current XDP features of the drivers.
     drivers: BTreeMap<u32, XdpFeatures>,
     /// Where the packet path runs, and how.
     pub(super) attached: BTreeMap<u32, Mode>,
-    /// Where native XDP is about to be attached.
-    coming: BTreeSet<u32>,
+    /// Devices that native XDP is about to be attached to.
+    expected_native: BTreeSet<u32>,
     /// The devices of marked packets.
     pub(super) marks: Option<Pair>,
-    /// Less is free than `amemthresh` says.
+    /// Free memory is below `amemthresh`.
     pub(super) memory_is_short: bool,
 }
 
-/// What came of taking up servers.
+/// The result of adding servers.
 #[derive(Debug)]
 pub(super) struct Update {
-    /// Servers whose rows may be others now.
+    /// Servers whose rows may have changed.
     pub(super) servers: BTreeSet<IpAddr>,
-    /// The whole picture was taken anew.
+    /// The whole view was refreshed.
     pub(super) whole: bool,
 }
 
@@ -66,35 +65,35 @@ impl Network {
     /// The network of the calling thread's namespace.
     ///
     /// # Errors
-    /// No netlink socket can be had.
+    /// A netlink socket cannot be opened.
     pub(super) fn open() -> Result<Self> {
         Ok(Self {
             netlink: Netlink::open()?,
             state: NetState::default(),
             servers: BTreeSet::new(),
-            ways: Ways::default(),
+            routes: RouteIndex::default(),
             holders: BTreeMap::new(),
             managed: BTreeSet::new(),
             drivers: BTreeMap::new(),
             attached: BTreeMap::new(),
-            coming: BTreeSet::new(),
+            expected_native: BTreeSet::new(),
             marks: None,
             memory_is_short: false,
         })
     }
 
-    /// The handle.
+    /// The netlink socket.
     pub(super) fn netlink(&self) -> &Netlink {
         &self.netlink
     }
 
-    /// Takes the picture anew, for the servers of a configuration and those of removed ones that still have flows.
-    /// Answers the servers whose rows may be others now.
+    /// Refreshes the view, for the servers of a configuration and removed servers that still have flows. Returns the
+    /// servers whose rows may have changed.
     ///
     /// # Errors
     /// A table cannot be read.
-    pub(super) async fn take(&mut self, servers: BTreeSet<IpAddr>) -> Result<BTreeSet<IpAddr>> {
-        let asked = servers.iter().copied().chain(ELSEWHERE);
+    pub(super) async fn refresh(&mut self, servers: BTreeSet<IpAddr>) -> Result<BTreeSet<IpAddr>> {
+        let asked = servers.iter().copied().chain(DEFAULT_ROUTE_PROBES);
         let state = self.netlink.state(asked).await?;
         let former = std::mem::replace(&mut self.state, state);
         let changed = servers
@@ -110,8 +109,8 @@ impl Network {
         Ok(changed)
     }
 
-    /// Takes up servers that it does not know yet. The routes of the others are asked for again only when devices or
-    /// addresses changed: a route that changes alone is told by the watch.
+    /// Looks up the routes to new servers. The routes to all others are looked up again only if devices or addresses
+    /// have changed: other route changes cause events.
     ///
     /// # Errors
     /// A table cannot be read.
@@ -121,7 +120,7 @@ impl Network {
         if !self.state.leads_as(&tables) {
             let servers = self.servers.union(&came).copied().collect();
             return Ok(Update {
-                servers: self.take(servers).await?,
+                servers: self.refresh(servers).await?,
                 whole: true,
             });
         }
@@ -131,7 +130,7 @@ impl Network {
         self.state = NetState { lookups, ..tables };
         self.state.lookups.extend(asked.into_iter().zip(found));
         for server in &came {
-            self.ways.add(*server, &self.state);
+            self.routes.add(*server, &self.state);
         }
         self.servers.extend(&came);
         Ok(Update {
@@ -140,11 +139,11 @@ impl Network {
         })
     }
 
-    /// Knows these servers and no others.
+    /// Adds and removes servers so that exactly these remain.
     ///
     /// # Errors
     /// A table cannot be read.
-    pub(super) async fn keep_to(&mut self, servers: BTreeSet<IpAddr>) -> Result<()> {
+    pub(super) async fn retain_servers(&mut self, servers: BTreeSet<IpAddr>) -> Result<()> {
         let gone: Vec<IpAddr> = self.servers.difference(&servers).copied().collect();
         self.forget(gone.into_iter());
         if self.servers != servers {
@@ -153,19 +152,19 @@ impl Network {
         Ok(())
     }
 
-    /// Forgets servers that nothing leads to any more.
+    /// Removes servers that are not used any more.
     pub(super) fn forget(&mut self, servers: impl Iterator<Item = IpAddr>) {
         for server in servers {
             if self.servers.remove(&server) {
-                self.ways.remove(server, &self.state);
+                self.routes.remove(server, &self.state);
                 self.state.lookups.remove(&server);
             }
         }
     }
 
-    /// What follows from the picture.
+    /// Rebuilds the indexes.
     fn index(&mut self) {
-        self.ways = Ways::new(self.servers.iter(), &self.state);
+        self.routes = RouteIndex::new(self.servers.iter(), &self.state);
         self.index_addresses();
     }
 
@@ -176,7 +175,7 @@ impl Network {
 
     async fn ask_drivers(&mut self, links: &[u32]) -> Result<()> {
         for ifindex in links {
-            // A device that went meanwhile sends nothing; a kernel that cannot say is not relied upon.
+            // A removed device sends nothing. If the kernel cannot report features, none are assumed.
             let features = self.netlink.xdp_features(*ifindex).await.ok().flatten();
             let features = features.unwrap_or(XdpFeatures { bits: 0 });
             self.drivers.insert(*ifindex, features);
@@ -184,24 +183,24 @@ impl Network {
         Ok(())
     }
 
-    /// Asks the drivers of devices in use again: what veth says depends on its peer. Answers whether anything changed.
+    /// Queries the drivers of used devices again: the features of veth depend on its peer. Returns whether any changed.
     ///
     /// # Errors
     /// A table cannot be read.
     pub(super) async fn refresh_drivers(&mut self) -> Result<bool> {
         let before = self.drivers.clone();
         let mut used: BTreeSet<u32> = self.attached.keys().copied().collect();
-        used.extend(self.ways.ports());
+        used.extend(self.routes.ports());
         let used: Vec<u32> = used.into_iter().collect();
         self.ask_drivers(&used).await?;
         Ok(self.drivers != before)
     }
 
-    /// Brings the picture up to date; answers whether routes may have changed, so that it must be taken anew.
-    pub(super) fn follow(&mut self, event: &Event) -> bool {
+    /// Applies an event. Returns whether routes may have changed, so that a refresh is necessary.
+    pub(super) fn handle_event(&mut self, event: &Event) -> bool {
         let moved = self.state.apply(event);
         match event {
-            // When routes moved too, the picture is taken anew, and all of this with it.
+            // If routes changed too, the refresh rebuilds all of this.
             Event::Link { .. } if !moved => self.index(),
             Event::Address { .. } => self.index_addresses(),
             _ => {}
@@ -209,7 +208,7 @@ impl Network {
         moved
     }
 
-    /// What the rows of these servers depend on.
+    /// The facts that the rows of these servers depend on.
     pub(super) fn surroundings(&self, servers: impl Iterator<Item = IpAddr>) -> Surroundings {
         let mut around = Surroundings {
             learn_clients: self.learns_clients(),
@@ -232,19 +231,19 @@ impl Network {
         around
     }
 
-    /// Takes note of where the path runs, the devices of marked packets aside.
+    /// Records where the packet path is attached, except on the devices of marked packets.
     pub(super) fn set_attached(&mut self, mut attached: BTreeMap<u32, Mode>) {
         attached.retain(|ifindex, _| self.marks.is_none_or(|pair| pair.exit != *ifindex));
         self.attached = attached;
-        self.coming.clear();
+        self.expected_native.clear();
     }
 
-    /// Takes note of the devices of marked packets, if both are there.
-    pub(super) fn adopt_marks(&mut self, way: Option<&MarkWay>) {
-        self.marks = way.and_then(|way| {
+    /// Records the devices of marked packets if both exist.
+    pub(super) fn adopt_marks(&mut self, routing: Option<&MarkRouting>) {
+        self.marks = routing.and_then(|routing| {
             Some(Pair {
-                entry: self.index_of(&way.entry)?,
-                exit: self.index_of(&way.exit)?,
+                entry: self.index_of(&routing.entry)?,
+                exit: self.index_of(&routing.exit)?,
             })
         });
     }
@@ -254,12 +253,12 @@ impl Network {
         self.attached.keys().any(|ifindex| !self.forwards(*ifindex))
     }
 
-    /// Whether the kernel would forward what comes in there; where it does not, it tells packets no routes.
+    /// Whether the kernel forwards packets from this device; if not, it returns no routes for them.
     fn forwards(&self, ifindex: u32) -> bool {
         let Some(link) = self.state.links.get(&ifindex) else {
             return true;
         };
-        // IPv4 comes first in their order.
+        // IPv4 sorts first.
         let families: BTreeSet<bool> = [self.servers.first(), self.servers.last()]
             .into_iter()
             .flatten()
@@ -268,7 +267,7 @@ impl Network {
         families.into_iter().all(|ipv6| {
             let sysctl = Sysctl::of_device(ipv6, &link.name, "forwarding");
             let value = sysctl.and_then(|sysctl| self.netlink.sysctl(&sysctl));
-            // Without an answer the safe side is to learn.
+            // If the value is unreadable, learning is the safe choice.
             value.is_ok_and(|value| value != "0")
         })
     }

@@ -1,4 +1,5 @@
-//! Where on a device the packet path runs: under XDP or at tc, and where packets may come with unfinished checksums.
+//! Selects the hook for the packet path on a device, XDP or tc, and finds devices whose packets may have unfinished
+//! checksums.
 
 use std::collections::BTreeSet;
 
@@ -9,8 +10,8 @@ use weir_sys::ethtool;
 
 use super::Network;
 
-/// Kinds of devices whose packets come from a stack of this machine, which leaves checksums to hardware that is not
-/// there. Bonds, teams and VLANs are what is below them.
+/// Kinds of devices whose packets come from a stack on this machine, which leaves checksums to hardware that does not
+/// exist. Bonds, teams and VLANs depend on their lower devices.
 const SOFTWARE: [&str; 17] = [
     "bridge",
     "dummy",
@@ -31,22 +32,22 @@ const SOFTWARE: [&str; 17] = [
     "vxlan",
 ];
 
-/// Drivers whose other side may be such a stack. Where XDP can be attached, it has agreed on whole checksums.
+/// Drivers whose peer may be such a stack. If XDP can be attached, the peer has agreed to complete checksums.
 const PARAVIRTUAL: [&str; 4] = ["hv_netvsc", "virtio_net", "vif", "vmxnet3"];
 
-/// What is to be tried on a device.
+/// The hooks to try on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::engine) enum Plan {
     /// tc.
     Tc,
     /// Native XDP, else generic.
     Xdp,
-    /// Native XDP, else tc: generic XDP does not tell packets with unfinished checksums apart.
+    /// Native XDP, else tc: generic XDP does not detect packets with unfinished checksums.
     NativeOrTc,
 }
 
 impl Network {
-    /// Where the path shall run on a device.
+    /// Returns the hooks to try on a device.
     pub(in crate::engine) fn plan_for(&self, ifindex: u32, attach: Attach) -> Plan {
         match attach {
             Attach::Tc => Plan::Tc,
@@ -57,7 +58,7 @@ impl Network {
         }
     }
 
-    /// Why packets that come in there may carry unfinished checksums; `None` = they do not.
+    /// Why packets from this device may have unfinished checksums; `None` = they do not.
     pub(in crate::engine) fn unfinished(&self, ifindex: u32) -> Option<String> {
         let below = self.below(ifindex);
         // The device itself comes first.
@@ -73,7 +74,7 @@ impl Network {
         Some(carrying(&format!("{kind}{on}")))
     }
 
-    /// The driver, there or below, whose other side may be such a stack.
+    /// The driver of the device or a lower one, if its peer may be such a stack.
     fn paravirtual(&self, ifindex: u32) -> Option<String> {
         let below = self.below(ifindex);
         let mut names = below.iter().filter_map(|at| self.name_of(*at));
@@ -83,7 +84,7 @@ impl Network {
         })
     }
 
-    /// Why the path runs there as it does.
+    /// Explains the selected mode.
     pub(in crate::engine) fn why(&self, ifindex: u32, mode: Mode, attach: Attach) -> String {
         let device = self.unfinished(ifindex);
         match (attach, mode, device) {
@@ -106,24 +107,23 @@ impl Network {
         }
     }
 
-    /// Whether XDP leaves packets with unfinished checksums to tc, on all devices alike. Generic XDP must not: what it
-    /// says about a packet does not reach tc on a bridge.
+    /// Whether XDP leaves packets with unfinished checksums to tc, on all devices. Generic XDP must not: its metadata
+    /// does not reach tc on a bridge.
     pub(in crate::engine) fn leaves_unfinished(&self) -> bool {
         let generic = self.attached.values().any(|mode| *mode == Mode::Generic);
         let native = (self.attached.iter()).filter(|(_, mode)| **mode == Mode::Native);
         let native = native.map(|(ifindex, _)| ifindex);
-        let mut native = native.chain(&self.coming);
+        let mut native = native.chain(&self.expected_native);
         !generic && native.any(|ifindex| self.unfinished(*ifindex).is_some())
     }
 
-    /// Takes note of where native XDP is about to be attached, so that the first packet that it meets finds settings
-    /// that suit it.
-    pub(in crate::engine) fn expect(&mut self, wanted: &BTreeSet<u32>, attach: Attach) {
+    /// Records where native XDP is about to be attached, so that its first packet finds suitable settings.
+    pub(in crate::engine) fn expect_native(&mut self, wanted: &BTreeSet<u32>, attach: Attach) {
         let plan = |ifindex: &&u32| self.plan_for(**ifindex, attach) == Plan::Xdp;
         let xdp: BTreeSet<u32> = wanted.iter().filter(plan).copied().collect();
         let native = |ifindex| self.drivers.get(ifindex).is_some_and(|it| it.basic());
         let all_native = xdp.iter().all(native);
-        self.coming = if all_native { xdp } else { BTreeSet::new() };
+        self.expected_native = if all_native { xdp } else { BTreeSet::new() };
     }
 }
 

@@ -11,20 +11,20 @@ use super::Network;
 impl Network {
     /// Servers that are reached by a neighbour.
     pub(in crate::engine) fn servers_behind(&self, device: u32, neighbour: IpAddr) -> Vec<IpAddr> {
-        self.ways.behind(device, neighbour).collect()
+        self.routes.behind(device, neighbour).collect()
     }
 
-    /// Has the kernel resolve the ways to servers that it was not asked about yet, and keep them so; answers what was
-    /// not kept so before, and whether there was anything to ask.
+    /// Asks the kernel to keep new next-hop neighbours resolved. Returns those that were not kept resolved before, and
+    /// whether there were new ones.
     pub(in crate::engine) async fn manage_neighbours(&mut self) -> (Vec<(u32, IpAddr)>, bool) {
-        let wanted: BTreeSet<(u32, IpAddr)> = self.ways.neighbours().collect();
+        let wanted: BTreeSet<(u32, IpAddr)> = self.routes.neighbours().collect();
         let mut added = Vec::new();
         let new: Vec<(u32, IpAddr)> = wanted.difference(&self.managed).copied().collect();
         for (device, neighbour) in &new {
             match self.netlink.ensure_managed(*device, *neighbour).await {
                 Ok(Managed::Added) => added.push((*device, *neighbour)),
                 Ok(_) => {}
-                // The kernel resolves it when a packet goes there, as ever.
+                // The kernel still resolves it for the first packet.
                 Err(error) => tracing::warn!(%error, "a server's neighbour is not kept resolved"),
             }
         }
@@ -32,11 +32,11 @@ impl Network {
         (added, !new.is_empty())
     }
 
-    /// Takes up what the neighbour table says of the ways to servers by now; answers whether all are resolved.
+    /// Reads the neighbour table. Returns whether all next hops are resolved.
     ///
     /// # Errors
     /// The table cannot be read.
-    pub(in crate::engine) async fn look_at_neighbours(&mut self) -> Result<bool> {
+    pub(in crate::engine) async fn refresh_neighbours(&mut self) -> Result<bool> {
         let neighbours = self.netlink.neighbours().await?;
         self.state.neighbours = neighbours
             .into_iter()
@@ -46,6 +46,6 @@ impl Network {
             let known = self.state.neighbours.get(&neighbour);
             known.is_some_and(|known| known.usable_mac().is_some())
         };
-        Ok(self.ways.neighbours().all(resolved))
+        Ok(self.routes.neighbours().all(resolved))
     }
 }

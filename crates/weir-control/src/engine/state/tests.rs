@@ -111,7 +111,7 @@ fn state_file_is_read_by_0_1_0_and_again_as_a_copy() {
 }
 
 #[test]
-fn newer_damaged_and_missing_files_differ() {
+fn newer_damaged_and_missing_files_are_distinguished() {
     let path = std::env::temp_dir().join(format!("weir-state-limit-{}", std::process::id()));
     fs::create_dir_all(&path).unwrap();
     let newer = path.join("newer.json");

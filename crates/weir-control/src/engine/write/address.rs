@@ -1,4 +1,4 @@
-//! What leads to services: VIPs, listeners, the address filter.
+//! VIPs, listeners and the address filter.
 
 use std::time::Instant;
 
@@ -29,7 +29,7 @@ impl Writer {
             }) {
                 continue;
             }
-            let ranges = self.run_of(maps, &row.ranges)?;
+            let ranges = self.write_run(maps, &row.ranges)?;
             maps.vips
                 .set(&Addr::from(*address), &vip_row(row, ranges))?;
             let before = self.vips.insert(
@@ -52,12 +52,12 @@ impl Writer {
                 self.listeners.insert(*key, *service);
             }
         }
-        self.gone_addresses(maps, rows, changes, now)?;
+        self.remove_addresses(maps, rows, changes, now)?;
         maps.set_filter(&rows.filter)?;
         Ok(())
     }
 
-    pub(super) fn gone_addresses(
+    pub(super) fn remove_addresses(
         &mut self,
         maps: &Maps,
         rows: &Rows,

@@ -1,4 +1,4 @@
-//! What a former daemon left in the maps: in force until it is written anew, then given back.
+//! Map contents of an earlier daemon: used until they are rewritten, then freed.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::super::{Result, tree};
 use super::{Writer, WrittenService, WrittenVip, service_row};
 
 impl Writer {
-    /// Takes over what is in the maps: rows of a former daemon stay in force until they are written anew.
+    /// Takes over the contents of the maps: rows of an earlier daemon stay active until they are rewritten.
     ///
     /// # Errors
     /// The maps cannot be read.
@@ -43,7 +43,7 @@ impl Writer {
                 any_udp: vip.any_udp,
                 ranges: maps.ranges(&vip)?,
             };
-            // The run is among the inherited ones.
+            // The run is in `inherited`.
             writer
                 .vips
                 .insert(addr.to_ip(), WrittenVip { row, ranges: None });
@@ -63,8 +63,8 @@ impl Writer {
         Ok(writer)
     }
 
-    /// Takes over runs of a former daemon. Runs of services that meet others, which none of this build does, are given
-    /// back only together with those: what is given back twice would be given out twice.
+    /// Takes over element runs of an earlier daemon. Overlapping runs, which this build does not create, are freed
+    /// together: a run that is freed twice would be allocated twice.
     fn inherit(&mut self, ranges: Vec<Extent>, elements: u32) {
         let of_services = self.inherited_tables.values().flatten();
         let mut all: Vec<Extent> = of_services.chain(&ranges).copied().collect();
@@ -78,7 +78,7 @@ impl Writer {
         self.elements = ExtentAllocator::adopting(elements, all);
     }
 
-    /// Takes over a row and its tables as a former daemon left them, where they are what is wanted.
+    /// Takes over a row and its tables if an earlier daemon wrote the wanted content.
     pub(super) fn adopt(&mut self, maps: &Maps, index: u32, row: &ServiceRow) -> Result<bool> {
         let Some(runs) = self.inherited_tables.get(&index) else {
             return Ok(false);
@@ -105,7 +105,7 @@ impl Writer {
     }
 }
 
-/// Runs without overlap: what is given back twice would be given out twice.
+/// Merges overlapping runs: a run that is freed twice would be allocated twice.
 fn disjoint(mut runs: Vec<Extent>) -> Vec<Extent> {
     runs.sort();
     let mut merged: Vec<Extent> = Vec::with_capacity(runs.len());

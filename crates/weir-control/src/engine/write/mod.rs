@@ -1,13 +1,13 @@
-//! Rows into maps, changed ones only, in an order that no packet meets half done.
+//! Writes changed rows into maps, in an order in which no packet sees an incomplete state.
 //!
-//! Servers come before the lists that name them, lists before the services that point to them, services before the
-//! listeners that lead to them; the address filter covers an address before its first listener and until after its
-//! last. What is removed goes the other way round. Runs of elements that packets may still read wait for their grace
+//! Servers are written before the lists that name them, lists before the services that refer to them, and services
+//! before their listeners. The address filter includes an address before its first listener is added and until its last
+//! one is removed. Removal uses the reverse order. Element runs that packets may still read are freed after a grace
 //! period.
 
 mod address;
-mod count;
 mod inherit;
+mod shared_count;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -22,10 +22,10 @@ use super::{Error, Result, tree};
 
 pub(super) use self::address::{listener, vip_row};
 
-/// What packets of removed servers still need of the row's flags.
+/// Row flags that packets of removed servers still need.
 const LASTING: u8 = DEST_LOCAL | DEST_STRICT | DEST_SNAT;
 
-/// A service as it was written.
+/// A service as written.
 #[derive(Debug)]
 pub(super) struct WrittenService {
     pub(super) row: ServiceRow,
@@ -33,14 +33,14 @@ pub(super) struct WrittenService {
     pub(super) snat: Option<Extent>,
 }
 
-/// A VIP as it was written.
+/// A VIP as written.
 #[derive(Debug)]
 pub(super) struct WrittenVip {
     pub(super) row: VipRow,
     pub(super) ranges: Option<Extent>,
 }
 
-/// Knows what the maps hold, and which elements are free.
+/// Tracks the contents of the maps and the free elements.
 #[derive(Debug)]
 pub(super) struct Writer {
     elements: ExtentAllocator,
@@ -48,16 +48,16 @@ pub(super) struct Writer {
     pub(super) dests: BTreeMap<u32, Dest>,
     pub(super) listeners: BTreeMap<ListenerKey, u32>,
     pub(super) vips: BTreeMap<IpAddr, WrittenVip>,
-    /// Runs of a former daemon by service row: in force until the row points to others.
+    /// Runs of an earlier daemon by service row, used until the row refers to new ones.
     inherited_tables: BTreeMap<u32, Vec<Extent>>,
-    /// Other runs of a former daemon, given back once every row points to new ones.
+    /// Other runs of an earlier daemon, freed when every row refers to new ones.
     inherited: Vec<Extent>,
-    /// Rows of a former daemon that may be nobody's by now.
+    /// Rows of an earlier daemon that may be unused now.
     inherited_rows: Changes,
 }
 
 impl Writer {
-    /// Settings and servers: nothing leads to a new one yet.
+    /// Writes settings and servers: no list refers to a new server yet.
     ///
     /// # Errors
     /// A row is outside its map.
@@ -78,14 +78,14 @@ impl Writer {
                 self.dests.insert(*id, *row);
             }
         }
-        // No packet of such a server comes to climb, as long as its tree does not name it.
+        // Packets do not update the tree for a server that it does not name.
         if eased {
-            self.mend_trees(maps)?;
+            self.refresh_trees(maps)?;
         }
         Ok(())
     }
 
-    /// Services with their tables, then what leads to them.
+    /// Writes services with their tables, then their listeners.
     ///
     /// # Errors
     /// No room for tables, or a map is full.
@@ -110,11 +110,11 @@ impl Writer {
             }
         }
         self.addresses(maps, rows, changes, now)?;
-        self.gone_services(maps, rows, changes, now)?;
-        self.removed_servers(maps, rows, changes)?;
+        self.remove_services(maps, rows, changes, now)?;
+        self.mark_removed_servers(maps, rows, changes)?;
         let inherited = std::mem::take(&mut self.inherited_rows);
-        self.gone_addresses(maps, rows, &inherited, now)?;
-        self.gone_services(maps, rows, &inherited, now)?;
+        self.remove_addresses(maps, rows, &inherited, now)?;
+        self.remove_services(maps, rows, &inherited, now)?;
         for extent in std::mem::take(&mut self.inherited) {
             self.elements.retire(extent, now);
         }
@@ -153,11 +153,11 @@ impl Writer {
         if same_but_tables {
             maps.set_extent(index, tables.at)?;
         } else {
-            snat = self.run_of(maps, &row.snat)?;
+            snat = self.write_run(maps, &row.snat)?;
             let service = service_row(row, tables.at, snat.map_or(0, |run| run.at));
             maps.services.set(index, &service)?;
         }
-        // What changed between the counts that were read and the publication climbed through the former tree.
+        // Counter changes before the publication updated the former tree.
         tree::fill(maps, &header)?;
         if let Some(before) = before {
             self.elements.retire(before.tables, now);
@@ -181,18 +181,18 @@ impl Writer {
         Ok(())
     }
 
-    /// Brings the trees of winners in line with the counts, where a change was lost to another one's.
+    /// Recomputes the trees from the counters, because concurrent updates may be lost.
     ///
     /// # Errors
     /// A row is outside its map.
-    pub(super) fn mend_trees(&self, maps: &Maps) -> Result<()> {
+    pub(super) fn refresh_trees(&self, maps: &Maps) -> Result<()> {
         for written in self.services.values() {
             tree::fill(maps, &written.row.tables.header(written.tables.at).0)?;
         }
         Ok(())
     }
 
-    fn run_of<T: Pod>(&mut self, maps: &Maps, values: &[T]) -> Result<Option<Extent>> {
+    fn write_run<T: Pod>(&mut self, maps: &Maps, values: &[T]) -> Result<Option<Extent>> {
         if values.is_empty() {
             return Ok(None);
         }
@@ -201,7 +201,7 @@ impl Writer {
         Ok(Some(run))
     }
 
-    /// A run of elements; when none is free, those that packets have left by now are.
+    /// Allocates a run of elements; if none is free, waits until packets have left the retired ones.
     fn allocate(&mut self, elements: u32) -> Result<Extent> {
         if let Some(run) = self.elements.allocate(elements) {
             return Ok(run);
@@ -213,7 +213,7 @@ impl Writer {
             .ok_or(Error::NoRoom { elements })
     }
 
-    fn gone_services(
+    fn remove_services(
         &mut self,
         maps: &Maps,
         rows: &Rows,
@@ -236,8 +236,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Last: no list names them any more, so what chooses anew finds another.
-    fn removed_servers(&mut self, maps: &Maps, rows: &Rows, changes: &Changes) -> Result<()> {
+    /// Runs last: no list names these servers any more, so a new choice uses another one.
+    fn mark_removed_servers(&mut self, maps: &Maps, rows: &Rows, changes: &Changes) -> Result<()> {
         for id in &changes.dests {
             let Some(removed) = rows.removed.get(id) else {
                 continue;
@@ -269,7 +269,7 @@ impl Writer {
             maps.dests.set(*id, &Dest::ZERO)?;
             self.dests.remove(id);
         }
-        // A packet that read the row before must not count for its next owner.
+        // A packet that read the row earlier must not count for its next owner.
         wait_for_packets();
         for id in ids {
             maps.reset_counts(*id)?;
@@ -281,7 +281,7 @@ impl Writer {
     }
 }
 
-/// A service's row, with its tables and its sources of snat at these places.
+/// A service's row with the positions of its tables and its snat sources.
 pub(super) fn service_row(row: &ServiceRow, extent: u32, snat_at: u32) -> Service {
     row.record(extent, snat_at)
 }

@@ -23,7 +23,7 @@ fn handover_of_0_1_0_is_read_and_written_in_its_format() {
 }
 
 #[test]
-fn standings_of_pools_without_a_proxy_service_are_not_taken() {
+fn standings_of_pools_without_a_proxy_service_are_ignored() {
     let mut handover: Handover = serde_json::from_slice(FIXTURE).unwrap();
     let states = handover.states(Overrides::default(), |pool| pool == "app");
     assert!(states.standing("app", "127.0.0.1:7001").is_some());

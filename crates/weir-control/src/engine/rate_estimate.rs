@@ -1,4 +1,4 @@
-//! Rates of services and servers, estimated with the seconds' upkeep as the kernel does it every two seconds.
+//! Rates of services and servers. The tick updates the estimates every two seconds, as the kernel does.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
@@ -11,21 +11,21 @@ use super::status::totals;
 use super::{Engine, Result};
 use crate::snapshot::Totals;
 
-/// Between two estimates (ip_vs_est.c); the upkeep's own pace rounds it to whole seconds.
+/// Interval between estimates (ip_vs_est.c); the tick rounds it up to whole seconds.
 const PERIOD: Duration = Duration::from_millis(1_900);
 
-/// Above one in so many rows in use, all of them are read in batches.
-const SPARSE: usize = 8;
+/// Rows are read in batches if more than one in this many is used.
+const BATCH_FRACTION: usize = 8;
 
 /// Estimators by service name and by the generation of a server's row.
 #[derive(Debug)]
-pub(super) struct RateBook {
+pub(super) struct RateEstimates {
     last: Option<Instant>,
     services: BTreeMap<String, Estimator>,
     servers: HashMap<u32, Estimator>,
 }
 
-impl RateBook {
+impl RateEstimates {
     pub(super) fn new() -> Self {
         Self {
             last: None,
@@ -48,7 +48,7 @@ impl RateBook {
             .unwrap_or_default()
     }
 
-    /// Begins again, for one service or for all.
+    /// Resets the estimates of one service or of all.
     pub(super) fn zero(&mut self, service: Option<&str>) {
         for (name, estimator) in &mut self.services {
             if service.is_none_or(|service| service == name) {
@@ -62,18 +62,18 @@ impl RateBook {
 }
 
 impl Engine {
-    /// The next estimate, when it is time.
+    /// Updates the estimates when they are due.
     pub(super) fn estimate_rates(&mut self) -> Result<()> {
         if self
-            .rate_book
+            .rate_estimates
             .last
             .is_some_and(|last| last.elapsed() < PERIOD)
         {
             return Ok(());
         }
-        let mut services = std::mem::take(&mut self.rate_book.services);
-        let mut servers = std::mem::take(&mut self.rate_book.servers);
-        let mut book = RateBook {
+        let mut services = std::mem::take(&mut self.rate_estimates.services);
+        let mut servers = std::mem::take(&mut self.rate_estimates.servers);
+        let mut estimates = RateEstimates {
             last: Some(Instant::now()),
             services: BTreeMap::new(),
             servers: HashMap::with_capacity(servers.len()),
@@ -89,20 +89,20 @@ impl Engine {
                     .remove(&dest.generation)
                     .unwrap_or_else(|| Estimator::new(counters));
                 estimator.step(counters);
-                book.servers.insert(dest.generation, estimator);
+                estimates.servers.insert(dest.generation, estimator);
             }
             let counters = since(sum, None);
             let mut estimator = services
                 .remove(name)
                 .unwrap_or_else(|| Estimator::new(counters));
             estimator.step(counters);
-            book.services.insert(name.clone(), estimator);
+            estimates.services.insert(name.clone(), estimator);
         }
-        self.rate_book = book;
+        self.rate_estimates = estimates;
         Ok(())
     }
 
-    /// The totals of every row in use.
+    /// The totals of every used row.
     fn totals(&self) -> Result<HashMap<u32, Totals>> {
         let maps = self.plane.maps();
         let ids: Vec<u32> = self
@@ -111,7 +111,7 @@ impl Engine {
             .dests()
             .map(|(_, dest)| dest.id)
             .collect();
-        if ids.len() * SPARSE < self.plane.sizes().dests as usize {
+        if ids.len() * BATCH_FRACTION < self.plane.sizes().dests as usize {
             return ids
                 .into_iter()
                 .map(|id| Ok((id, totals(maps, id)?)))
@@ -136,7 +136,7 @@ impl Engine {
         ids.into_iter().map(of).collect()
     }
 
-    /// The totals now of the chosen services, as a base to count from.
+    /// The current totals of the chosen services, as a base for their counters.
     pub(super) fn zeroed(&self, chosen: impl Fn(&str) -> bool) -> BTreeMap<String, Zero> {
         let maps = self.plane.maps();
         let mut zeroed = BTreeMap::new();
@@ -147,7 +147,7 @@ impl Engine {
                 servers: Vec::new(),
             };
             for dest in &slot.dests {
-                // Only a row outside its map cannot be read, and none is given out.
+                // Reading fails only for a row outside the map, and none is allocated.
                 let totals = totals(maps, dest.id).unwrap_or_default();
                 zero.service = zero.service.plus(totals);
                 zero.servers.push((dest.generation, totals));

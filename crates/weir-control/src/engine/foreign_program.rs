@@ -1,4 +1,4 @@
-//! An interface that has another XDP program, or another director's at tc: whose it is, as far as the kernel tells.
+//! Describes a foreign program that blocks an interface: another XDP program, or another director's program at tc.
 
 use std::fs;
 
@@ -6,10 +6,10 @@ use weir_dataplane::{program_name, programs_at_tc};
 
 use super::{Engine, Error, Result};
 
-/// A director's packet path, by the names of its programs.
+/// The names of a director's packet path programs.
 const PATHS: [&str; 2] = ["weir_xdp", "weir_skb"];
 
-/// Names of programs that are known, by their beginning, with their owner and how they go away.
+/// Known program name prefixes and their owners.
 const KNOWN: [(&str, &str); 7] = [
     ("weir_", "another Weir"),
     ("xdp_dispatcher", "libxdp (xdp-loader)"),
@@ -21,18 +21,18 @@ const KNOWN: [(&str, &str); 7] = [
 ];
 
 impl Engine {
-    /// Names the interface and the other program, where that is what kept this one from attaching.
-    pub(super) async fn explain_attaching(&self, error: Error) -> Error {
+    /// If the interface is busy, returns an error that names the interface and the other program.
+    pub(super) async fn explain_attach_error(&self, error: Error) -> Error {
         let Error::Dataplane(weir_dataplane::Error::Busy { ifindex }) = error else {
             return error;
         };
         let program = self.network.netlink().xdp_program(ifindex).await;
-        self.taken(ifindex, "XDP", program.ok().flatten())
+        self.foreign_program_error(ifindex, "XDP", program.ok().flatten())
     }
 
-    /// Refuses an interface where another director balances: of two paths the one behind would never see its packets,
-    /// or see what the first rewrote. At tc the kernel would take both.
-    pub(super) async fn refuse_other_director(&self, ifindex: u32) -> Result<()> {
+    /// Rejects an interface on which another director balances. With two packet paths, the second would never see its
+    /// packets, or would see them already rewritten. At tc, the kernel would accept both.
+    pub(super) async fn reject_other_director(&self, ifindex: u32) -> Result<()> {
         let attachments = self.plane.attachments()?;
         let own = |id: &u32| attachments.iter().any(|it| it.program_id == *id);
         let xdp = self.network.netlink().xdp_program(ifindex).await?;
@@ -42,11 +42,16 @@ impl Engine {
         let found = others
             .find(|(_, id)| program_name(*id).is_some_and(|name| PATHS.contains(&name.as_str())));
         found.map_or(Ok(()), |(hook, id)| {
-            Err(self.taken(ifindex, hook, Some(id)))
+            Err(self.foreign_program_error(ifindex, hook, Some(id)))
         })
     }
 
-    fn taken(&self, ifindex: u32, hook: &'static str, program: Option<u32>) -> Error {
+    fn foreign_program_error(
+        &self,
+        ifindex: u32,
+        hook: &'static str,
+        program: Option<u32>,
+    ) -> Error {
         let name = self.network.name_of(ifindex);
         let interface = name.map_or_else(|| format!("number {ifindex}"), str::to_owned);
         let title = program.and_then(program_name);
@@ -56,10 +61,10 @@ impl Engine {
                 "stop it, and run `weir clean` with its --runtime-dir and --pin-dir".to_owned()
             }
             _ => format!(
-                "stop its program, or take it off with `ip link set dev {interface} xdp off`, or list other `interfaces`"
+                "stop its program, or detach it with `ip link set dev {interface} xdp off`, or list other `interfaces`"
             ),
         };
-        Error::Taken {
+        Error::ForeignProgram {
             holder: describe(program, title.as_deref(), known.map(|(_, owner)| owner)),
             interface,
             hook,
@@ -68,7 +73,7 @@ impl Engine {
     }
 }
 
-/// Whether it is another Weir's, and the owner.
+/// Returns whether the program belongs to another Weir, and its owner.
 fn known(title: &str) -> Option<(bool, &'static str)> {
     let mut owners = KNOWN.iter();
     let (prefix, owner) = owners.find(|(prefix, _)| title.starts_with(prefix))?;
@@ -94,7 +99,7 @@ fn describe(program: Option<u32>, title: Option<&str>, owner: Option<&str>) -> S
     text
 }
 
-/// Processes that hold the program, or its link.
+/// Processes that hold the program or its link.
 fn holders(id: u32) -> Vec<String> {
     const SHOWN: usize = 3;
     let line = format!("prog_id:\t{id}");
@@ -123,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_is_described_as_far_as_it_is_known() {
+    fn description_includes_name_and_owner_if_known() {
         let beyond = u32::MAX;
         assert_eq!(describe(None, None, None), "the kernel does not say which");
         assert_eq!(

@@ -1,5 +1,5 @@
-//! Servers under `nat` without `snat` whose replies take another way than through the director: found by what the data
-//! plane counts of clients' SYNs and of replies, and shown as warnings. Weights are not touched.
+//! Detects servers under `nat` without `snat` whose replies bypass the director, from the data plane's counters of SYNs
+//! and replies. They are reported as warnings. Weights do not change.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -13,18 +13,19 @@ use weir_state::ServerStates;
 use super::{Engine, Result};
 use crate::snapshot::Warning;
 
-/// Reading the flow table takes one part in so many of the time at most, and happens once in [`PAUSE`] at most.
-const SHARE: u32 = 20;
-const PAUSE: Duration = Duration::from_millis(500);
+/// Scanning the flow table takes at most one part in [`SCAN_TIME_SHARE`] of the time, and runs at most once per
+/// [`SCAN_INTERVAL`].
+const SCAN_TIME_SHARE: u32 = 20;
+const SCAN_INTERVAL: Duration = Duration::from_millis(500);
 
-/// What is known of silent servers, and when the flow table may be read for it again.
+/// The counters of the watched servers, and when the next scan of the flow table is allowed.
 #[derive(Debug)]
-pub(super) struct Silent {
+pub(super) struct ReplyMonitor {
     servers: ReplyWatch,
     next: Instant,
 }
 
-impl Default for Silent {
+impl Default for ReplyMonitor {
     fn default() -> Self {
         Self {
             servers: ReplyWatch::default(),
@@ -33,9 +34,9 @@ impl Default for Silent {
     }
 }
 
-/// A server that is looked at.
+/// A server that is checked for replies.
 #[derive(Clone, Copy)]
-struct Looked<'a> {
+struct WatchedServer<'a> {
     service: &'a str,
     server: &'a str,
     dest: u32,
@@ -47,53 +48,53 @@ const fn key(dest: u32, generation: u32) -> Key {
     (generation as u64) << 32 | dest as u64
 }
 
-impl Looked<'_> {
+impl WatchedServer<'_> {
     const fn key(&self) -> Key {
         key(self.dest, self.generation)
     }
 }
 
 impl Engine {
-    /// Takes in what was counted since the last look, and logs what is new.
+    /// Evaluates the counters since the last call and logs changes.
     ///
     /// # Errors
     /// A map cannot be read.
     pub(super) fn watch_replies(&mut self, states: &ServerStates) -> Result<()> {
-        let mut silent = std::mem::take(&mut self.silent);
-        let done = self.look_at_replies(&mut silent, states);
-        self.silent = silent;
+        let mut reply_monitor = std::mem::take(&mut self.reply_monitor);
+        let done = self.check_replies(&mut reply_monitor, states);
+        self.reply_monitor = reply_monitor;
         done
     }
 
-    fn look_at_replies(&self, silent: &mut Silent, states: &ServerStates) -> Result<()> {
+    fn check_replies(&self, reply_monitor: &mut ReplyMonitor, states: &ServerStates) -> Result<()> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let now = now.unwrap_or_default();
-        let (mut there, mut suspects) = (HashSet::new(), Vec::new());
-        for looked in self.looked(states)? {
-            let (key, mut counted) = (looked.key(), looked.counted);
-            there.insert(key);
-            if silent.servers.needs_replies(key, counted) {
-                counted.replies = Some(self.plane.maps().traffic(looked.dest)?.packets_out);
+        let (mut present, mut suspects) = (HashSet::new(), Vec::new());
+        for watched in self.watched(states)? {
+            let (key, mut counted) = (watched.key(), watched.counted);
+            present.insert(key);
+            if reply_monitor.servers.needs_replies(key, counted) {
+                counted.replies = Some(self.plane.maps().traffic(watched.dest)?.packets_out);
             }
-            match silent.servers.observe(key, counted, now) {
-                Finding::Suspect => suspects.push(looked),
+            match reply_monitor.servers.observe(key, counted, now) {
+                Finding::Suspect => suspects.push(watched),
                 Finding::Replied => tracing::info!(
-                    service = looked.service,
-                    server = looked.server,
+                    service = watched.service,
+                    server = watched.server,
                     "replies of a server come through the director again"
                 ),
                 Finding::Same => {}
             }
         }
-        if !suspects.is_empty() && Instant::now() >= silent.next {
-            self.meet_clients(silent, &suspects, now);
+        if !suspects.is_empty() && Instant::now() >= reply_monitor.next {
+            self.read_waiting_clients(reply_monitor, &suspects, now);
         }
-        silent.servers.retain(|key| there.contains(&key));
+        reply_monitor.servers.retain(|key| present.contains(&key));
         Ok(())
     }
 
-    /// Servers whose checks pass and whose replies must come through here, with their counts.
-    fn looked(&self, states: &ServerStates) -> Result<Vec<Looked<'_>>> {
+    /// Returns the servers whose checks pass and whose replies must pass through the director, with their counters.
+    fn watched(&self, states: &ServerStates) -> Result<Vec<WatchedServer<'_>>> {
         let mut all = Vec::new();
         let services = self.desired.services.iter();
         for service in services.filter(|service| service.snat.is_none()) {
@@ -106,7 +107,7 @@ impl Engine {
                     continue;
                 }
                 let live = self.plane.maps().live(dest.id)?;
-                all.push(Looked {
+                all.push(WatchedServer {
                     service: &service.name,
                     server: &dest.name,
                     dest: dest.id,
@@ -122,8 +123,13 @@ impl Engine {
         Ok(all)
     }
 
-    /// Reads from the flow table who waits for suspects.
-    fn meet_clients(&self, silent: &mut Silent, suspects: &[Looked<'_>], now: Duration) {
+    /// Finds the clients that wait for a reply of the suspects in the flow table.
+    fn read_waiting_clients(
+        &self,
+        reply_monitor: &mut ReplyMonitor,
+        suspects: &[WatchedServer<'_>],
+        now: Duration,
+    ) {
         let begun = Instant::now();
         let rows = suspects.iter().map(|it| (it.dest, Vec::new()));
         let mut waiting: HashMap<u32, Vec<Client>> = rows.collect();
@@ -136,14 +142,15 @@ impl Engine {
                 clients.push((flow.cold.src.to_ip(), flow.cold.sport.get()));
             }
         }
-        silent.next = Instant::now() + (begun.elapsed() * SHARE).max(PAUSE);
-        for looked in suspects {
-            let clients = waiting.remove(&looked.dest).unwrap_or_default();
-            let (key, syns) = (looked.key(), looked.counted.syns);
-            if let Some(found) = silent.servers.add_clients(key, syns, clients, now) {
+        reply_monitor.next =
+            Instant::now() + (begun.elapsed() * SCAN_TIME_SHARE).max(SCAN_INTERVAL);
+        for watched in suspects {
+            let clients = waiting.remove(&watched.dest).unwrap_or_default();
+            let (key, syns) = (watched.key(), watched.counted.syns);
+            if let Some(found) = reply_monitor.servers.add_clients(key, syns, clients, now) {
                 tracing::warn!(
-                    service = looked.service,
-                    server = looked.server,
+                    service = watched.service,
+                    server = watched.server,
                     cause = reason(found),
                     "clients of a server get no reply"
                 );
@@ -151,20 +158,23 @@ impl Engine {
         }
     }
 
-    /// Whether a server is alive although its replies do not come back through here; `passed` is asked when a probe of
-    /// it passed last.
+    /// Whether a server is alive although its replies bypass the director. `passed` returns when a probe of it last
+    /// passed.
     pub(super) fn is_alive(
         &self,
         dest: &DestSlot,
         passed: impl FnOnce() -> Option<Duration>,
     ) -> bool {
         let key = key(dest.id, dest.generation);
-        self.silent.servers.is_alive(key, passed)
+        self.reply_monitor.servers.is_alive(key, passed)
     }
 
-    /// What is wrong with a server that takes clients.
+    /// The warning of a server that still receives clients.
     pub(super) fn warning(&self, dest: &DestSlot) -> Option<Warning> {
-        let found = self.silent.servers.warning(key(dest.id, dest.generation))?;
+        let found = self
+            .reply_monitor
+            .servers
+            .warning(key(dest.id, dest.generation))?;
         Some(Warning {
             reason: reason(found),
             since: UNIX_EPOCH + found.since,
@@ -183,8 +193,8 @@ fn reason(found: &NoReplyWarning) -> String {
         many => format!("{many} clients"),
     };
     format!(
-        "{} SYNs of {clients} got no reply through the director, although the check passes: the server's replies take another \
-         way (under nat without snat the director must be its default gateway), or it drops clients' SYNs",
+        "{} SYNs of {clients} got no reply through the director, although the check passes: the server's replies \
+         take another way (under nat without snat the director must be its default gateway), or it drops clients' SYNs",
         found.syns
     )
 }

@@ -1,4 +1,4 @@
-//! What goes on between configurations: the network's changes, and the second's upkeep.
+//! Work between reloads: network events and the tick of each second.
 
 use std::time::{Duration, Instant};
 
@@ -9,19 +9,19 @@ use weir_state::ServerStates;
 use super::journal::Record;
 use super::{Engine, Result};
 
-/// Bursts of route changes are followed at this pace: one picture costs a question a server.
-const PACE: Duration = Duration::from_millis(100);
+/// Shortest interval between refreshes in a burst of route changes: a refresh costs a route lookup per server.
+const REFRESH_INTERVAL: Duration = Duration::from_millis(100);
 
 impl Engine {
-    /// Follows a change of links, addresses, routes or neighbours.
+    /// Handles a change of links, addresses, routes or neighbours.
     ///
     /// # Errors
-    /// The network cannot be read or the rows not be written; the next upkeep tries again.
+    /// The network cannot be read, or rows cannot be written; the next tick tries again.
     pub async fn network_event(&mut self, event: &Event) -> Result<()> {
-        if self.network.follow(event) {
-            self.stale = true;
-            if self.taken.elapsed() >= PACE.max(self.taking * 4) {
-                return self.look_again().await;
+        if self.network.handle_event(event) {
+            self.network_stale = true;
+            if self.refreshed_at.elapsed() >= REFRESH_INTERVAL.max(self.refresh_duration * 4) {
+                return self.refresh().await;
             }
             return Ok(());
         }
@@ -30,7 +30,7 @@ impl Engine {
                 let behind = self.network.servers_behind(neighbour.ifindex, neighbour.ip);
                 for server in behind {
                     if self.write_hops_at(server)? {
-                        self.note_neighbour(server);
+                        self.count_moved_neighbour(server);
                     }
                 }
             }
@@ -43,43 +43,46 @@ impl Engine {
         Ok(())
     }
 
-    /// Takes the picture anew and brings everything in line with it.
-    async fn look_again(&mut self) -> Result<()> {
-        self.look_at_network().await?;
-        self.keep_neighbours().await?;
+    /// Refreshes the view of the network and applies the result.
+    async fn refresh(&mut self) -> Result<()> {
+        self.refresh_network().await?;
+        self.manage_neighbours_of_servers().await?;
         self.write_pending()
     }
 
-    /// Takes the picture anew and plans the rows that follow from it.
-    pub(super) async fn look_at_network(&mut self) -> Result<()> {
+    /// Refreshes the view of the network and plans the rows that depend on it.
+    pub(super) async fn refresh_network(&mut self) -> Result<()> {
         let begun = Instant::now();
         let servers = self.memory.allocation.addresses().collect();
-        let moved = self.network.take(servers).await?;
-        self.taken = Instant::now();
-        self.taking = begun.elapsed();
-        self.stale = false;
+        let moved = self.network.refresh(servers).await?;
+        self.refreshed_at = Instant::now();
+        self.refresh_duration = begun.elapsed();
+        self.network_stale = false;
         self.hops_due = true;
         let touched = self.services_at(&moved);
         self.replan(&touched.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
-    /// Once a second: gives rows back whose flows have ended, follows what nothing tells of.
+    /// Runs once per second: releases the rows of ended flows and checks for changes that cause no event.
     ///
     /// # Errors
-    /// A map or the network cannot be read; the next upkeep tries again.
+    /// A map or the network cannot be read; the next tick tries again.
     pub async fn tick(&mut self, states: &ServerStates) -> Result<()> {
-        if self.stale {
-            self.look_again().await?;
+        if self.network_stale {
+            self.refresh().await?;
         }
         self.estimate_rates()?;
-        self.give_back()?;
-        self.keep_marks().await?;
-        self.look_at_memory()?;
-        self.withdraw_vips_in_time().await?;
+        self.release_rows()?;
+        self.update_marks().await?;
+        self.check_memory_pressure()?;
+        self.withdraw_vips_if_due().await?;
         self.announce()?;
-        self.writer
-            .mend_shared_counts(self.plane.maps(), &self.rows, &mut self.off)?;
-        self.writer.mend_trees(self.plane.maps())?;
+        self.writer.repair_shared_counts(
+            self.plane.maps(),
+            &self.rows,
+            &mut self.count_differences,
+        )?;
+        self.writer.refresh_trees(self.plane.maps())?;
         if self.network.refresh_drivers().await? {
             self.hops_due = true;
         }
@@ -92,8 +95,8 @@ impl Engine {
         Ok(())
     }
 
-    /// `drop_entry` in its modes 1 and 2.
-    fn look_at_memory(&mut self) -> Result<()> {
+    /// Implements modes 1 and 2 of `drop_entry`.
+    fn check_memory_pressure(&mut self) -> Result<()> {
         let ipvs = &self.desired.ipvs;
         let asked = matches!(ipvs.drop_entry, 1 | 2);
         let short = asked && free_pages().is_some_and(|pages| pages < ipvs.amemthresh.into());
@@ -104,11 +107,11 @@ impl Engine {
         self.rewrite(&[])
     }
 
-    fn give_back(&mut self) -> Result<()> {
+    fn release_rows(&mut self) -> Result<()> {
         let maps = self.plane.maps();
         let ended = |dest: &DestSlot| {
             let live = maps.live(dest.id).ok()?;
-            // A client's choice that still leads here revives with the server.
+            // A persistence entry that leads here becomes usable again if the server returns.
             (live.active == 0 && live.inactive == 0 && live.persistent == 0)
                 .then(|| super::status::totals(maps, dest.id).ok())?
         };
@@ -120,7 +123,7 @@ impl Engine {
         let left = released.addresses.iter().copied();
         let left = left.filter(|address| allocation.at(*address).is_empty());
         self.network.forget(left);
-        // Cleared before the state file lets a row be given out again.
+        // Clear the rows before the state file allows their reuse.
         self.writer.clear_dests(maps, &released.dests)?;
         let touched: Vec<&str> = released.touched.iter().map(String::as_str).collect();
         let names = touched.iter().copied();

@@ -1,4 +1,5 @@
-//! Which server a scheduler would choose now, asked of weir-sched with the counts and cursors that packets meet.
+//! Predicts the server that a scheduler would choose now, from the counters and cursors that packets use. Changes none
+//! of them.
 
 use weir_abi::{LocalityKey, TICK_SHIFT};
 use weir_model::{Protocol, Scheduler, SchedulerKind};
@@ -11,13 +12,13 @@ use weir_sched::{Counts, Cursor, Flags, Member, Start, table};
 use super::{Engine, Result};
 use crate::explain::Packet;
 
-/// What a scheduler would answer.
+/// The result of a scheduler.
 pub(super) enum Choice {
     /// This server row.
     Server(u32),
-    /// Two servers would be drawn, and the less loaded taken.
+    /// Two servers would be drawn at random, and the less loaded one used.
     Random,
-    /// No server takes flows.
+    /// No server accepts new flows.
     None,
 }
 
@@ -28,11 +29,11 @@ impl From<Option<u32>> for Choice {
 }
 
 impl Engine {
-    /// The choice for a new flow that begins with `packet`.
+    /// Returns the choice for a new flow that begins with `packet`.
     ///
     /// # Errors
     /// A map cannot be read.
-    pub(super) fn choice(
+    pub(super) fn explain_choice(
         &self,
         slot: &ServiceSlot,
         rule: &Rule,
@@ -46,15 +47,32 @@ impl Engine {
             members.reverse();
         }
         match rule.scheduler.kind {
-            SchedulerKind::Rr | SchedulerKind::Wrr => self.walk(slot, rule, &members),
-            SchedulerKind::Lblc | SchedulerKind::Lblcr => {
-                self.by_locality(slot, rule, &members, packet)
+            SchedulerKind::Rr => self.by_cursor(slot, &members, table::rr::pick),
+            SchedulerKind::Wrr => self.by_cursor(slot, &members, table::wrr::pick),
+            kind @ SchedulerKind::Lblc => {
+                let expiration = self.plane.maps().settings()?.lblc_expiration;
+                self.by_locality(slot, (kind, expiration), &members, packet)
+            }
+            kind @ SchedulerKind::Lblcr => {
+                let expiration = self.plane.maps().settings()?.lblcr_expiration;
+                self.by_locality(slot, (kind, expiration), &members, packet)
             }
             SchedulerKind::Twos | SchedulerKind::P2c => {
                 let any = members.iter().any(Member::available);
                 Ok(if any { Choice::Random } else { Choice::None })
             }
-            kind => {
+            kind @ (SchedulerKind::Lc
+            | SchedulerKind::Wlc
+            | SchedulerKind::Sed
+            | SchedulerKind::Nq
+            | SchedulerKind::Fo
+            | SchedulerKind::Ovf
+            | SchedulerKind::Dh
+            | SchedulerKind::Sh
+            | SchedulerKind::Mh
+            | SchedulerKind::Maglev
+            | SchedulerKind::LeastTime
+            | SchedulerKind::Hash) => {
                 let service = Service {
                     kind,
                     mode: extent::mode(rule),
@@ -77,7 +95,12 @@ impl Engine {
         }
     }
 
-    fn walk(&self, slot: &ServiceSlot, rule: &Rule, members: &[Member]) -> Result<Choice> {
+    fn by_cursor(
+        &self,
+        slot: &ServiceSlot,
+        members: &[Member],
+        pick: fn(&[Member], &Start, &mut Cursor) -> Option<usize>,
+    ) -> Result<Choice> {
         let start: Start = slot.start.into();
         let row = self.plane.maps().cursors.get(slot.row)?;
         let mut cursor = Cursor {
@@ -85,32 +108,24 @@ impl Engine {
             last_seq: row.seq,
             pass_weight: u32::try_from(row.current_weight).unwrap_or(0),
         };
-        let picked = match rule.scheduler.kind {
-            SchedulerKind::Rr => table::rr::pick(members, &start, &mut cursor),
-            _ => table::wrr::pick(members, &start, &mut cursor),
-        };
+        let picked = pick(members, &start, &mut cursor);
         Ok(picked.map(|index| members[index].dest).into())
     }
 
     fn by_locality(
         &self,
         slot: &ServiceSlot,
-        rule: &Rule,
+        (kind, expiration): (SchedulerKind, u32),
         members: &[Member],
         packet: &Packet,
     ) -> Result<Choice> {
         let maps = self.plane.maps();
-        let settings = maps.settings()?;
-        let (kind, expiration) = match rule.scheduler.kind {
-            SchedulerKind::Lblc => (SchedulerKind::Lblc, settings.lblc_expiration),
-            _ => (SchedulerKind::Lblcr, settings.lblcr_expiration),
-        };
         let destination = packet.destination.ip();
         let key = LocalityKey {
             addr: destination.into(),
             service: slot.row,
             generation: slot.generation,
-            scheduler: extent::number(rule.scheduler.kind) as u32,
+            scheduler: extent::number(kind) as u32,
             ..LocalityKey::ZERO
         };
         let mut cache = Cache::new(kind, expiration);
@@ -175,7 +190,7 @@ impl Engine {
     }
 }
 
-/// By what a scheduler chooses, in a few words.
+/// The criterion of a scheduler, for output.
 pub(super) fn why(scheduler: Scheduler) -> &'static str {
     match scheduler.kind {
         SchedulerKind::Rr => "the next after the one chosen last",
@@ -195,6 +210,9 @@ pub(super) fn why(scheduler: Scheduler) -> &'static str {
         SchedulerKind::Lblc | SchedulerKind::Lblcr => {
             "a server that had this VIP before, else the fewest connections for its weight"
         }
-        _ => "the fewest connections for its weight",
+        // Only the proxy implements the last two.
+        SchedulerKind::Wlc | SchedulerKind::LeastTime | SchedulerKind::Hash => {
+            "the fewest connections for its weight"
+        }
     }
 }

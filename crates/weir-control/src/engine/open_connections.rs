@@ -1,9 +1,9 @@
-//! Which connections of a server are open, for whoever waits for them to end.
+//! Counts the open connections of a server, for clients that wait until it is drained.
 //!
-//! The counts of a server tell established flows from all others; whether one of the others is still open follows from
-//! its state, and from whether replies pass here. Under `nat` both sides' FINs are seen, so that a half-closed
-//! connection is known to be one. Under the other methods the client's FIN is all that is seen: such a flow counts as
-//! open for as long as packets come.
+//! A server's counters separate established flows from all others. Whether one of the others is still open depends on
+//! its TCP state and on whether replies pass through the director. With `nat`, the director sees the FINs of both sides
+//! and recognises a half-closed connection. With the other methods it sees only the client's FIN, so such a flow counts
+//! as open while packets arrive.
 
 use std::collections::HashMap;
 
@@ -15,8 +15,7 @@ use super::network::tick;
 use super::{Engine, Result};
 
 impl Engine {
-    /// Flows of a server over all services of its pool: those that are open, and those that are over and have not
-    /// expired.
+    /// Returns the flows of a server in all services of its pool: open ones, and closed ones that have not expired.
     ///
     /// # Errors
     /// A map cannot be read.
@@ -38,7 +37,7 @@ impl Engine {
                 rows.insert(dest.id, forward == Forward::Nat);
             }
         }
-        // The table is walked only when the answer depends on it: it may have millions of entries.
+        // Walk the table only if the result depends on it: it may have millions of entries.
         if active > 0 || inactive == 0 {
             return Ok((active, inactive));
         }
@@ -56,7 +55,7 @@ impl Engine {
     }
 }
 
-/// Whether a flow may still carry data; `is_recent` = a packet of it came just now.
+/// Whether a flow may still carry data; `is_recent`: a packet arrived in the current tick.
 fn is_open(state: u8, sees_replies: bool, is_recent: bool) -> bool {
     let state = State::ALL.iter().find(|known| **known as u8 == state);
     match state {
@@ -72,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_closed_flow_is_not_waited_for() {
+    fn closed_and_abandoned_flows_are_not_open() {
         let open =
             |state: State, sees_replies, is_recent| is_open(state as u8, sees_replies, is_recent);
         assert!(open(State::Established, false, false));
@@ -80,11 +79,11 @@ mod tests {
         for closed in [State::TimeWait, State::Close, State::LastAck, State::None] {
             assert!(!open(closed, true, true), "{closed:?}");
         }
-        // Half-closed, by what is seen of it.
+        // Half-closed.
         assert!(open(State::CloseWait, true, false));
         assert!(open(State::FinWait, false, true));
         assert!(!open(State::FinWait, false, false));
-        // A handshake that nobody completes ends nothing.
+        // An abandoned handshake does not block draining.
         assert!(!open(State::SynRecv, true, false));
     }
 }

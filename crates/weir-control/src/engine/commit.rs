@@ -1,4 +1,4 @@
-//! From plan and memory to effect: written, attached, resolved.
+//! Commits a plan: writes rows, attaches programs, updates VIPs, neighbours and firewall marks.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -15,43 +15,44 @@ use super::network::Hops;
 use super::{Engine, Result, addresses};
 
 impl Engine {
-    /// Writes down what is to be undone, before it is done.
-    pub(super) fn remember_undo(&mut self) -> Result<()> {
+    /// Persists the undo record. Callers do this before the change itself.
+    pub(super) fn persist_undo(&mut self) -> Result<()> {
         self.file.append(&Record {
             undo: Some(self.memory.undo.clone()),
             ..Record::default()
         })
     }
 
-    /// Writes down what a reconciling changed.
-    pub(super) fn remember(&mut self, former: &Former) -> Result<()> {
+    /// Persists the changes of a reconciliation.
+    pub(super) fn persist_changes(&mut self, former: &Former) -> Result<()> {
         let changed = former.changed(&self.memory.allocation);
         let record = Record::of(&self.memory, changed, former.sharing_changed());
         self.file.append(&record)
     }
 
-    /// Everything that follows from rows and memory: written, attached, resolved.
-    pub(super) async fn settle(&mut self) -> Result<()> {
+    /// Brings maps, attachments and the network in line with the planned rows.
+    pub(super) async fn commit(&mut self) -> Result<()> {
         self.withdraw_vips().await?;
         self.add_vips().await?;
-        if self.keep_neighbours().await? {
-            self.await_neighbours().await?;
+        if self.manage_neighbours_of_servers().await? {
+            self.wait_for_neighbours().await?;
         }
         let left = self.network.leaves_unfinished();
         let wanted = self.network.interfaces(&self.desired)?;
-        self.network.expect(&wanted, self.desired.node.attach);
+        self.network
+            .expect_native(&wanted, self.desired.node.attach);
         if self.network.leaves_unfinished() != left {
             self.replan(&[])?;
         }
         self.write_pending()?;
-        self.activate()?;
+        self.activate_programs()?;
         let before = (self.network.attached.clone(), self.network.learns_clients());
         if let Err(error) = self.attach().await {
-            return Err(self.explain_attaching(error).await);
+            return Err(self.explain_attach_error(error).await);
         }
-        self.keep_marks().await?;
+        self.update_marks().await?;
         self.announce()?;
-        // What XDP may send depends on where it is attached, and how.
+        // Where and how XDP is attached determines where it can send.
         let refreshed = self.network.refresh_drivers().await?;
         let now = (&self.network.attached, self.network.learns_clients());
         if refreshed || (&before.0, before.1) != now {
@@ -61,8 +62,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Puts the programs in force and moves flows over, if the table has another size or layout than before.
-    pub(super) fn activate(&mut self) -> Result<()> {
+    /// Activates the programs. If the size or layout of the flow table changed, migrates the flows.
+    pub(super) fn activate_programs(&mut self) -> Result<()> {
         self.plane.activate()?;
         let Migrated { moved, lost } = self.plane.migrate_flows()?;
         if moved + lost > 0 {
@@ -71,7 +72,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Plans the rows of some services again and writes what differs.
+    /// Replans the rows of some services and writes the differences.
     pub(super) fn rewrite(&mut self, touched: &[&str]) -> Result<()> {
         self.replan(touched)?;
         self.write_pending()
@@ -90,7 +91,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Writes what is planned. What a failure leaves out stays pending.
+    /// Writes the planned rows. On a failure, unwritten rows stay pending.
     pub(super) fn write_pending(&mut self) -> Result<()> {
         let maps = self.plane.maps();
         self.write_devices(maps)?;
@@ -99,7 +100,7 @@ impl Engine {
             self.write_all_hops()?;
         } else {
             for id in &self.pending.dests {
-                // The row of a removed server still says where it is.
+                // The row of a removed server still contains its address.
                 let address = maps.dests.get(*id)?.addr.to_ip();
                 write_hops(maps, *id, &self.network.hops(address))?;
             }
@@ -125,7 +126,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Writes next hops of every server, removed ones with flows included, and how packets leave towards clients.
+    /// Writes the next hops of every server, including removed servers with flows, and the flags of next hops towards
+    /// clients.
     pub(super) fn write_all_hops(&self) -> Result<()> {
         let mut hops = self.network.hops_of_many();
         for address in self.memory.allocation.addresses() {
@@ -142,7 +144,7 @@ impl Engine {
         Ok(self.plane.maps().set_client_flags(flags)?)
     }
 
-    /// Writes next hops of the servers at an address; answers whether one leads to another machine than it did.
+    /// Writes the next hops of the servers at an address. Returns whether a MAC address changed.
     pub(super) fn write_hops_at(&self, address: IpAddr) -> Result<bool> {
         let (hops, mut moved) = (self.network.hops(address), false);
         for id in self.memory.allocation.at(address) {
@@ -152,7 +154,7 @@ impl Engine {
     }
 }
 
-/// What a device's flags are as a next hop's.
+/// Converts a device's flags to those of a next hop.
 const fn hop_flags(device: u32) -> u8 {
     let send = if device & DEVICE_SEND != 0 {
         HOP_SEND
@@ -163,7 +165,7 @@ const fn hop_flags(device: u32) -> u8 {
     send | if redirect { HOP_REDIRECT } else { 0 }
 }
 
-/// Writes next hops that differ; answers whether one leads to another machine than it did.
+/// Writes the next hops that differ. Returns whether a MAC address changed.
 fn write_hops(maps: &Maps, id: u32, hops: &Hops) -> Result<bool> {
     let mut moved = false;
     for (slot, hop) in (0..).zip(hops) {

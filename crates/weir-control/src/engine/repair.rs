@@ -1,9 +1,8 @@
-//! What maps hold, beside what was written into them.
+//! Compares map contents with what was written, and repairs differences.
 //!
-//! Hash maps are read as a whole each second, thousands of elements with a system call, and arrays through their
-//! mapping, so that what somebody removes or changes is found within a second however large the tables are. Lists that
-//! schedulers read are not compared: trees in them change with every packet, and nobody can remove an element of an
-//! array.
+//! Each second, hash maps are read as a whole, thousands of elements per system call, and arrays are read through their
+//! memory mapping. A foreign change is thus found within a second even in large tables. Scheduler lists are not
+//! compared: their trees change with every packet, and array elements cannot be removed.
 
 use weir_abi::{Addr, Vip};
 use weir_dataplane::Maps;
@@ -13,26 +12,26 @@ use super::Result;
 use super::write::{Writer, listener, service_row, vip_row};
 
 impl Writer {
-    /// Looks whether what is written is still there, and writes it again where somebody removed or changed it; what
-    /// somebody added is removed. Answers how many elements that were.
+    /// Restores elements that another program removed or changed, and removes elements that it added. Returns the
+    /// number of repaired elements.
     ///
     /// # Errors
     /// A map cannot be read or written.
-    pub(super) fn mend_elements(&self, maps: &Maps, rows: &Rows) -> Result<u64> {
-        let mut mended = self.mend_listeners(maps)? + self.mend_vips(maps)?;
-        mended += self.mend_arrays(maps)?;
+    pub(super) fn repair_elements(&self, maps: &Maps, rows: &Rows) -> Result<u64> {
+        let mut repaired = self.repair_listeners(maps)? + self.repair_vips(maps)?;
+        repaired += self.repair_arrays(maps)?;
         if maps.settings()? != rows.settings {
             maps.set_settings(&rows.settings)?;
-            mended += 1;
+            repaired += 1;
         }
         if maps.filter()? != *rows.filter {
             maps.set_filter(&rows.filter)?;
-            mended += 1;
+            repaired += 1;
         }
-        Ok(mended)
+        Ok(repaired)
     }
 
-    fn mend_listeners(&self, maps: &Maps) -> Result<u64> {
+    fn repair_listeners(&self, maps: &Maps) -> Result<u64> {
         let (mut right, mut foreign) = (0, Vec::new());
         maps.listeners.each(|key, service| {
             let known = (key.addr.to_ip(), key.port.get(), key.proto);
@@ -42,27 +41,27 @@ impl Writer {
                 None => foreign.push(*key),
             }
         })?;
-        let mut mended = 0;
+        let mut repaired = 0;
         for key in &foreign {
-            mended += u64::from(maps.listeners.remove(key)?);
+            repaired += u64::from(maps.listeners.remove(key)?);
         }
         if right == self.listeners.len() {
-            return Ok(mended);
+            return Ok(repaired);
         }
         for (key, service) in &self.listeners {
             let key = listener(*key);
             if maps.listeners.get(&key)? != Some(*service) {
                 maps.listeners.set(&key, service)?;
-                mended += 1;
+                repaired += 1;
             }
         }
-        Ok(mended)
+        Ok(repaired)
     }
 
-    fn mend_vips(&self, maps: &Maps) -> Result<u64> {
+    fn repair_vips(&self, maps: &Maps) -> Result<u64> {
         let wanted = |key: &Addr| -> Option<Option<Vip>> {
             let written = self.vips.get(&key.to_ip())?;
-            // Of a former daemon's row it is not known where its ranges lie.
+            // The position of the ranges is unknown for a row of an earlier daemon.
             let known = written.ranges.is_some() || written.row.ranges.is_empty();
             Some(known.then(|| vip_row(&written.row, written.ranges)))
         };
@@ -84,34 +83,34 @@ impl Writer {
                 }
             }
         }
-        let mut mended = 0;
+        let mut repaired = 0;
         for (key, row) in &others {
             maps.vips.set(key, row)?;
-            mended += 1;
+            repaired += 1;
         }
         for key in &foreign {
-            mended += u64::from(maps.vips.remove(key)?);
+            repaired += u64::from(maps.vips.remove(key)?);
         }
-        Ok(mended)
+        Ok(repaired)
     }
 
     /// Rows of services and servers.
-    fn mend_arrays(&self, maps: &Maps) -> Result<u64> {
-        let mut mended = 0;
+    fn repair_arrays(&self, maps: &Maps) -> Result<u64> {
+        let mut repaired = 0;
         for (index, written) in &self.services {
             let snat = written.snat.map_or(0, |run| run.at);
             let row = service_row(&written.row, written.tables.at, snat);
             if maps.services.get(*index)? != row {
                 maps.services.set(*index, &row)?;
-                mended += 1;
+                repaired += 1;
             }
         }
         for (id, row) in &self.dests {
             if maps.dests.get(*id)? != *row {
                 maps.dests.set(*id, row)?;
-                mended += 1;
+                repaired += 1;
             }
         }
-        Ok(mended)
+        Ok(repaired)
     }
 }

@@ -6,7 +6,7 @@ use weir_real_server::Options;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct OwnServer {
+pub(super) struct LocalRealServer {
     /// `None` = this daemon does not manage them.
     options: Option<Options>,
     /// Number of repaired settings.
@@ -15,7 +15,7 @@ pub(super) struct OwnServer {
     failed: bool,
 }
 
-impl OwnServer {
+impl LocalRealServer {
     pub(super) fn new(runtime_dir: &Path, pin_dir: &Path) -> Self {
         Self {
             options: Some(Options {

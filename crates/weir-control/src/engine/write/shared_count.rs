@@ -1,4 +1,4 @@
-//! Counts that servers of several services share: they begin as sums, and stay sums.
+//! Counters that servers of several services share: they start as sums and remain sums.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::super::Result;
 use super::Writer;
 
 impl Writer {
-    /// Rows of counts that a server starts to share begin with what it has.
+    /// Initialises shared counters with the sums of the servers that begin to share them.
     pub(super) fn shared_counts(&self, maps: &Maps, rows: &Rows, changes: &Changes) -> Result<()> {
         let mut joined: BTreeMap<u32, bool> = BTreeMap::new();
         let changed = |id: &u32| Some((*id, rows.dests.get(id)?));
@@ -35,11 +35,11 @@ impl Writer {
         Ok(())
     }
 
-    /// Brings shared counts in line with the servers' own, where they are off by what passed while sharing began.
+    /// Corrects shared counters that miss packets counted while sharing began.
     ///
     /// # Errors
     /// A row is outside its map.
-    pub(in crate::engine) fn mend_shared_counts(
+    pub(in crate::engine) fn repair_shared_counts(
         &self,
         maps: &Maps,
         rows: &Rows,
@@ -52,7 +52,7 @@ impl Writer {
                 now.active.wrapping_sub(sum.active),
                 now.inactive.wrapping_sub(sum.inactive),
             );
-            // A packet between two additions makes a difference that does not last.
+            // A packet between two reads causes a difference that does not last.
             if by != (0, 0) && before.get(&live) == Some(&by) {
                 maps.live.set(
                     live,
@@ -71,7 +71,7 @@ impl Writer {
     }
 }
 
-/// What the servers of each chosen shared row have together.
+/// Sums of the servers' counters by shared row.
 fn shared_sums(
     maps: &Maps,
     rows: &Rows,

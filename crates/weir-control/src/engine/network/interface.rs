@@ -1,4 +1,4 @@
-//! Where things are on this machine: addresses, devices by name, interfaces to attach to.
+//! Addresses, devices and the interfaces to attach to.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -9,10 +9,10 @@ use weir_wire::MacAddr;
 
 use super::super::{Error, Result};
 use super::hop::redirects;
-use super::{ELSEWHERE, Network};
+use super::{DEFAULT_ROUTE_PROBES, Network};
 
 impl Network {
-    /// Whether an address is on one of the director's devices, and on which.
+    /// The device that has this address.
     pub(in crate::engine) fn holder(&self, address: IpAddr) -> Option<u32> {
         self.holders.get(&address).copied()
     }
@@ -34,7 +34,7 @@ impl Network {
             .map(|link| link.name.as_str())
     }
 
-    /// Whether a device is set up.
+    /// Whether a device is up.
     pub(in crate::engine) fn is_up(&self, ifindex: u32) -> bool {
         self.state.links.get(&ifindex).is_some_and(|link| link.up)
     }
@@ -45,7 +45,8 @@ impl Network {
         Some(MacAddr::new(mac.octets()))
     }
 
-    /// A device and those that it gets its packets from: ports of a bridge or bond, what VLANs and macvlans stand on.
+    /// A device and those that it receives packets from: ports of a bridge or bond, lower devices of VLANs and
+    /// macvlans.
     pub(in crate::engine) fn below(&self, ifindex: u32) -> BTreeSet<u32> {
         let mut found = BTreeSet::from([ifindex]);
         let mut open = vec![ifindex];
@@ -53,7 +54,7 @@ impl Network {
             let ports = self.state.links.values();
             let ports = ports.filter(|link| link.master == Some(at));
             let own = self.state.links.get(&at);
-            // A veth's other end is a port of somebody else, not what it stands on.
+            // The peer of a veth is not its lower device.
             let lower = own
                 .filter(|link| !redirects(link))
                 .and_then(|link| link.lower);
@@ -66,10 +67,11 @@ impl Network {
         found
     }
 
-    /// Where XDP shall run: the interfaces of the configuration, or those that lead to servers, VIPs and elsewhere.
+    /// Returns the interfaces to attach to: the configured ones, or those on the routes to servers, VIPs and the
+    /// default gateways.
     ///
     /// # Errors
-    /// An interface of the configuration is not there.
+    /// A configured interface does not exist.
     pub(in crate::engine) fn interfaces(&self, desired: &Indexed) -> Result<BTreeSet<u32>> {
         let Node {
             interfaces,
@@ -83,11 +85,11 @@ impl Network {
             };
             return names.iter().map(index).collect();
         }
-        let elsewhere = ELSEWHERE
+        let elsewhere = DEFAULT_ROUTE_PROBES
             .into_iter()
             .flat_map(|ip| resolve(ip, &self.state))
-            .map(|way| way.ifindex);
-        let mut found: BTreeSet<u32> = elsewhere.chain(self.ways.ports()).collect();
+            .map(|route| route.ifindex);
+        let mut found: BTreeSet<u32> = elsewhere.chain(self.routes.ports()).collect();
         let ours = |ip: &IpAddr| desired.listening(*ip).len() > 0 || self.servers.contains(ip);
         let held = self.holders.iter().filter(|(ip, _)| ours(ip));
         found.extend(held.map(|(_, ifindex)| *ifindex));
@@ -105,10 +107,10 @@ impl Network {
         Ok(found)
     }
 
-    /// The interface that VIPs are added to, where the configuration wants that.
+    /// The interface that VIPs are added to, if configured.
     ///
     /// # Errors
-    /// It is not there.
+    /// It does not exist.
     pub(in crate::engine) fn vip_interface(&self, desired: &Desired) -> Result<Option<u32>> {
         let Some(name) = &desired.node.vip_interface else {
             return Ok(None);
@@ -119,10 +121,10 @@ impl Network {
         }
     }
 
-    /// Adds an address to a device; answers whether it was missing.
+    /// Adds an address to a device. Returns whether it was missing.
     ///
     /// # Errors
-    /// No such device, or the kernel refuses.
+    /// There is no such device, or the kernel rejects the address.
     pub(in crate::engine) async fn add_address(
         &self,
         ifindex: u32,
@@ -132,7 +134,7 @@ impl Network {
         Ok(self.netlink.add_address(ifindex, address, prefix).await? == Change::Made)
     }
 
-    /// Takes an address off a device; one that is not there is no error.
+    /// Removes an address from a device; it is no error if it is missing.
     ///
     /// # Errors
     /// The kernel refuses.

@@ -1,53 +1,53 @@
-//! Which devices and neighbours lead to the servers: kept as servers come and go, because asking each of them again
-//! would cost a change as much as there are servers.
+//! Index of the devices and neighbours on the routes to servers. It is updated as servers are added and removed,
+//! because a full lookup on each change would cost time in proportion to the number of servers.
 //!
-//! Follows from the kernel's lookups and the links, not from what neighbours answer.
+//! It is derived from the kernel's route lookups and the links, not from the neighbour table.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use weir_netlink::{NetState, resolve};
 
-/// Ways to servers by what they lead over.
+/// See the module.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Ways {
-    /// Ways over each port.
+pub(super) struct RouteIndex {
+    /// Number of routes over each port.
     ports: BTreeMap<u32, usize>,
     /// Servers behind each neighbour, by device and address.
     behind: BTreeMap<(u32, IpAddr), BTreeSet<IpAddr>>,
 }
 
-impl Ways {
-    /// Of these servers.
+impl RouteIndex {
+    /// Creates the index for these servers.
     pub(super) fn new<'a>(servers: impl Iterator<Item = &'a IpAddr>, state: &NetState) -> Self {
-        let mut ways = Self::default();
+        let mut index = Self::default();
         for server in servers {
-            ways.add(*server, state);
+            index.add(*server, state);
         }
-        ways
+        index
     }
 
-    /// A server that came.
+    /// Adds a server.
     pub(super) fn add(&mut self, server: IpAddr, state: &NetState) {
-        for way in resolve(server, state) {
-            *self.ports.entry(way.ifindex).or_default() += 1;
-            if !way.local && way.smac.is_some() {
-                let neighbour = (way.device, way.gateway.unwrap_or(server));
+        for route in resolve(server, state) {
+            *self.ports.entry(route.ifindex).or_default() += 1;
+            if !route.local && route.smac.is_some() {
+                let neighbour = (route.device, route.gateway.unwrap_or(server));
                 self.behind.entry(neighbour).or_default().insert(server);
             }
         }
     }
 
-    /// A server that goes, by the state that it was added with.
+    /// Removes a server. `state` must be the state that it was added with.
     pub(super) fn remove(&mut self, server: IpAddr, state: &NetState) {
-        for way in resolve(server, state) {
-            if let Some(count) = self.ports.get_mut(&way.ifindex) {
+        for route in resolve(server, state) {
+            if let Some(count) = self.ports.get_mut(&route.ifindex) {
                 *count -= 1;
                 if *count == 0 {
-                    self.ports.remove(&way.ifindex);
+                    self.ports.remove(&route.ifindex);
                 }
             }
-            let neighbour = (way.device, way.gateway.unwrap_or(server));
+            let neighbour = (route.device, route.gateway.unwrap_or(server));
             if let Some(servers) = self.behind.get_mut(&neighbour) {
                 servers.remove(&server);
                 if servers.is_empty() {
@@ -57,12 +57,12 @@ impl Ways {
         }
     }
 
-    /// Ports that frames for servers leave by.
+    /// Ports that frames to servers leave by.
     pub(super) fn ports(&self) -> impl Iterator<Item = u32> {
         self.ports.keys().copied()
     }
 
-    /// Neighbours that lead to servers, by device and address.
+    /// Next-hop neighbours on the routes to servers, by device and address.
     pub(super) fn neighbours(&self) -> impl Iterator<Item = (u32, IpAddr)> {
         self.behind.keys().copied()
     }

@@ -1,0 +1,84 @@
+//! Upgrades: the daemon waits for its successor and hands over to it, or continues if the successor fails.
+
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use weir_sys::Channel;
+
+use super::Director;
+use crate::api::{Refusal, UpgradeRequest, Upgraded};
+use crate::daemon::draining::DrainingRecord;
+use crate::daemon::plane::Plane;
+use crate::keeper::UpgradeResult;
+
+/// A daemon whose successor has taken over, and which still has clients.
+#[derive(Debug)]
+pub(crate) struct DrainingDaemon<P> {
+    /// The plane, with the remaining clients.
+    pub plane: P,
+    /// Its record in the runtime directory.
+    pub record: DrainingRecord,
+    /// The process of the successor.
+    pub successor: u32,
+    /// The channel that hands over clients.
+    pub channel: Channel,
+    /// Time limit for clients when this daemon is stopped.
+    pub limit: Duration,
+}
+
+impl<P: Plane> Director<P> {
+    pub(super) async fn upgrade(&mut self, request: UpgradeRequest) -> Result<Upgraded, Refusal> {
+        self.end_probation();
+        let state = self.plane.export_state().map_err(Refusal::new)?;
+        self.runtime_dir.keep_socket_link();
+        let (keeper, program) = (self.keeper.clone(), request.program);
+        tracing::info!(program = %program.display(), "starting the successor");
+        let waits = move || keeper.upgrade(program, state.as_fd());
+        let succession = tokio::task::spawn_blocking(waits).await;
+        match succession.map_err(Refusal::new)? {
+            UpgradeResult::Succeeded { pid, channel } => {
+                tracing::info!(pid, "the successor has taken over");
+                self.runtime_dir.remove_socket_link();
+                self.successor = Some((pid, channel));
+                Ok(Upgraded { pid })
+            }
+            UpgradeResult::Failed { reason } => {
+                tracing::error!(reason, "the upgrade failed; this daemon continues");
+                Err(Refusal::new(match self.resume().await {
+                    Ok(()) => reason,
+                    Err(error) => {
+                        tracing::error!(%error, "failed to revert the changes of the successor");
+                        format!("{reason}; failed to revert its changes: {error}")
+                    }
+                }))
+            }
+        }
+    }
+
+    /// Continues after a successor failed at any point.
+    async fn resume(&mut self) -> Result<(), Refusal> {
+        let answers = self.runtime_dir.restore_socket();
+        self.plane.resume().await.map_err(Refusal::new)?;
+        self.configure_checks();
+        answers.map_err(Refusal::new)
+    }
+
+    /// Whether a successor has taken over.
+    pub const fn is_succeeded(&self) -> bool {
+        self.successor.is_some()
+    }
+
+    /// Stops serving the API and running checks; the successor does both.
+    pub(crate) fn into_draining(self) -> Option<DrainingDaemon<P>> {
+        self.admin.stop();
+        let limit = self.desired.node.drain_timeout;
+        let (successor, channel) = self.successor?;
+        Some(DrainingDaemon {
+            plane: self.plane,
+            record: self.runtime_dir.draining_record(),
+            successor,
+            channel,
+            limit,
+        })
+    }
+}

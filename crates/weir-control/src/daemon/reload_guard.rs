@@ -1,0 +1,215 @@
+//! Decides whether a reload on probation has made things worse and must be rolled back.
+//!
+//! Worse means: a server fails its checks and did not before, or a larger share of requests failed or was answered with
+//! 5xx. The status document is the source. Layer 4 services have no failed requests, so only the checks of their
+//! servers count.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::status::Report;
+
+/// Fewer failed requests than this are ignored.
+const FAILURES_MIN: u64 = 10;
+/// The share of failed requests may grow by this fraction: a hundredth.
+const GROWTH: u64 = 100;
+
+/// Failures at one point in time.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Health {
+    /// Requests or connections by service, and their results.
+    services: BTreeMap<String, Requests>,
+    /// Servers that fail their checks and the service in which they fail, with the reason.
+    down: BTreeMap<(String, String), String>,
+    /// Names of all services.
+    known: BTreeSet<String>,
+}
+
+/// Counters of requests. The two kinds of failure are independent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Requests {
+    total: u64,
+    /// Weir generated the response, or no server responded.
+    failed: u64,
+    /// Responses with a status of 5xx, from Weir or a server.
+    server_errors: u64,
+}
+
+impl Health {
+    /// Reads the counters from the status document.
+    pub(super) fn of(report: &Report) -> Self {
+        let mut health = Self::default();
+        for service in &report.services {
+            health.known.insert(service.name.clone());
+            if let Some(proxy) = &service.proxy {
+                let total = proxy.requests.max(service.totals.connections);
+                let counts = Requests {
+                    total,
+                    failed: proxy.errors,
+                    server_errors: proxy.responses[4],
+                };
+                health.services.insert(service.name.clone(), counts);
+            }
+            for server in service
+                .servers
+                .iter()
+                .filter(|server| server.state == "down")
+            {
+                let pool = server.pool.as_deref().unwrap_or(&service.pool);
+                let name = format!("{pool}/{}", server.address);
+                let key = (name, service.name.clone());
+                health.down.insert(key, server.reason.clone());
+            }
+        }
+        health
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Guard {
+    before: Health,
+    until: Instant,
+}
+
+impl Guard {
+    /// Starts a probation; `before` is the state under the former configuration.
+    pub(super) fn new(before: Health, limit: Duration) -> Self {
+        Self {
+            before,
+            until: Instant::now() + limit,
+        }
+    }
+
+    /// Whether the probation is over.
+    pub(super) fn is_over(&self) -> bool {
+        Instant::now() >= self.until
+    }
+
+    /// Describes a regression.
+    pub(super) fn regression(&self, now: &Health) -> Option<String> {
+        let before = &self.before;
+        // In a new service, a server that was down before is not a regression.
+        let was_down = |(server, service): &(String, String)| {
+            let mut all = before.down.keys();
+            before.down.contains_key(&(server.clone(), service.clone()))
+                || !before.known.contains(service) && all.any(|(other, _)| other == server)
+        };
+        let newly_down = now.down.iter().find(|(key, _)| !was_down(key));
+        if let Some(((server, service), reason)) = newly_down {
+            return Some(format!("{server} is down in service {service}: {reason}"));
+        }
+        now.services.iter().find_map(|(name, now)| {
+            let former = self.before.services.get(name).copied();
+            // Counters that were reset start from zero.
+            let before = former.filter(|f| f.total <= now.total).unwrap_or_default();
+            let total = now.total - before.total;
+            let worse = |now: u64, before_failed: u64| {
+                let failed = now.saturating_sub(before_failed);
+                let before = (before.total, before_failed);
+                (failed >= FAILURES_MIN && is_worse((total, failed), before)).then_some(failed)
+            };
+            let failed = worse(now.failed, before.failed)
+                .map(|failed| format!("{failed} of {total} requests of service {name} failed"));
+            failed.or_else(|| {
+                let server_errors = worse(now.server_errors, before.server_errors)?;
+                Some(format!(
+                    "{server_errors} of {total} requests of service {name} were answered by 5xx"
+                ))
+            })
+        })
+    }
+}
+
+/// Whether the share of failures exceeds the previous one by more than a hundredth, in integer arithmetic.
+fn is_worse((total, failed): (u64, u64), (before_total, before_failed): (u64, u64)) -> bool {
+    let (total, failed) = (u128::from(total.max(failed)), u128::from(failed));
+    let before_total = u128::from(before_total.max(before_failed).max(1));
+    let grown = u128::from(GROWTH) * u128::from(before_failed) + before_total;
+    u128::from(GROWTH) * failed * before_total > grown * total
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn health(total: u64, failed: u64, down: &[&str]) -> Health {
+        let total = Requests {
+            total,
+            failed,
+            server_errors: 0,
+        };
+        Health {
+            services: BTreeMap::from([("s".to_owned(), total)]),
+            down: down
+                .iter()
+                .map(|name| (((*name).to_owned(), "s".to_owned()), "refused".to_owned()))
+                .collect(),
+            known: BTreeSet::from(["s".to_owned()]),
+        }
+    }
+
+    #[test]
+    fn failures_before_the_reload_are_ignored() {
+        let limit = Duration::from_secs(1);
+        let regression = |before: Health, now: Health| Guard::new(before, limit).regression(&now);
+        assert_eq!(
+            regression(health(0, 0, &["p/a"]), health(0, 0, &["p/a"])),
+            None
+        );
+        assert_eq!(
+            regression(health(1_000, 0, &[]), health(2_000, 9, &[])),
+            None
+        );
+        assert_eq!(
+            regression(health(1_000, 100, &[]), health(2_000, 205, &[])),
+            None
+        );
+        assert_eq!(
+            regression(health(1_000, 0, &[]), health(1_000, 0, &[])),
+            None
+        );
+    }
+
+    #[test]
+    fn regression_is_described() {
+        let limit = Duration::from_secs(1);
+        let regression = |before: Health, now: Health| {
+            let found = Guard::new(before, limit).regression(&now);
+            found.expect("a regression")
+        };
+        let found = regression(health(0, 0, &["p/a"]), health(0, 0, &["p/a", "p/b"]));
+        assert_eq!(found, "p/b is down in service s: refused");
+        // The same server fails in another service.
+        let mut other = health(0, 0, &["p/a"]);
+        other.known.insert("t".to_owned());
+        let mut both = other.clone();
+        let key = ("p/a".to_owned(), "t".to_owned());
+        both.down.insert(key, "VIP not on lo".to_owned());
+        let found = regression(other, both.clone());
+        assert_eq!(found, "p/a is down in service t: VIP not on lo");
+        let limit = Duration::from_secs(1);
+        let new_service = Guard::new(health(0, 0, &["p/a"]), limit).regression(&both);
+        assert_eq!(
+            new_service, None,
+            "it was down before the service was added"
+        );
+        let found = regression(health(1_000, 0, &[]), health(2_000, 20, &[]));
+        assert_eq!(found, "20 of 1000 requests of service s failed");
+        // Responses of servers count too.
+        let mut failing = health(2_000, 0, &[]);
+        for total in failing.services.values_mut() {
+            total.server_errors = 500;
+        }
+        let found = regression(health(1_000, 0, &[]), failing);
+        assert_eq!(
+            found,
+            "500 of 1000 requests of service s were answered by 5xx"
+        );
+        // A new service has no previous counters.
+        let found = regression(Health::default(), health(10, 10, &[]));
+        assert_eq!(found, "10 of 10 requests of service s failed");
+    }
+}
