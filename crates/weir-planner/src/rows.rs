@@ -1,4 +1,4 @@
-//! The rows that a service asks for, as values. [`super::sum`] puts those of all services together.
+//! The rows that a service asks for, as values. [`super::row_set`] puts those of all services together.
 //!
 //! Rows are a function of desired state, allocation and network facts. Next hops, and the order in which rows are
 //! written, are weir-control's.

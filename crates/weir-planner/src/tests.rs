@@ -15,8 +15,8 @@ use weir_sched::Cursor;
 use crate::Totals;
 use crate::allocation::{Allocation, Facts, PoolWeights, Released};
 use crate::policy::Removed;
+use crate::row_set::{RowSet, rows};
 use crate::rows::Surroundings;
-use crate::sum::{Rows, rows};
 
 const DEST_ROWS: u32 = 64;
 
@@ -73,12 +73,12 @@ fn reconcile(allocation: &mut Allocation, desired: &Desired, cursor: Cursor) {
     allocation.reconcile(&desired, names, &facts).unwrap();
 }
 
-fn rows_of(desired: &Desired, allocation: &Allocation, around: &Surroundings) -> Rows {
+fn rows_of(desired: &Desired, allocation: &Allocation, around: &Surroundings) -> RowSet {
     let desired = Indexed::from(desired.clone());
     rows(&desired, allocation, around, DEST_ROWS).unwrap().0
 }
 
-fn planned(desired: &Desired) -> (Allocation, Rows) {
+fn planned(desired: &Desired) -> (Allocation, RowSet) {
     let mut allocation = Allocation::default();
     reconcile(&mut allocation, desired, Cursor::default());
     let rows = rows_of(desired, &allocation, &Surroundings::default());
@@ -463,7 +463,7 @@ fn rows_that_share_counts_form_a_ring() {
     let (mut allocation, mut rows) = planned(&wanted);
     let of = |allocation: &Allocation, service: &str| allocation.services[service].dests[4].id;
     let [one, two, three] = ["one", "two", "three"].map(|name| of(&allocation, name));
-    let sibling = |rows: &Rows, id: u32| rows.dests[&id].sibling;
+    let sibling = |rows: &RowSet, id: u32| rows.dests[&id].sibling;
     let mut round = vec![one];
     while round.len() < 4 {
         round.push(sibling(&rows, round[round.len() - 1]));
@@ -474,7 +474,7 @@ fn rows_that_share_counts_form_a_ring() {
     let mut all = [one, two, three];
     all.sort_unstable();
     assert_eq!(round, all);
-    let width = |rows: &Rows, allocation: &Allocation, service: &str| {
+    let width = |rows: &RowSet, allocation: &Allocation, service: &str| {
         let row = allocation.services[service].row;
         rows.services[&row].tables.header(1).0.tree_width
     };

@@ -7,7 +7,7 @@
 
 use weir_abi::{Addr, Vip};
 use weir_dataplane::Maps;
-use weir_planner::sum::Rows;
+use weir_planner::row_set::RowSet;
 
 use super::Result;
 use super::write::{Writer, listener, service_row, vip_row};
@@ -18,7 +18,7 @@ impl Writer {
     ///
     /// # Errors
     /// A map cannot be read or written.
-    pub(super) fn mend_elements(&self, maps: &Maps, rows: &Rows) -> Result<u64> {
+    pub(super) fn mend_elements(&self, maps: &Maps, rows: &RowSet) -> Result<u64> {
         let mut mended = self.mend_listeners(maps)? + self.mend_vips(maps)?;
         mended += self.mend_arrays(maps)?;
         if maps.settings()? != rows.settings {

@@ -20,7 +20,7 @@ use crate::rows::{ListenerKey, Part, ServiceRow, Surroundings, VipRow, part, set
 
 /// Everything that the data plane shall hold, next hops aside.
 #[derive(Debug)]
-pub struct Rows {
+pub struct RowSet {
     /// By service row.
     pub services: BTreeMap<u32, ServiceRow>,
     /// By server row.
@@ -144,14 +144,14 @@ pub fn rows(
     allocation: &Allocation,
     around: &Surroundings,
     dest_rows: u32,
-) -> Result<(Rows, Changes)> {
-    let mut rows = Rows::empty();
+) -> Result<(RowSet, Changes)> {
+    let mut rows = RowSet::empty();
     let names = allocation.services.keys().map(String::as_str);
     let changes = rows.replan(desired, allocation, around, dest_rows, names)?;
     Ok((rows, changes))
 }
 
-impl Rows {
+impl RowSet {
     /// Of no service.
     pub fn empty() -> Self {
         Self {
@@ -197,13 +197,13 @@ impl Rows {
         for (name, _) in &parts {
             if let Some(placed) = self.placed.remove(*name) {
                 rings.extend(self.shared_by(&placed));
-                self.take_out(&placed);
+                self.remove(&placed);
                 changes.note(&placed);
             }
         }
         for (name, part) in parts {
             if let Some(part) = part {
-                let placed = self.put_in(part);
+                let placed = self.insert(part);
                 rings.extend(self.shared_by(&placed));
                 changes.note(&placed);
                 self.placed.insert(name.to_owned(), placed);
@@ -212,7 +212,7 @@ impl Rows {
         for address in &changes.vips {
             self.merge(*address);
         }
-        self.link(rings, &mut changes);
+        self.link_siblings(rings, &mut changes);
         self.settings = settings(desired);
         if let Some(Pair { entry, exit }) = around.marks {
             self.settings.mark_entry = entry;
@@ -233,7 +233,7 @@ impl Rows {
         Ok(changes)
     }
 
-    fn take_out(&mut self, placed: &Placed) {
+    fn remove(&mut self, placed: &Placed) {
         for row in &placed.services {
             self.services.remove(row);
         }
@@ -265,7 +265,7 @@ impl Rows {
         self.local_nat -= usize::from(placed.local_nat);
     }
 
-    fn put_in(&mut self, part: Part) -> Placed {
+    fn insert(&mut self, part: Part) -> Placed {
         self.last += 1;
         let placed = Placed {
             number: self.last,
@@ -312,7 +312,7 @@ impl Rows {
     }
 
     /// Leads from each row to the next that shares its counts, and from the last to the first.
-    fn link(&mut self, rings: BTreeSet<u32>, changes: &mut Changes) {
+    fn link_siblings(&mut self, rings: BTreeSet<u32>, changes: &mut Changes) {
         for live in rings {
             let Some(ring) = self.siblings.get(&live).filter(|ring| !ring.is_empty()) else {
                 self.siblings.remove(&live);
