@@ -101,16 +101,24 @@ impl Engine {
     ) -> Result<Choice> {
         let maps = self.plane.maps();
         let settings = maps.settings()?;
-        let (kind, expiration) = match rule.scheduler.kind {
-            SchedulerKind::Lblc => (SchedulerKind::Lblc, settings.lblc_expiration),
-            _ => (SchedulerKind::Lblcr, settings.lblcr_expiration),
+        let (kind, number, expiration) = match rule.scheduler.kind {
+            SchedulerKind::Lblc => (
+                SchedulerKind::Lblc,
+                weir_abi::Scheduler::Lblc,
+                settings.lblc_expiration,
+            ),
+            _ => (
+                SchedulerKind::Lblcr,
+                weir_abi::Scheduler::Lblcr,
+                settings.lblcr_expiration,
+            ),
         };
         let destination = packet.destination.ip();
         let key = LocalityKey {
             addr: destination.into(),
             service: slot.row,
             generation: slot.generation,
-            scheduler: extent::number(rule.scheduler.kind) as u32,
+            scheduler: number as u32,
             ..LocalityKey::ZERO
         };
         let mut cache = Cache::new(kind, expiration);
