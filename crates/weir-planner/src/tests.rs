@@ -18,6 +18,8 @@ use crate::policy::Removed;
 use crate::row_set::{RowSet, rows};
 use crate::rows::Surroundings;
 
+mod record;
+
 const DEST_ROWS: u32 = 64;
 
 fn ip(text: &str) -> IpAddr {
