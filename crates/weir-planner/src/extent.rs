@@ -66,7 +66,6 @@ pub fn mode(rule: &Rule) -> Mode {
 /// # Errors
 /// The service has more servers than its table has entries, or its scheduler exists in proxies only.
 pub fn tables(name: &str, slot: &ServiceSlot, rule: &Rule) -> Result<Tables> {
-    let members = slot.members();
     let mut usable = usable(slot);
     let number = number(rule.scheduler.kind).ok_or_else(|| Error::Scheduler {
         service: name.to_owned(),
@@ -76,26 +75,7 @@ pub fn tables(name: &str, slot: &ServiceSlot, rule: &Rule) -> Result<Tables> {
         service: name.to_owned(),
         source,
     };
-    let hash = match rule.scheduler.kind {
-        SchedulerKind::Sh => bucket::sh_owners(&members).to_vec(),
-        SchedulerKind::Dh => bucket::dh_owners(&members).to_vec(),
-        SchedulerKind::Mh => mh::table(&mh_entries(slot, rule)).map_err(refused)?,
-        SchedulerKind::Rr
-        | SchedulerKind::Wrr
-        | SchedulerKind::Lc
-        | SchedulerKind::Wlc
-        | SchedulerKind::Sed
-        | SchedulerKind::Nq
-        | SchedulerKind::Fo
-        | SchedulerKind::Ovf
-        | SchedulerKind::Twos
-        | SchedulerKind::Lblc
-        | SchedulerKind::Lblcr
-        | SchedulerKind::Maglev
-        | SchedulerKind::P2c
-        | SchedulerKind::LeastTime
-        | SchedulerKind::Hash => Vec::new(),
-    };
+    let hash = owners(slot, rule).map_err(refused)?;
     let spread = spread(&usable, rule.scheduler.kind).map_err(refused)?;
     if rule.scheduler.flags.file_order {
         usable.reverse();
@@ -139,6 +119,33 @@ pub fn tables(name: &str, slot: &ServiceSlot, rule: &Rule) -> Result<Tables> {
                 rule.scheduler.kind,
                 SchedulerKind::Lblc | SchedulerKind::Lblcr
             ),
+    })
+}
+
+/// The hash table of a scheduler that has one.
+///
+/// # Errors
+/// More servers than the table has entries.
+fn owners(slot: &ServiceSlot, rule: &Rule) -> std::result::Result<Vec<u32>, weir_sched::Error> {
+    Ok(match rule.scheduler.kind {
+        SchedulerKind::Sh => bucket::sh_owners(&slot.members()).to_vec(),
+        SchedulerKind::Dh => bucket::dh_owners(&slot.members()).to_vec(),
+        SchedulerKind::Mh => mh::table(&mh_entries(slot, rule))?,
+        SchedulerKind::Rr
+        | SchedulerKind::Wrr
+        | SchedulerKind::Lc
+        | SchedulerKind::Wlc
+        | SchedulerKind::Sed
+        | SchedulerKind::Nq
+        | SchedulerKind::Fo
+        | SchedulerKind::Ovf
+        | SchedulerKind::Twos
+        | SchedulerKind::Lblc
+        | SchedulerKind::Lblcr
+        | SchedulerKind::Maglev
+        | SchedulerKind::P2c
+        | SchedulerKind::LeastTime
+        | SchedulerKind::Hash => Vec::new(),
     })
 }
 
