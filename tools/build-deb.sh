@@ -3,8 +3,8 @@
 #
 #   tools/build-deb.sh BINARY DIRECTORY    write weir_VERSION_ARCH.deb and weir-ipvsadm_VERSION_all.deb
 #
-# Installing starts nothing and enables nothing. Installing a newer one over a running Weir is `weir upgrade`: connections stay.
-# Removing stops the unit and takes out of the kernel what Weir put there.
+# Installing starts nothing and enables nothing. Installing a newer version over a running Weir runs `weir upgrade`:
+# connections continue. Removing stops the unit and removes from the kernel what Weir created there.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

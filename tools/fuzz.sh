@@ -20,7 +20,8 @@ done
 
 # Directories of its own: these flags would rebuild everything that the tests have built.
 readonly work=$PWD/target/fuzz
-readonly counters="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
+readonly counters="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+-Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
 -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares"
 readonly triple=$(rustc -vV | sed -n 's/^host: //p')
 mkdir -p "$work/found"

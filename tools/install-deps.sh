@@ -93,7 +93,8 @@ require_debian() {
     exit 1
   fi
   if [[ $id != debian || ! $version =~ ^1[23]$ ]]; then
-    echo "note: made for Debian 12 and 13; this is ${id:-unknown} ${version:-} ${like:+(like $like)}; trying all the same"
+    echo "note: made for Debian 12 and 13; this is ${id:-unknown} ${version:-} ${like:+(like $like)};" \
+      "trying all the same"
   fi
 }
 
@@ -111,7 +112,8 @@ forbid_services() {
   # A new file put in place by name: an existing symlink must not be written through.
   local fresh
   fresh=$(mktemp "$POLICY.XXXXXX")
-  printf '#!/bin/sh\n# Weir installs packages and wants no service started; removed when it is done.\nexit 101\n' >"$fresh"
+  printf '%s\n' '#!/bin/sh' '# Weir installs packages and wants no service started; removed when it is done.' \
+    'exit 101' >"$fresh"
   chmod 755 "$fresh"
   mv -f "$fresh" "$POLICY"
 }

@@ -3,10 +3,11 @@
 #
 #   tools/release-check.sh BINARY DIRECTORY [--only debian|kernels] [--suite 12|13] [--quick] [--run COMMAND] [--keep]
 #
-# debian:  for each suite a fresh system with git, Rust and make only; in it `make demo` and `make test` of a clone of HEAD.
-#          Rust and cargo's registry are this machine's, bind-mounted. --quick: `make deps`, `make build` and the tests of a few
-#          programs instead; --run: COMMAND instead. --keep leaves the build's directories.
-# kernels: release-check/kernels.sh runs BINARY in virtual machines; virtio.sh balances to one. --quick: one forward of each kind of way only.
+# debian:  for each suite a fresh system with only git, Rust and make; in it `make demo` and `make test` of a clone of
+#          HEAD. Rust and cargo's registry are this machine's, bind-mounted. --quick: `make deps`, `make build` and the
+#          tests of a few programs instead; --run: COMMAND instead. --keep leaves the build's directories.
+# kernels: release-check/kernels.sh runs BINARY in virtual machines; virtio.sh balances to one. --quick: one forward of
+#          each kind only.
 #
 # DIRECTORY keeps base systems between runs (1.5 GB); a run needs up to 12 GB more. Exit code 0 = all of it passed.
 set -euo pipefail
@@ -40,7 +41,8 @@ commands() {
     echo "$run"
   elif $quick; then
     echo 'make deps build'
-    echo 'INSTA_UPDATE=no WEIR_TEST_REQUIRE_ROOT=1 cargo test --locked -p weir --test drift --test package --test quickstart'
+    echo 'INSTA_UPDATE=no WEIR_TEST_REQUIRE_ROOT=1 cargo test --locked -p weir' \
+      '--test drift --test package --test quickstart'
   else
     echo 'make demo'
     echo 'make test'
@@ -58,7 +60,7 @@ base() {
   touch "$tree/complete"
 }
 
-# Runs inside namespaces of its own for mounts and processes: a system over the base tree, whose changes are thrown away.
+# Runs in its own mount and PID namespaces: a system over the base tree, whose changes are discarded.
 # $1 number, $2 directory of the changes, $3 log
 fresh_system() {
   local number=$1 work=$2 root=$2/root
@@ -105,7 +107,8 @@ debian() {
   [[ -n $run ]] && inside+=(--run "$run")
   RELEASE_CHECK_INSIDE=yes unshare --mount --pid --fork --kill-child --mount-proc \
     "$0" "$binary" "$DIR" "${inside[@]}" >"$log" 2>&1 || code=$?
-  grep -E '^(\+ |test result:|test .* FAILED|Missing|report:|error)|SKIPPED' "$log" | grep -v ' 0 passed; 0 failed' | sed 's/^/    /' | tail -n 60
+  grep -E '^(\+ |test result:|test .* FAILED|Missing|report:|error)|SKIPPED' "$log" |
+    grep -v ' 0 passed; 0 failed' | sed 's/^/    /' | tail -n 60
   $keep || rm -rf "$DIR/run-$number"
   echo "  Debian $number: $([[ $code == 0 ]] && echo passed || echo FAILED) after $((SECONDS - begun)) s"
   return "$code"

@@ -29,8 +29,8 @@ fn main() {
     let hash = fnv1a(&without_comments(&read("weir_abi.h")));
 
     let mut out = render_reasons(&reasons);
-    writeln!(out, "/// FNV-1a over `weir_abi.h` without comments and white space: equal in builds with the same structs.")
-        .expect("writing to a string");
+    let doc = "FNV-1a over `weir_abi.h` without comments and white space: equal in builds with the same structs.";
+    writeln!(out, "/// {doc}").expect("writing to a string");
     writeln!(out, "pub const ABI_HASH: u64 = {hash:#018x};").expect("writing to a string");
     let path = Path::new(&env::var("OUT_DIR").expect("cargo sets it")).join("generated.rs");
     fs::write(&path, out)

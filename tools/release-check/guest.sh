@@ -1,6 +1,7 @@
 #!/bin/sh
-# The init of a guest that tries Weir under another kernel: every forward, every way of attaching, real servers and a reload,
-# between namespaces. Prints one line for each check, "ok NAME" or "FAILED NAME: WHY", then "done", and powers off.
+# The init of a guest that tries Weir under another kernel: every forward, every attach mode, real servers and a
+# reload, between namespaces. Prints one line for each check, "ok NAME" or "FAILED NAME: WHY", then "done", and powers
+# off.
 #
 # Everything in here is busybox, iproute2 and weir; tools/release-check/kernels.sh packs them.
 export PATH=/bin HOME=/tmp
@@ -24,7 +25,7 @@ failed=0
 ok() { echo "ok $1"; }
 fail() { failed=$((failed + 1)); echo "FAILED $1: $2"; }
 
-# --- The network: client, director, two servers on one bridge, both families. --------------------------------------------
+# --- The network: client, director, two servers on one bridge, both families. -----------------------------------------
 
 # busybox's shell prefers its own ip.
 ip() { /bin/ip "$@"; }
@@ -92,7 +93,7 @@ weir_on() { # HOST ARGUMENTS
   in_ns "$host" env WEIR_RUNTIME_DIR="/run/weir-$host" WEIR_PIN_DIR="/sys/fs/bpf/weir-$host" weir "$@"
 }
 
-# --- One round: a director by one forward, in one way of attaching. ------------------------------------------------------
+# --- One round: a director with one forward and one attach mode. ---------------------------------------------------
 
 start() { # NAME
   # No function: its shell would get the signals.
@@ -180,7 +181,11 @@ round() { # FAMILY FORWARD ATTACH
   if start "$name"; then
     grep -m 1 -iE 'xdp|tc ' /tmp/status | sed "s/^/note: $name: /"
     if fetches "$1" >/tmp/why 2>&1; then ok "$name"; else fail "$name" "$(tail -n 2 /tmp/why | tr '\n' ' ')"; fi
-    if reload_keeps "$1" "$2" "$3" >/tmp/why 2>&1; then ok "reload-$name"; else fail "reload-$name" "$(cat /tmp/why)"; fi
+    if reload_keeps "$1" "$2" "$3" >/tmp/why 2>&1; then
+      ok "reload-$name"
+    else
+      fail "reload-$name" "$(cat /tmp/why)"
+    fi
     kill "$daemon"
     wait "$daemon" 2>/dev/null
   fi

@@ -3,8 +3,9 @@
 #
 #   tools/release-check/kernels.sh [--suite 12|13] [--forwards LIST] BINARY DIRECTORY
 #
-# DIRECTORY holds a Debian 13 tree with QEMU 10 and the kernels' packages; it is made where it is missing, and kept. The guest
-# is an initramfs of busybox, iproute2 and the binary; guest.sh is its init. Needs root (debootstrap). /dev/kvm is not used.
+# DIRECTORY contains a Debian 13 tree with QEMU 10 and the kernels' packages; it is created if it is missing, and kept.
+# The guest is an initramfs of busybox, iproute2 and the binary; guest.sh is its init. Needs root (debootstrap).
+# /dev/kvm is not used.
 set -euo pipefail
 readonly HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 readonly MIRROR=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
@@ -51,7 +52,8 @@ kernel() {
   echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $MIRROR $suite main" >"$to/sources.list"
   apt-get "${options[@]}" update -qq
   local package
-  package=$(apt-cache "${options[@]}" depends linux-image-cloud-amd64 | awk '/Depends: linux-image-/ { print $2; exit }')
+  package=$(apt-cache "${options[@]}" depends linux-image-cloud-amd64 |
+    awk '/Depends: linux-image-/ { print $2; exit }')
   (cd "$to" && apt-get "${options[@]}" download -qq "$package")
   dpkg-deb -x "$to"/*.deb "$to"
   # The 6.12 modules are compressed, which busybox does not read.
@@ -96,7 +98,11 @@ initramfs() {
     install -D "$TREE$module" "$root/lib/modules/${module#*/lib/modules/}"
   done
   cp "$kernel/usr/lib/modules/$version"/modules.{dep,alias,symbols,builtin,order} "$root/lib/modules/$version/"
-  { echo '#!/bin/sh'; [[ -n $forwards ]] && echo "export FORWARDS='$forwards'"; echo 'exec /bin/sh /guest.sh'; } >"$root/init"
+  {
+    echo '#!/bin/sh'
+    [[ -n $forwards ]] && echo "export FORWARDS='$forwards'"
+    echo 'exec /bin/sh /guest.sh'
+  } >"$root/init"
   chmod 755 "$root/init"
   install "$HERE/guest.sh" "$root/guest.sh"
   (cd "$root" && find . -print0 | cpio --null -o -H newc 2>/dev/null | gzip -1) >"$TREE/tmp/guest-$number.cpio.gz"
@@ -107,8 +113,10 @@ initramfs() {
 boot() {
   local number=$1 log=$DIR/guest-$1.log
   cp "$TREE/kernel-$number"/boot/vmlinuz-* "$TREE/tmp/vmlinuz-$number"
-  timeout --foreground 3600 chroot "$TREE" qemu-system-x86_64 -accel tcg -M q35 -cpu max -smp 1 -m 1024 -no-reboot -nographic \
-    -monitor none -serial stdio -kernel "/tmp/vmlinuz-$number" -initrd "/tmp/guest-$number.cpio.gz" -netdev user,id=n0 -device virtio-net-pci,netdev=n0 \
+  timeout --foreground 3600 chroot "$TREE" qemu-system-x86_64 -accel tcg -M q35 -cpu max -smp 1 -m 1024 \
+    -no-reboot -nographic -monitor none -serial stdio \
+    -kernel "/tmp/vmlinuz-$number" -initrd "/tmp/guest-$number.cpio.gz" \
+    -netdev user,id=n0 -device virtio-net-pci,netdev=n0 \
     -append 'console=ttyS0 quiet panic=-1' </dev/null 2>&1 | stdbuf -oL tr -d '\r' | tee "$log" |
     grep --line-buffered -E '^(ok|FAILED|kernel|note:|done)|BUG|panic|Oops' | sed 's/^/    /' || true
   grep -q '^done, 0 failed' "$log"

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# A virtual machine as a real server: 20 MB for IPv4 and IPv6 through a director on this machine, with everybody's default
-# offloads. The director, the client and the bridge are network namespaces; the guest's tap is a port of the bridge.
+# A virtual machine as a real server: 20 MB for IPv4 and IPv6 through a director on this machine, with the default
+# offloads of every device. The director, the client and the bridge are network namespaces; the guest's tap is a port of
+# the bridge.
 #
 #   tools/release-check/virtio.sh BINARY DIRECTORY
 #
-# DIRECTORY is that of kernels.sh, which has made the tree with QEMU and the guest before. Exit code 0 = both files arrived,
-# and the guest counted no wrong checksum.
+# DIRECTORY is that of kernels.sh, which created the tree with QEMU and the guest before. Exit code 0 = both files
+# arrived and the guest counted no wrong checksum.
 set -euo pipefail
 readonly HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 [[ $# -eq 2 && -x $1 && -e $2/qemu/complete ]] || { sed -n '2,9p' "$0" >&2; exit 2; }
@@ -54,8 +55,9 @@ install -m 755 "$HERE/server.sh" "$work/root/init"
 cat "$TREE/tmp/guest-13.cpio.gz" "$work/init.gz" >"$TREE/tmp/server.cpio.gz"
 mkdir -p "$TREE/dev/net"
 [[ -e $TREE/dev/net/tun ]] || mknod "$TREE/dev/net/tun" c 10 200
-in_ns wire chroot "$TREE" qemu-system-x86_64 -accel tcg -M q35 -cpu max -smp 1 -m 1024 -no-reboot -nographic -monitor none \
-  -serial stdio -kernel /tmp/vmlinuz-13 -initrd /tmp/server.cpio.gz -append 'console=ttyS0 quiet panic=-1' \
+in_ns wire chroot "$TREE" qemu-system-x86_64 -accel tcg -M q35 -cpu max -smp 1 -m 1024 -no-reboot -nographic \
+  -monitor none -serial stdio -kernel /tmp/vmlinuz-13 -initrd /tmp/server.cpio.gz \
+  -append 'console=ttyS0 quiet panic=-1' \
   -netdev tap,id=n0,ifname=tap0,script=no,downscript=no,vhost=off -device virtio-net-pci,netdev=n0 \
   </dev/null >"$LOG" 2>&1 &
 pids+=($!)
@@ -78,13 +80,18 @@ listen = ["[fd00::10]:80"]
 forward = "direct"
 pool = "v6"
 TOML
-in_ns director "$BINARY" --runtime-dir "$work/run" --pin-dir "/sys/fs/bpf/$TAG" run -c "$work/weir.toml" >"$work/weir.log" 2>&1 &
+options=(--runtime-dir "$work/run" --pin-dir "/sys/fs/bpf/$TAG")
+in_ns director "$BINARY" "${options[@]}" run -c "$work/weir.toml" >"$work/weir.log" 2>&1 &
 pids+=($!)
 
 for ((tries = 0; ; tries++)); do
-  grep -q ready "$LOG" && status=$(in_ns director "$BINARY" --runtime-dir "$work/run" --pin-dir "/sys/fs/bpf/$TAG" status 2>/dev/null) &&
+  grep -q ready "$LOG" && status=$(in_ns director "$BINARY" "${options[@]}" status 2>/dev/null) &&
     [[ $(grep -c ' up ' <<<"$status") == 2 ]] && break
-  [[ $tries -lt 300 ]] || { echo "  the guest is no server after 300 s: $LOG" >&2; tail -n 5 "$work/weir.log" >&2; exit 1; }
+  [[ $tries -lt 300 ]] || {
+    echo "  the guest is no server after 300 s: $LOG" >&2
+    tail -n 5 "$work/weir.log" >&2
+    exit 1
+  }
   sleep 1
 done
 result=0
@@ -100,7 +107,8 @@ for vip in 10.0.0.10 '[fd00::10]'; do
   fi
 done
 sleep 2
-errors=$(tr -d '\r' <"$LOG" | awk '/^errors/ { last[$2] = $3 } END { for (name in last) sum += last[name]; print sum + 0 }')
+errors=$(tr -d '\r' <"$LOG" |
+  awk '/^errors/ { last[$2] = $3 } END { for (name in last) sum += last[name]; print sum + 0 }')
 echo "    note: the guest counted $errors wrong checksums"
 [[ $errors == 0 ]] || result=1
 exit "$result"

@@ -11,10 +11,10 @@ use std::path::Path;
 fn page() -> String {
     let mut page = String::from(
         "# Reasons\n\n\
-         Every packet that Weir drops or passes up the stack is counted under one of these, per CPU, in the pinned map\n\
-         `weir_reasons`. `weir status` and `/metrics` show those that are not zero, there as\n\
-         `weir_packets_total{reason=\"…\"}`. A packet that was forwarded is counted with its server instead. Numbers are never\n\
-         reused.\n\n| number | label | what happened |\n|---|---|---|\n",
+         Every packet that Weir drops or passes up the stack is counted under one of these, per CPU, in the pinned \
+         map\n`weir_reasons`. `weir status` and `/metrics` show those that are not zero, there as\n\
+         `weir_packets_total{reason=\"…\"}`. A packet that was forwarded is counted with its server instead. Numbers \
+         are never\nreused.\n\n| number | label | what happened |\n|---|---|---|\n",
     );
     for info in weir_abi::REASONS {
         let _ = writeln!(

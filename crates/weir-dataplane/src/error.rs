@@ -65,7 +65,10 @@ pub enum Error {
         found: u32,
     },
     /// The layout record was written by another program or by an incompatible version of Weir.
-    #[error("{path} was not written by this version of Weir ({found}); `weir clean` removes what is pinned", path = path.display())]
+    #[error(
+        "{path} was not written by this version of Weir ({found}); `weir clean` removes what is pinned",
+        path = path.display()
+    )]
     ForeignLayout {
         /// The record.
         path: PathBuf,
@@ -73,7 +76,11 @@ pub enum Error {
         found: String,
     },
     /// The flow table has a layout that this release does not support.
-    #[error("{path} has flow layout {found}, but this version of Weir supports {oldest} to {newest}: use the version that created it, or one in between; traffic is not affected", path = path.display())]
+    #[error(
+        "{path} has flow layout {found}, but this version of Weir supports {oldest} to {newest}: use the version that \
+         created it, or one in between; traffic is not affected",
+        path = path.display()
+    )]
     FlowLayout {
         /// The flow table's directory.
         path: PathBuf,

@@ -4,6 +4,7 @@
 //! last word replaces the length block of the original. The functions here must compute the same as bpf/lib/hash.h.
 
 use weir_abi::{Addr, FlowCold};
+use weir_model::GOLDEN_64;
 
 use crate::parse::Family;
 
@@ -139,9 +140,6 @@ impl Sip {
     }
 }
 
-/// Multiplier for Fibonacci hashing: 2^64 divided by the golden ratio.
-pub(crate) const GOLDEN_64: u64 = 0x9e37_79b9_7f4a_7c15;
-
 /// The hash of a flow for maglev: unkeyed, so that directors with the same servers choose the same.
 #[must_use]
 pub fn steer_hash(tuple: &Tuple) -> u64 {
@@ -156,7 +154,7 @@ pub fn steer_hash(tuple: &Tuple) -> u64 {
     mixed ^ mixed >> 32
 }
 
-/// A multiplier of splitmix64.
+/// The first multiplier of SplitMix64's finalizer.
 const MIXING_64: u64 = 0xbf58_476d_1ce4_e5b9;
 
 /// The upper half of `hash` scaled to 0…`range`−1.

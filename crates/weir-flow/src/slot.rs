@@ -5,8 +5,9 @@
 //! plane does, and by tests that walk a table.
 
 use weir_abi::{BUCKET_SLOTS, Bucket, SPILL_PAIRS, STASH_PAIRS};
+use weir_model::GOLDEN_64;
 
-use crate::key::{GOLDEN_64, scaled};
+use crate::key::scaled;
 
 /// Positions of the hash bits that select the first pair and the bucket of a pair.
 const PAIR_SHIFT: u32 = 8;
@@ -153,29 +154,18 @@ mod tests {
     use std::collections::{HashMap, HashSet};
 
     use proptest::prelude::*;
+    use weir_model::SplitMix64;
 
     use super::*;
-
-    /// SplitMix64.
-    struct Random(u64);
-
-    impl Random {
-        fn next(&mut self) -> u64 {
-            self.0 = self.0.wrapping_add(GOLDEN_64);
-            let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-            mixed ^ mixed >> 31
-        }
-    }
 
     fn is_full(allocator: &SlotAllocator, bucket: u32) -> bool {
         allocator.used[bucket as usize].count_ones() == BUCKET_SLOTS
     }
 
     /// Allocates the two slots of a nat flow.
-    fn allocate_both(allocator: &mut SlotAllocator, random: &mut Random) -> Option<(u32, u32)> {
-        let reverse = allocator.allocate(random.next())?;
-        let Some(forward) = allocator.allocate(random.next()) else {
+    fn allocate_both(allocator: &mut SlotAllocator, random: &mut SplitMix64) -> Option<(u32, u32)> {
+        let reverse = allocator.allocate(random.next_u64())?;
+        let Some(forward) = allocator.allocate(random.next_u64()) else {
             allocator.free(reverse);
             return None;
         };
@@ -185,7 +175,7 @@ mod tests {
     /// Fills `percent` of a table with nat flows, then replaces all of them ten times, the oldest first or at random.
     /// Returns how many allocations failed.
     fn failures(buckets: u32, percent: u32, oldest_first: bool) -> usize {
-        let mut random = Random(buckets.into());
+        let mut random = SplitMix64::new(buckets.into());
         let mut allocator = SlotAllocator::new(buckets);
         let count = (buckets * BUCKET_SLOTS * percent / 200) as usize;
         let mut flows = Vec::new();
@@ -194,7 +184,7 @@ mod tests {
             if turn >= count {
                 let index = match oldest_first {
                     true => turn % count,
-                    false => (random.next() % count as u64) as usize,
+                    false => (random.next_u64() % count as u64) as usize,
                 };
                 let (reverse, forward) = flows.swap_remove(index);
                 allocator.free(reverse);
@@ -230,12 +220,12 @@ mod tests {
     #[test]
     fn every_slot_of_a_page_is_allocated() {
         let mut allocator = SlotAllocator::new(32);
-        let mut random = Random(1);
+        let mut random = SplitMix64::new(1);
         let used: HashSet<u32> = (0..32 * BUCKET_SLOTS)
-            .map(|_| allocator.allocate(random.next()).unwrap())
+            .map(|_| allocator.allocate(random.next_u64()).unwrap())
             .collect();
         assert_eq!(used.len(), 224);
-        assert_eq!(allocator.allocate(random.next()), None);
+        assert_eq!(allocator.allocate(random.next_u64()), None);
     }
 
     proptest! {

@@ -1,28 +1,22 @@
-//! Pseudo-random numbers for jitter.
+//! Random durations, so that probes do not all start at once.
 
 use std::time::Duration;
 
-/// splitmix64 (Steele, Lea and Flood, 2014): enough for jitter, not for cryptography.
+use weir_model::SplitMix64;
+
+/// Draws durations.
 #[derive(Clone, Debug)]
-pub(crate) struct Random(u64);
+pub(crate) struct Random(SplitMix64);
 
 impl Random {
     pub(crate) const fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    pub(crate) const fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
+        Self(SplitMix64::new(seed))
     }
 
     /// A duration in `0..most`.
     pub(crate) fn below(&mut self, most: Duration) -> Duration {
         let nanos = u64::try_from(most.as_nanos()).unwrap_or(u64::MAX);
-        let scaled = (u128::from(self.next()) * u128::from(nanos)) >> 64;
-        Duration::from_nanos(u64::try_from(scaled).unwrap_or(nanos))
+        Duration::from_nanos(self.0.below(nanos))
     }
 
     /// `interval` plus or minus 5 %.

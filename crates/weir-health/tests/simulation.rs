@@ -13,20 +13,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use weir_health::{Monitor, Outcome, Output, ProbeRequest, SavedState, State, Suspended};
-use weir_model::{Check, Desired, Forward, Pool, Probe, Server, Service, Start, Timing};
+use weir_model::{
+    Check, Desired, Forward, Pool, Probe, Server, Service, SplitMix64, Start, Timing, finalize_64,
+};
 
-struct Random(u64);
+struct Random(SplitMix64);
 
 impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn below(&mut self, most: u64) -> u64 {
-        self.next() % most
+    fn below(&mut self, end: u64) -> u64 {
+        self.0.below(end)
     }
 
     fn one_in(&mut self, n: u64) -> bool {
@@ -73,10 +68,10 @@ impl Log {
 
 impl World {
     fn new(seed: u64, log: Log) -> Self {
-        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        let mut random = Random(SplitMix64::new(finalize_64(seed)));
         let alive = std::array::from_fn(|_| random.one_in(2));
         let mut world = Self {
-            monitor: Monitor::new(random.next()),
+            monitor: Monitor::new(random.0.next_u64()),
             random,
             now: Duration::from_secs(1000),
             alive,

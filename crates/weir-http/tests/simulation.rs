@@ -10,17 +10,14 @@
 
 use weir_http::head::{self, HeadLimits};
 use weir_http::{Exchange, Framing, RequestEdit, ResponseEdit, ServerEnd, write_request};
+use weir_model::SplitMix64;
 
-/// Seeded random numbers (splitmix64).
-struct Dice(u64);
+/// Seeded random numbers.
+struct Dice(SplitMix64);
 
 impl Dice {
     fn roll(&mut self, end: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) % end.max(1) as u64) as usize
+        self.0.below(end as u64) as usize
     }
 
     fn chance(&mut self, one_in: usize) -> bool {
@@ -207,7 +204,7 @@ struct Outcome {
 /// One client connection with some exchanges, each over a server connection that may end at any byte.
 #[expect(clippy::too_many_lines, reason = "one scenario, step by step")]
 fn run(seed: u64, outcome: &mut Outcome) {
-    let mut dice = Dice(seed);
+    let mut dice = Dice(SplitMix64::new(seed));
     let http10 = dice.chance(5);
     let count = 1 + dice.roll(4);
     let mut fields = Vec::new();

@@ -1,34 +1,42 @@
-//! Why a configuration has no rows.
+//! Errors of the crate.
 
-/// A configuration that cannot be planned.
+/// An error of planning.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// A service names a pool that is not there.
+    /// A service names a pool that does not exist.
     #[error("service {service} names pool {pool}, which does not exist")]
     NoPool {
         /// The service.
         service: String,
-        /// The name.
+        /// The name of the pool.
         pool: String,
     },
-    /// More services than the data plane has rows for.
+    /// There are more services than rows for them.
     #[error("more than {most} services: raise max_services in [node]")]
     TooManyServices {
-        /// How many there may be.
+        /// Maximum number.
         most: u32,
     },
-    /// More servers than the data plane has rows for, counted once for each service.
+    /// There are more servers than rows for them. A server counts once for each service.
     #[error("more than {most} servers: raise max_servers in [node]")]
     TooManyServers {
-        /// How many there may be.
+        /// Maximum number.
         most: u32,
+    },
+    /// The data plane does not have the scheduler of a service.
+    #[error("service {service}: scheduler {scheduler} is for proxy services only")]
+    Scheduler {
+        /// The service.
+        service: String,
+        /// The scheduler.
+        scheduler: &'static str,
     },
     /// A scheduler's table cannot be built.
     #[error("service {service}: {source}")]
     Tables {
         /// The service.
         service: String,
-        /// Why.
+        /// The cause.
         source: weir_sched::Error,
     },
 }

@@ -1,6 +1,6 @@
 //! The tables that a service's scheduler reads: header, list of servers, hash table and spread table.
 //!
-//! All tables of a service are one run of elements, so that one store publishes them and they are freed as one. The
+//! All tables of a service are one run of elements, so that one store publishes them and one call frees them. The
 //! caller decides where in the map the run begins.
 
 use weir_abi::{
@@ -16,10 +16,10 @@ use crate::{Error, Result, tree};
 /// Elements of the header.
 const HEADER: u32 = (size_of::<Extent>() / size_of::<Element>()) as u32;
 
-/// A service's tables, without their place.
+/// A service's tables, before they have an address in the map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tables {
-    scheduler: u32,
+    scheduler: Number,
     flags: u32,
     start: Start,
     /// Usable servers, the newest first; the oldest first for `first`.
@@ -30,7 +30,7 @@ pub struct Tables {
     max_load: u32,
     /// Whether packets look up a server's position in the list.
     placed: bool,
-    /// Leaves of the tree, 0 = the list is walked.
+    /// Number of leaves of the tree; 0 = packets walk the list.
     tree_width: u32,
 }
 
@@ -41,17 +41,17 @@ pub struct Rule {
     pub scheduler: Scheduler,
     /// `strict_ipvs`.
     pub strict: bool,
-    /// The port of the service's first listener, 0 when it has several: what a server without a port is known by.
+    /// The port of the service's only listener, otherwise 0: the port of a server that has none of its own.
     pub port: u16,
-    /// Rows of servers; rows of shared counts follow them.
+    /// Number of server rows; rows of shared counts follow them.
     pub dests: u32,
-    /// More services share the pool's counts than a change of them climbs trees of.
+    /// More services share the pool's counts than the number of trees that a change of a count updates.
     pub crowded: bool,
 }
 
-/// How a service treats a hash that leads to a server that takes no flow.
+/// What a service does if the hash selects a server that takes no new flows.
 pub fn mode(rule: &Rule) -> Mode {
-    // Weir's own maglev has no kernel to follow: its clients are never refused while a server is there.
+    // The kernel has no scheduler like Weir's own maglev: clients are never rejected while a server is usable.
     if rule.scheduler.flags.fallback || rule.scheduler.kind == SchedulerKind::Maglev {
         availability::Mode::Fallback
     } else if rule.strict {
@@ -64,20 +64,18 @@ pub fn mode(rule: &Rule) -> Mode {
 /// The tables of a service.
 ///
 /// # Errors
-/// More servers than a table has places.
+/// The service has more servers than its table has entries, or its scheduler exists in proxies only.
 pub fn tables(name: &str, slot: &ServiceSlot, rule: &Rule) -> Result<Tables> {
-    let members = slot.members();
     let mut usable = usable(slot);
+    let number = number(rule.scheduler.kind).ok_or_else(|| Error::Scheduler {
+        service: name.to_owned(),
+        scheduler: rule.scheduler.kind.as_str(),
+    })?;
     let refused = |source| Error::Tables {
         service: name.to_owned(),
         source,
     };
-    let hash = match rule.scheduler.kind {
-        SchedulerKind::Sh => bucket::sh_owners(&members).to_vec(),
-        SchedulerKind::Dh => bucket::dh_owners(&members).to_vec(),
-        SchedulerKind::Mh => mh::table(&mh_entries(slot, rule)).map_err(refused)?,
-        _ => Vec::new(),
-    };
+    let hash = owners(slot, rule).map_err(refused)?;
     let spread = spread(&usable, rule.scheduler.kind).map_err(refused)?;
     if rule.scheduler.flags.file_order {
         usable.reverse();
@@ -101,12 +99,12 @@ pub fn tables(name: &str, slot: &ServiceSlot, rule: &Rule) -> Result<Tables> {
     };
     let bounded = rule.scheduler.max_load_percent.is_some();
     let long = !rule.crowded && list.len() > tournament::WALKED;
-    let tree_width = match tree::kind(number(rule.scheduler.kind), bounded) {
+    let tree_width = match tree::kind(number, bounded) {
         Some(_) if long => tournament::width(list.len()),
         _ => 0,
     };
     Ok(Tables {
-        scheduler: number(rule.scheduler.kind) as u32,
+        scheduler: number,
         flags: flags(rule),
         start,
         list,
@@ -124,7 +122,34 @@ pub fn tables(name: &str, slot: &ServiceSlot, rule: &Rule) -> Result<Tables> {
     })
 }
 
-/// Servers that take new flows, the newest first.
+/// The hash table of a scheduler that has one.
+///
+/// # Errors
+/// More servers than the table has entries.
+fn owners(slot: &ServiceSlot, rule: &Rule) -> std::result::Result<Vec<u32>, weir_sched::Error> {
+    Ok(match rule.scheduler.kind {
+        SchedulerKind::Sh => bucket::sh_owners(&slot.members()).to_vec(),
+        SchedulerKind::Dh => bucket::dh_owners(&slot.members()).to_vec(),
+        SchedulerKind::Mh => mh::table(&mh_entries(slot, rule))?,
+        SchedulerKind::Rr
+        | SchedulerKind::Wrr
+        | SchedulerKind::Lc
+        | SchedulerKind::Wlc
+        | SchedulerKind::Sed
+        | SchedulerKind::Nq
+        | SchedulerKind::Fo
+        | SchedulerKind::Ovf
+        | SchedulerKind::Twos
+        | SchedulerKind::Lblc
+        | SchedulerKind::Lblcr
+        | SchedulerKind::Maglev
+        | SchedulerKind::P2c
+        | SchedulerKind::LeastTime
+        | SchedulerKind::Hash => Vec::new(),
+    })
+}
+
+/// Servers that accept new flows, the newest first.
 pub fn usable(slot: &ServiceSlot) -> Vec<&DestSlot> {
     let newest_first = slot.dests.iter().rev();
     newest_first
@@ -132,10 +157,10 @@ pub fn usable(slot: &ServiceSlot) -> Vec<&DestSlot> {
         .collect()
 }
 
-/// Their table over the flow hash.
+/// The table of these servers over the flow hash.
 ///
 /// # Errors
-/// More servers than the table has places.
+/// More servers than the table has entries.
 pub fn spread(
     usable: &[&DestSlot],
     kind: SchedulerKind,
@@ -151,9 +176,10 @@ pub fn spread(
             weight: dest.effective,
         })
         .collect();
-    let size = match kind {
-        SchedulerKind::Maglev => maglev::size_for(entries.len()),
-        _ => maglev::spare_size_for(entries.len()),
+    let size = if kind == SchedulerKind::Maglev {
+        maglev::size_for(entries.len())
+    } else {
+        maglev::spare_size_for(entries.len())
     };
     maglev::table(&entries, size)
 }
@@ -167,7 +193,7 @@ fn flags(rule: &Rule) -> u32 {
         | set(mode == Mode::Fallback, EXTENT_FALLBACK)
 }
 
-/// Entries of `mh`'s table, the newest server first; a quiesced one keeps its places.
+/// Entries of `mh`'s table, the newest server first; a quiesced server keeps its entries.
 pub fn mh_entries(slot: &ServiceSlot, rule: &Rule) -> Vec<mh::Entry> {
     let newest_first = slot.dests.iter().rev();
     newest_first
@@ -181,7 +207,7 @@ pub fn mh_entries(slot: &ServiceSlot, rule: &Rule) -> Vec<mh::Entry> {
         .collect()
 }
 
-/// A number made of address and port alone, so that directors with the same servers spread flows alike.
+/// Hash of address and port only, so that all directors with the same servers build the same table.
 fn lasting_name(dest: &DestSlot) -> u64 {
     let bits = match dest.address {
         std::net::IpAddr::V4(v4) => u128::from(v4.to_ipv6_mapped()),
@@ -195,13 +221,13 @@ fn gcd(a: u32, b: u32) -> u32 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// The data plane's number of a scheduler.
-pub const fn number(kind: SchedulerKind) -> Number {
-    match kind {
+/// The data plane's number of a scheduler; `None` = only proxies have it.
+pub const fn number(kind: SchedulerKind) -> Option<Number> {
+    Some(match kind {
         SchedulerKind::Rr => Number::Rr,
         SchedulerKind::Wrr => Number::Wrr,
         SchedulerKind::Lc => Number::Lc,
-        SchedulerKind::Wlc | SchedulerKind::LeastTime | SchedulerKind::Hash => Number::Wlc,
+        SchedulerKind::Wlc => Number::Wlc,
         SchedulerKind::Sed => Number::Sed,
         SchedulerKind::Nq => Number::Nq,
         SchedulerKind::Fo => Number::Fo,
@@ -214,11 +240,12 @@ pub const fn number(kind: SchedulerKind) -> Number {
         SchedulerKind::Lblcr => Number::Lblcr,
         SchedulerKind::Maglev => Number::Maglev,
         SchedulerKind::P2c => Number::P2c,
-    }
+        SchedulerKind::LeastTime | SchedulerKind::Hash => return None,
+    })
 }
 
 impl Tables {
-    /// Elements of the whole run.
+    /// Number of elements of the whole run.
     #[must_use]
     pub fn elements(&self) -> u32 {
         self.tree_at(0) + self.tree_width / 4
@@ -228,18 +255,18 @@ impl Tables {
         at + HEADER + self.list.len() as u32 + words(&self.hash) + words(&self.spread)
     }
 
-    /// The header of a run that begins at `at`, then where list, hash table and spread table begin.
+    /// The header of a run that begins at `at`, and the first elements of list, hash table and spread table.
     #[must_use]
     pub fn header(&self, at: u32) -> (Extent, [u32; 3]) {
         let list_at = at + HEADER;
         let hash_at = list_at + self.list.len() as u32;
         let spread_at = hash_at + words(&self.hash);
         let greatest = self.list.iter().map(|row| row.weight).max().unwrap_or(0);
-        // maglev's own table is the one over the flow hash.
-        let is_maglev = self.scheduler == Number::Maglev as u32;
-        let is_walk = self.scheduler == Number::Wrr as u32;
+        // The spread table is also the hash table of maglev.
+        let is_maglev = self.scheduler == Number::Maglev;
+        let is_walk = self.scheduler == Number::Wrr;
         let header = Extent {
-            scheduler: self.scheduler,
+            scheduler: self.scheduler as u32,
             flags: self.flags,
             generation: self.start.generation,
             list_at,
@@ -273,13 +300,13 @@ impl Tables {
         (header, [list_at, hash_at, spread_at])
     }
 
-    /// `Dest::place` of every server that has one.
+    /// Server row and `Dest::place` of every server that has one.
     pub fn places(&self) -> impl Iterator<Item = (u32, u32)> {
         let placed = if self.placed { &self.list[..] } else { &[] };
         placed.iter().map(|row| row.dest).zip(1..)
     }
 
-    /// The run as it lies at `at`, but for the tree's nodes, which change.
+    /// The elements of a run that begins at `at`, without the tree's nodes, which change with every flow.
     #[must_use]
     pub fn image(&self, at: u32) -> Vec<Element> {
         let (header, _) = self.header(at);
@@ -290,17 +317,16 @@ impl Tables {
         image
     }
 
-    /// The nodes of the tree for these counts and thresholds by row of counts, with the tree's kind in node 0. Empty
-    /// where packets walk the list.
+    /// The nodes of the tree, with its rule in node 0. `counts` and `overloaded` are functions of the row of counts.
+    /// Empty if packets walk the list.
     #[must_use]
     pub fn tree(
         &self,
         counts: &dyn Fn(u32) -> Counts,
         overloaded: &dyn Fn(u32) -> bool,
     ) -> Vec<u32> {
-        let scheduler = Number::from_number(self.scheduler).filter(|_| self.tree_width > 0);
-        let kind = scheduler.and_then(|it| tree::kind(it, self.max_load > 0));
-        let Some((tree, word)) = kind else {
+        let kind = tree::kind(self.scheduler, self.max_load > 0);
+        let Some((tree, rule)) = kind.filter(|_| self.tree_width > 0) else {
             return Vec::new();
         };
         let members: Vec<Member> = self
@@ -315,7 +341,7 @@ impl Tables {
             })
             .collect();
         let mut nodes = tournament::build(tree, &members, counts);
-        nodes[0] = word;
+        nodes[0] = rule;
         nodes
     }
 

@@ -1,4 +1,4 @@
-//! What is found out from the rows given out: which are free, where servers are, which services wait for flows to end.
+//! Lookup tables over the allocated rows: free rows, servers by address, services that wait for flows to end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -6,24 +6,24 @@ use std::net::IpAddr;
 use crate::allocation::{DestSlot, ServiceSlot};
 use crate::number::Numbers;
 
-/// What follows from the services, kept so that a change costs no more than what it touches. Row 0 is not used.
+/// Derived from the services, and updated so that the cost of a change depends only on its size. Row 0 is not used.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Index {
-    /// Nothing is known after reading a state file.
+    /// False after a state file was read: the rest is not computed yet.
     pub(crate) known: bool,
-    /// Rows of services.
+    /// Free service rows.
     pub(crate) rows: Numbers,
-    /// Rows of servers.
+    /// Free server rows.
     pub(crate) ids: Numbers,
-    /// Rows of shared counts.
+    /// Free rows of shared counts.
     pub(crate) shared: Numbers,
     /// Server rows by address, ordered.
     pub(crate) at: BTreeMap<IpAddr, Vec<u32>>,
-    /// Services that are removed, or have removed servers.
+    /// Services that are removed or have removed servers.
     pub(crate) leaving: BTreeSet<String>,
 }
 
-/// It holds nothing of its own.
+/// Derived data: two allocations are equal if the rest of them is.
 impl PartialEq for Index {
     fn eq(&self, _: &Self) -> bool {
         true
@@ -33,7 +33,7 @@ impl PartialEq for Index {
 impl Eq for Index {}
 
 impl Index {
-    /// Finds everything out.
+    /// Computes the index of all services.
     pub(crate) fn of(
         services: &BTreeMap<String, ServiceSlot>,
         shared: impl Iterator<Item = u32>,
@@ -48,7 +48,7 @@ impl Index {
             leaving: BTreeSet::new(),
         };
         for (name, slot) in services {
-            index.look_at(name, slot);
+            index.update_leaving(name, slot);
         }
         for dest in dests() {
             index.at.entry(dest.address).or_default().push(dest.id);
@@ -56,8 +56,8 @@ impl Index {
         index
     }
 
-    /// Takes up what a reconciling made of these services.
-    pub(crate) fn note(
+    /// Updates the index after these services were reconciled.
+    pub(crate) fn update(
         &mut self,
         services: &BTreeMap<String, ServiceSlot>,
         former: &[(String, Option<ServiceSlot>)],
@@ -66,7 +66,7 @@ impl Index {
             let Some(slot) = services.get(name) else {
                 continue;
             };
-            self.look_at(name, slot);
+            self.update_leaving(name, slot);
             let known: BTreeSet<u32> = before
                 .iter()
                 .flat_map(|slot| slot.dests.iter().map(|dest| dest.id))
@@ -77,8 +77,8 @@ impl Index {
         }
     }
 
-    /// Takes up whether a service is to be looked after.
-    fn look_at(&mut self, name: &str, slot: &ServiceSlot) {
+    /// Updates whether a service is one of `leaving`.
+    fn update_leaving(&mut self, name: &str, slot: &ServiceSlot) {
         if slot.removed || slot.dests.iter().any(|dest| dest.removed.is_some()) {
             self.leaving.insert(name.to_owned());
         } else {
@@ -86,7 +86,7 @@ impl Index {
         }
     }
 
-    /// A server's row is given back.
+    /// Frees a server's row.
     pub(crate) fn forget(&mut self, dest: &DestSlot) {
         self.ids.give(dest.id);
         if let Some(rows) = self.at.get_mut(&dest.address) {

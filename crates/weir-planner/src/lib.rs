@@ -1,9 +1,9 @@
 //! Desired state to map rows: which service and server has which row, and what every row of the data plane contains.
 //!
 //! [`allocation`] gives rows to services and servers and keeps them while flows live. [`rows`] plans one service, with
-//! its lists and hash tables from [`extent`] and flags from [`policy`]; [`sum`] aggregates the rows of all services and
-//! reports which ones changed. Counts, cursors, weights, time and routes are arguments. weir-control writes the rows
-//! into maps, in an order that is safe under traffic.
+//! its lists and hash tables from [`extent`] and flags from [`policy`]; [`row_set`] aggregates the rows of all services
+//! and reports which ones changed. Counts, cursors, weights, time and routes are arguments. weir-control writes the
+//! rows into maps, in an order that is safe under traffic.
 
 pub mod allocation;
 mod error;
@@ -12,8 +12,8 @@ mod index;
 pub mod mark;
 mod number;
 pub mod policy;
+pub mod row_set;
 pub mod rows;
-pub mod sum;
 #[cfg(test)]
 mod tests;
 mod totals;

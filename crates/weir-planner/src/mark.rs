@@ -1,6 +1,6 @@
 //! Firewall marks as listeners of services.
 //!
-//! Pure: rules and devices that lead marked packets to the data plane are weir-control's.
+//! weir-control sets up the rules and devices that send marked packets to the data plane.
 
 use std::net::Ipv6Addr;
 
@@ -8,7 +8,7 @@ use weir_model::{Family, Mark};
 
 use crate::rows::ListenerKey;
 
-/// IPv6 or not, and the mark.
+/// Whether it is for IPv6, and the mark.
 pub type Key = (bool, u32);
 
 /// The key of a mark.
@@ -17,7 +17,7 @@ pub fn key(mark: &Mark) -> Key {
     (mark.family == Family::V6, mark.mark.get())
 }
 
-/// A mark as a listener: what it is in the place of the address, 4 or 6 in that of the port.
+/// A mark as a listener: the mark replaces the address, and 4 or 6 replaces the port.
 #[must_use]
 pub fn listener(mark: &Mark) -> ListenerKey {
     let (ipv6, number) = key(mark);
@@ -25,11 +25,11 @@ pub fn listener(mark: &Mark) -> ListenerKey {
     (number.into(), if ipv6 { 6 } else { 4 }, 0)
 }
 
-/// The numbers of both devices.
+/// The interface indexes of both devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pair {
-    /// Where marked packets go in.
+    /// The device that marked packets enter.
     pub entry: u32,
-    /// Where they come out.
+    /// The device that they leave.
     pub exit: u32,
 }

@@ -1,8 +1,8 @@
-//! Numbers that are given out, the lowest free one first, and given back.
+//! Allocation of numbers: the lowest free number first.
 
 use std::collections::BTreeSet;
 
-/// Which numbers are free. All from `next` on are, and below it those of a set.
+/// The free numbers: all from `next` on, and those of a set below it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Numbers {
     next: u32,
@@ -10,7 +10,7 @@ pub(crate) struct Numbers {
 }
 
 impl Numbers {
-    /// From `first` on, without those in use.
+    /// All numbers from `first` on, except those in use.
     pub(crate) fn new(first: u32, used: impl Iterator<Item = u32>) -> Self {
         let mut used: Vec<u32> = used.filter(|number| *number >= first).collect();
         used.sort_unstable();
@@ -25,7 +25,7 @@ impl Numbers {
         numbers
     }
 
-    /// The lowest free one below `end`.
+    /// Allocates the lowest free number if it is below `end`.
     pub(crate) fn take(&mut self, end: u32) -> Option<u32> {
         if let Some(lowest) = self.free.first().copied() {
             if lowest >= end {
@@ -40,7 +40,7 @@ impl Numbers {
         })
     }
 
-    /// Gives one back.
+    /// Frees a number.
     pub(crate) fn give(&mut self, number: u32) {
         self.free.insert(number);
     }
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_lowest_comes_first() {
+    fn lowest_free_number_is_allocated_first() {
         let mut numbers = Numbers::new(1, [2, 5, 2].into_iter());
         let taken: Vec<_> = (0..4).map(|_| numbers.take(7)).collect();
         assert_eq!(taken, [Some(1), Some(3), Some(4), Some(6)]);

@@ -1,5 +1,5 @@
-//! Flags of rows that follow from IPVS's switches, persistence and removal: which clients may still use a server, what
-//! a SYN on an existing flow does, what happens to packets of a removed server.
+//! Flags of rows that depend on IPVS's switches, persistence and removal: which clients may still use a server, what a
+//! SYN does on an existing flow, and what happens to packets of a removed server.
 
 use weir_abi::{
     DEST_LIVE, DEST_RESCHEDULE, DEST_RESET, POLICY_DOWN, POLICY_EXPIRE, POLICY_PERSISTENT,
@@ -11,24 +11,24 @@ use weir_model::{Desired, Ipvs, Ports, Service};
 
 use crate::allocation::{DestSlot, Removal};
 
-/// The port of FTP's control connections: its data connections use others, and belong to the same client's choice.
+/// The port of FTP's control connections. Data connections use other ports and must reach the same server.
 const FTP: u16 = 21;
 
-/// What a service's row says of persistence.
+/// Persistence in a service's row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Template {
-    /// How long a choice is remembered; 0 = it is not.
+    /// Lifetime of a persistent client's entry; 0 = no persistence.
     pub ticks: u32,
-    /// Bits of an IPv4 client's address that count.
+    /// Prefix length of IPv4 clients.
     pub prefix4: u8,
-    /// Bits of an IPv6 client's address that count.
+    /// Prefix length of IPv6 clients.
     pub prefix6: u8,
     /// `TEMPLATE_*`.
     pub scope: u8,
 }
 
-/// The scope of a choice is the port of the listener; the address for a listener on several ports (ip_vs_core.c,
-/// `ip_vs_sched_persist`); the service for several listeners or a mark.
+/// The persistence of a service. Its scope is the port of the listener; the address for a listener on several ports
+/// (ip_vs_core.c, `ip_vs_sched_persist`); the service for several listeners or a mark.
 pub fn template(service: &Service) -> Template {
     let Some(persistence) = service.persistence else {
         return Template::default();
@@ -48,8 +48,8 @@ pub fn template(service: &Service) -> Template {
     }
 }
 
-/// `POLICY_*` of a server that is configured: persistent clients come to those of weight 0 too, not to those that an
-/// operator drains, or that are down.
+/// `POLICY_*` of a configured server. Persistent clients may use a server of weight 0 too, unless it is drained by an
+/// operator or down.
 pub fn policy(dest: &DestSlot, ipvs: &Ipvs) -> u8 {
     let quiesced = dest.quiesced && !ipvs.expire_quiescent_template;
     match dest {
@@ -59,7 +59,7 @@ pub fn policy(dest: &DestSlot, ipvs: &Ipvs) -> u8 {
     }
 }
 
-/// What becomes of a removed server's row.
+/// Flags of a removed server's row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Removed {
     /// `DEST_*`.
@@ -68,8 +68,8 @@ pub struct Removed {
     pub policy: u8,
 }
 
-/// The kernel drops packets of a removed server, or with `expire_nodest_conn` ends its flows. Weir keeps the flows
-/// unless `strict` demands the kernel's behaviour.
+/// Flags of a removed server's row. The kernel drops packets of a removed server, or ends its flows with
+/// `expire_nodest_conn`. Weir keeps the flows unless `strict` requires the kernel's behaviour.
 pub fn removed(removal: Removal, strict: bool, ipvs: &Ipvs) -> Removed {
     let (flags, policy) = match removal {
         Removal::Reset => (DEST_RESET, 0),
@@ -95,7 +95,7 @@ pub fn switches(ipvs: &Ipvs) -> u32 {
         | set(SETTINGS_CACHE_BYPASS, ipvs.cache_bypass)
 }
 
-/// Whether `drop_entry` has the table defended (ip_vs_ctl.c, `update_defense_level`).
+/// Whether `drop_entry` drops entries of the flow table now (ip_vs_ctl.c, `update_defense_level`).
 pub const fn defends(ipvs: &Ipvs, memory_is_short: bool) -> bool {
     match ipvs.drop_entry {
         0 => false,
@@ -104,7 +104,7 @@ pub const fn defends(ipvs: &Ipvs, memory_is_short: bool) -> bool {
     }
 }
 
-/// `SETTINGS_*` of checks: the tc programs look for their probes only where there may be some.
+/// `SETTINGS_*` of checks: the tc programs look for probes only if there are checks through a service's forward.
 pub fn probes(desired: &Desired) -> u32 {
     if desired.probes_paths() {
         SETTINGS_PROBES
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_service_listens_on_says_what_shares_a_choice() {
+    fn listeners_determine_persistence_scope() {
         let cases: [(&[Ports], usize, u8); 7] = [
             (&[Ports::One(80)], 0, TEMPLATE_PORT),
             (&[Ports::One(FTP)], 0, TEMPLATE_VIP),
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_removed_servers_flows_meet_the_pools_word_before_the_kernels_ways() {
+    fn on_remove_overrides_ipvs_switches() {
         let expire = Ipvs {
             expire_nodest_conn: true,
             ..Ipvs::default()
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_is_defended_always_or_while_memory_is_short() {
+    fn drop_entry_applies_always_or_while_memory_is_short() {
         let mode = |drop_entry| Ipvs {
             drop_entry,
             ..Ipvs::default()
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn every_switch_has_its_flag() {
+    fn each_switch_sets_its_flag() {
         let default = Ipvs::default();
         assert_eq!(switches(&default), SETTINGS_REUSE);
         let mode = |conn_reuse_mode| Ipvs {

@@ -1,7 +1,7 @@
-//! The rows that a service asks for, as values. [`super::sum`] puts those of all services together.
+//! The rows of one service, as values. [`super::row_set`] aggregates those of all services.
 //!
-//! Rows are a function of desired state, allocation and network facts. Next hops, and the order in which rows are
-//! written, are weir-control's.
+//! Rows are a function of desired state, allocation and network facts. weir-control determines next hops and the order
+//! in which rows are written.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -23,32 +23,32 @@ use crate::extent::{Rule, Tables, tables};
 use crate::mark::{self, Pair};
 use crate::policy::{self, Removed, Template};
 
-/// ICMP errors of our own making, a CPU and second: the kernel's own limit is 1000 a second too (`icmp_msgs_per_sec`).
+/// ICMP errors that each CPU sends per second; the kernel's limit is 1000 per second too (`icmp_msgs_per_sec`).
 const REJECT_BUDGET: u32 = 1_000;
 
-/// What the network says of the servers.
+/// Facts about the network.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Surroundings {
     /// Addresses of the director itself.
     pub local: BTreeSet<IpAddr>,
-    /// The source that a packet of the director's to each server gets.
+    /// The source address of the director's own packets to each server.
     pub sources: BTreeMap<IpAddr, IpAddr>,
-    /// Some interface does not forward, so the kernel tells no routes there.
+    /// An interface does not forward, so that the kernel returns no routes for its packets.
     pub learn_clients: bool,
-    /// XDP runs where packets with unfinished checksums come in.
+    /// XDP runs on an interface that receives packets with unfinished checksums.
     pub leaves_unfinished: bool,
     /// The devices of marked packets.
     pub marks: Option<Pair>,
-    /// Less is free than `amemthresh` says.
+    /// Less memory is free than `amemthresh`.
     pub memory_is_short: bool,
 }
 
-/// A service's row, without the places of its tables.
+/// A service's row, without the addresses of its tables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceRow {
     /// `SERVICE_*`.
     pub flags: u32,
-    /// Sources of snat.
+    /// Source addresses of snat.
     pub snat: Vec<Addr>,
     /// First and last source port of snat.
     pub snat_ports: (u16, u16),
@@ -56,27 +56,27 @@ pub struct ServiceRow {
     pub dscp: u8,
     /// Persistence.
     pub template: Template,
-    /// Of the row.
+    /// Generation of the row.
     pub generation: u32,
-    /// What the scheduler reads.
+    /// The scheduler's tables.
     pub tables: Tables,
 }
 
-/// A VIP's row, without the place of its ranges.
+/// A VIP's row, without the address of its ranges.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VipRow {
     /// `VIP_*`.
     pub flags: u32,
-    /// Service of every other TCP port.
+    /// Service row of all other TCP ports; 0 = none.
     pub any_tcp: u32,
-    /// Service of every other UDP port.
+    /// Service row of all other UDP ports; 0 = none.
     pub any_udp: u32,
     /// Sorted by protocol and first port.
     pub ranges: Vec<Range>,
 }
 
 impl ServiceRow {
-    /// The row in the map, with its tables and its snat sources at these elements.
+    /// The row in the map; `extent` and `snat_at` are the first elements of its tables and of its snat sources.
     #[must_use]
     pub fn record(&self, extent: u32, snat_at: u32) -> weir_abi::Service {
         weir_abi::Service {
@@ -98,7 +98,7 @@ impl ServiceRow {
 }
 
 impl VipRow {
-    /// The row in the map, with its ranges at this element.
+    /// The row in the map; `ranges_at` is the first element of its ranges.
     #[must_use]
     pub fn record(&self, ranges_at: u32) -> Vip {
         Vip {
@@ -111,7 +111,7 @@ impl VipRow {
         }
     }
 
-    /// Adds what another service has there.
+    /// Adds the contribution of another service.
     pub fn add(&mut self, other: &Self) {
         self.flags |= other.flags;
         self.any_tcp = self.any_tcp.max(other.any_tcp);
@@ -120,7 +120,7 @@ impl VipRow {
     }
 }
 
-/// An exact listener: address, port, protocol number; for a mark see [`mark::listener`].
+/// An exact listener: address, port and protocol number. See [`mark::listener`] for marks.
 pub type ListenerKey = (IpAddr, u16, u8);
 
 /// The key of an exact listener in the map.
@@ -134,7 +134,7 @@ pub fn listener_key((address, port, proto): ListenerKey) -> weir_abi::Listener {
     }
 }
 
-/// What one service contributes.
+/// The contribution of one service.
 #[derive(Debug, Default)]
 pub struct Part {
     /// Its row, unless it is removed.
@@ -143,24 +143,24 @@ pub struct Part {
     pub dests: BTreeMap<u32, Dest>,
     /// Upper and lower thresholds by server row.
     pub thresholds: BTreeMap<u32, (u32, u32)>,
-    /// What becomes of its removed servers' rows.
+    /// New flags of its removed servers' rows.
     pub removed: BTreeMap<u32, Removed>,
     /// Its exact listeners.
     pub listeners: BTreeMap<ListenerKey, u32>,
-    /// Its share of each address's row.
+    /// Its contribution to each address's row.
     pub vips: BTreeMap<IpAddr, VipRow>,
-    /// Addresses whose packets concern it.
+    /// Addresses that clients send to.
     pub to: BTreeSet<IpAddr>,
-    /// Servers whose replies pass here.
+    /// Servers whose replies pass the director.
     pub from: BTreeSet<IpAddr>,
-    /// One of its nat servers is the director itself.
+    /// One of its nat servers is an address of the director.
     pub local_nat: bool,
 }
 
 /// The contribution of a service.
 ///
 /// # Errors
-/// It has more servers than its scheduler's table has places.
+/// Its tables cannot be built.
 pub fn part(
     desired: &Indexed,
     name: &str,
@@ -181,7 +181,7 @@ pub fn part(
         if let Some(removal) = dest.removed {
             let removed = policy::removed(removal, strict, &desired.ipvs);
             part.removed.insert(dest.id, removed);
-            // Replies of its last flows still pass here.
+            // Replies of its remaining flows still pass the director.
             part.from.insert(dest.address);
             part.local_nat |= around.local.contains(&dest.address);
         }
@@ -190,7 +190,7 @@ pub fn part(
     Ok(part)
 }
 
-/// What becomes of the flows of a server that is gone.
+/// `DEST_*` for the flows of a removed or failed server.
 fn ending_flags(removal: Removal) -> u8 {
     match removal {
         Removal::Keep => 0,
@@ -327,7 +327,7 @@ pub fn rule(desired: &Indexed, service: &Service, dest_rows: u32) -> Rule {
     }
 }
 
-/// Given ones, or the director's own towards the servers; in the service's family.
+/// The configured addresses, otherwise the director's source addresses towards the servers, of the service's family.
 fn snat_sources(
     wish: &Snat,
     service: &Service,
@@ -391,7 +391,7 @@ fn dest_row(
     }
 }
 
-/// What is set at run time, the flags aside that follow from servers and network.
+/// Settings of the data plane, without the flags that depend on servers and network.
 pub fn settings(desired: &Indexed) -> Settings {
     let weir_model::Timeouts { tcp, tcp_fin, udp } = desired.timeouts;
     let ipvs = &desired.ipvs;

@@ -1,4 +1,4 @@
-//! Allocation and rows over hand-made configurations: what keeps its number, and what a packet would meet.
+//! Allocation and rows of small configurations.
 
 use std::net::IpAddr;
 
@@ -15,8 +15,10 @@ use weir_sched::Cursor;
 use crate::Totals;
 use crate::allocation::{Allocation, Facts, PoolWeights, Released};
 use crate::policy::Removed;
+use crate::row_set::{RowSet, rows};
 use crate::rows::Surroundings;
-use crate::sum::{Rows, rows};
+
+mod record;
 
 const DEST_ROWS: u32 = 64;
 
@@ -73,12 +75,12 @@ fn reconcile(allocation: &mut Allocation, desired: &Desired, cursor: Cursor) {
     allocation.reconcile(&desired, names, &facts).unwrap();
 }
 
-fn rows_of(desired: &Desired, allocation: &Allocation, around: &Surroundings) -> Rows {
+fn rows_of(desired: &Desired, allocation: &Allocation, around: &Surroundings) -> RowSet {
     let desired = Indexed::from(desired.clone());
     rows(&desired, allocation, around, DEST_ROWS).unwrap().0
 }
 
-fn planned(desired: &Desired) -> (Allocation, Rows) {
+fn planned(desired: &Desired) -> (Allocation, RowSet) {
     let mut allocation = Allocation::default();
     reconcile(&mut allocation, desired, Cursor::default());
     let rows = rows_of(desired, &allocation, &Surroundings::default());
@@ -100,7 +102,7 @@ fn ids(allocation: &Allocation) -> Vec<(&str, u32, u32, bool)> {
 }
 
 #[test]
-fn rows_stay_with_their_names() {
+fn rows_stay_with_their_servers() {
     let (mut allocation, _) = planned(&desired(
         SchedulerKind::Rr,
         &[("10.0.0.1", 1), ("10.0.0.2", 1)],
@@ -150,7 +152,7 @@ fn rows_stay_with_their_names() {
 }
 
 #[test]
-fn a_server_that_comes_back_in_time_gets_its_row_and_a_new_place() {
+fn server_added_again_gets_its_old_row_and_a_new_seq() {
     let both = desired(SchedulerKind::Rr, &[("10.0.0.1", 1), ("10.0.0.2", 1)]);
     let (mut allocation, _) = planned(&both);
     reconcile(
@@ -166,7 +168,7 @@ fn a_server_that_comes_back_in_time_gets_its_row_and_a_new_place() {
 }
 
 #[test]
-fn the_same_configuration_changes_nothing() {
+fn unchanged_configuration_changes_nothing() {
     let wanted = desired(SchedulerKind::Wrr, &[("10.0.0.1", 3), ("10.0.0.2", 1)]);
     let (mut allocation, _) = planned(&wanted);
     let before = allocation.clone();
@@ -203,7 +205,7 @@ fn change_restarts_wrr_walk_but_not_rr_walk() {
 }
 
 #[test]
-fn more_servers_than_rows_is_refused() {
+fn more_servers_than_rows_is_an_error() {
     let names: Vec<String> = (1..=DEST_ROWS)
         .map(|last| format!("10.0.1.{last}"))
         .collect();
@@ -227,7 +229,7 @@ fn more_servers_than_rows_is_refused() {
 }
 
 #[test]
-fn lists_hold_usable_servers_the_newest_first() {
+fn lists_contain_usable_servers_newest_first() {
     let (_, rows) = planned(&desired(
         SchedulerKind::Wlc,
         &[("10.0.0.1", 2), ("10.0.0.2", 0), ("10.0.0.3", 4)],
@@ -256,7 +258,7 @@ fn lists_hold_usable_servers_the_newest_first() {
 }
 
 #[test]
-fn hashing_goes_past_a_quiesced_owner_unless_strict() {
+fn hashing_skips_quiesced_owner_unless_strict() {
     for kind in [SchedulerKind::Sh, SchedulerKind::Dh, SchedulerKind::Mh] {
         let mut wanted = desired(kind, &[("10.0.0.1", 1), ("10.0.0.2", 1)]);
         let header = |wanted: &Desired| {
@@ -287,7 +289,7 @@ fn hashing_goes_past_a_quiesced_owner_unless_strict() {
 }
 
 #[test]
-fn first_is_fo_with_the_oldest_ahead() {
+fn first_is_fo_with_oldest_server_first() {
     let mut wanted = desired(SchedulerKind::Fo, &[("10.0.0.1", 1), ("10.0.0.2", 1)]);
     let list = |wanted: &Desired| {
         let (_, rows) = planned(wanted);
@@ -302,7 +304,7 @@ fn first_is_fo_with_the_oldest_ahead() {
 }
 
 #[test]
-fn the_sorry_server_takes_over_when_no_other_can() {
+fn sorry_server_is_listed_when_no_other_is_usable() {
     let mut wanted = desired(SchedulerKind::Rr, &[("10.0.0.1", 1)]);
     wanted.pools[0].sorry = Some(server("10.0.0.9", 1));
     let list = |drained: bool| {
@@ -359,7 +361,7 @@ fn services_of_one_pool_share_counts_unless_strict() {
 }
 
 #[test]
-fn listeners_and_addresses_follow_their_ports() {
+fn listeners_and_addresses_depend_on_their_ports() {
     let mut wanted = desired(SchedulerKind::Rr, &[("10.0.0.1", 1)]);
     let udp = Listener {
         protocol: Protocol::Udp,
@@ -417,7 +419,7 @@ const fn removed(flags: u8) -> Removed {
 }
 
 #[test]
-fn a_removed_server_is_marked_as_its_pool_says() {
+fn removed_server_is_flagged_by_on_remove() {
     let mut wanted = desired(SchedulerKind::Rr, &[("10.0.0.1", 1), ("10.0.0.2", 1)]);
     let (mut allocation, _) = planned(&wanted);
     wanted.pools[0].servers.remove(0);
@@ -433,7 +435,7 @@ fn a_removed_server_is_marked_as_its_pool_says() {
 }
 
 #[test]
-fn a_removed_service_keeps_what_its_flows_need() {
+fn removed_service_keeps_filter_bits_while_flows_remain() {
     let mut wanted = desired(SchedulerKind::Rr, &[("10.0.0.1", 1)]);
     let (mut allocation, _) = planned(&wanted);
     wanted.services.clear();
@@ -463,7 +465,7 @@ fn rows_that_share_counts_form_a_ring() {
     let (mut allocation, mut rows) = planned(&wanted);
     let of = |allocation: &Allocation, service: &str| allocation.services[service].dests[4].id;
     let [one, two, three] = ["one", "two", "three"].map(|name| of(&allocation, name));
-    let sibling = |rows: &Rows, id: u32| rows.dests[&id].sibling;
+    let sibling = |rows: &RowSet, id: u32| rows.dests[&id].sibling;
     let mut round = vec![one];
     while round.len() < 4 {
         round.push(sibling(&rows, round[round.len() - 1]));
@@ -474,7 +476,7 @@ fn rows_that_share_counts_form_a_ring() {
     let mut all = [one, two, three];
     all.sort_unstable();
     assert_eq!(round, all);
-    let width = |rows: &Rows, allocation: &Allocation, service: &str| {
+    let width = |rows: &RowSet, allocation: &Allocation, service: &str| {
         let row = allocation.services[service].row;
         rows.services[&row].tables.header(1).0.tree_width
     };
@@ -499,7 +501,7 @@ fn rows_that_share_counts_form_a_ring() {
 }
 
 #[test]
-fn a_crowd_of_services_goes_through_its_lists() {
+fn many_services_of_one_pool_use_lists_instead_of_trees() {
     let names: Vec<String> = (1..=17).map(|last| format!("10.0.0.{last}")).collect();
     let servers: Vec<(&str, u32)> = names.iter().map(|name| (name.as_str(), 1)).collect();
     let width = |services: u16| {

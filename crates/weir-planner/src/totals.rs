@@ -1,21 +1,21 @@
-//! Counts of servers and services over their whole life.
+//! Totals of servers and services.
 
 use serde::{Deserialize, Serialize};
 
 /// Totals that survive restart, crash, reload and upgrade.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Totals {
-    /// Flows ever bound to a server.
+    /// Flows that were assigned to a server.
     pub connections: u64,
-    /// Flows sent by hash without an entry.
+    /// Flows that were forwarded by hash, without a flow table entry.
     pub stateless: u64,
-    /// From clients.
+    /// Packets from clients.
     pub packets_in: u64,
-    /// To clients, where replies pass here (nat).
+    /// Packets to clients, if replies pass the director (nat).
     pub packets_out: u64,
     /// Bytes of IP packets from clients.
     pub bytes_in: u64,
-    /// Bytes of IP packets to clients, where replies pass here.
+    /// Bytes of IP packets to clients, if replies pass the director.
     pub bytes_out: u64,
 }
 

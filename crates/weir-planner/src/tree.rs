@@ -7,22 +7,24 @@ use weir_abi::{
 use weir_sched::load::Rule;
 use weir_sched::tournament::Tree;
 
-/// The tree of a long list and the word by which packets know it; none for schedulers that ask nothing of a whole list.
+/// The tree of a long list and its `RULE_*` for packets; `None` for a scheduler that does not search the whole list.
 #[must_use]
 pub const fn kind(scheduler: Scheduler, bounded: bool) -> Option<(Tree, u32)> {
-    let (rule, word) = match scheduler {
+    let (winner, rule) = match scheduler {
         Scheduler::Lc => (Rule::Lc, RULE_LC),
         Scheduler::Wlc | Scheduler::Lblc | Scheduler::Lblcr => (Rule::Wlc, RULE_WLC),
         Scheduler::Sed => (Rule::Sed, RULE_SED),
         Scheduler::Nq => (Rule::Nq, RULE_NQ),
         Scheduler::Ovf => (Rule::Ovf, RULE_OVF),
-        // The last two seek the next server below its threshold.
+        // `wrr` and `rr` search for the next server below its threshold.
         Scheduler::Fo | Scheduler::Wrr | Scheduler::Rr => (Rule::Fo, RULE_FO),
         Scheduler::Twos | Scheduler::P2c => return Some((Tree::Weights, RULE_SUM_WEIGHT)),
         Scheduler::Dh | Scheduler::Sh | Scheduler::Mh | Scheduler::Maglev if bounded => {
             return Some((Tree::Active, RULE_SUM_ACTIVE));
         }
-        _ => return None,
+        Scheduler::None | Scheduler::Dh | Scheduler::Sh | Scheduler::Mh | Scheduler::Maglev => {
+            return None;
+        }
     };
-    Some((Tree::Winners(rule), word))
+    Some((Tree::Winners(winner), rule))
 }

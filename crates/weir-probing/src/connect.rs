@@ -12,7 +12,7 @@ use weir_health::{Outcome, Target};
 use weir_model::{Protocol, ProxyHeader};
 use weir_proxy::{Peer, describe_io_error};
 
-use crate::Shared;
+use crate::context::Context;
 use crate::path::PathProbe;
 use crate::source::source;
 
@@ -61,7 +61,7 @@ impl ConnectError {
 
 /// Connects to a target, through `path` if there is one; the caller enforces the deadline.
 pub(crate) async fn connect(
-    shared: &Shared,
+    context: &Context,
     target: &Target,
     path: Option<&PathProbe>,
 ) -> Result<TcpStream, ConnectError> {
@@ -76,7 +76,7 @@ pub(crate) async fn connect(
     }
     match path {
         Some(path) => path.register(&SockRef::from(&socket), target, Protocol::Tcp)?,
-        None => bind(shared, &SockRef::from(&socket), target)?,
+        None => bind(context, &SockRef::from(&socket), target)?,
     }
     let mut stream = socket.connect(to).await?;
     stream.set_nodelay(true)?;
@@ -89,7 +89,7 @@ pub(crate) async fn connect(
 
 /// Binds a socket to the source that a check names. Through `nat` without source rewriting that is the VIP: the server
 /// then answers as it would a client. Where the director does not have the VIP, its own address is used.
-pub(crate) fn bind(shared: &Shared, socket: &Socket, target: &Target) -> io::Result<()> {
+pub(crate) fn bind(context: &Context, socket: &Socket, target: &Target) -> io::Result<()> {
     let from = |address: IpAddr| socket.bind(&SocketAddr::new(address, 0).into());
     match (target.source, target.way) {
         (Some(address), _) => from(address),
@@ -98,7 +98,7 @@ pub(crate) fn bind(shared: &Shared, socket: &Socket, target: &Target) -> io::Res
             bound => bound,
         },
         // Without a better one, the kernel's choice is used.
-        (None, _) if target.address.is_ipv6() => match source(target, &shared.vips()) {
+        (None, _) if target.address.is_ipv6() => match source(target, &context.vips()) {
             Ok(address) => from(address),
             Err(_) => Ok(()),
         },

@@ -10,8 +10,8 @@ use tokio::net::UdpSocket;
 use weir_health::{Outcome, Target, datagram};
 use weir_model::Probe;
 
-use crate::Shared;
 use crate::connect::bind;
+use crate::context::Context;
 use crate::path::PathProbe;
 
 /// The identifier of the next probe, which tells concurrent probes apart.
@@ -22,13 +22,13 @@ static NEXT_ID: AtomicU16 = AtomicU16::new(1);
 /// # Errors
 /// The socket cannot be opened, or the network reports the target as unreachable.
 pub(crate) async fn ask(
-    shared: &Shared,
+    context: &Context,
     target: &Target,
     path: Option<&PathProbe>,
 ) -> io::Result<Outcome> {
     let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
     let is_ping = target.probe == Probe::Ping;
-    let socket = socket(shared, target, path, is_ping)?;
+    let socket = socket(context, target, path, is_ping)?;
     let mut buffer = [0; 4096];
     if is_ping {
         let echo = echo(target.address, id);
@@ -52,7 +52,7 @@ pub(crate) async fn ask(
 
 /// A connected socket, so that only the target's answers come, and its ICMP errors too.
 fn socket(
-    shared: &Shared,
+    context: &Context,
     target: &Target,
     path: Option<&PathProbe>,
     is_ping: bool,
@@ -69,7 +69,7 @@ fn socket(
     }
     match path {
         Some(path) => path.register(&socket, target, weir_model::Protocol::Udp)?,
-        None => bind(shared, &socket, target)?,
+        None => bind(context, &socket, target)?,
     }
     socket.connect(&to.into())?;
     socket.set_nonblocking(true)?;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::Shared;
+use crate::shared::Shared;
 
 /// The wait while no deadline is set.
 const IDLE: Duration = Duration::from_secs(3600);

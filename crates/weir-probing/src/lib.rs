@@ -5,31 +5,30 @@
 //! kernel's tables are not known here.
 
 mod connect;
+mod context;
 mod datagram;
 mod driver;
 mod local;
 mod notify;
 mod path;
 mod probe;
+mod shared;
 mod source;
 mod tls;
 mod watch;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::net::IpAddr;
-use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::sync::Arc;
+use std::time::Duration;
 
-use tokio::sync::Notify;
 use tokio::task::JoinHandle;
-use weir_health::{
-    Checkpoint, Lateness, Monitor, Output, SavedState, ServerView, Standing, State, Suspended,
-};
-use weir_model::{Desired, Probe};
+use weir_health::{Checkpoint, Lateness, Monitor, SavedState, ServerView, Suspended};
+use weir_model::Desired;
 use weir_state::{HealthEvent, PoolChange, PoolState};
 
-pub use path::ProbeTable;
+use context::locked;
+use shared::Shared;
+
+pub use context::ProbeTable;
 
 /// Counters of the probing itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,70 +48,10 @@ pub struct Checks {
     driver: JoinHandle<()>,
 }
 
-#[derive(Debug)]
-struct Shared {
-    clock: Clock,
-    monitor: Mutex<Monitor>,
-    news: Mutex<BTreeMap<(String, String), Option<Standing>>>,
-    /// Programs to notify of changes, by pool.
-    notify_commands: Mutex<HashMap<String, Vec<String>>>,
-    /// The data plane's table of probes through a service's forward.
-    probe_table: Mutex<Option<ProbeTable>>,
-    /// Addresses of services: never the source of a probe by accident.
-    vips: Mutex<Arc<HashSet<IpAddr>>>,
-    /// TLS configurations of probes.
-    tls_clients: tls::Clients,
-    /// Watched files of `file` checks.
-    files: watch::Watch,
-    /// A deadline may be earlier than the one that the driver waits for.
-    deadline_moved: Notify,
-    /// There are news.
-    has_news: Notify,
-}
-
-/// Unix time that never goes backwards.
-#[derive(Debug)]
-struct Clock {
-    started: Instant,
-    base: Duration,
-}
-
-impl Clock {
-    fn new() -> Self {
-        let base = SystemTime::now().duration_since(UNIX_EPOCH);
-        Self {
-            started: Instant::now(),
-            base: base.unwrap_or_default(),
-        }
-    }
-
-    fn now(&self) -> Duration {
-        self.base + self.started.elapsed()
-    }
-
-    /// The instant of a time of this clock.
-    fn instant(&self, time: Duration) -> Instant {
-        self.started + time.saturating_sub(self.base)
-    }
-}
-
 impl Checks {
     /// Without any check. Must be called inside a tokio runtime.
     pub fn start() -> Self {
-        let clock = Clock::new();
-        let seed = clock.base.as_nanos() as u64 ^ u64::from(std::process::id()) << 32;
-        let shared = Arc::new(Shared {
-            clock,
-            monitor: Mutex::new(Monitor::new(seed)),
-            news: Mutex::default(),
-            notify_commands: Mutex::default(),
-            probe_table: Mutex::default(),
-            vips: Mutex::default(),
-            tls_clients: tls::Clients::default(),
-            files: watch::Watch::default(),
-            deadline_moved: Notify::new(),
-            has_news: Notify::new(),
-        });
+        let shared = Arc::new(Shared::new());
         let driver = tokio::spawn(driver::drive(Arc::clone(&shared)));
         Self { shared, driver }
     }
@@ -149,10 +88,7 @@ impl Checks {
 
     /// Stores what probes need from a configuration in addition to the checks.
     fn set_probe_context(&self, desired: &Desired, probe_table: Option<ProbeTable>) {
-        *locked(&self.shared.probe_table) = probe_table;
-        self.shared.tls_clients.clear();
-        let listeners = desired.services.iter().flat_map(|service| &service.listen);
-        *locked(&self.shared.vips) = Arc::new(listeners.map(|it| it.address).collect());
+        self.shared.context.set(desired, probe_table);
         let notifying = desired
             .pools
             .iter()
@@ -246,133 +182,5 @@ impl Checks {
 impl Drop for Checks {
     fn drop(&mut self) {
         self.driver.abort();
-    }
-}
-
-impl Shared {
-    fn monitor(&self) -> MutexGuard<'_, Monitor> {
-        locked(&self.monitor)
-    }
-
-    fn probe_table(&self) -> Option<ProbeTable> {
-        locked(&self.probe_table).clone()
-    }
-
-    /// Runs the checks that read a changed file now.
-    fn probe_file_now(&self, file: &Path) {
-        let reads =
-            |probe: &Probe| matches!(probe, Probe::File { path } if Path::new(path) == file);
-        self.monitor().probe_now(reads, self.clock.now());
-        self.deadline_moved.notify_one();
-    }
-
-    /// Runs the pool's notify program, where it has one.
-    fn notify(&self, change: notify::Change) {
-        if let Some(command) = locked(&self.notify_commands).get(&change.pool) {
-            drop(tokio::spawn(notify::run(command.clone(), change)));
-        }
-    }
-
-    fn vips(&self) -> Arc<HashSet<IpAddr>> {
-        Arc::clone(&locked(&self.vips))
-    }
-
-    /// Handles the monitor's outputs: starts probes and collects news.
-    fn drain_outputs(self: &Arc<Self>, monitor: &mut Monitor) {
-        let mut has_news = false;
-        while let Some(output) = monitor.poll_output() {
-            match output {
-                Output::Probe(request) => drop(tokio::spawn(probe::run(Arc::clone(self), request))),
-                Output::Server {
-                    pool,
-                    server,
-                    standing,
-                    from,
-                    paths,
-                } => {
-                    if let Some((from, standing)) = from.zip(standing.as_ref()) {
-                        log(&pool, &server, from, standing);
-                        self.notify(notify::Change {
-                            pool: pool.clone(),
-                            what: notify::What::Server(server.clone()),
-                            from: state_name(from),
-                            to: state_name(standing.state),
-                            reason: standing.reason.clone(),
-                        });
-                    }
-                    for (service, from) in paths {
-                        let Some(path) = standing.as_ref().map(|it| it.in_service(&service)) else {
-                            continue;
-                        };
-                        log_path((&pool, &server, &service), from, path);
-                        self.notify(notify::Change {
-                            pool: pool.clone(),
-                            what: notify::What::Path(server.clone(), service),
-                            from: state_name(from),
-                            to: state_name(path.state),
-                            reason: path.reason.clone(),
-                        });
-                    }
-                    locked(&self.news).insert((pool, server), standing);
-                    has_news = true;
-                }
-            }
-        }
-        if has_news {
-            self.has_news.notify_one();
-        }
-    }
-}
-
-/// A poisoned lock is still valid: the monitor calls no code of ours while it is locked.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn log(pool: &str, server: &str, from: State, standing: &Standing) {
-    let (from, to) = (state_name(from), state_name(standing.state));
-    let cause = standing.reason.as_str();
-    if standing.state == State::Down {
-        tracing::warn!(pool, server, from, to, cause, "a server went down");
-    } else {
-        tracing::info!(pool, server, from, to, cause, "a server changed");
-    }
-}
-
-/// A change in one service only.
-fn log_path((pool, server, service): (&str, &str, &str), from: State, path: &Standing) {
-    let (from, to, cause) = (
-        state_name(from),
-        state_name(path.state),
-        path.reason.as_str(),
-    );
-    if path.state == State::Down {
-        tracing::warn!(
-            pool,
-            server,
-            service,
-            from,
-            to,
-            cause,
-            "a server is down for one service"
-        );
-    } else {
-        tracing::info!(
-            pool,
-            server,
-            service,
-            from,
-            to,
-            cause,
-            "a server is back for one service"
-        );
-    }
-}
-
-const fn state_name(state: State) -> &'static str {
-    match state {
-        State::Starting => "starting",
-        State::Up => "up",
-        State::Down => "down",
     }
 }

@@ -14,18 +14,14 @@ use std::time::{Duration, Instant};
 use socket2::Socket;
 use tokio::task::spawn_blocking;
 use weir_abi::{Probe, ProbeKey, TUNNEL_CSUM};
-use weir_dataplane::Table;
 use weir_flow::{abi_forward, abi_tunnel};
 use weir_health::{Outcome, Target, Verdict};
 use weir_model::{Forward, ProbePath, Protocol, TunnelChecksum};
 use weir_sys::FrameSocket;
 use weir_wire::{ArpOperation, ArpPacket, MacAddr, Packet};
 
-use crate::Shared;
+use crate::context::{Context, ProbeTable};
 use crate::source::source;
-
-/// The data plane's table of probes through a forward.
-pub type ProbeTable = Arc<Table<ProbeKey, Probe>>;
 
 /// Time limit of an ARP answer on a server's own segment. The request follows packets that were answered there.
 const ARP_TIMEOUT: Duration = Duration::from_millis(30);
@@ -50,8 +46,8 @@ impl PathProbe {
     ///
     /// # Errors
     /// There is no data plane: the outcome of the probe.
-    pub(crate) fn of(target: &Target, shared: &Shared) -> Result<Option<Self>, Outcome> {
-        match (target.way, shared.probe_table()) {
+    pub(crate) fn of(target: &Target, context: &Context) -> Result<Option<Self>, Outcome> {
+        match (target.way, context.probe_table()) {
             (None, _) => Ok(None),
             (Some(way), _) if way.forward == Forward::Nat => Ok(None),
             (Some(_), None) => Err(Outcome::unknown("no data plane to probe through")),
@@ -59,7 +55,7 @@ impl PathProbe {
                 table,
                 way,
                 server: target.address,
-                vips: shared.vips(),
+                vips: context.vips(),
                 key: OnceLock::new(),
             })),
         }

@@ -1,61 +1,28 @@
 //! One run of a probe, from connecting to its result.
 
 use std::io;
-use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout_at;
-use weir_health::{Dialogue, Outcome, ProbeId, ProbeRequest, Reply, Target, Verdict, dialogue};
+use weir_health::{Dialogue, Outcome, Reply, Target, Verdict, dialogue};
 use weir_model::Probe;
 
 use crate::connect::{ConnectError, connect};
+use crate::context::Context;
 use crate::path::PathProbe;
 use crate::tls::{Handshake, handshake};
-use crate::{Shared, datagram, local};
+use crate::{datagram, local};
 
-/// Reports a result even if the task panics: a probe without a result would never be repeated.
-struct Report {
-    shared: Arc<Shared>,
-    id: ProbeId,
-    outcome: Option<Outcome>,
-}
-
-impl Drop for Report {
-    fn drop(&mut self) {
-        let outcome = self.outcome.take();
-        let outcome = outcome.unwrap_or_else(|| Outcome::unknown("the probe was aborted"));
-        let mut monitor = self.shared.monitor();
-        let before = monitor.next_deadline();
-        monitor.handle_result(self.id, outcome, self.shared.clock.now());
-        self.shared.drain_outputs(&mut monitor);
-        let moved = monitor.next_deadline() < before || before.is_none();
-        drop(monitor);
-        if moved {
-            self.shared.deadline_moved.notify_one();
-        }
-    }
-}
-
-pub(crate) async fn run(shared: Arc<Shared>, request: ProbeRequest) {
-    let deadline = shared.clock.instant(request.deadline);
-    let mut report = Report {
-        shared,
-        id: request.id,
-        outcome: None,
-    };
+/// Runs a probe until the deadline.
+pub(crate) async fn run(context: &Context, target: &Target, deadline: Instant) -> Outcome {
     let started = Instant::now();
-    let target = &request.target;
-    let path = match PathProbe::of(target, &report.shared) {
+    let path = match PathProbe::of(target, context) {
         Ok(path) => path,
-        Err(outcome) => {
-            report.outcome = Some(outcome);
-            return;
-        }
+        Err(outcome) => return outcome,
     };
-    let run = run_probe(&report.shared, target, path.as_ref());
+    let run = run_probe(context, target, path.as_ref());
     let outcome = match timeout_at(deadline.into(), run).await {
         Ok(outcome) => outcome,
         Err(_) => {
@@ -64,10 +31,10 @@ pub(crate) async fn run(shared: Arc<Shared>, request: ProbeRequest) {
         }
     };
     let outcome = with_duration(outcome, started.elapsed());
-    report.outcome = Some(match path {
+    match path {
         Some(path) => path.judge(outcome).await,
         None => target.with_address(outcome),
-    });
+    }
 }
 
 /// Adds the duration to the note of a passed probe.
@@ -82,15 +49,12 @@ fn with_duration(outcome: Outcome, took: Duration) -> Outcome {
     }
 }
 
-async fn run_probe(shared: &Arc<Shared>, target: &Target, path: Option<&PathProbe>) -> Outcome {
+async fn run_probe(context: &Context, target: &Target, path: Option<&PathProbe>) -> Outcome {
     match &target.probe {
         Probe::Script(script) => local::run(script, target).await,
-        Probe::File { path } => {
-            shared.files.follow(shared, Path::new(path));
-            local::read(path).await
-        }
+        Probe::File { path } => local::read(path).await,
         Probe::Ping | Probe::Dns { .. } | Probe::Udp { .. } => {
-            match datagram::ask(shared, target, path).await {
+            match datagram::ask(context, target, path).await {
                 Ok(outcome) => outcome,
                 Err(error) => ConnectError::from(error).outcome(),
             }
@@ -102,13 +66,13 @@ async fn run_probe(shared: &Arc<Shared>, target: &Target, path: Option<&PathProb
         | Probe::Redis
         | Probe::Mysql { .. }
         | Probe::Postgres { .. }
-        | Probe::Agent { .. } => probe_stream(shared, target, path).await,
+        | Probe::Agent { .. } => probe_stream(context, target, path).await,
     }
 }
 
 /// A probe over a connection.
-async fn probe_stream(shared: &Shared, target: &Target, path: Option<&PathProbe>) -> Outcome {
-    let mut stream = match connect(shared, target, path).await {
+async fn probe_stream(context: &Context, target: &Target, path: Option<&PathProbe>) -> Outcome {
+    let mut stream = match connect(context, target, path).await {
         Ok(stream) => stream,
         Err(error) => return error.outcome(),
     };
@@ -117,7 +81,7 @@ async fn probe_stream(shared: &Shared, target: &Target, path: Option<&PathProbe>
         reset_on_close(&stream);
         return outcome;
     };
-    match handshake(&shared.tls_clients, tls, target, stream).await {
+    match handshake(&context.tls_clients, tls, target, stream).await {
         Handshake::Done(mut stream) => {
             let outcome = run_over(stream.as_mut(), target, "tls agreed").await;
             reset_on_close(stream.get_ref().0);

@@ -13,10 +13,16 @@ use std::sync::{Arc, Mutex, Weak};
 
 use rustix::fs::inotify::{CreateFlags, ReadFlags, Reader, WatchFlags, add_watch, init};
 
-use crate::{Shared, locked};
+use crate::context::locked;
 
 /// Buffer size for the events of one read.
 const BUFFER_BYTES: usize = 4096;
+
+/// Receives changes of watched files.
+pub(crate) trait Observer: Send + Sync {
+    /// A file of a watched directory changed, whether a check reads it or not.
+    fn file_changed(&self, file: &Path);
+}
 
 /// The watched directories; inotify is opened when a check first needs it.
 #[derive(Debug, Default)]
@@ -31,10 +37,10 @@ struct Open {
 
 impl Watch {
     /// Follows a file before it is read, so that no change between is missed.
-    pub(crate) fn follow(&self, shared: &Arc<Shared>, file: &Path) {
+    pub(crate) fn follow(&self, observer: Weak<dyn Observer>, file: &Path) {
         let mut open = locked(&self.0);
         if open.is_none() {
-            match Open::new(Arc::downgrade(shared)) {
+            match Open::new(observer) {
                 Ok(new) => *open = Some(new),
                 // The file is still read at its interval.
                 Err(error) => tracing::debug!(%error, "could not watch the files of checks"),
@@ -47,13 +53,13 @@ impl Watch {
 }
 
 impl Open {
-    fn new(shared: Weak<Shared>) -> io::Result<Self> {
+    fn new(observer: Weak<dyn Observer>) -> io::Result<Self> {
         let descriptor = Arc::new(init(CreateFlags::CLOEXEC)?);
         let directories: Arc<Mutex<HashMap<i32, PathBuf>>> = Arc::default();
         let (events, known) = (Arc::clone(&descriptor), Arc::clone(&directories));
         std::thread::Builder::new()
             .name("checked-files".to_owned())
-            .spawn(move || wait(&events, &known, &shared))?;
+            .spawn(move || wait(&events, &known, &observer))?;
         Ok(Self {
             descriptor,
             directories,
@@ -77,11 +83,15 @@ impl Open {
 }
 
 /// Handles events until the checks are dropped.
-fn wait(descriptor: &OwnedFd, directories: &Mutex<HashMap<i32, PathBuf>>, shared: &Weak<Shared>) {
+fn wait(
+    descriptor: &OwnedFd,
+    directories: &Mutex<HashMap<i32, PathBuf>>,
+    observer: &Weak<dyn Observer>,
+) {
     let mut buffer = [MaybeUninit::uninit(); BUFFER_BYTES];
     let mut reader = Reader::new(descriptor, &mut buffer);
     while let Ok(event) = reader.next() {
-        let Some(shared) = shared.upgrade() else {
+        let Some(observer) = observer.upgrade() else {
             return;
         };
         let mut directories = locked(directories);
@@ -93,7 +103,7 @@ fn wait(descriptor: &OwnedFd, directories: &Mutex<HashMap<i32, PathBuf>>, shared
         let directory = directories.get(&event.wd()).cloned();
         drop(directories);
         if let (Some(directory), Some(name)) = (directory, name) {
-            shared.probe_file_now(&directory.join(OsString::from_vec(name)));
+            observer.file_changed(&directory.join(OsString::from_vec(name)));
         }
     }
 }

@@ -9,7 +9,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use weir_http::Field;
-use weir_select::{Balancer, Budget, Random};
+use weir_model::SplitMix64;
+use weir_select::{Balancer, Budget};
 use weir_sys::{Clock, now_ns};
 
 pub(crate) use self::upstream::{Stay, Upstream};
@@ -98,7 +99,7 @@ pub(crate) struct Context {
     spare: Vec<Vec<u8>>,
     large: Vec<Vec<u8>>,
     pub(crate) pipes: Pipes,
-    pub(crate) random: Random,
+    pub(crate) random: SplitMix64,
     /// No further requests.
     pub(crate) draining: bool,
     /// Clients are handed over to another process as soon as possible.
@@ -171,7 +172,7 @@ impl Context {
             spare: Vec::new(),
             large: Vec::new(),
             pipes: Pipes::default(),
-            random: Random::new(seed),
+            random: SplitMix64::new(seed),
             draining: false,
             handing: false,
             complained: 0,

@@ -20,6 +20,7 @@ use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, Event, EventFlags};
 use rustix::io::Errno;
+use weir_model::GOLDEN_64;
 use weir_sys::{Clock, now_ns};
 
 use self::listen::Listening;
@@ -109,8 +110,7 @@ impl WorkerConfig {
 
     /// Builds the worker; called on its thread.
     pub(crate) fn build(self) -> Worker {
-        let seed =
-            now_ns(Clock::Monotonic).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ self.number as u64;
+        let seed = now_ns(Clock::Monotonic).wrapping_mul(GOLDEN_64) ^ self.number as u64;
         let idle_pool = self
             .has_neighbours
             .then(|| Arc::clone(&self.shared.idle_pool));

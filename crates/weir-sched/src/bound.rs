@@ -95,7 +95,8 @@ mod tests {
             let members = list(&weights);
             let mut active = vec![0_u32; weights.len()];
             for owner in owners {
-                let bound = Bound::new(percent, &members, &|slot| Counts { active: active[slot as usize], inactive: 0 });
+                let counts = |slot: u32| Counts { active: active[slot as usize], inactive: 0 };
+                let bound = Bound::new(percent, &members, &counts);
                 let first = owner.index(weights.len());
                 let taker = (first..weights.len()).chain(0..first).find(|&at| !bound.is_busy(weights[at], active[at]));
                 active[taker.unwrap()] += 1;

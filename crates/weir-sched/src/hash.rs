@@ -5,6 +5,8 @@
 
 use std::net::IpAddr;
 
+pub use weir_model::mix_64;
+
 /// Multiplicative hash of `value` to its best eight bits: `hash_32(value, 8)` of include/linux/hash.h.
 #[must_use]
 pub const fn hash_32_to_8(value: u32) -> u8 {
@@ -42,16 +44,6 @@ const fn sip_round([mut v0, mut v1, mut v2, mut v3]: [u64; 4]) -> [u64; 4] {
     v3 = v3.rotate_left(21) ^ v0;
     v1 = v1.rotate_left(17) ^ v2;
     [v0, v1, v2.rotate_left(32), v3]
-}
-
-/// SplitMix64's 64-bit finalizer: every bit of `value` affects every bit of the result. It has no key, so all directors
-/// build the same tables.
-#[must_use]
-pub const fn mix_64(value: u64) -> u64 {
-    let mut x = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
 }
 
 /// Draw number `n` of a service with a `seed` other than 0: the data plane's random numbers if it is configured to be

@@ -222,7 +222,10 @@ mod tests {
 
         #[test]
         fn a_draw_finds_what_a_walk_finds(
-            servers in prop::collection::vec((prop_oneof![0_u32..9, Just(i32::MAX as u32)], prop::bool::weighted(0.8)), 1..70),
+            servers in prop::collection::vec(
+                (prop_oneof![0_u32..9, Just(i32::MAX as u32)], prop::bool::weighted(0.8)),
+                1..70,
+            ),
             targets in prop::collection::vec(any::<u32>(), 1..20),
         ) {
             let members = list(&servers);

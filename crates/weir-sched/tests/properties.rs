@@ -4,6 +4,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use proptest::prelude::*;
+use weir_model::GOLDEN_64;
 use weir_sched::choice::{Arrival, Service};
 use weir_sched::locality::Cache;
 use weir_sched::table::{rr, wrr};
@@ -42,7 +43,7 @@ fn spread(members: &[Member], size: u32) -> Vec<u32> {
         .map(|member| maglev::Entry {
             dest: member.dest,
             weight: member.weight,
-            name: u64::from(member.dest).wrapping_mul(0x9e37_79b9_7f4a_7c15),
+            name: u64::from(member.dest).wrapping_mul(GOLDEN_64),
         })
         .collect();
     maglev::table(&entries, size).unwrap()
@@ -84,7 +85,7 @@ impl World {
             source: Ipv4Addr::from(0xc633_6400 ^ flow.wrapping_mul(0x9e37_79b1)).into(),
             source_port: flow as u16,
             destination: Ipv4Addr::from(0xc000_0200 + flow % 5).into(),
-            hash: u64::from(flow).wrapping_mul(0x9e37_79b9_7f4a_7c15),
+            hash: u64::from(flow).wrapping_mul(GOLDEN_64),
         };
         let members = &self.members;
         let picked = |index: Option<usize>| index.map(|index| members[index].dest);

@@ -10,14 +10,13 @@ mod rendezvous;
 
 use std::net::{IpAddr, SocketAddr};
 
-use weir_model::SchedulerKind;
+use weir_model::{SchedulerKind, SplitMix64};
 use weir_sched::load::{self, Rule};
 use weir_sched::table::{Cursor, Start, rr, wrr};
 use weir_sched::{Availability, Counts, Member, Mode, bucket, hash, mh, p2c};
 
 use self::draw::{Drawable, Tier};
-pub(crate) use self::rendezvous::mix;
-use crate::{Load, Pool, Random, Server, Tried};
+use crate::{Load, Pool, Server, Tried};
 
 /// One worker's state for one pool.
 #[derive(Debug)]
@@ -86,7 +85,7 @@ impl Balancer {
         &mut self,
         pool: &Pool<'_, S>,
         criteria: &Criteria,
-        random: &mut Random,
+        random: &mut SplitMix64,
     ) -> Option<usize> {
         let tried = criteria.tried;
         if let Some(index) = criteria.sticky_server
@@ -106,7 +105,7 @@ impl Balancer {
         &mut self,
         pool: &Pool<'_, S>,
         criteria: &Criteria,
-        random: &mut Random,
+        random: &mut SplitMix64,
     ) -> Option<usize> {
         let (tried, servers) = (criteria.tried, pool.primary());
         let is_candidate = |index: usize| is_candidate(servers, index, tried);
@@ -127,7 +126,7 @@ impl Balancer {
                     heaviest: self.heaviest,
                     tried,
                 };
-                let drawn = p2c::pick(&drawable, &mut || random.next())?;
+                let drawn = p2c::pick(&drawable, &mut || random.next_u32())?;
                 return Some(self.members[drawn].slot as usize);
             }
             SchedulerKind::Rr
@@ -208,7 +207,7 @@ impl Balancer {
         &mut self,
         pool: &Pool<'_, S>,
         criteria: &Criteria,
-        random: &mut Random,
+        random: &mut SplitMix64,
     ) -> Option<usize> {
         let tried = criteria.tried;
         let members = &self.members;
@@ -237,7 +236,7 @@ impl Balancer {
             SchedulerKind::Nq => by_load(Rule::Nq),
             SchedulerKind::Fo => by_load(Rule::Fo),
             SchedulerKind::Ovf => by_load(Rule::Ovf),
-            SchedulerKind::Twos => load::twos(members, &counts, &mut || random.next()),
+            SchedulerKind::Twos => load::twos(members, &counts, &mut || random.next_u32()),
             SchedulerKind::Sh => {
                 let owners = self.table.as_slice().try_into().ok()?;
                 let index = bucket::sh_index(fold, port);
@@ -294,7 +293,11 @@ fn table<S: Server>(pool: &Pool<'_, S>, members: &[Member]) -> Vec<u32> {
 }
 
 /// A backup, or else the sorry server.
-fn pick_reserve<S: Server>(pool: &Pool<'_, S>, tried: Tried, random: &mut Random) -> Option<usize> {
+fn pick_reserve<S: Server>(
+    pool: &Pool<'_, S>,
+    tried: Tried,
+    random: &mut SplitMix64,
+) -> Option<usize> {
     let [backups, sorry] = pool.tiers;
     [(backups, sorry), (sorry, pool.servers.len())]
         .into_iter()

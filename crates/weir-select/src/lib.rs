@@ -23,7 +23,6 @@ pub mod key;
 pub mod limit;
 mod load;
 mod pool;
-mod random;
 mod retry;
 pub mod route;
 mod selection;
@@ -32,7 +31,6 @@ pub use balance::{Balancer, Criteria};
 pub use budget::Budget;
 pub use load::Load;
 pub use pool::{Pool, Server, Tried};
-pub use random::Random;
 pub use retry::{Fault, RetryPolicy};
 pub use selection::{
     ConnectError, Connections, Counted, Env, Failure, Next, Output, QueueExit, Reason, Replay,

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::balance::mix;
+use weir_model::finalize_64;
 
 /// Entries of a table, a power of two.
 const ENTRIES: usize = 1 << 16;
@@ -28,7 +28,7 @@ impl Table {
 
     /// The row of a key, and the key's tag, which is never 0.
     pub fn row(&self, key: u64) -> (&[AtomicU64], u32) {
-        let mixed = mix(key);
+        let mixed = finalize_64(key);
         let row = (mixed as usize % (self.0.len() / WAYS)) * WAYS;
         (&self.0[row..row + WAYS], (mixed >> 32) as u32 | 1)
     }

@@ -4,9 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use weir_http::{Field, Framing, Request, RequestPath, route};
-use weir_model::{HashKey, Route, RouteAction};
+use weir_model::{HashKey, Route, RouteAction, SplitMix64};
 
-use crate::Random;
 use crate::key::{hash_of_client, hash_of_request};
 use crate::limit::{Admission, Concurrent, Rate, Slot};
 
@@ -100,7 +99,7 @@ impl Routes {
     }
 
     /// Index of the pool for a TLS connection with this server name; the first pool if no route matches.
-    pub fn pool_for_server_name(&self, name: Option<&str>, random: &mut Random) -> usize {
+    pub fn pool_for_server_name(&self, name: Option<&str>, random: &mut SplitMix64) -> usize {
         let route = route::choose_by_sni(&self.list, name);
         route
             .and_then(|route| self.pool_of(route, random))
@@ -108,13 +107,13 @@ impl Routes {
     }
 
     /// Index of a route's pool: the only one, or one of several at random by weight.
-    fn pool_of(&self, route: usize, random: &mut Random) -> Option<usize> {
+    fn pool_of(&self, route: usize, random: &mut SplitMix64) -> Option<usize> {
         let pools = self.pools.get(route)?;
         if let [(only, _)] = pools.as_slice() {
             return Some(*only);
         }
         let sum: u64 = pools.iter().map(|(_, weight)| u64::from(*weight)).sum();
-        let mut target = (u64::from(random.next()) * sum) >> 32;
+        let mut target = random.below(sum);
         for (pool, weight) in pools {
             match target.checked_sub(u64::from(*weight)) {
                 None => return Some(*pool),
@@ -187,7 +186,7 @@ pub fn decide(
     limits: &Limits,
     facts: &Facts<'_>,
     now_ns: u64,
-    random: &mut Random,
+    random: &mut SplitMix64,
 ) -> (Decision, Option<Slot>) {
     if facts.host == HostCheck::Misdirected {
         return (Decision::Reject { status: 421 }, None);

@@ -8,9 +8,9 @@
 
 use std::net::SocketAddr;
 
-use weir_model::{NoServer, RetryCondition};
+use weir_model::{NoServer, RetryCondition, SplitMix64};
 
-use crate::{Balancer, Budget, Criteria, Fault, Pool, Random, RetryPolicy, Server, Tried};
+use crate::{Balancer, Budget, Criteria, Fault, Pool, RetryPolicy, Server, Tried};
 
 /// HTTP/2 connections that may decline a request before its server counts as unreachable.
 const DECLINED_MAX: u8 = 2;
@@ -204,7 +204,7 @@ pub struct Env<'a, S> {
     /// The worker's retry budget for the service.
     pub budget: &'a Budget,
     /// Random numbers.
-    pub random: &'a mut Random,
+    pub random: &'a mut SplitMix64,
     /// The client's address.
     pub client: SocketAddr,
     /// Current time.

@@ -9,11 +9,13 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use weir_model::{NoServer, RetryCondition, RetryOn, Scheduler, SchedulerKind};
+use weir_model::{
+    NoServer, RetryCondition, RetryOn, Scheduler, SchedulerKind, SplitMix64, finalize_64,
+};
 use weir_select::limit::{Admission, Concurrent, Slot};
 use weir_select::{
     Balancer, Budget, ConnectError, Connections, Counted, Env, Failure, Load, Next, Output, Pool,
-    QueueExit, Random, Replay, RetryPolicy, Selection, Server, Unwanted, Verdict,
+    QueueExit, Replay, RetryPolicy, Selection, Server, Unwanted, Verdict,
 };
 
 const KINDS: [SchedulerKind; 14] = [
@@ -50,7 +52,7 @@ impl Server for TestServer {
     }
 
     fn hash_seed(&self) -> u64 {
-        u64::from(self.number).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        finalize_64(self.number.into())
     }
 
     fn address(&self) -> IpAddr {
@@ -88,7 +90,7 @@ enum Event {
 }
 
 struct World {
-    random: Random,
+    random: SplitMix64,
     now: u64,
     servers: Vec<Arc<TestServer>>,
     tiers: [usize; 2],
@@ -115,7 +117,7 @@ struct World {
 
 impl World {
     fn new(seed: u64) -> Self {
-        let mut random = Random::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mut random = SplitMix64::new(finalize_64(seed));
         let count = 1 + below(&mut random, 5) as usize;
         let servers: Vec<_> = (0..count)
             .map(|number| {
@@ -221,7 +223,7 @@ impl World {
         self.budget.earn(RETRY_PERCENT);
         let id = self.arrived;
         let replay = [Replay::Allowed, Replay::Forbidden][self.below(2) as usize];
-        let mut selection = Selection::new(u64::from(self.random.next()));
+        let mut selection = Selection::new(self.random.next_u64());
         selection.set_replay(replay);
         if self.below(3) == 0 {
             selection.set_sticky_server(Some(self.below(6) as usize));
@@ -478,8 +480,8 @@ const fn retries(verdict: Verdict) -> bool {
     )
 }
 
-fn below(random: &mut Random, most: u32) -> u32 {
-    ((u64::from(random.next()) * u64::from(most)) >> 32) as u32
+fn below(random: &mut SplitMix64, most: u32) -> u32 {
+    random.below(most.into()) as u32
 }
 
 #[test]

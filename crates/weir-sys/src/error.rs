@@ -59,13 +59,20 @@ pub enum Error {
         on: bool,
     },
     /// A symbolic link, device, pipe or directory where a plain file belongs.
-    #[error("{path} is no regular file: a symbolic link or device is not followed here; remove it", path = path.display())]
+    #[error(
+        "{path} is no regular file: a symbolic link or device is not followed here; remove it",
+        path = path.display()
+    )]
     NotPlain {
         /// What was found.
         path: PathBuf,
     },
     /// Another process holds the lock.
-    #[error("{path} is held by {}", match holder { Some(pid) => format!("process {pid}"), None => "another process".to_owned() }, path = path.display())]
+    #[error(
+        "{path} is held by {}",
+        holder.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}")),
+        path = path.display()
+    )]
     Locked {
         /// The lock file.
         path: PathBuf,

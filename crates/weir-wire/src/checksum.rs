@@ -235,7 +235,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn splitting_never_matters(bytes in prop::collection::vec(any::<u8>(), 0..300), cuts in prop::collection::vec(0usize..300, 0..4)) {
+        fn splitting_never_matters(
+            bytes in prop::collection::vec(any::<u8>(), 0..300),
+            cuts in prop::collection::vec(0usize..300, 0..4),
+        ) {
             let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(bytes.len())).collect();
             cuts.extend([0, bytes.len()]);
             cuts.sort_unstable();

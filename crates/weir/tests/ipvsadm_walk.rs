@@ -11,20 +11,17 @@ use std::collections::BTreeMap;
 use weir_control::engine::Paths;
 use weir_control::ipvsadm::{Streams, run};
 use weir_ipvsadm::Numeric;
+use weir_model::SplitMix64;
 use world::{World, privileged};
 
 const NODE: &str = "[node]\ninterfaces = [\"eth0\"]\nmax_flows = 65536\n";
 
-/// A generator that always gives the same numbers (splitmix64).
-struct Dice(u64);
+/// Seeded random numbers.
+struct Dice(SplitMix64);
 
 impl Dice {
     fn roll(&mut self, sides: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) % sides as u64) as usize
+        self.0.below(sides as u64) as usize
     }
 
     fn pick<T: Copy>(&mut self, from: &[T]) -> T {
@@ -290,7 +287,7 @@ fn table_matches_model_at_length() {
         .ok()
         .and_then(|seed| seed.parse().ok())
         .unwrap_or(1);
-    let mut dice = Dice(seed);
+    let mut dice = Dice(SplitMix64::new(seed));
     let mut model = Model::new();
     let (mut taken, mut refused) = (0, 0);
     for step in 0..steps {

@@ -153,7 +153,7 @@ fn recover_slot(
         .pool(&service.pool)
         .map(|pool| pool.l4_scheduler().kind);
     if let (Some(header), Some(kind)) = (&header, kind)
-        && header.scheduler == number(kind) as u32
+        && number(kind).is_some_and(|number| header.scheduler == number as u32)
     {
         slot.scheduler = kind.as_str().to_owned();
         slot.start = StoredStart {

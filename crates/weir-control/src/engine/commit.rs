@@ -8,7 +8,7 @@ use weir_abi::{DEVICE_REDIRECT, DEVICE_SEND, HOP_REDIRECT, HOP_SEND};
 use weir_dataplane::Maps;
 use weir_dataplane::migrate::Migrated;
 use weir_planner::allocation::Former;
-use weir_planner::sum::Changes;
+use weir_planner::row_set::Changes;
 
 use super::journal::Record;
 use super::network::Hops;

@@ -51,11 +51,13 @@ impl Engine {
             SchedulerKind::Wrr => self.by_cursor(slot, &members, table::wrr::pick),
             kind @ SchedulerKind::Lblc => {
                 let expiration = self.plane.maps().settings()?.lblc_expiration;
-                self.by_locality(slot, (kind, expiration), &members, packet)
+                let number = weir_abi::Scheduler::Lblc;
+                self.by_locality(slot, (kind, number, expiration), &members, packet)
             }
             kind @ SchedulerKind::Lblcr => {
                 let expiration = self.plane.maps().settings()?.lblcr_expiration;
-                self.by_locality(slot, (kind, expiration), &members, packet)
+                let number = weir_abi::Scheduler::Lblcr;
+                self.by_locality(slot, (kind, number, expiration), &members, packet)
             }
             SchedulerKind::Twos | SchedulerKind::P2c => {
                 let any = members.iter().any(Member::available);
@@ -115,7 +117,7 @@ impl Engine {
     fn by_locality(
         &self,
         slot: &ServiceSlot,
-        (kind, expiration): (SchedulerKind, u32),
+        (kind, number, expiration): (SchedulerKind, weir_abi::Scheduler, u32),
         members: &[Member],
         packet: &Packet,
     ) -> Result<Choice> {
@@ -125,7 +127,7 @@ impl Engine {
             addr: destination.into(),
             service: slot.row,
             generation: slot.generation,
-            scheduler: extent::number(kind) as u32,
+            scheduler: number as u32,
             ..LocalityKey::ZERO
         };
         let mut cache = Cache::new(kind, expiration);

@@ -44,7 +44,7 @@ use weir_abi::Cursor;
 use weir_dataplane::Dataplane;
 use weir_model::{Indexed, Timeouts};
 use weir_planner::allocation::{Facts, Former};
-use weir_planner::sum::{Changes, Rows};
+use weir_planner::row_set::{Changes, RowSet};
 use weir_state::ServerStates;
 
 use crate::snapshot::Drift;
@@ -93,7 +93,7 @@ pub struct Engine {
     network: Network,
     plane: Dataplane,
     writer: Writer,
-    rows: Rows,
+    rows: RowSet,
     /// Planned rows that are not written yet.
     pending: Changes,
     /// All next hops must be compared with the maps.

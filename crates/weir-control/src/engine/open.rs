@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use weir_dataplane::{Dataplane, OpenOptions, Opened, PinDir, Sizes, pinned_sizes};
 use weir_model::{Desired, Indexed, Node};
 use weir_planner::allocation::Allocation;
-use weir_planner::sum::{Changes, Rows, rows};
+use weir_planner::row_set::{Changes, RowSet, rows};
 use weir_state::{SavedServers, ServerStates};
 
 use super::attach::attached;
@@ -115,7 +115,7 @@ impl SavedState {
         desired: &Indexed,
         dest_rows: u32,
         states: &ServerStates,
-    ) -> Result<(Rows, Changes)> {
+    ) -> Result<(RowSet, Changes)> {
         let (file, memory) = (&self.file, &self.memory);
         let (planned, text) = std::thread::scope(|scope| {
             let writing = scope.spawn(|| file.text_of(memory, &states.saved_servers()));

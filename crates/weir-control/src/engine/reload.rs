@@ -8,7 +8,7 @@ use std::net::IpAddr;
 
 use weir_dataplane::Dataplane;
 use weir_model::{Desired, Indexed};
-use weir_planner::sum::{Changes, Rows, rows};
+use weir_planner::row_set::{Changes, RowSet, rows};
 use weir_state::ServerStates;
 
 use super::open::{open_plane, sizes};
@@ -111,7 +111,7 @@ impl Engine {
         desired: &Indexed,
         touched: &[&str],
         whole: Option<u32>,
-    ) -> Result<Option<(Rows, Changes)>> {
+    ) -> Result<Option<(RowSet, Changes)>> {
         let moved = self.add_servers(touched).await?;
         self.network.interfaces(desired)?;
         self.network.vip_interface(desired)?;

@@ -6,7 +6,7 @@
 
 use weir_abi::{Addr, Vip};
 use weir_dataplane::Maps;
-use weir_planner::sum::Rows;
+use weir_planner::row_set::RowSet;
 
 use super::Result;
 use super::write::{Writer, listener, service_row, vip_row};
@@ -17,7 +17,7 @@ impl Writer {
     ///
     /// # Errors
     /// A map cannot be read or written.
-    pub(super) fn repair_elements(&self, maps: &Maps, rows: &Rows) -> Result<u64> {
+    pub(super) fn repair_elements(&self, maps: &Maps, rows: &RowSet) -> Result<u64> {
         let mut repaired = self.repair_listeners(maps)? + self.repair_vips(maps)?;
         repaired += self.repair_arrays(maps)?;
         if maps.settings()? != rows.settings {

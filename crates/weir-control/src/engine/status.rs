@@ -5,8 +5,9 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use weir_abi::{Live, REASONS, Traffic};
 use weir_dataplane::{Maps, Mode};
+use weir_flow::model_forward;
 use weir_health::Standing;
-use weir_model::{Forward, Service};
+use weir_model::Service;
 use weir_planner::allocation::{DestSlot, Removal, ServiceSlot, configured};
 use weir_state::{Override, ServerStates};
 
@@ -187,7 +188,8 @@ impl Engine {
             port: dest.port,
             forward: match forward {
                 Some(forward) => forward,
-                None => written_forward(maps.dests.get(dest.id)?.forward, service.forward),
+                // A removed server's row holds the method.
+                None => model_forward(maps.dests.get(dest.id)?.forward).unwrap_or(service.forward),
             },
             weight: dest.weight,
             effective_weight: dest.effective,
@@ -269,18 +271,4 @@ fn state(
             None => (ServerState::Unchecked, reason("no check configured")),
         },
     }
-}
-
-/// The forwarding method in a removed server's row, or the service's if the row has none.
-fn written_forward(number: u8, otherwise: Forward) -> Forward {
-    let numbers = [
-        (weir_abi::Forward::Nat, Forward::Nat),
-        (weir_abi::Forward::Direct, Forward::Direct),
-        (weir_abi::Forward::Tunnel, Forward::Tunnel),
-        (weir_abi::Forward::L3dsr, Forward::L3dsr),
-    ];
-    numbers
-        .into_iter()
-        .find(|(known, _)| *known as u8 == number)
-        .map_or(otherwise, |(_, forward)| forward)
 }

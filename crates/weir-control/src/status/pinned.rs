@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
 use weir_dataplane::{Maps, Mode, PinDir, PinnedPlane, open_readonly};
+use weir_flow::model_forward;
 use weir_model::{Desired, Forward, Indexed};
 use weir_netlink::Netlink;
 use weir_planner::allocation::{DestSlot, ServiceSlot};
@@ -267,12 +268,5 @@ fn server(
 
 /// The forwarding method of a row; a free row has none.
 fn forward(number: u8) -> &'static str {
-    let known = [
-        (weir_abi::Forward::Nat, Forward::Nat),
-        (weir_abi::Forward::Direct, Forward::Direct),
-        (weir_abi::Forward::Tunnel, Forward::Tunnel),
-        (weir_abi::Forward::L3dsr, Forward::L3dsr),
-    ];
-    let found = known.iter().find(|(row, _)| *row as u8 == number);
-    found.map_or(UNKNOWN, |(_, forward)| forward.as_str())
+    model_forward(number).map_or(UNKNOWN, Forward::as_str)
 }

@@ -59,7 +59,8 @@ pub(crate) fn run(ground: &mut Ground, only: &str) -> Outcome<()> {
     let places = dataplane.maps().flows.capacity();
     let (place, total) = (flows as f64 / f64::from(places), total as f64 / MIB);
     println!(
-        "\n{place:.1} bytes an entry (goal: under {PLACE_GOAL}, {}); {total:.1} MiB in all (goal: under {TOTAL_GOAL_MIB}, {})",
+        "\n{place:.1} bytes an entry (goal: under {PLACE_GOAL}, {}); \
+         {total:.1} MiB in all (goal: under {TOTAL_GOAL_MIB}, {})",
         met(place < PLACE_GOAL),
         met(total < TOTAL_GOAL_MIB)
     );

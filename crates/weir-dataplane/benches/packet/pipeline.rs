@@ -346,8 +346,10 @@ fn ingress_dsr() -> String {
         .map(|index| format!("{index} : {}", mac(server_mac(index))))
         .collect();
     format!(
-        "table netdev bench {{\n chain ingress {{\n  type filter hook ingress device {DIRECTOR_DEVICE} priority 0; policy accept;\n  \
-         ip daddr {} tcp dport {PORT} ether saddr set {} ether daddr set jhash ip saddr . tcp sport mod {DIRECT_SERVERS} map {{ {} }} \
+        "table netdev bench {{\n chain ingress {{\n  \
+         type filter hook ingress device {DIRECTOR_DEVICE} priority 0; policy accept;\n  \
+         ip daddr {} tcp dport {PORT} ether saddr set {} \
+         ether daddr set jhash ip saddr . tcp sport mod {DIRECT_SERVERS} map {{ {} }} \
          fwd to {DIRECTOR_DEVICE}\n }}\n}}\n",
         vip(4),
         mac(DIRECTOR_MAC),

@@ -74,7 +74,8 @@ const LADDER: [Cut; 7] = [
     cut(
         "MTU, packet and byte counts",
         FORWARD,
-        "\tdata = (void *)(long)ctx->data;\n\tdata_end = (void *)(long)ctx->data_end;\n\tttl_decrement(data, data_end, p);\n\tif (dest",
+        "\tdata = (void *)(long)ctx->data;\n\tdata_end = (void *)(long)ctx->data_end;\n\
+         \tttl_decrement(data, data_end, p);\n\tif (dest",
         "&hop",
     ),
     cut(

@@ -137,8 +137,8 @@ impl Pins {
             Bpffs::NotMounted { .. } => {
                 if MountView::current()?.has_fresh_sys() && parent.starts_with("/sys") {
                     return Err(no_bpffs(
-                        "no bpffs in this mount namespace (`ip netns exec` makes one that ends with its command); enter the \
-                         network namespace alone: nsenter --net=/run/netns/NAME",
+                        "no bpffs in this mount namespace (`ip netns exec` makes one that ends with its command); \
+                         enter the network namespace alone: nsenter --net=/run/netns/NAME",
                     ));
                 }
                 mount_bpffs(parent)?;

@@ -13,6 +13,7 @@ use weir_abi::{
 };
 use weir_flow::model::{PortRange, VipRow};
 use weir_flow::{Cold, Geometry, Layout, parse};
+use weir_model::SplitMix64;
 use weir_sched::Kind;
 use weir_wire::{FiveTuple, IpProtocol, Packet, TcpFlags};
 
@@ -29,19 +30,12 @@ const ROOMY: u32 = 7 * 16_384;
 /// Packets between two changes of what user space writes.
 const STRETCH: u64 = 250;
 
-/// SplitMix64.
-struct Random(u64);
+/// Seeded random numbers.
+struct Random(SplitMix64);
 
 impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ mixed >> 31
-    }
-
     fn below(&mut self, end: usize) -> usize {
-        (self.next() % end as u64) as usize
+        self.0.below(end as u64) as usize
     }
 
     fn pick<T: Copy>(&mut self, from: &[T]) -> T {
@@ -239,8 +233,8 @@ fn mutate(random: &mut Random, frame: &mut Vec<u8>) {
         let header = frame.len().min(90);
         match random.below(4) {
             0 => frame.truncate(14 + random.below(frame.len() - 13)),
-            1 => frame.extend([random.next() as u8; 7]),
-            2 => frame[12 + random.below(header - 12)] = random.next() as u8,
+            1 => frame.extend([random.0.next_u64() as u8; 7]),
+            2 => frame[12 + random.below(header - 12)] = random.0.next_u64() as u8,
             _ => frame[12 + random.below(header - 12)] ^= 1 << random.below(8),
         }
     }
@@ -348,7 +342,7 @@ fn agree(seed: u64, count: u64, places: u32) -> Ended {
         return Ended::default();
     };
     println!("WEIR_SEED={seed} WEIR_DIFFERENTIAL_PACKETS={count}, {places} places");
-    let mut random = Random(seed);
+    let mut random = Random(SplitMix64::new(seed));
     bench.learn_clients();
     let services: Vec<(u32, Vec<u32>)> = FAMILIES
         .iter()

@@ -13,8 +13,8 @@ use weir_dataplane::{Dataplane, Extent, ExtentAllocator, Pod, Sizes};
 use weir_model::{Desired, Indexed};
 use weir_planner::allocation::{Allocation, Facts, PoolWeights, ServiceSlot};
 use weir_planner::extent::{self, Tables};
+use weir_planner::row_set::{self, RowSet};
 use weir_planner::rows::{self, Surroundings};
-use weir_planner::sum::{self, Rows};
 use weir_sched::{Counts, Cursor};
 
 /// A configuration, the rows allocated to it, and what is published.
@@ -81,7 +81,7 @@ impl Planned {
     }
 
     /// The rows of the whole configuration, allocated in the order of its services.
-    pub(crate) fn rows(&mut self) -> Rows {
+    pub(crate) fn rows(&mut self) -> RowSet {
         let services: Vec<String> = self
             .desired
             .services
@@ -91,7 +91,7 @@ impl Planned {
         let services: Vec<&str> = services.iter().map(String::as_str).collect();
         self.reconcile_all(&services, Cursor::default());
         let desired = Indexed::from(self.desired.clone());
-        let rows = sum::rows(&desired, &self.allocation, &self.around, self.sizes.dests);
+        let rows = row_set::rows(&desired, &self.allocation, &self.around, self.sizes.dests);
         rows.unwrap().0
     }
 
@@ -110,7 +110,7 @@ impl Planned {
     }
 
     /// Writes all rows.
-    pub(crate) fn write(&mut self, plane: &Dataplane, rows: &Rows) {
+    pub(crate) fn write(&mut self, plane: &Dataplane, rows: &RowSet) {
         let maps = plane.maps();
         maps.set_settings(&rows.settings).unwrap();
         for (id, row) in &rows.dests {

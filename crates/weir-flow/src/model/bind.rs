@@ -5,12 +5,13 @@ use weir_abi::{
     HOP_READY, HOP_REDIRECT, HOP_SEND, HOP_VLAN_KEEP, HopParts, Reason, SERVICE_DROP_NO_SERVER,
     SERVICE_ONE_PACKET, SETTINGS_LEARN_CLIENTS, SETTINGS_SLOPPY_TCP, State,
 };
+use weir_model::GOLDEN_64;
 use weir_wire::{IpProtocol, TcpFlags};
 
 use super::config::ServiceRow;
 use super::flows::{Flow, Kind};
 use super::{Arrival, Job, Load, Model, Scheduler, Verdict, template};
-use crate::key::{GOLDEN_64, Tuple, scaled, steer_hash};
+use crate::key::{Tuple, scaled, steer_hash};
 use crate::state;
 
 /// Most servers that a nat flow tries if their reverse tuples are in use.

@@ -6,13 +6,14 @@ use weir_abi::{
     Addr, CLIENT_SLOTS, DEST_LOCAL, DEST_SNAT, Dest, Forward, HOP_READY, HOP_REDIRECT, HOP_SEND,
     HOP_VLAN_KEEP, HOPS_PER_DEST, HopParts, Reason, State,
 };
+use weir_model::GOLDEN_64;
 use weir_wire::IpProtocol;
 
 use super::flows::{Flow, Kind};
 use super::{Job, Model, PacketMeta, Scheduler, Verdict};
 use crate::edit::{self, Translation};
 use crate::encap;
-use crate::key::{GOLDEN_64, Tuple};
+use crate::key::Tuple;
 use crate::state::{self, View};
 
 /// The row of `weir_clients` for an address.

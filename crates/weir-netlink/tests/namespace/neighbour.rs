@@ -36,7 +36,10 @@ fn managed_neighbours_are_resolved_without_traffic() {
             net.remove_managed(pair.a, server).await.unwrap(),
             Change::Made
         );
-        let is_gone = |event: &Event| matches!(event, Event::Neighbour { neighbour, removed: true } if neighbour.ip == server);
+        let is_gone = |event: &Event| match event {
+            Event::Neighbour { neighbour, removed } => *removed && neighbour.ip == server,
+            _ => false,
+        };
         wait_for(&mut watch, is_gone).await;
         assert_eq!(
             net.remove_managed(pair.a, server).await.unwrap(),

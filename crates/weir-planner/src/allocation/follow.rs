@@ -1,4 +1,4 @@
-//! One service's servers follow what is wanted: one change at a time, as the kernel's walks would see them.
+//! Applies the desired servers to a service one change at a time, as the kernel's schedulers would see the changes.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,7 +10,7 @@ use super::{DestSlot, Facts, PoolWeights, Removal, ServiceSlot};
 use crate::number::Numbers;
 use crate::{Error, Result};
 
-/// A server that a service shall have, with its effective weight.
+/// A desired server, with its effective weight.
 pub(super) struct Wanted<'a> {
     server: &'a Server,
     sorry: bool,
@@ -42,7 +42,7 @@ impl ServiceSlot {
             } else {
                 table::rr::start()
             };
-            // The generation goes on counting: a cursor of the former scheduler must not be taken for one of this.
+            // The generation continues: a cursor of the former scheduler must not be valid for this one.
             self.start = StoredStart {
                 generation: self.start.generation.wrapping_add(1).max(1),
                 ..walk.into()
@@ -50,15 +50,15 @@ impl ServiceSlot {
         }
         let wanted = wanted(pool, &(facts.weights)(service, pool));
         self.remove_unwanted(&wanted, pool.on_remove.into(), facts);
-        let mut places = self.places();
+        let mut indexes = self.indexes();
         for wish in &wanted {
-            match places.get(&wish.key()).copied() {
+            match indexes.get(&wish.key()).copied() {
                 Some(at) if self.dests[at].removed.is_none() => self.edit(at, wish, facts),
                 Some(at) => {
                     let dest = self.dests.remove(at);
-                    places
+                    indexes
                         .values_mut()
-                        .for_each(|place| *place -= usize::from(*place > at));
+                        .for_each(|index| *index -= usize::from(*index > at));
                     self.add(
                         DestSlot {
                             removed: None,
@@ -85,8 +85,8 @@ impl ServiceSlot {
         Ok(())
     }
 
-    /// The position of each server.
-    fn places(&self) -> HashMap<Key, usize> {
+    /// The index of each server in `dests`.
+    fn indexes(&self) -> HashMap<Key, usize> {
         let keys = self.dests.iter().map(DestSlot::key);
         keys.enumerate().map(|(at, key)| (key, at)).collect()
     }
@@ -151,11 +151,11 @@ impl ServiceSlot {
         self.change(facts, change);
     }
 
-    /// Makes one change and lets the walk follow it.
+    /// Makes one change and updates the start of walks as the kernel does.
     fn change(&mut self, facts: &Facts<'_>, change: impl FnOnce(&mut Self)) {
         match self.scheduler.as_str() {
             "rr" => {
-                // Only the head of the list before the change decides.
+                // Only the head of the list before the change matters.
                 let head: Vec<Member> = self.listed().next().into_iter().collect();
                 change(self);
                 self.start =

@@ -1,8 +1,8 @@
 //! Allocation of rows: services and servers keep their rows as long as their names stay the same.
 //!
-//! Flow entries refer to a server's row, so a removed server keeps its row until its last flow has ended. The order of
-//! adding (`seq`) and the start of `rr` and `wrr` walks are kept here too: as in the kernel, they depend on the
-//! history of changes, one added, edited or removed server at a time.
+//! Flow entries refer to a server's row, so a removed server keeps its row until its last flow has ended. The order in
+//! which servers were added (`seq`) and the start of `rr` and `wrr` walks are stored here too. As in the kernel, they
+//! depend on the history of changes, one added, edited or removed server at a time.
 
 mod follow;
 mod slot;
@@ -21,20 +21,20 @@ use crate::{Error, Result, Totals};
 
 pub use self::slot::{DestSlot, Removal, ServiceSlot, StoredStart};
 
-/// All rows given out.
+/// All allocated rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Allocation {
     /// Services by name.
     pub services: BTreeMap<String, ServiceSlot>,
     /// Rows of shared counts by `POOL SERVER PORT`.
     pub shared: BTreeMap<String, u32>,
-    /// The last generation given out.
+    /// The last generation that was assigned.
     pub last_generation: u32,
     #[serde(skip)]
     index: Index,
 }
 
-/// What a reconciling replaced: the touched services as they were.
+/// The state before [`Allocation::reconcile`], for [`Allocation::restore`].
 #[derive(Debug)]
 pub struct Former {
     services: Vec<(String, Option<ServiceSlot>)>,
@@ -44,12 +44,12 @@ pub struct Former {
 }
 
 impl Former {
-    /// Whether other servers than before share counts.
+    /// Whether the set of servers that share counts changed.
     pub fn sharing_changed(&self) -> bool {
         !self.shared_since.is_empty() || !self.shared_until.is_empty()
     }
 
-    /// The services that are other than before.
+    /// The services that changed.
     pub fn changed<'a>(&'a self, now: &'a Allocation) -> impl Iterator<Item = &'a str> {
         let changed = self
             .services
@@ -59,26 +59,26 @@ impl Former {
     }
 }
 
-/// What was given back.
+/// The rows that were freed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Released {
     /// Rows of servers.
     pub dests: Vec<u32>,
-    /// Where these servers are.
+    /// Addresses of these servers.
     pub addresses: BTreeSet<IpAddr>,
     /// Rows of services.
     pub services: Vec<u32>,
-    /// Names of the services that lost something, or are no more.
+    /// Names of the services that lost servers or were freed.
     pub touched: Vec<String>,
-    /// Rows of shared counts were given back too.
+    /// Rows of shared counts were freed too.
     pub sharing_changed: bool,
 }
 
-/// What the data plane has room for, and what it says now.
+/// Sizes and present state of the data plane, and the servers' weights.
 pub struct Facts<'a> {
-    /// Rows of services, row 0 included.
+    /// Number of service rows, row 0 included.
     pub services: u32,
-    /// Rows of servers, row 0 included.
+    /// Number of server rows, row 0 included.
     pub dests: u32,
     /// Milliseconds of Unix time.
     pub now_ms: u64,
@@ -120,7 +120,7 @@ impl PoolWeights {
 pub struct ServerWeight {
     /// What the scheduler uses; 0 = no new flows.
     pub effective: u32,
-    /// Failed checks remove the server from the list, as [`Pool::on_remove`] says.
+    /// Failed checks remove the server from the list; [`Pool::on_remove`] applies to its flows.
     pub removed: bool,
     /// Weight 0 by the configuration or by a weight override: persistent clients may still use the server.
     pub quiesced: bool,
@@ -129,10 +129,11 @@ pub struct ServerWeight {
 }
 
 impl Allocation {
-    /// Brings the rows of some services in line with what is desired; others stay as they are. Answers the way back.
+    /// Allocates the rows of some services as desired; the others stay as they are. Returns the state before, for
+    /// [`Self::restore`].
     ///
     /// # Errors
-    /// More services or servers than rows; nothing has changed then.
+    /// There are more services or servers than rows; nothing is changed then.
     pub fn reconcile<'a>(
         &mut self,
         desired: &Indexed,
@@ -155,7 +156,7 @@ impl Allocation {
             }
         }
         self.share_counts(desired, &mut former);
-        self.index.note(&self.services, &former.services);
+        self.index.update(&self.services, &former.services);
         Ok(former)
     }
 
@@ -198,7 +199,7 @@ impl Allocation {
         Ok(())
     }
 
-    /// Takes a reconciling back, before anything of it was written.
+    /// Undoes a [`Self::reconcile`] of which no row was written.
     pub fn restore(&mut self, former: Former) {
         for (name, slot) in former.services.into_iter().rev() {
             match slot {
@@ -260,7 +261,7 @@ impl Allocation {
         }
     }
 
-    /// Gives back the rows of counts that no server adds to any more, and answers which.
+    /// Frees the rows of counts that no server uses any more, and returns them.
     fn drop_unshared(&mut self) -> Vec<(String, u32)> {
         let used: BTreeSet<u32> = self.dests().filter_map(|(_, dest)| dest.shared).collect();
         let (kept, dropped): (Vec<_>, Vec<_>) = std::mem::take(&mut self.shared)
@@ -292,18 +293,19 @@ impl Allocation {
         self.index.at.get(&address).map_or(&[], Vec::as_slice)
     }
 
-    /// Every mark that a service has, or had while flows live.
+    /// Every mark of a service, and former marks while flows remain.
     pub fn marks(&self) -> BTreeSet<mark::Key> {
         let slots = self.services.values();
         slots.flat_map(|slot| slot.marks.iter().copied()).collect()
     }
 
-    /// Every address that a server has, in order.
+    /// The addresses of all servers, in ascending order.
     pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
         self.index.at.keys().copied()
     }
 
-    /// Gives back the rows of removed servers for which `ended` answers their last totals, and services without any.
+    /// Frees the rows of removed servers for which `ended` returns the last totals, and of removed services without
+    /// servers.
     pub fn release(&mut self, ended: &dyn Fn(&DestSlot) -> Option<Totals>) -> Released {
         self.index();
         let mut released = Released::default();
@@ -350,7 +352,7 @@ impl Allocation {
     }
 }
 
-/// The server of a slot in the configuration, when it is still there.
+/// The server of a slot in the configuration, if it still exists.
 pub fn configured<'a>(
     desired: &'a Indexed,
     service: &Service,

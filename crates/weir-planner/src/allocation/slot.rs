@@ -1,4 +1,4 @@
-//! What is remembered of a service and of its servers, as it is stored.
+//! The persistent state of a service and of its servers.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -63,21 +63,21 @@ impl From<StoredStart> for Start {
     }
 }
 
-/// What becomes of the flows of a removed server, as it is stored.
+/// [`OnRemove`] as it is stored: what happens to the flows of a removed server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Removal {
-    /// They live on.
+    /// They continue.
     Keep,
-    /// They are ended.
+    /// They are reset.
     Reset,
-    /// They are scheduled again.
+    /// They are scheduled to another server.
     Reschedule,
 }
 
 impl From<OnRemove> for Removal {
-    fn from(word: OnRemove) -> Self {
-        match word {
+    fn from(on_remove: OnRemove) -> Self {
+        match on_remove {
             OnRemove::Keep => Self::Keep,
             OnRemove::Reset => Self::Reset,
             OnRemove::Reschedule => Self::Reschedule,
@@ -92,44 +92,44 @@ pub struct DestSlot {
     pub id: u32,
     /// Changes with each owner of the row.
     pub generation: u32,
-    /// As in the file.
+    /// Name in the configuration.
     pub name: String,
     /// Its address.
     pub address: IpAddr,
-    /// Its port, where the file gives one.
+    /// Its port, if one is configured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
-    /// The sorry server of its pool.
+    /// Whether it is the pool's sorry server.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sorry: bool,
-    /// Order of adding, from 1.
+    /// Position in the order in which servers were added, from 1.
     pub seq: u32,
     /// Configured weight.
     pub weight: u32,
-    /// What the scheduler uses.
+    /// Effective weight, which the scheduler uses.
     pub effective: u32,
-    /// Weight 0 is the configured one, or the operator's: persistent clients may still come.
+    /// Weight 0 by the configuration or by a weight override: persistent clients may still use the server.
     #[serde(default)]
     pub quiesced: bool,
-    /// Its checks say so.
+    /// Down by its checks.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub down: bool,
-    /// The last effective weight above 0, which `mh` builds its table of.
+    /// The last effective weight above 0, from which `mh` builds its table.
     pub last_weight: u32,
     /// Number of the row of counts shared by all services of the pool; `None` = its own counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shared: Option<u32>,
-    /// Removed from the configuration.
+    /// Set if it is removed from the configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub removed: Option<Removal>,
-    /// Down by a check whose failure removes: what becomes of its flows meanwhile.
+    /// Set if a failed check removes it from the list: what happens to its flows.
     #[serde(default)]
     pub failed: Option<Removal>,
-    /// When its present state began, milliseconds of Unix time.
+    /// Start of its present state, milliseconds of Unix time.
     pub since_ms: u64,
 }
 
-/// What a server is known by within its service: address, port, whether it is the sorry server.
+/// Identity of a server within its service: address, port, whether it is the sorry server.
 pub(super) type Key = (IpAddr, Option<u16>, bool);
 
 impl DestSlot {
@@ -141,7 +141,7 @@ impl DestSlot {
         self.key() == (server.address, server.port, sorry)
     }
 
-    /// Whether it is in the list of its service; a sorry server only while it is needed.
+    /// Whether it is in the list of its service. A sorry server is listed only while it is used.
     pub fn listed(&self) -> bool {
         self.removed.is_none() && self.failed.is_none() && (!self.sorry || self.effective > 0)
     }
@@ -156,20 +156,20 @@ pub struct ServiceSlot {
     pub generation: u32,
     /// Canonical name of the scheduler that `start` belongs to.
     pub scheduler: String,
-    /// Where walks begin that know only an older list.
+    /// Start of walks whose cursor belongs to an older list.
     pub start: StoredStart,
-    /// The highest `seq` given out.
+    /// The highest assigned `seq`.
     pub last_seq: u32,
-    /// Servers in order of adding, removed ones with flows included.
+    /// Servers by `seq`, including removed ones with flows.
     pub dests: Vec<DestSlot>,
-    /// Totals of servers whose rows were given back.
+    /// Totals of servers whose rows were freed.
     pub retired: Totals,
     /// Removed from the configuration; kept while its servers have flows.
     pub removed: bool,
-    /// Every address it ever had: flows to one that it lost live on.
+    /// Every address it ever had: flows to a removed address continue.
     #[serde(default)]
     pub addresses: BTreeSet<IpAddr>,
-    /// The same of its marks.
+    /// Every mark it ever had.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub marks: BTreeSet<mark::Key>,
 }

@@ -10,8 +10,7 @@ use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
 use http::{Request, Response, StatusCode};
 use weir_http::{HeadLimits, head};
-use weir_model::Underscores;
-use weir_select::Random;
+use weir_model::{SplitMix64, Underscores};
 
 use super::message::{self, Coding, Content};
 use super::stream_pipe::{PipeState, StreamPipe};
@@ -60,7 +59,7 @@ impl Stream {
         request: Request<RecvStream>,
         mut respond: SendResponse<Bytes>,
         mut pipe: StreamPipe,
-        random: &mut Random,
+        random: &mut SplitMix64,
     ) -> Option<Self> {
         let (parts, body) = request.into_parts();
         let ended = body.is_end_stream();
@@ -71,7 +70,7 @@ impl Stream {
                 (coding, None)
             }
             Some(websocket::PROTOCOL) => {
-                let words = std::array::from_fn(|_| random.next());
+                let words = std::array::from_fn(|_| random.next_u32());
                 let proof = websocket::write_request(&parts, words, pipe.inbound());
                 (Coding::Plain, Some(proof))
             }

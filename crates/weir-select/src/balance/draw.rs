@@ -1,9 +1,10 @@
 //! The lists that `p2c` draws from.
 
+use weir_model::SplitMix64;
 use weir_sched::{Counts, Member, p2c};
 
 use super::counts;
-use crate::{Random, Server, Tried};
+use crate::{Server, Tried};
 
 /// The primary servers that had weight when the weights last changed.
 pub(super) struct Drawable<'a, S> {
@@ -56,8 +57,8 @@ impl<'a, S: Server> Tier<'a, S> {
         }
     }
 
-    pub(super) fn pick(&self, random: &mut Random) -> Option<usize> {
-        p2c::pick(self, &mut || random.next()).map(|position| self.from + position)
+    pub(super) fn pick(&self, random: &mut SplitMix64) -> Option<usize> {
+        p2c::pick(self, &mut || random.next_u32()).map(|position| self.from + position)
     }
 }
 

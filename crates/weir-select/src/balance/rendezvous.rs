@@ -4,6 +4,8 @@
 //! rate; the earliest one is chosen. A server over its share of the load is skipped. Adding or removing a server moves
 //! only its own share of the requests.
 
+use weir_model::finalize_64;
+
 use super::{Criteria, is_candidate};
 use crate::{Pool, Server};
 
@@ -17,7 +19,8 @@ pub(super) fn pick<S: Server>(pool: &Pool<'_, S>, criteria: &Criteria) -> Option
         f64::from(percent) / 100.0 * (sum(&active) + 1.0) / sum(&weight).max(1.0)
     });
     let time = |index: usize| {
-        let mixed = mix(criteria.hash ^ servers[index].hash_seed());
+        // Clients keep their servers over an upgrade only as long as this stays the same.
+        let mixed = finalize_64(criteria.hash ^ servers[index].hash_seed());
         // 53 bits, the precision of a double; never 0.
         let unit = ((mixed >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
         -unit.ln() / weight(index)
@@ -31,12 +34,4 @@ pub(super) fn pick<S: Server>(pool: &Pool<'_, S>, criteria: &Criteria) -> Option
             .min_by(|a, b| time(*a).total_cmp(&time(*b)))
     };
     earliest(&is_within_bound).or_else(|| earliest(&|_| true))
-}
-
-/// SplitMix64's finalizer without its increment, unlike `weir_sched::hash::mix_64`: clients keep their servers over an
-/// upgrade only as long as this stays the same.
-pub(crate) const fn mix(value: u64) -> u64 {
-    let value = (value ^ value >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let value = (value ^ value >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    value ^ value >> 31
 }

@@ -5,7 +5,7 @@
 //! other seeds a correct scheduler would fail one case in a million.
 
 use statrs::distribution::{ChiSquared, ContinuousCDF};
-use weir_model::{NoServer, Scheduler};
+use weir_model::{NoServer, Scheduler, finalize_64};
 
 use super::*;
 use std::sync::atomic::Ordering::Relaxed;
@@ -38,7 +38,7 @@ impl Server for TestServer {
     }
 
     fn hash_seed(&self) -> u64 {
-        mix(self.number.into())
+        finalize_64(self.number.into())
     }
 
     fn address(&self) -> IpAddr {
@@ -99,10 +99,10 @@ fn put_out(targets: &Targets, out: usize, way: Way) {
 }
 
 fn criteria(number: u64) -> Criteria {
-    let [a, b, c, d, ..] = mix(number + 1).to_be_bytes();
+    let [a, b, c, d, ..] = finalize_64(number + 1).to_be_bytes();
     Criteria {
         client: ([a, b, c, d], 1000).into(),
-        hash: mix(mix(number + 1)),
+        hash: finalize_64(finalize_64(number + 1)),
         sticky_server: None,
         tried: Tried::default(),
         now_ms: 0,
@@ -112,7 +112,7 @@ fn criteria(number: u64) -> Criteria {
 /// Requests per server; the first `out` servers are excluded.
 fn answered(targets: &Targets, out: usize, way: Way) -> [u64; 4] {
     put_out(targets, out, way);
-    let (mut balance, mut random) = (Balancer::default(), Random::new(0x1234_5678_9abc_def1));
+    let (mut balance, mut random) = (Balancer::default(), SplitMix64::new(0x1234_5678_9abc_def1));
     let mut count = [0; 4];
     for number in 0..REQUESTS {
         let mut criteria = criteria(number);
@@ -220,7 +220,7 @@ fn load_schedulers_balance_by_weight() {
             for (out, way) in [(0, Way::Full), (1, Way::Quiesced), (2, Way::Full)] {
                 let targets = targets(kind, &weights, 0);
                 put_out(&targets, out, way);
-                let (mut balance, mut random) = (Balancer::default(), Random::new(77));
+                let (mut balance, mut random) = (Balancer::default(), SplitMix64::new(77));
                 for number in 0..2000 {
                     let at = balance.pick(&targets.pool(), &criteria(number), &mut random);
                     let target = &targets.list[at.expect("one is usable")];
@@ -278,7 +278,7 @@ fn source_hashing_moves_only_clients_of_excluded_servers() {
                     (0..out).for_each(|at| criteria.tried.add(at));
                 }
                 balance
-                    .pick(&targets.pool(), &criteria, &mut Random::new(1))
+                    .pick(&targets.pool(), &criteria, &mut SplitMix64::new(1))
                     .expect("one is usable")
             };
             (0..1500).map(&mut pick).collect::<Vec<_>>()
@@ -307,7 +307,7 @@ fn source_hashing_moves_only_clients_of_excluded_servers() {
 fn backups_share_by_weight() {
     let targets = targets(SchedulerKind::P2c, &[1, 1, 2, 2], 2);
     put_out(&targets, 2, Way::Quiesced);
-    let (mut balance, mut random) = (Balancer::default(), Random::new(5));
+    let (mut balance, mut random) = (Balancer::default(), SplitMix64::new(5));
     let mut count = [0; 4];
     for number in 0..REQUESTS {
         let at = balance.pick(&targets.pool(), &criteria(number), &mut random);
@@ -321,7 +321,7 @@ fn backups_share_by_weight() {
 #[test]
 fn p2c_draws_two_numbers() {
     let mut targets = targets(SchedulerKind::P2c, &[1; 64], 0);
-    let (mut balance, mut random) = (Balancer::default(), Random::new(9));
+    let (mut balance, mut random) = (Balancer::default(), SplitMix64::new(9));
     for out in [0, 40, 60] {
         put_out(&targets, out, Way::Quiesced);
         targets.version += 1;
@@ -330,8 +330,8 @@ fn p2c_draws_two_numbers() {
             balance
                 .pick(&targets.pool(), &criteria(number), &mut random)
                 .expect("one is usable");
-            counted.next();
-            counted.next();
+            counted.next_u32();
+            counted.next_u32();
             assert_eq!(counted, random, "{out} out");
         }
     }
@@ -340,7 +340,7 @@ fn p2c_draws_two_numbers() {
 #[test]
 fn sticky_server_is_kept_unless_full_withdrawn_or_tried() {
     let targets = targets(SchedulerKind::Rr, &EQUAL, 0);
-    let (mut balancer, mut random) = (Balancer::default(), Random::new(3));
+    let (mut balancer, mut random) = (Balancer::default(), SplitMix64::new(3));
     let mut criteria = criteria(0);
     criteria.sticky_server = Some(2);
     let mut pick = |criteria: &Criteria| balancer.pick(&targets.pool(), criteria, &mut random);
@@ -369,7 +369,7 @@ fn reserve_order_is_backups_then_sorry_server() {
     // Two primary servers, one backup, the sorry server.
     let mut targets = targets(SchedulerKind::P2c, &EQUAL, 2);
     targets.tiers = [2, 3];
-    let (mut balancer, mut random) = (Balancer::default(), Random::new(3));
+    let (mut balancer, mut random) = (Balancer::default(), SplitMix64::new(3));
     let mut pick = |tried: Tried| {
         let criteria = Criteria {
             tried,
@@ -391,7 +391,8 @@ fn reserve_order_is_backups_then_sorry_server() {
 fn every_scheduler_of_the_proxy_picks_and_no_other() {
     for kind in SchedulerKind::ALL {
         let targets = targets(kind, &EQUAL, 0);
-        let picked = Balancer::default().pick(&targets.pool(), &criteria(0), &mut Random::new(1));
+        let picked =
+            Balancer::default().pick(&targets.pool(), &criteria(0), &mut SplitMix64::new(1));
         assert_eq!(picked.is_some(), kind.works_in_proxy(), "{kind}");
     }
 }
@@ -401,7 +402,8 @@ fn every_scheduler_of_the_proxy_picks_and_no_other() {
 fn bounded_hash_skips_overloaded_servers() {
     let mut targets = targets(SchedulerKind::Hash, &EQUAL, 0);
     let pick = |targets: &Targets| {
-        let found = Balancer::default().pick(&targets.pool(), &criteria(4), &mut Random::new(1));
+        let found =
+            Balancer::default().pick(&targets.pool(), &criteria(4), &mut SplitMix64::new(1));
         found.expect("one is usable")
     };
     let owner = pick(&targets);

@@ -59,7 +59,7 @@ fn decide_on(
     client: u8,
     limits: &Limits,
     host: HostCheck,
-    random: &mut Random,
+    random: &mut SplitMix64,
 ) -> (Decision, Option<Slot>) {
     let head_limits = HeadLimits {
         head: 4096,
@@ -92,7 +92,7 @@ fn get(path: &str) -> String {
 
 #[test]
 fn routes_decide_in_order() {
-    let mut random = Random::new(1);
+    let mut random = SplitMix64::new(1);
     for (path, expected) in [
         (
             "/",
@@ -119,7 +119,7 @@ fn routes_decide_in_order() {
 
 #[test]
 fn split_follows_weights() {
-    let mut random = Random::new(7);
+    let mut random = SplitMix64::new(7);
     let mut count = [0; 3];
     for _ in 0..8000 {
         let allowed = HostCheck::Allowed;
@@ -146,7 +146,7 @@ fn misdirected_requests_are_rejected_before_they_count() {
         concurrent: Some(Arc::clone(&concurrent)),
         ..limits()
     };
-    let mut random = Random::new(1);
+    let mut random = SplitMix64::new(1);
     let mut ask = |host| decide_on(&get("/"), 1, &limits, host, &mut random);
     let (decision, slot) = ask(HostCheck::Misdirected);
     assert_eq!(decision, Decision::Reject { status: 421 });
@@ -164,7 +164,7 @@ fn misdirected_requests_are_rejected_before_they_count() {
 fn body_length_and_rate_are_limited() {
     let mut limits = limits();
     limits.body_bytes = 10;
-    let mut random = Random::new(1);
+    let mut random = SplitMix64::new(1);
     for (length, allowed) in [(0, true), (10, true), (11, false)] {
         let text = format!("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: {length}\r\n\r\n");
         let (decision, _) = decide_on(&text, 1, &limits, HostCheck::Allowed, &mut random);
@@ -189,7 +189,7 @@ fn limit_key_identifies_clients() {
     let mut limits = limits();
     limits.key = HashKey::Header("x-user".to_owned());
     limits.rate = Some(Arc::new(Rate::new(1, 1)));
-    let mut random = Random::new(1);
+    let mut random = SplitMix64::new(1);
     let mut ask = |user: &str, client| {
         let text = format!("GET / HTTP/1.1\r\nHost: h\r\nX-User: {user}\r\n\r\n");
         let allowed = HostCheck::Allowed;
@@ -207,7 +207,7 @@ fn server_names_select_the_pool_of_tcp_services() {
     named.path = None;
     named.host = Some(weir_model::HostPattern::Exact("b.example".to_owned()));
     let routes = Routes::new(vec![named], &["a", "b"]);
-    let mut random = Random::new(1);
+    let mut random = SplitMix64::new(1);
     let mut pool = |name| routes.pool_for_server_name(name, &mut random);
     assert_eq!(pool(Some("b.example")), 1);
     assert_eq!((pool(Some("a.example")), pool(None)), (0, 0));

@@ -8,6 +8,8 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use weir_model::SplitMix64;
+
 use super::origin::Origin;
 use super::{Client, Proxy, free_address};
 
@@ -399,13 +401,8 @@ fn corpus(count: usize, slashes: bool) -> Vec<String> {
         "%61", "%7E", "%c3%A9", "%3b;x=1", "%25", "%20", "|{\"", "%zz", "%00",
     ];
     const SLASHES: [&str; 2] = ["%2f", "%2F.."];
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut next = |below: usize| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 33) as usize % below
-    };
+    let mut random = SplitMix64::new(1);
+    let mut next = |end: usize| random.below(end as u64) as usize;
     let mut corpus = Vec::new();
     while corpus.len() < count {
         let mut path = "/".to_owned();

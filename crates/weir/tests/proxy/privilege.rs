@@ -390,7 +390,7 @@ fn checks_remembered_by_an_older_build_are_not_run() {
     let address = two.address().to_string();
     let warning = log
         .lines()
-        .find(|line| line.contains("the check is dropped"));
+        .find(|line| line.contains("had a check of its own"));
     let warning = warning.expect("a warning");
     assert!(
         warning.contains(&address) && warning.contains("pool=\"p\""),

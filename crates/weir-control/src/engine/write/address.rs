@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use weir_abi::{Addr, FILTER_WORDS, Filter, Listener, Vip};
 use weir_dataplane::{Extent, Maps};
+use weir_planner::row_set::{Changes, RowSet};
 use weir_planner::rows::{ListenerKey, VipRow, listener_key};
-use weir_planner::sum::{Changes, Rows};
 
 use super::super::Result;
 use super::{Writer, WrittenVip};
@@ -14,7 +14,7 @@ impl Writer {
     pub(super) fn addresses(
         &mut self,
         maps: &Maps,
-        rows: &Rows,
+        rows: &RowSet,
         changes: &Changes,
         now: Instant,
     ) -> Result<()> {
@@ -60,7 +60,7 @@ impl Writer {
     pub(super) fn remove_addresses(
         &mut self,
         maps: &Maps,
-        rows: &Rows,
+        rows: &RowSet,
         changes: &Changes,
         now: Instant,
     ) -> Result<()> {

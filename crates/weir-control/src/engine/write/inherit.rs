@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use weir_abi::{Element, Service};
 use weir_dataplane::{Extent, ExtentAllocator, Maps, elements_of};
+use weir_planner::row_set::Changes;
 use weir_planner::rows::{ServiceRow, VipRow};
-use weir_planner::sum::Changes;
 
 use super::super::{Result, tree};
 use super::{Writer, WrittenService, WrittenVip, service_row};

@@ -15,8 +15,8 @@ use std::time::Instant;
 
 use weir_abi::{DEST_LIVE, DEST_LOCAL, DEST_SNAT, DEST_STRICT, Dest, Service};
 use weir_dataplane::{Extent, ExtentAllocator, Maps, Pod, wait_for_packets};
+use weir_planner::row_set::{Changes, RowSet};
 use weir_planner::rows::{ListenerKey, ServiceRow, VipRow};
-use weir_planner::sum::{Changes, Rows};
 
 use super::{Error, Result, tree};
 
@@ -61,7 +61,7 @@ impl Writer {
     ///
     /// # Errors
     /// A row is outside its map.
-    pub(super) fn servers(&mut self, maps: &Maps, rows: &Rows, changes: &Changes) -> Result<()> {
+    pub(super) fn servers(&mut self, maps: &Maps, rows: &RowSet, changes: &Changes) -> Result<()> {
         if maps.settings()? != rows.settings {
             maps.set_settings(&rows.settings)?;
         }
@@ -92,7 +92,7 @@ impl Writer {
     pub(super) fn services(
         &mut self,
         maps: &Maps,
-        rows: &Rows,
+        rows: &RowSet,
         changes: &Changes,
         now: Instant,
     ) -> Result<()> {
@@ -216,7 +216,7 @@ impl Writer {
     fn remove_services(
         &mut self,
         maps: &Maps,
-        rows: &Rows,
+        rows: &RowSet,
         changes: &Changes,
         now: Instant,
     ) -> Result<()> {
@@ -237,7 +237,12 @@ impl Writer {
     }
 
     /// Runs last: no list names these servers any more, so a new choice uses another one.
-    fn mark_removed_servers(&mut self, maps: &Maps, rows: &Rows, changes: &Changes) -> Result<()> {
+    fn mark_removed_servers(
+        &mut self,
+        maps: &Maps,
+        rows: &RowSet,
+        changes: &Changes,
+    ) -> Result<()> {
         for id in &changes.dests {
             let Some(removed) = rows.removed.get(id) else {
                 continue;

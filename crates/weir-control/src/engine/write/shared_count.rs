@@ -3,14 +3,19 @@
 use std::collections::BTreeMap;
 
 use weir_dataplane::Maps;
-use weir_planner::sum::{Changes, Rows};
+use weir_planner::row_set::{Changes, RowSet};
 
 use super::super::Result;
 use super::Writer;
 
 impl Writer {
     /// Initialises shared counters with the sums of the servers that begin to share them.
-    pub(super) fn shared_counts(&self, maps: &Maps, rows: &Rows, changes: &Changes) -> Result<()> {
+    pub(super) fn shared_counts(
+        &self,
+        maps: &Maps,
+        rows: &RowSet,
+        changes: &Changes,
+    ) -> Result<()> {
         let mut joined: BTreeMap<u32, bool> = BTreeMap::new();
         let changed = |id: &u32| Some((*id, rows.dests.get(id)?));
         let changed = changes.dests.iter().filter_map(changed);
@@ -42,7 +47,7 @@ impl Writer {
     pub(in crate::engine) fn repair_shared_counts(
         &self,
         maps: &Maps,
-        rows: &Rows,
+        rows: &RowSet,
         before: &mut BTreeMap<u32, (u64, u64)>,
     ) -> Result<()> {
         let mut off = BTreeMap::new();
@@ -74,7 +79,7 @@ impl Writer {
 /// Sums of the servers' counters by shared row.
 fn shared_sums(
     maps: &Maps,
-    rows: &Rows,
+    rows: &RowSet,
     chosen: impl Fn(u32) -> bool,
 ) -> Result<BTreeMap<u32, weir_abi::Live>> {
     let mut sums: BTreeMap<u32, weir_abi::Live> = BTreeMap::new();

@@ -1,7 +1,7 @@
-//! Aggregates the rows of all services. Inserting or removing the rows of a service reports which rows changed.
+//! Aggregates the rows of all services. Planning some services again returns the rows that changed.
 //!
-//! The cost depends on the size of that service alone. Services share addresses, and addresses share bits of the
-//! filter, so that both are reference-counted.
+//! The cost depends only on the size of these services. Services share addresses, and addresses share bits of the
+//! filter, so both are reference-counted.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -18,27 +18,27 @@ use crate::mark::Pair;
 use crate::policy::{self, Removed};
 use crate::rows::{ListenerKey, Part, ServiceRow, Surroundings, VipRow, part, settings};
 
-/// Everything that the data plane shall hold, next hops aside.
+/// All rows of the data plane, except next hops.
 #[derive(Debug)]
-pub struct Rows {
+pub struct RowSet {
     /// By service row.
     pub services: BTreeMap<u32, ServiceRow>,
     /// By server row.
     pub dests: BTreeMap<u32, Dest>,
     /// Upper and lower thresholds by server row.
     pub thresholds: BTreeMap<u32, (u32, u32)>,
-    /// What becomes of removed servers' rows, whose other fields stay as they are.
+    /// New flags of removed servers' rows; the other fields of these rows stay as they are.
     pub removed: BTreeMap<u32, Removed>,
     /// Exact listeners to service rows.
     pub listeners: BTreeMap<ListenerKey, u32>,
-    /// By address.
+    /// Rows of addresses.
     pub vips: BTreeMap<IpAddr, VipRow>,
     /// The address filter.
     pub filter: Box<Filter>,
-    /// What is set at run time.
+    /// Settings of the data plane.
     pub settings: Settings,
     placed: HashMap<String, Placed>,
-    /// Shares of an address's row, by number of the part.
+    /// The contributions to an address's row, by number of the part.
     shares: BTreeMap<IpAddr, BTreeMap<u64, VipRow>>,
     /// Server rows by the row of counts that they share.
     siblings: BTreeMap<u32, BTreeSet<u32>>,
@@ -48,10 +48,10 @@ pub struct Rows {
     last: u64,
 }
 
-/// What a part put in.
+/// The keys that a part inserted.
 #[derive(Debug)]
 struct Placed {
-    /// Counts up: the order of shares.
+    /// Ascending: the order of contributions to an address's row.
     number: u64,
     services: Vec<u32>,
     dests: Vec<u32>,
@@ -77,7 +77,7 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// Adds others.
+    /// Adds the changes of `other`.
     pub fn extend(&mut self, mut other: Self) {
         self.services.append(&mut other.services);
         self.dests.append(&mut other.dests);
@@ -85,7 +85,7 @@ impl Changes {
         self.vips.append(&mut other.vips);
     }
 
-    /// Whether there are none.
+    /// Whether no row changed.
     pub fn is_empty(&self) -> bool {
         self.services.is_empty()
             && self.dests.is_empty()
@@ -93,7 +93,7 @@ impl Changes {
             && self.vips.is_empty()
     }
 
-    fn note(&mut self, placed: &Placed) {
+    fn add(&mut self, placed: &Placed) {
         self.services.extend(&placed.services);
         self.dests
             .extend(placed.dests.iter().chain(&placed.removed));
@@ -102,7 +102,7 @@ impl Changes {
     }
 }
 
-/// How many addresses set each bit of one direction of the filter.
+/// The number of addresses that set each bit of one direction of the filter.
 #[derive(Debug)]
 struct Bits(Vec<u32>);
 
@@ -128,7 +128,7 @@ impl Bits {
     }
 }
 
-/// The numbers of a word's bits among all.
+/// The index of each set bit of a word of the filter.
 fn each(word: usize, bits: u64) -> impl Iterator<Item = usize> {
     (0..64)
         .filter(move |bit| bits >> bit & 1 == 1)
@@ -138,21 +138,21 @@ fn each(word: usize, bits: u64) -> impl Iterator<Item = usize> {
 /// The rows of a whole configuration.
 ///
 /// # Errors
-/// A service has more servers than its scheduler's table has places.
+/// The tables of a service cannot be built.
 pub fn rows(
     desired: &Indexed,
     allocation: &Allocation,
     around: &Surroundings,
     dest_rows: u32,
-) -> Result<(Rows, Changes)> {
-    let mut rows = Rows::empty();
+) -> Result<(RowSet, Changes)> {
+    let mut rows = RowSet::empty();
     let names = allocation.services.keys().map(String::as_str);
     let changes = rows.replan(desired, allocation, around, dest_rows, names)?;
     Ok((rows, changes))
 }
 
-impl Rows {
-    /// Of no service.
+impl RowSet {
+    /// Rows of no service.
     pub fn empty() -> Self {
         Self {
             services: BTreeMap::new(),
@@ -176,7 +176,7 @@ impl Rows {
     /// Plans the rows of some services again and returns the rows that changed.
     ///
     /// # Errors
-    /// A service has more servers than its scheduler's table has places; nothing has changed then.
+    /// The tables of a service cannot be built; nothing is changed then.
     pub fn replan<'a>(
         &mut self,
         desired: &Indexed,
@@ -193,26 +193,26 @@ impl Rows {
         }
         let mut changes = Changes::default();
         let mut rings = BTreeSet::new();
-        // What leaves one service may come to another: all go before the first comes.
+        // A listener may move from one service to another, so that all old rows are removed first.
         for (name, _) in &parts {
             if let Some(placed) = self.placed.remove(*name) {
                 rings.extend(self.shared_by(&placed));
-                self.take_out(&placed);
-                changes.note(&placed);
+                self.remove(&placed);
+                changes.add(&placed);
             }
         }
         for (name, part) in parts {
             if let Some(part) = part {
-                let placed = self.put_in(part);
+                let placed = self.insert(part);
                 rings.extend(self.shared_by(&placed));
-                changes.note(&placed);
+                changes.add(&placed);
                 self.placed.insert(name.to_owned(), placed);
             }
         }
         for address in &changes.vips {
             self.merge(*address);
         }
-        self.link(rings, &mut changes);
+        self.link_siblings(rings, &mut changes);
         self.settings = settings(desired);
         if let Some(Pair { entry, exit }) = around.marks {
             self.settings.mark_entry = entry;
@@ -233,7 +233,7 @@ impl Rows {
         Ok(changes)
     }
 
-    fn take_out(&mut self, placed: &Placed) {
+    fn remove(&mut self, placed: &Placed) {
         for row in &placed.services {
             self.services.remove(row);
         }
@@ -265,7 +265,7 @@ impl Rows {
         self.local_nat -= usize::from(placed.local_nat);
     }
 
-    fn put_in(&mut self, part: Part) -> Placed {
+    fn insert(&mut self, part: Part) -> Placed {
         self.last += 1;
         let placed = Placed {
             number: self.last,
@@ -300,7 +300,7 @@ impl Rows {
         placed
     }
 
-    /// Rows of counts that a part's servers share with others.
+    /// The rows of counts that the part's servers share with other services.
     fn shared_by(&self, placed: &Placed) -> Vec<u32> {
         let rows = placed
             .dests
@@ -311,8 +311,8 @@ impl Rows {
             .collect()
     }
 
-    /// Leads from each row to the next that shares its counts, and from the last to the first.
-    fn link(&mut self, rings: BTreeSet<u32>, changes: &mut Changes) {
+    /// Links the server rows that share a row of counts in a ring.
+    fn link_siblings(&mut self, rings: BTreeSet<u32>, changes: &mut Changes) {
         for live in rings {
             let Some(ring) = self.siblings.get(&live).filter(|ring| !ring.is_empty()) else {
                 self.siblings.remove(&live);
@@ -331,7 +331,7 @@ impl Rows {
         }
     }
 
-    /// Makes an address's row of its shares.
+    /// Builds an address's row from the contributions of the services.
     fn merge(&mut self, address: IpAddr) {
         let Some(shares) = self.shares.get(&address).filter(|it| !it.is_empty()) else {
             self.shares.remove(&address);
