@@ -286,7 +286,7 @@ fn real_server_settings_are_restored() {
         let events = said();
         let events = events
             .lines()
-            .filter(|it| it.contains(words) && it.contains("put back"));
+            .filter(|it| it.contains(words) && it.contains("repaired a setting"));
         assert_eq!(events.count(), 1, "{}", said());
     }
 }
