@@ -4,8 +4,8 @@
     tools/run-tests.py [--jobs N] [--only NAME]… [-- ARGUMENT…]
 
 Most end-to-end tests wait for timers and use a fifth of a CPU, so `cargo test`, which runs one program after the other,
-leaves the machine idle. This builds everything as `cargo test` does, starts N programs at a time (default: one more
-than there are CPUs), longest first, then those of ALONE one after the other, then the documentation tests. Arguments
+leaves the machine idle. This builds everything as `cargo test` does, starts N programs at a time (default: as many
+as there are CPUs), longest first, then those of ALONE one after the other, then the documentation tests. Arguments
 after `--` go to every program. A failure ends nothing early; the exit code is 1 if any program failed. At the end it
 prints each program's time, and its CPU time as far as its processes were waited for.
 """
@@ -24,11 +24,21 @@ ROOT = Path(__file__).resolve().parent.parent
 CARGO = os.environ.get("CARGO", "cargo")
 
 # Programs that compare shares of a CPU or a link, or latencies: what runs next to them would change their result.
-ALONE = ["weir/lab", "weir/attack", "weir/lab_fail", "weir/failover", "weir/hostile", "weir-lab/namespace"]
+ALONE = [
+    "weir/proxy",
+    "weir/lab",
+    "weir/attack",
+    "weir/lab_fail",
+    "weir/failover",
+    "weir/hostile",
+    "weir/operations",
+    "weir/passive",
+    "weir/doctor",
+    "weir-lab/namespace",
+]
 
 # The longest ones, so that none of them starts last.
 FIRST = [
-    "weir/proxy",
     "weir/traffic",
     "weir-control/engine",
     "weir/resize",
@@ -39,7 +49,6 @@ FIRST = [
     "weir/offload",
     "weir/removal",
     "weir/path_check",
-    "weir/doctor",
 ]
 
 
@@ -138,7 +147,7 @@ def main():
         at = own.index("--")
         own, programs_own = own[:at], own[at + 1 :]
     parser = argparse.ArgumentParser(usage=__doc__.split("\n")[2].strip())
-    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)) + 1)
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--only", action="append", default=[])
     arguments = parser.parse_args(own)
 
