@@ -202,6 +202,7 @@ impl Concurrent {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "threads of tests")]
 mod tests {
     use super::*;
 

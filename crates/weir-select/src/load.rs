@@ -103,6 +103,7 @@ impl Load {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "threads of tests")]
 mod tests {
     use super::*;
 

@@ -4,6 +4,11 @@
 //! request that must not be repeated is sent once, retries stay within their limits, every request ends exactly once,
 //! and every slot is released. The default is 1,000 runs, with `WEIR_SOAK=1` 300,000; `WEIR_SEED=N` repeats one run.
 
+#![allow(
+    clippy::disallowed_methods,
+    reason = "the environment selects seed and length"
+)]
+
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
