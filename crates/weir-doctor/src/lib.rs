@@ -1,6 +1,6 @@
 //! `weir doctor`: finds what breaks balancing on and around this machine, and reports how to fix it.
 //!
-//! The findings are functions over the kernel's state and files; [`director`] combines those of a director, and
+//! The findings are functions over the kernel's state and files; [`director()`] combines those of a director, and
 //! weir-real-server combines those of a server. Nothing is changed here.
 
 pub mod checksum;
