@@ -63,11 +63,15 @@ static __always_inline __u32 extent_spread_lookup(__u32 at, __u64 hash)
 	struct weir_element *start = WEIR_LOOKUP(weir_tables, at + offsetof(struct weir_extent, spread_at) / 16);
 	struct weir_element *length = WEIR_LOOKUP(weir_tables, at + offsetof(struct weir_extent, spread_len) / 16);
 	struct weir_element *owners;
-	__u32 position;
+	__u32 entries, position;
 
 	if (!start || !length)
 		return 0;
-	position = (hash >> 32) * length->word[offsetof(struct weir_extent, spread_len) % 16 / 4] >> 32;
+	entries = length->word[offsetof(struct weir_extent, spread_len) % 16 / 4];
+	/* What follows an empty table belongs to another service. */
+	if (entries == 0)
+		return 0;
+	position = (hash >> 32) * entries >> 32;
 	owners = WEIR_LOOKUP(weir_tables, start->word[offsetof(struct weir_extent, spread_at) % 16 / 4] +
 			     (position >> 2));
 	return owners ? owners->word[position & 3] : 0;

@@ -265,7 +265,7 @@ fn a_wrong_echo_checksum_stays_wrong() {
 #[test]
 fn other_icmp_goes_up() {
     for v6 in [false, true] {
-        let Some(world) = Setup::new(v6, Forward::Direct).open() else {
+        let Some(world) = Setup::new(v6, Forward::Nat).snat().open() else {
             return;
         };
         let net = world.net;

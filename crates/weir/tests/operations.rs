@@ -182,10 +182,10 @@ fn failed_start_leaves_nothing_pinned_and_names_the_foreign_program() {
         return;
     }
     // Of the first director, and of the second one.
-    second_director_is_refused(None, None, "tc program already: weir_skb");
-    second_director_is_refused(None, Some("xdp"), "tc program already: weir_skb");
-    second_director_is_refused(Some("xdp"), None, "XDP program already: weir_xdp");
-    second_director_is_refused(Some("xdp"), Some("xdp"), "XDP program already: weir_xdp");
+    second_director_is_refused(None, None, "tc program: weir_skb");
+    second_director_is_refused(None, Some("xdp"), "tc program: weir_skb");
+    second_director_is_refused(Some("xdp"), None, "XDP program: weir_xdp");
+    second_director_is_refused(Some("xdp"), Some("xdp"), "XDP program: weir_xdp");
 }
 
 fn second_director_is_refused(

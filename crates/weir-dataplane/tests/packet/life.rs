@@ -304,6 +304,25 @@ fn over_the_syn_budget_flows_go_by_hash() {
 }
 
 #[test]
+fn over_the_syn_budget_a_service_without_usable_servers_sends_to_no_other() {
+    let Some(mut bench) = Bench::open() else {
+        return;
+    };
+    let (service, dests) = bench.serve(Kind::Lc, (VIP, 80), &[direct(1)]);
+    bench.weigh(service, dests[0], 0);
+    // Whatever follows the service's empty table names one of these servers, if it is read as a table.
+    for port in 81..85 {
+        bench.serve(Kind::Wlc, (VIP, port), &[2, 3, 4, 5].map(direct));
+    }
+    bench.settings(|settings| settings.syn_budget = 0);
+    for port in 1000..1032 {
+        let outcome = bench.send(&tcp(port, SYN));
+        assert!(outcome.counted.contains(&Reason::RejectNoServer));
+    }
+    bench.settle();
+}
+
+#[test]
 fn over_the_syn_budget_a_hashed_syn_is_not_looked_for() {
     let Some(mut bench) = Bench::open() else {
         return;

@@ -114,7 +114,12 @@ impl Schedule {
         self.servers.insert(0, server);
     }
 
+    /// Gives a server a weight. The kernel restarts a walk even if the weight stays; weir-planner sends no such edit.
     pub(crate) fn edit(&mut self, dest: u32, weight: u32) {
+        let is_same = |server: &Server| (server.dest, server.weight) == (dest, weight);
+        if self.servers.iter().any(is_same) {
+            return;
+        }
         for server in self.servers.iter_mut().filter(|server| server.dest == dest) {
             server.weight = weight;
             if weight > 0 {

@@ -220,9 +220,10 @@ fn a_taken_reverse_tuple_leads_to_a_server_that_translates() {
     let [vip, client, server, _] = FAMILIES[0];
     let taken = NewServer::new(Forward::Nat, server).port(8080);
     let other = NewServer::new(Forward::Nat, "10.0.0.6").port(8080);
-    let direct = NewServer::new(Forward::Direct, "10.0.0.7");
+    let [third, fourth] =
+        ["10.0.0.7", "10.0.0.8"].map(|address| NewServer::new(Forward::Direct, address));
     bench.serve(Kind::Rr, ("192.0.2.11", 80), &[taken]);
-    let mixed = [taken, other, direct, direct];
+    let mixed = [taken, other, third, fourth];
     bench.serve(Kind::Rr, (vip, 80), &mixed);
     for port in 1000..1064 {
         bench.send(&Shape::tcp(SYN).arriving(at(client, port), at("192.0.2.11", 80)));
