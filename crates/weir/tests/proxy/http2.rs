@@ -223,7 +223,7 @@ fn floods_of_idle_frames_are_ended() {
         let pids = pids.expect("the daemon lives");
         let pid = pids.split_whitespace().next().expect("a child").to_owned();
         let text = fs::read_to_string(format!("/proc/{pid}/status")).expect("it lives");
-        let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let line = text.lines().find_map(|line| line.strip_prefix("RssAnon:"));
         let kib = line.and_then(|line| line.split_whitespace().next());
         kib.and_then(|kib| kib.parse::<u64>().ok()).expect("a size")
     };
@@ -485,12 +485,13 @@ fn connection_is_closed_after_its_request_limit() {
     assert_eq!(echo.connections.load(Ordering::Relaxed), 4);
 }
 
-/// Kilobytes of the daemon in memory.
+/// KiB of the daemon's own memory. Without the pages of the program file: how many of them are in memory depends on the
+/// page cache and on which code has run.
 fn memory(proxy: &Proxy) -> u64 {
     let daemon = super::keeper::daemon(proxy.child.id());
     let path = format!("/proc/{daemon}/status");
     let text = fs::read_to_string(path).expect("it runs");
-    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let line = text.lines().find_map(|line| line.strip_prefix("RssAnon:"));
     let number = line.and_then(|line| line.trim().split(' ').next()?.parse().ok());
     number.expect("a number")
 }
@@ -503,8 +504,8 @@ fn client_that_stops_reading_costs_bounded_memory() {
 /// A client with a window of zero has taken no content: less is kept for its streams.
 #[test]
 fn zero_window_costs_less_memory() {
-    // 2.9 to 3.2 MB were measured.
-    unread_streams(0, 4 << 10, false);
+    // 2.3 MB were measured, and 5 MB for streams that have taken some content.
+    unread_streams(0, 7 << 9, false);
 }
 
 /// Opens 100 streams with this window and does not read them: the daemon may grow by so many KiB. `reads`: one of them
