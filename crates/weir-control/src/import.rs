@@ -1,8 +1,8 @@
-//! The machine as `weir import` may ask it: files, names, the environment. Nothing is changed.
+//! Access of `weir import` to this machine: files, names and the environment, all read-only.
 //!
-//! Host names are resolved all at once and within one deadline, so that a name server that does not answer costs two
-//! seconds and not ten for each name. The importers ask for one name after the other; so they run once to learn which
-//! names there are, and again with what was found.
+//! Host names are resolved at the same time and within one deadline, so that a name server that does not respond costs
+//! two seconds in total and not ten for each name. Importers look up one name after the other, so they run once to find
+//! the names, and again with the results.
 
 mod resolve;
 
@@ -17,22 +17,24 @@ use weir_ipvsadm::{Names, Protocol};
 use weir_netlink::Netlink;
 use weir_sys::names;
 
-/// What all host names of an import may take.
+/// The time limit for all host names of an import.
 pub const RESOLVING: Duration = Duration::from_secs(2);
-/// How often an importer runs: a name that is asked for only when another one was found makes it one more.
+/// Maximum number of runs of an importer after the first. A name that it looks up only if another one was found needs
+/// one more.
 const ROUNDS: usize = 4;
 
-/// This machine, with the names that are known so far.
+/// This machine, with the names resolved so far.
 #[derive(Debug, Default)]
 pub struct Machine {
-    /// Where absolute paths begin; absolute itself.
+    /// The directory for absolute paths; an absolute path itself.
     root: Option<PathBuf>,
     known: BTreeMap<String, Vec<IpAddr>>,
-    /// Asked for, and not known yet.
+    /// Names that were looked up and are not resolved yet.
     wanted: RefCell<BTreeSet<String>>,
 }
 
-/// What an importer made, and the host names for which there was no answer in time. Absolute paths are below `root`.
+/// Runs an importer. Returns its result, and the host names that were not resolved in time. Absolute paths are below
+/// `root`.
 pub fn with_names<T>(root: Option<&Path>, import: impl Fn(&Machine) -> T) -> (T, Vec<String>) {
     let deadline = Instant::now() + RESOLVING;
     let mut machine = Machine {
@@ -49,7 +51,7 @@ pub fn with_names<T>(root: Option<&Path>, import: impl Fn(&Machine) -> T) -> (T,
         let found = resolve::all(&wanted, deadline);
         late.extend(wanted.into_iter().filter(|name| !found.contains_key(name)));
         machine.known.extend(found);
-        // Those are not asked for again.
+        // They are not looked up again.
         machine
             .known
             .extend(late.iter().map(|name| (name.clone(), Vec::new())));
@@ -59,7 +61,7 @@ pub fn with_names<T>(root: Option<&Path>, import: impl Fn(&Machine) -> T) -> (T,
 }
 
 impl Machine {
-    /// Where a file is: an absolute path that is not below the root already begins there.
+    /// The path of a file: the root precedes an absolute path that is not below it.
     fn place(&self, path: &str) -> String {
         let below = self.root.as_deref().filter(|root| {
             let path = Path::new(path);
@@ -102,7 +104,7 @@ impl Names for Machine {
         names::port_of(service, protocol.as_str())
     }
 
-    /// Importing shows no names.
+    /// Imports print no names.
     fn host(&self, _: IpAddr) -> Option<String> {
         None
     }
@@ -112,11 +114,11 @@ impl Names for Machine {
     }
 }
 
-/// VIPs that the comment names.
+/// Maximum number of VIPs in the comment.
 const VIPS_SHOWN: usize = 4;
 
-/// Comment lines about the VIPs of an imported file, which the program that it is from expects on this machine as Weir
-/// does. Whether Weir is to add them, only the operator knows: on one of two directors it must not.
+/// Comment lines about the VIPs of an imported file. The original program expects them on this machine, and so does
+/// Weir. Only the operator knows whether Weir should add them: on one of two directors it must not.
 pub async fn about_vips(toml: &str) -> String {
     let Ok(parsed) = weir_config::parse(toml, &weir_config::Host::default()) else {
         return String::new();
@@ -127,7 +129,7 @@ pub async fn about_vips(toml: &str) -> String {
     if vips.is_empty() {
         return String::new();
     }
-    // Without an answer they are named all the same.
+    // If the interfaces cannot be read, the VIPs are listed without them.
     let on = interfaces().await.unwrap_or_default();
     let mut listed: Vec<String> = vips
         .iter()
@@ -144,8 +146,8 @@ pub async fn about_vips(toml: &str) -> String {
     let interface = interface.filter(|name| *name != "lo");
     let interface = interface.map_or("INTERFACE", String::as_str);
     format!(
-        "# VIPs: {}.\n# Weir adds none by itself: what adds them now must go on. To have Weir add and announce those \
-         that are missing, where no other\n# director has them at the same time, write:\n# [node]\n\
+        "# VIPs: {}.\n# Weir does not add them by default: keep what adds them now. To have Weir add and announce \
+         missing ones, if no other\n# director has them at the same time, write:\n# [node]\n\
          # vip_interface = \"{interface}\"\n\n",
         listed.join(", ")
     )
@@ -162,7 +164,7 @@ async fn interfaces() -> Result<BTreeMap<IpAddr, String>, weir_netlink::Error> {
         .collect())
 }
 
-/// No configuration is larger.
+/// Maximum size of a configuration file.
 const MOST_BYTES: u64 = 64 << 20;
 
 impl Environment for Machine {
@@ -170,10 +172,10 @@ impl Environment for Machine {
         let path = &self.place(path);
         let known = std::fs::metadata(path).map_err(|error| error.to_string())?;
         if !known.is_file() || known.len() > MOST_BYTES {
-            return Err("it is no file, or a very large one".to_owned());
+            return Err("not a regular file, or larger than 64 MiB".to_owned());
         }
         let bytes = std::fs::read(path).map_err(|error| error.to_string())?;
-        String::from_utf8(bytes).map_err(|_| "it is not UTF-8".to_owned())
+        String::from_utf8(bytes).map_err(|_| "not UTF-8".to_owned())
     }
 
     fn glob(&self, pattern: &str) -> Vec<String> {
@@ -203,7 +205,7 @@ impl Environment for Machine {
     }
 }
 
-/// `a{b,c}d` as `abd` and `acd`; more than a few hundred are a slip.
+/// Expands `a{b,c}d` to `abd` and `acd`. Stops at 256 patterns.
 fn alternatives(pattern: &str) -> Vec<String> {
     let mut open = vec![pattern.to_owned()];
     let mut done = Vec::new();
@@ -222,7 +224,7 @@ fn alternatives(pattern: &str) -> Vec<String> {
     done
 }
 
-/// What a pattern of `*`, `?` and `[…]` names, in order of the names.
+/// The files that match a pattern with `*`, `?` and `[…]`, sorted.
 fn files(pattern: &str) -> Vec<String> {
     let mut found = vec![if pattern.starts_with('/') { "/" } else { "" }.to_owned()];
     for part in pattern.split('/').filter(|part| !part.is_empty()) {
@@ -248,7 +250,7 @@ fn files(pattern: &str) -> Vec<String> {
     found
 }
 
-/// The names in a directory that fit; hidden ones only where the pattern says so.
+/// The matching names in a directory, sorted. Hidden ones only match a pattern that begins with a dot.
 fn listing(directory: &Path, pattern: &str) -> Vec<String> {
     let Ok(entries) = std::fs::read_dir(directory) else {
         return Vec::new();
@@ -258,14 +260,14 @@ fn listing(directory: &Path, pattern: &str) -> Vec<String> {
         .flatten()
         .filter_map(|entry| entry.file_name().into_string().ok())
         .filter(|name| !name.starts_with('.') || pattern.first() == Some(&'.'))
-        .filter(|name| fits(&pattern, &name.chars().collect::<Vec<char>>()))
+        .filter(|name| matches(&pattern, &name.chars().collect::<Vec<char>>()))
         .collect();
     names.sort();
     names
 }
 
-/// Whether a name fits a pattern; one star is tried again when what follows it does not fit.
-fn fits(pattern: &[char], name: &[char]) -> bool {
+/// Whether a name matches a pattern. After a mismatch, the last star takes one character more.
+fn matches(pattern: &[char], name: &[char]) -> bool {
     let (mut p, mut n) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
     loop {
@@ -293,7 +295,7 @@ fn fits(pattern: &[char], name: &[char]) -> bool {
     }
 }
 
-/// How much of the pattern matches this character.
+/// The length of the part of the pattern that matches one character; `None` if none does.
 fn one(pattern: &[char], c: char) -> Option<usize> {
     match pattern.first()? {
         '?' => Some(1),
@@ -321,7 +323,7 @@ mod tests {
     fn patterns_match_as_in_a_shell() {
         let fit = |pattern: &str, name: &str| {
             let pattern: Vec<char> = pattern.chars().collect();
-            fits(&pattern, &name.chars().collect::<Vec<char>>())
+            matches(&pattern, &name.chars().collect::<Vec<char>>())
         };
         assert!(fit("*.conf", "a.conf"));
         assert!(fit("*a*b", "xaayb"));

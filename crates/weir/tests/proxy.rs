@@ -730,16 +730,16 @@ fn routes_select_pools_redirects_or_responses() {
     };
     let said = explain(&format!("a.static.example:{port}/img/x"));
     let sent = format!(
-        "service s sends it to {}, the only candidate of pool images\n",
+        "service s forwards it to {}, the only usable server of pool images\n",
         images.address()
     );
     assert!(
-        said.contains("-> pool images) fits\n") && said.ends_with(&sent),
+        said.contains("-> pool images) matches\n") && said.ends_with(&sent),
         "{said}"
     );
     let said = explain(&format!("b.example:{port}/old/x"));
     assert!(
-        said.ends_with("the client is sent to https://b.example/old/x by 308\n"),
+        said.ends_with("redirect 308 to https://b.example/old/x\n"),
         "{said}"
     );
     let status = proxy.status();

@@ -1,6 +1,6 @@
-//! Services whose VIP another director may take over, and whose connections end then.
+//! Services whose connections end when another director takes over their VIP.
 //!
-//! Reported only where something on this machine moves the VIP: keepalived's configuration or Pacemaker's names it.
+//! Reported only if the configuration of keepalived or Pacemaker on this machine contains the VIP.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,7 +8,7 @@ use std::net::IpAddr;
 
 use weir_model::{Desired, EndsAtFailover, Source};
 
-/// Where keepalived's file is, and those that it usually includes.
+/// The directory of keepalived's file, and of those that it usually includes.
 const KEEPALIVED: &str = "/etc/keepalived";
 
 /// Pacemaker's resources.
@@ -19,31 +19,31 @@ const PACEMAKER: &str = "/var/lib/pacemaker/cib/cib.xml";
 pub struct Failover {
     /// The service.
     pub service: String,
-    /// Its VIP that may move.
+    /// The VIP.
     pub address: IpAddr,
-    /// Where the service is written.
+    /// The position of the service in the file.
     pub source: Source,
     /// Why its connections end.
     pub why: EndsAtFailover,
 }
 
 impl Failover {
-    /// What happens, in one line.
+    /// The finding in one line.
     pub fn message(&self) -> String {
         format!(
-            "connections of service {} end when another director takes {} over",
+            "connections of service {} end when another director takes over {}",
             self.service, self.address
         )
     }
 
-    /// What to write instead.
+    /// How to keep the connections.
     pub const fn fix() -> &'static str {
         "with `scheduler = \"maglev\"` under `direct`, `tunnel` or `l3dsr` they continue: \
-         directors with the same file choose alike"
+         directors with the same file select the same servers"
     }
 }
 
-/// Each service whose connections would end, once.
+/// Each service whose connections end at a failover, once.
 pub fn failovers(desired: &Desired) -> Vec<Failover> {
     if desired.services.is_empty() {
         return Vec::new();
@@ -51,12 +51,12 @@ pub fn failovers(desired: &Desired) -> Vec<Failover> {
     among(desired, &moving_vips())
 }
 
-/// Addresses that keepalived or Pacemaker adds on this machine, as their files name them. A standby does not have them.
+/// Addresses in the files of keepalived and Pacemaker on this machine. A standby does not have them on an interface.
 pub fn moving_vips() -> BTreeSet<IpAddr> {
     let entries = fs::read_dir(KEEPALIVED).into_iter().flatten().flatten();
     let files = entries.map(|entry| entry.path());
     let files = files.filter(|path| path.extension().is_some_and(|it| it == "conf"));
-    // A file that this user may not read is not an obstacle to checking another one.
+    // Files that this user must not read are skipped.
     let texts = files.filter_map(|path| fs::read_to_string(path).ok());
     let mut moving: BTreeSet<IpAddr> = texts.flat_map(|text| of_keepalived(&text)).collect();
     moving.extend(of_pacemaker(
@@ -78,7 +78,7 @@ fn among(desired: &Desired, moving: &BTreeSet<IpAddr>) -> Vec<Failover> {
     found.collect()
 }
 
-/// Addresses that keepalived's file has as words, prefix lengths aside. Comments begin with `#` or `!`.
+/// The words of keepalived's file that are addresses, without prefix lengths. Comments begin with `#` or `!`.
 fn of_keepalived(text: &str) -> BTreeSet<IpAddr> {
     let lines = text.lines().map(|line| line.split(['#', '!']).next());
     let words = lines.flatten().flat_map(str::split_whitespace);

@@ -1,4 +1,4 @@
-//! Findings as `weir check --json` prints them, and those about this machine as text.
+//! Findings in the form of `weir check --json`, and the text of those about this machine.
 
 use serde::Serialize;
 use weir_config::{Code, Diagnostic, FileError, Occurrence, Severity};
@@ -10,15 +10,15 @@ use super::{AbsentVip, Failover};
 /// A position in a configuration file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Location {
-    /// The file, as it was named.
+    /// The file, by the path given.
     pub file: String,
-    /// From 1; absent where the finding is about the whole file.
+    /// From 1; absent if the finding is about the whole file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub line: Option<u32>,
     /// From 1, in characters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub column: Option<u32>,
-    /// What is there; empty where the message says it.
+    /// A description of the text there; empty if the message contains it.
     pub label: String,
 }
 
@@ -33,47 +33,47 @@ impl Location {
     }
 }
 
-/// One finding: what, how bad, where, why, and what to write instead.
+/// A finding: message, severity, position, cause and fix.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// Number, such as `E003`; absent for what is about this machine rather than the file.
+    /// A code such as `E003`; absent if the finding is about this machine and not the file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<&'static str>,
     /// `error`, `warning` or `note`.
     pub severity: &'static str,
-    /// What is wrong, in one line.
+    /// The problem in one line.
     pub message: String,
-    /// Where.
+    /// The position.
     #[serde(flatten)]
     pub place: Location,
-    /// Other places of the same finding.
+    /// Other positions that belong to the finding.
     pub related: Vec<Location>,
-    /// Why it is so.
+    /// The cause.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cause: Option<String>,
-    /// What to write instead.
+    /// How to correct it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fix: Option<String>,
-    /// How many places of the file have this mistake.
+    /// Number of positions with this problem.
     pub count: usize,
-    /// Those behind the first, in the order of the file; not all of them where `count` is above 100 000.
+    /// The positions after the first one, in file order; incomplete if `count` is above 100 000.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub further: Vec<At>,
 }
 
-/// A place in the file of a finding.
+/// A position in the finding's file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct At {
     /// From 1.
     pub line: u32,
     /// From 1, in characters.
     pub column: u32,
-    /// What is wrong there, where it is not what the finding says word by word.
+    /// The message for this position if it differs from the finding's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
 
-/// Where findings are, without a word of the file: values, keys and lines may be secrets.
+/// The positions of findings, without any text of the file: values, keys and lines may be secrets.
 pub(super) fn places(found: &[Finding]) -> String {
     let mut text = String::new();
     for finding in found {
@@ -88,7 +88,7 @@ pub(super) fn places(found: &[Finding]) -> String {
         text += &format!(": {}{code}\n", finding.severity);
     }
     if !text.is_empty() {
-        text += "what is written there is shown to root and to the user that the daemon runs as\n";
+        text += "only root and the user of the daemon see the messages, which quote the file\n";
     }
     text
 }
@@ -105,10 +105,10 @@ impl At {
 }
 
 impl Finding {
-    /// Further places that are written out in text.
+    /// Number of further positions in the text form.
     const MOST_SHOWN: usize = 10;
 
-    /// One finding for each mistake: those of the same severity, cause and fix are the first one's further places.
+    /// Merges findings of the same code, severity, cause and fix: the first one gets the others as further positions.
     pub fn grouped(found: impl IntoIterator<Item = Self>) -> Vec<Self> {
         let mut groups: Vec<Self> = Vec::new();
         for one in found {
@@ -131,7 +131,7 @@ impl Finding {
         groups
     }
 
-    /// As findings about the file look, without its lines.
+    /// The text form of findings about the file, without its lines.
     pub fn render(&self) -> String {
         let Location {
             file, line, column, ..
@@ -153,7 +153,7 @@ impl Finding {
             }
         }
         if !self.further.is_empty() {
-            text += &format!("  = note: {} more like it:\n", self.further.len());
+            text += &format!("  = note: {} more:\n", self.further.len());
         }
         for at in self.further.iter().take(Self::MOST_SHOWN) {
             let message = at.message.as_deref().unwrap_or_default();
@@ -190,7 +190,7 @@ impl Finding {
         }
     }
 
-    /// A file that could not be taken as text at all.
+    /// A file that cannot be read as text.
     pub(super) fn of_file(error: &FileError, file: &str) -> Self {
         Self {
             code: Some(error.code().as_str()),
@@ -210,7 +210,7 @@ impl Finding {
         }
     }
 
-    /// A certificate that clients or the daemon would refuse.
+    /// A certificate that clients or the daemon would reject.
     pub fn of_doubt(doubt: &Problem, file: &str) -> Self {
         let severity = if doubt.fatal {
             Severity::Error
@@ -230,7 +230,7 @@ impl Finding {
         }
     }
 
-    /// Connections that end when another director takes a VIP over.
+    /// Connections that end when another director takes over a VIP.
     pub fn of_failover(failover: &Failover, file: &str) -> Self {
         Self {
             code: Some(Code::FailoverEndsFlows.as_str()),

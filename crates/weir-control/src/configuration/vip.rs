@@ -1,5 +1,5 @@
-//! VIPs that are on no interface of this machine, or that a reload takes off theirs: legal (they may be routed here),
-//! and most often forgotten.
+//! VIPs that are on no interface of this machine, or that a reload removes from theirs. This is valid, because they may
+//! be routed here, but usually a mistake.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -14,16 +14,16 @@ pub struct AbsentVip {
     pub address: IpAddr,
     /// The first service that listens on it.
     pub service: String,
-    /// Where that service is written.
+    /// The position of that service in the file.
     pub source: Source,
-    /// Only proxy services listen on it.
+    /// Whether only proxy services listen on it.
     pub proxied: bool,
-    /// The interface that Weir added it to, and takes it off once the file is active.
+    /// The interface to which Weir added it, and from which Weir removes it when the file is active.
     pub added_to: Option<String>,
 }
 
 impl AbsentVip {
-    /// What is missing, in one line.
+    /// The finding in one line.
     pub fn message(&self) -> String {
         let Self {
             address, service, ..
@@ -36,18 +36,18 @@ impl AbsentVip {
         }
     }
 
-    /// What follows from it.
+    /// The consequence.
     pub const fn cause(&self) -> &'static str {
         if self.added_to.is_some() {
             "Weir added it there, and removes it with this file, which has no `vip_interface`"
         } else if self.proxied {
             "without it, no connection reaches the service"
         } else {
-            "packets that are routed here are taken all the same"
+            "packets that are routed to this machine are forwarded anyway"
         }
     }
 
-    /// What to do.
+    /// How to correct it.
     pub fn fix(&self) -> String {
         match &self.added_to {
             Some(interface) => format!(
@@ -61,8 +61,8 @@ impl AbsentVip {
     }
 }
 
-/// The VIPs of `desired` that are on no interface of this network namespace, or are there only because Weir has `added`
-/// them; none where Weir itself would add them, and not those that keepalived or Pacemaker moves.
+/// The VIPs of `desired` that are on no interface of this network namespace, or only because Weir has `added` them.
+/// Empty with `vip_interface`, because Weir adds them then. Excludes VIPs that keepalived or Pacemaker moves.
 ///
 /// # Errors
 /// The addresses cannot be read.
@@ -78,7 +78,7 @@ pub async fn absent_vips(
     Ok(absent(desired, present, added, &super::moving_vips()))
 }
 
-/// Once for each VIP, in file order; `present` are the addresses that are there.
+/// Each VIP once, in file order. `present` contains the addresses of all interfaces.
 fn absent(
     desired: &Desired,
     present: BTreeSet<IpAddr>,

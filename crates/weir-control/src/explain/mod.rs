@@ -123,7 +123,7 @@ impl fmt::Display for Answer {
             writeln!(f, "  {step}")?;
         }
         if let (Some(service), Some(at)) = (&self.service, &self.at) {
-            writeln!(f, "  service {service} is written at {at}")?;
+            writeln!(f, "  service {service} is defined at {at}")?;
         }
         if let Some(outcome) = &self.outcome {
             return writeln!(f, "{outcome}");

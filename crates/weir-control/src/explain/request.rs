@@ -14,42 +14,42 @@ use weir_model::{Desired, ForwardedPath, Pool, Proxy, ProxyProtocol, Route, Rout
 use super::Answer;
 use crate::status::Report;
 
-/// Whose request it is the command line does not say.
+/// The command line has no client address.
 const UNKNOWN_CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
-/// A request as the command line gives it: `GET http://host[:port]/path`, and header lines.
+/// A request from the command line: `GET http://host[:port]/path`, and header lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     text: String,
-    /// Host and port of the URL: where the client connects to.
+    /// Host and port of the URL, to which the client connects.
     authority: String,
     port: u16,
-    /// The head as a client would send it.
+    /// The request's head as a client sends it.
     head: String,
 }
 
-/// Why a request is not understood.
+/// A request that cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
     /// Not a method and a URL.
     #[error("expected 'GET http://host/path', found {text:?}")]
     Form {
-        /// As given.
+        /// The argument.
         text: String,
     },
     /// Not `Name: value`.
     #[error("{text:?} is not 'Name: value'")]
     Header {
-        /// As given.
+        /// The argument.
         text: String,
     },
 }
 
 impl Request {
-    /// From the two parts of the command line.
+    /// Parses a method with a URL, and header lines of the form `Name: value`.
     ///
     /// # Errors
-    /// It has another form.
+    /// The text or a header has another form.
     pub fn parse(text: &str, headers: &[String]) -> Result<Self, RequestError> {
         let form = || RequestError::Form {
             text: text.to_owned(),
@@ -76,7 +76,7 @@ impl Request {
             name.is_some_and(|name| name.eq_ignore_ascii_case("host"))
         };
         let mut head = format!("{method} {slash}{path} HTTP/1.1\r\n");
-        // As with curl: a host of its own takes the place of the URL's.
+        // As with curl, a `Host` header replaces the URL's host.
         if !headers.iter().any(is_host) {
             head.push_str(&format!("Host: {authority}\r\n"));
         }
@@ -96,7 +96,7 @@ impl Request {
         })
     }
 
-    /// The answer; `file` is the configuration's, `report` tells the servers' states.
+    /// Explains the request. `file` is the configuration file, `report` contains the servers' states.
     #[expect(clippy::too_many_lines, reason = "the steps of one request in order")]
     pub fn explain(&self, desired: &Desired, report: &Report, file: &Path) -> Answer {
         let mut answer = Answer {
@@ -122,10 +122,7 @@ impl Request {
             Ok(Some(request)) => request,
             Ok(None) => return answer,
             Err(refusal) => {
-                answer.outcome = Some(format!(
-                    "it is answered {}: {refusal}",
-                    refusal.request_status()
-                ));
+                answer.outcome = Some(format!("response {}: {refusal}", refusal.request_status()));
                 return answer;
             }
         };
@@ -133,10 +130,7 @@ impl Request {
         let target = match compared(proxy, request.path_in(head), &mut room, &mut answer.steps) {
             Ok(target) => target,
             Err(refusal) => {
-                answer.outcome = Some(format!(
-                    "it is answered {}: {refusal}",
-                    refusal.request_status()
-                ));
+                answer.outcome = Some(format!("response {}: {refusal}", refusal.request_status()));
                 return answer;
             }
         };
@@ -148,17 +142,17 @@ impl Request {
             &request,
             &fields,
         );
-        let looked_at = chosen.map_or(proxy.routes.len(), |at| at + 1);
-        for (at, one) in proxy.routes.iter().take(looked_at).enumerate() {
-            let fits = if chosen == Some(at) {
-                "fits"
+        let examined = chosen.map_or(proxy.routes.len(), |at| at + 1);
+        for (at, one) in proxy.routes.iter().take(examined).enumerate() {
+            let result = if chosen == Some(at) {
+                "matches"
             } else if !one.sources.is_empty() {
-                "skipped: it matches on the client address, which is not known here"
+                "is skipped: it matches on the client address, which is unknown"
             } else {
-                "does not fit"
+                "does not match"
             };
             answer.steps.push(format!(
-                "route {}:{} ({one}) {fits}",
+                "route {}:{} ({one}) {result}",
                 file.display(),
                 one.source.line
             ));
@@ -170,20 +164,20 @@ impl Request {
             Some(RouteAction::Redirect { to, status }) => {
                 let to = route::location(to, head, &request, &fields, b"");
                 answer.outcome = Some(format!(
-                    "the client is sent to {} by {status}",
+                    "redirect {status} to {}",
                     String::from_utf8_lossy(&to)
                 ));
             }
             Some(RouteAction::Answer { status, .. }) => {
-                answer.outcome = Some(format!("it is answered {status} here"));
+                answer.outcome = Some(format!("response {status} from the route"));
             }
             Some(RouteAction::Split(parts)) => {
                 for (pool, weight) in parts {
                     answer
                         .steps
-                        .push(format!("pool {pool} gets {weight} parts of these requests"));
+                        .push(format!("pool {pool} has weight {weight}"));
                 }
-                answer.outcome = Some("one of these pools by chance".to_owned());
+                answer.outcome = Some("one of these pools, at random by weight".to_owned());
             }
             Some(RouteAction::Pool(pool)) => {
                 servers(desired.pool(pool), proxy, report, &mut answer)
@@ -193,14 +187,14 @@ impl Request {
         answer
     }
 
-    /// The service that listens on the request's port. Which address a client connects to a URL does not say, unless it
-    /// holds one; of several services the first is taken.
+    /// The service that listens on the request's port. Of several, the one that listens on the URL's address, otherwise
+    /// the first: a host name does not say which address a client connects to.
     fn service<'a>(&self, desired: &'a Desired, steps: &mut Vec<String>) -> Option<&'a Proxy> {
-        let here = |proxy: &&Proxy| {
+        let listens = |proxy: &&Proxy| {
             proxy.protocol == ProxyProtocol::Http
                 && proxy.listen.iter().any(|listen| listen.port() == self.port)
         };
-        let all: Vec<&Proxy> = desired.proxies.iter().filter(here).collect();
+        let all: Vec<&Proxy> = desired.proxies.iter().filter(listens).collect();
         let host = self.authority.as_str();
         let bare = host.trim_matches(['[', ']']);
         let named = |proxy: &&&Proxy| {
@@ -222,7 +216,7 @@ impl Request {
         ));
         if all.len() > 1 {
             steps.push(format!(
-                "{} services listen on port {}; the address decides",
+                "{} services listen on port {}; the destination address selects one",
                 all.len(),
                 self.port
             ));
@@ -231,7 +225,7 @@ impl Request {
     }
 }
 
-/// The path as routes compare it; both forms are shown where they differ.
+/// The path that routes compare. Both forms are shown if they differ.
 fn compared<'a>(
     proxy: &Proxy,
     received: &'a [u8],
@@ -265,16 +259,16 @@ fn is_forwarded_normal(proxy: &Proxy) -> bool {
     rules.is_some_and(|rules| rules.forward == ForwardedPath::Normalized)
 }
 
-/// The path that a server is asked for, where the route writes another one.
+/// Shows the path that is sent to the server if the route rewrites it.
 fn rewritten(route: &Route, target: &RequestPath<'_>, steps: &mut Vec<String>) {
     if let Some(to) = &route.edits.path {
         let path = route::rewritten(to, route, target);
         let path = String::from_utf8_lossy(&path);
-        steps.push(format!("the server is asked for {path}"));
+        steps.push(format!("path sent to the server: {path}"));
     }
 }
 
-/// Candidates of a pool, and who gets it.
+/// Shows the servers of a pool and which one is selected.
 fn servers(pool: Option<&Pool>, proxy: &Proxy, report: &Report, answer: &mut Answer) {
     let Some(pool) = pool else { return };
     answer.pool = Some(pool.name.clone());
@@ -284,25 +278,25 @@ fn servers(pool: Option<&Pool>, proxy: &Proxy, report: &Report, answer: &mut Ans
         .find(|service| service.name == proxy.name);
     let mut usable = Vec::new();
     for server in &pool.servers {
-        let known = service.and_then(|service| {
-            service.servers.iter().find(|known| {
-                known.address == server.name
-                    && known.pool.as_ref().is_none_or(|of| *of == pool.name)
+        let status = service.and_then(|service| {
+            service.servers.iter().find(|status| {
+                status.address == server.name
+                    && status.pool.as_ref().is_none_or(|of| *of == pool.name)
             })
         });
-        let Some(known) = known else { continue };
-        let what = format!(
-            "{}: {}, weight {}, {} under way",
-            server.name, known.state, known.effective_weight, known.active_connections
+        let Some(status) = status else { continue };
+        let line = format!(
+            "{}: {}, weight {}, {} active",
+            server.name, status.state, status.effective_weight, status.active_connections
         );
-        if known.effective_weight == 0 {
-            let why = match &known.ejected {
+        if status.effective_weight == 0 {
+            let why = match &status.ejected {
                 Some(ejected) => format!("ejected: {}", ejected.reason),
-                None => known.reason.clone(),
+                None => status.reason.clone(),
             };
-            answer.steps.push(format!("{what}: no candidate ({why})"));
+            answer.steps.push(format!("{line}: not usable ({why})"));
         } else {
-            answer.steps.push(what);
+            answer.steps.push(line);
             usable.push(&server.name);
         }
     }
@@ -314,7 +308,7 @@ fn servers(pool: Option<&Pool>, proxy: &Proxy, report: &Report, answer: &mut Ans
         [only] => {
             answer.server = Some((*only).clone());
             format!(
-                "service {} sends it to {only}, the only candidate of pool {}",
+                "service {} forwards it to {only}, the only usable server of pool {}",
                 proxy.name, pool.name
             )
         }
@@ -378,7 +372,7 @@ status  = 403
     }
 
     #[test]
-    fn both_forms_of_a_path_are_shown() {
+    fn received_and_normalized_path_are_shown() {
         let explained = [
             explained("GET http://a.example//x/../%6fld/y?z", &[]),
             explained("GET http://a.example/%zz", &[]),
@@ -390,7 +384,7 @@ status  = 403
     fn host_header_overrides_the_url() {
         let explained = explained("GET http://127.0.0.1/old/x", &["host: b.example"]);
         assert!(
-            explained.contains("sent to https://b.example/old/x"),
+            explained.contains("redirect 302 to https://b.example/old/x"),
             "{explained}"
         );
     }

@@ -266,12 +266,12 @@ fn explain_shows_both_forms_and_check_names_unreachable_routes() {
         "path received: //x/../%61dmin/x\n",
         "path normalized: /admin/x, which routes compare",
         "forwarded as received",
-        "it is answered 403",
+        "response 403",
     ] {
         assert!(output.contains(part), "{part} in {output}");
     }
     assert!(!explain("/admin/x").contains("normalized"));
-    assert!(explain("/%zz").contains("it is answered 400: malformed escape in the path"));
+    assert!(explain("/%zz").contains("response 400: malformed escape in the path"));
 
     let file = proxy.directory.join("old.toml");
     let text = fs::read_to_string(proxy.directory.join("weir.toml")).expect("it is there");
