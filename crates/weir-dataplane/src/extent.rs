@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_retired_extent_waits_for_its_grace_period() {
+    fn retired_extent_waits_for_grace_period() {
         let start = Instant::now();
         let mut allocator = ExtentAllocator::new(5);
         let taken = allocator.allocate(4).unwrap();

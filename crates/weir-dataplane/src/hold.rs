@@ -266,7 +266,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_unspecified_address_keeps_its_family() {
+    fn unspecified_address_keeps_its_family() {
         let to = |text: &str| {
             let socket: std::net::SocketAddr = text.parse().unwrap();
             key(HoldTarget {

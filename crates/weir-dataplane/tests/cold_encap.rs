@@ -157,7 +157,7 @@ fn fragments_and_errors_are_summed_too() {
 }
 
 #[test]
-fn a_wrong_inner_checksum_does_not_become_right() {
+fn wrong_inner_checksum_stays_wrong() {
     for flags in [weir_abi::TUNNEL_CSUM, weir_abi::TUNNEL_REMCSUM] {
         let Some(world) = open(false, false, Tunnel::Gue, flags) else {
             return;

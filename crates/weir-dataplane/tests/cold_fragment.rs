@@ -157,7 +157,7 @@ fn parts_of_id(world: &World, id: u32) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn an_old_note_is_not_believed() {
+fn expired_fragment_record_is_ignored() {
     let Some(world) = Setup::new(false, Forward::Direct).open() else {
         return;
     };
@@ -191,7 +191,7 @@ fn tcp_fragments() {
 }
 
 #[test]
-fn what_the_stack_got_first_it_gets_whole() {
+fn stack_gets_all_fragments_of_a_datagram_it_got_first() {
     for v6 in [false, true] {
         let Some(world) = Setup::new(v6, Forward::Direct).open() else {
             return;
@@ -233,7 +233,7 @@ fn fragments_of_others_are_left_alone() {
 }
 
 #[test]
-fn a_server_that_is_gone() {
+fn removed_server() {
     let Some(world) = Setup::new(false, Forward::Direct).open() else {
         return;
     };
@@ -250,7 +250,7 @@ fn a_server_that_is_gone() {
 }
 
 #[test]
-fn a_refused_first_fragment_takes_the_others_with_it() {
+fn dropped_first_fragment_drops_the_others() {
     let Some(world) = (Setup {
         servers: false,
         ..Setup::new(false, Forward::Direct)
@@ -272,7 +272,7 @@ fn a_refused_first_fragment_takes_the_others_with_it() {
 }
 
 #[test]
-fn a_local_server_gets_all_parts() {
+fn local_server_gets_all_fragments() {
     let mut setup = Setup::new(false, Forward::Nat);
     setup.dest.flags |= weir_abi::DEST_LOCAL;
     let Some(world) = setup.open() else { return };

@@ -46,7 +46,7 @@ fn reply(world: &World, length: usize) -> Vec<u8> {
 }
 
 #[test]
-fn an_error_about_a_reply_reaches_its_server() {
+fn error_about_a_reply_reaches_its_server() {
     for v6 in [false, true] {
         for forward in FORWARDS {
             let Some(world) = Setup::new(v6, forward).open() else {
@@ -86,7 +86,7 @@ fn an_error_about_a_reply_reaches_its_server() {
 }
 
 #[test]
-fn a_marked_error_under_l3dsr() {
+fn error_with_dscp_under_l3dsr() {
     for v6 in [false, true] {
         let mut setup = Setup::new(v6, Forward::L3dsr);
         setup.dest.dscp = 5;
@@ -186,7 +186,7 @@ fn snat_is_undone_and_done_inside() {
 }
 
 #[test]
-fn an_error_about_a_request_reaches_the_client() {
+fn error_about_a_request_reaches_the_client() {
     for v6 in [false, true] {
         let Some(world) = Setup::new(v6, Forward::Nat).open() else {
             return;
@@ -260,7 +260,7 @@ fn errors_about_no_flow_go_up_unchanged() {
 }
 
 #[test]
-fn a_quote_that_is_cut_is_dropped_at_a_vip_only() {
+fn truncated_quote_is_dropped_at_a_vip_only() {
     for v6 in [false, true] {
         let Some(world) = Setup::new(v6, Forward::Nat).open() else {
             return;
@@ -287,7 +287,7 @@ fn a_quote_that_is_cut_is_dropped_at_a_vip_only() {
 }
 
 #[test]
-fn an_error_is_never_answered() {
+fn error_is_never_answered() {
     let Some(world) = Setup::new(false, Forward::Nat).open() else {
         return;
     };
@@ -409,7 +409,7 @@ fn too_big_for_a_tunnel_becomes_too_big_for_the_client() {
 }
 
 #[test]
-fn a_tunnel_that_is_not_ours_is_the_stacks() {
+fn foreign_tunnel_passes() {
     let Some(world) = Setup::new(false, Forward::Tunnel).open() else {
         return;
     };
@@ -427,7 +427,7 @@ fn a_tunnel_that_is_not_ours_is_the_stacks() {
 }
 
 #[test]
-fn a_flow_without_an_entry_is_found_by_its_hash() {
+fn flow_without_entry_is_found_by_hash() {
     let mut setup = Setup::new(false, Forward::Direct);
     setup.settings.syn_budget = 0;
     let Some(world) = setup.open() else { return };
@@ -453,7 +453,7 @@ fn a_flow_without_an_entry_is_found_by_its_hash() {
 
 /// `schedule_icmp`: the error gets a server, and its client's packets then the same one.
 #[test]
-fn an_error_of_no_flow_makes_one_where_it_is_asked_for() {
+fn error_of_no_flow_creates_one_if_configured() {
     for v6 in [false, true] {
         for forward in FORWARDS {
             for asked in [false, true] {
@@ -499,7 +499,7 @@ fn an_error_of_no_flow_makes_one_where_it_is_asked_for() {
 }
 
 #[test]
-fn an_error_of_no_flow_and_no_server_ends() {
+fn error_of_no_flow_and_no_server_is_dropped() {
     let mut setup = Setup::new(false, Forward::Direct);
     setup.settings.flags |= SETTINGS_SCHEDULE_ICMP;
     setup.servers = false;

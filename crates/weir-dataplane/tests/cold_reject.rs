@@ -52,7 +52,7 @@ fn client_gets_an_error_when_there_is_no_server() {
 }
 
 #[test]
-fn a_tagged_frame_is_answered_with_its_tag() {
+fn reply_keeps_vlan_tag() {
     let Some(world) = (Setup {
         servers: false,
         ..Setup::new(false, Forward::Direct)
@@ -92,7 +92,7 @@ fn the_budget_bounds_answers() {
 }
 
 #[test]
-fn a_source_that_is_no_host_is_not_answered() {
+fn source_that_is_no_host_gets_no_reply() {
     let Some(world) = (Setup {
         servers: false,
         ..Setup::new(false, Forward::Direct)
@@ -136,7 +136,7 @@ fn no_server_drop_is_silent() {
 }
 
 #[test]
-fn what_does_not_fit_the_tunnel_is_answered_with_its_room() {
+fn packet_above_tunnel_mtu_is_answered_with_the_mtu() {
     for v6 in [false, true] {
         let Some(world) = Setup::new(v6, Forward::Tunnel).open() else {
             return;
@@ -202,7 +202,7 @@ fn ipv6_packet_too_big_reports_1280_at_least() {
 }
 
 #[test]
-fn a_used_up_ttl_is_answered() {
+fn expired_ttl_is_answered() {
     for v6 in [false, true] {
         let Some(world) = Setup::new(v6, Forward::Nat).open() else {
             return;
@@ -248,7 +248,7 @@ fn echo_to_a_vip_is_answered_in_place() {
 }
 
 #[test]
-fn a_wrong_echo_checksum_stays_wrong() {
+fn wrong_echo_checksum_stays_wrong() {
     let Some(world) = Setup::new(false, Forward::Direct).open() else {
         return;
     };
@@ -263,7 +263,7 @@ fn a_wrong_echo_checksum_stays_wrong() {
 }
 
 #[test]
-fn other_icmp_goes_up() {
+fn other_icmp_passes() {
     for v6 in [false, true] {
         let Some(world) = Setup::new(v6, Forward::Nat).snat().open() else {
             return;
@@ -312,7 +312,7 @@ fn without_a_device_that_sends_the_answer_goes_to_tc() {
 }
 
 #[test]
-fn a_device_that_needs_a_redirect_gets_one() {
+fn reply_is_redirected_where_tx_is_impossible() {
     let Some(world) = Setup::new(false, Forward::Direct).open() else {
         return;
     };

@@ -41,7 +41,7 @@ fn reply(world: &World, packet: &[u8]) -> world::Out {
 }
 
 #[test]
-fn a_local_servers_reply_comes_from_the_vip() {
+fn reply_of_local_server_has_the_vip_as_source() {
     for v6 in [false, true] {
         for snat in [false, true] {
             let Some(world) = local(v6, snat) else { return };
@@ -78,7 +78,7 @@ fn a_local_servers_reply_comes_from_the_vip() {
 }
 
 #[test]
-fn a_local_reply_moves_the_state() {
+fn local_reply_changes_the_state() {
     let Some(world) = local(false, false) else {
         return;
     };
@@ -154,7 +154,7 @@ fn other_packets_leave_unchanged() {
 }
 
 #[test]
-fn a_zero_udp_checksum_stays_zero() {
+fn zero_udp_checksum_stays_zero() {
     let Some(world) = local(false, false) else {
         return;
     };
@@ -311,7 +311,7 @@ fn index(name: &str) -> u32 {
 }
 
 #[test]
-fn what_xdp_could_not_send_leaves_by_the_neighbour_table() {
+fn packets_xdp_could_not_send_use_the_neighbour_table() {
     for v6 in [false, true] {
         for forward in [
             Forward::Direct,
@@ -339,7 +339,7 @@ fn what_xdp_could_not_send_leaves_by_the_neighbour_table() {
 }
 
 #[test]
-fn a_tag_does_not_follow_to_another_device() {
+fn vlan_tag_is_removed_on_another_device() {
     let Some(parsed) = through_tc(false, Forward::Direct, true) else {
         return;
     };

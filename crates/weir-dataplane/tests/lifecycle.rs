@@ -22,7 +22,7 @@ fn send(dataplane: &Dataplane, packet: &[u8]) -> u32 {
 }
 
 #[test]
-fn a_fresh_data_plane_passes_what_is_not_ours() {
+fn fresh_data_plane_passes_foreign_packets() {
     if !privileged() {
         return;
     }
@@ -35,7 +35,7 @@ fn a_fresh_data_plane_passes_what_is_not_ours() {
 }
 
 #[test]
-fn a_flow_is_made_and_counted_once() {
+fn flow_is_created_and_counted_once() {
     if !privileged() {
         return;
     }
@@ -60,7 +60,7 @@ fn a_flow_is_made_and_counted_once() {
 }
 
 #[test]
-fn what_was_pinned_is_adopted_with_its_flows() {
+fn pinned_maps_are_adopted_with_their_flows() {
     if !privileged() {
         return;
     }
@@ -101,7 +101,7 @@ fn what_was_pinned_is_adopted_with_its_flows() {
 }
 
 #[test]
-fn other_sizes_replace_the_maps_and_keep_counts_and_rows() {
+fn changed_sizes_replace_maps_and_keep_counts_and_rows() {
     if !privileged() {
         return;
     }
@@ -150,7 +150,7 @@ fn other_sizes_replace_the_maps_and_keep_counts_and_rows() {
 }
 
 #[test]
-fn a_pin_of_half_the_size_is_not_adopted() {
+fn pin_of_half_the_size_is_not_adopted() {
     if !privileged() {
         return;
     }
@@ -182,7 +182,7 @@ fn a_pin_of_half_the_size_is_not_adopted() {
 }
 
 #[test]
-fn an_opening_that_was_not_activated_leaves_nothing() {
+fn open_without_activation_leaves_nothing() {
     if !privileged() {
         return;
     }
@@ -228,7 +228,7 @@ fn generic_mode_where_the_driver_has_none() {
 }
 
 #[test]
-fn a_device_of_another_program_is_left_alone() {
+fn device_with_another_program_is_unchanged() {
     if !privileged() {
         return;
     }
@@ -252,7 +252,7 @@ fn a_device_of_another_program_is_left_alone() {
 }
 
 #[test]
-fn a_link_whose_device_is_gone_is_forgotten() {
+fn link_of_removed_device_is_dropped() {
     if !privileged() {
         return;
     }
@@ -274,7 +274,7 @@ fn a_link_whose_device_is_gone_is_forgotten() {
 }
 
 #[test]
-fn a_pinned_data_plane_is_read_without_changing_it() {
+fn pinned_data_plane_is_read_without_changes() {
     if !privileged() {
         return;
     }
@@ -314,7 +314,7 @@ fn clean_removes_everything_and_says_so() {
 }
 
 #[test]
-fn a_directory_that_is_not_empty_is_not_mounted_over() {
+fn non_empty_directory_is_not_mounted_over() {
     if !privileged() {
         return;
     }
@@ -330,7 +330,7 @@ fn a_directory_that_is_not_empty_is_not_mounted_over() {
 }
 
 #[test]
-fn a_test_run_answers_with_the_frame_that_would_leave() {
+fn test_run_returns_the_sent_frame() {
     if !privileged() {
         return;
     }

@@ -176,7 +176,7 @@ fn flows_go_back_to_the_layout_before() {
 }
 
 #[test]
-fn a_migration_that_was_interrupted_goes_on() {
+fn interrupted_migration_continues() {
     if !privileged() {
         return;
     }
@@ -202,7 +202,7 @@ fn a_migration_that_was_interrupted_goes_on() {
 }
 
 #[test]
-fn what_does_not_fit_is_counted_down_and_goes_by_hash() {
+fn flows_above_capacity_are_uncounted_and_hashed() {
     if !privileged() {
         return;
     }
@@ -223,7 +223,7 @@ fn what_does_not_fit_is_counted_down_and_goes_by_hash() {
 }
 
 #[test]
-fn a_change_of_size_that_the_release_before_began_is_finished_first() {
+fn resize_begun_by_previous_release_is_finished_first() {
     if !privileged() {
         return;
     }
@@ -269,7 +269,7 @@ fn forge(sandbox: &Sandbox, offset: usize, word: u32) {
 }
 
 #[test]
-fn a_newer_layout_is_refused_and_packets_go_on() {
+fn newer_layout_is_rejected_without_packet_loss() {
     if !privileged() {
         return;
     }

@@ -53,7 +53,7 @@ fn put_other_filter(sandbox: &Sandbox) {
 }
 
 #[test]
-fn a_map_of_another_build_costs_no_counts_in_the_others() {
+fn map_of_another_build_keeps_counts_of_others() {
     if !privileged() {
         return;
     }

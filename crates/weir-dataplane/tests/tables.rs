@@ -27,7 +27,7 @@ fn listeners(count: u16) -> (Vec<Listener>, Vec<u32>) {
 }
 
 #[test]
-fn a_batch_writes_and_removes_every_element() {
+fn batch_writes_and_removes_every_element() {
     if !privileged() {
         return;
     }
@@ -54,7 +54,7 @@ fn a_batch_writes_and_removes_every_element() {
 }
 
 #[test]
-fn a_full_table_says_so() {
+fn full_table_returns_an_error() {
     if !privileged() {
         return;
     }
@@ -148,7 +148,7 @@ fn traffic_is_summed_over_cpus_and_reset() {
 }
 
 #[test]
-fn a_starting_daemon_learns_which_extents_are_taken() {
+fn used_extents_are_found_at_start() {
     if !privileged() {
         return;
     }

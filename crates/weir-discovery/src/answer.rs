@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_answers_another_question_is_no_answer() {
+    fn answer_to_another_question_is_ignored() {
         let message = reply(|_| {});
         let ours = |name, kind, id| read(&message, name, kind, id).is_some();
         assert!(ours(NAME, TYPE::SRV, 7));

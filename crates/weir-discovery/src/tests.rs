@@ -169,7 +169,7 @@ async fn files_are_followed_wherever_they_are() {
 }
 
 #[tokio::test]
-async fn a_restart_vouches_for_nothing() {
+async fn restart_trusts_no_stored_state() {
     let root = std::env::temp_dir().join(format!("weir-unvouched-{}", std::process::id()));
     fs::create_dir_all(&root).unwrap();
     let file = root.join("list");
@@ -188,7 +188,7 @@ async fn a_restart_vouches_for_nothing() {
 
 /// What a build wrote whose lists could hold everything.
 #[tokio::test]
-async fn a_check_that_an_earlier_build_remembered_is_never_run() {
+async fn stored_check_of_an_earlier_build_never_runs() {
     let root = std::env::temp_dir().join(format!("weir-remembered-{}", std::process::id()));
     let _ = fs::remove_dir_all(&root);
     fs::create_dir_all(&root).unwrap();
@@ -224,7 +224,7 @@ async fn a_check_that_an_earlier_build_remembered_is_never_run() {
 }
 
 #[tokio::test]
-async fn a_list_names_a_check_of_the_configuration() {
+async fn list_entry_names_a_configured_check() {
     let root = std::env::temp_dir().join(format!("weir-names-check-{}", std::process::id()));
     let _ = fs::remove_dir_all(&root);
     fs::create_dir_all(&root).unwrap();

@@ -299,7 +299,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failing_command_brings_its_message() {
+    fn failed_command_returns_its_message() {
         let error = run("sh", &["-c", "echo broken wheel >&2; exit 7"]).expect_err("exit 7");
         let text = error.to_string();
         assert!(

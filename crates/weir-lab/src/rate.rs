@@ -128,7 +128,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_printed_reads_back(bits in LOWEST_BITS_PER_SECOND..HIGHEST_BITS_PER_SECOND) {
+        fn printed_rate_parses_to_same_value(bits in LOWEST_BITS_PER_SECOND..HIGHEST_BITS_PER_SECOND) {
             let rate = Rate(bits);
             // Above 2^53 a double would round; the limits stay far below.
             prop_assert_eq!(rate.to_string().parse::<Rate>(), Ok(rate));

@@ -97,7 +97,7 @@ fn one_server_and_haproxy_at_a_high_rate() {
 }
 
 #[test]
-fn a_signal_ends_the_run_and_leaves_nothing() {
+fn signal_ends_the_run_and_cleans_up() {
     if !weir_testing::require_root() {
         return;
     }
@@ -175,7 +175,7 @@ fn the_next_run_removes_what_a_killed_one_left() {
 }
 
 #[test]
-fn a_method_that_fails_does_not_stop_the_others() {
+fn failed_method_does_not_stop_the_others() {
     if !weir_testing::require_root() {
         return;
     }

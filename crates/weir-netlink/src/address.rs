@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_point_to_point_address_is_the_local_one() {
+    fn point_to_point_address_is_the_local_one() {
         let ours: IpAddr = "10.0.0.1".parse().unwrap();
         let peer: IpAddr = "10.0.0.2".parse().unwrap();
         let mut message = address_message(4, peer, 32);

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_class_lies_in_the_same_prefixes() {
+    fn class_shares_all_prefixes() {
         let known = [
             (ip("0.0.0.0"), 0),
             (ip("10.0.0.0"), 8),
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_prefix_divides_is_asked_about_once() {
+    fn undivided_addresses_are_looked_up_once() {
         let classes = Classes::new([(ip("0.0.0.0"), 0), (ip("10.0.0.0"), 8)]);
         let many: Vec<IpAddr> = (0..=255)
             .map(|last| IpAddr::from([10, 0, 3, last]))

@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interrupted_dump_is_noticed() {
+    fn interrupted_dump_is_detected() {
         let mut answers = answers();
         let mut datagram = message(NEWROUTE, 0, 1, &[2, 24, 0, 0, 254, 2, 0, 1, 0, 0, 0, 0]);
         datagram.extend(message(DONE, NLM_F_DUMP_INTR, 1, &[0; 4]));
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_carries_number_and_words() {
+    fn error_contains_number_and_message() {
         let mut payload = (-22_i32).to_ne_bytes().to_vec();
         payload.extend([0; HEADER_BYTES]);
         payload.extend(8_u16.to_ne_bytes());
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_decoded_is_counted() {
+    fn undecodable_messages_are_counted() {
         let mut answers = answers();
         assert!(answers.take(&message(NEWROUTE, 0, 1, &[2]), 1).is_none());
         assert_eq!(answers.undecodable, 1);

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vlan_device_names_its_port_and_tag() {
+    fn vlan_device_has_port_and_tag() {
         let link = Link::from_message(&vlan_message());
         assert_eq!(
             (link.index, link.name.as_str(), link.mtu),
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_in_another_namespace_is_unknown() {
+    fn port_in_another_namespace_is_unknown() {
         let mut message = vlan_message();
         message.attributes.push(LinkAttribute::LinkNetNsId(0));
         assert_eq!(Link::from_message(&message).vlan.unwrap().lower, None);

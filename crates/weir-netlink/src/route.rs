@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_table_number_comes_from_the_attribute() {
+    fn large_table_number_is_read_from_the_attribute() {
         let message = unicast(vec![
             RouteAttribute::Table(70_000),
             RouteAttribute::Priority(5),

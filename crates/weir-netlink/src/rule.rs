@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_with_a_condition_is_not_the_local_tables() {
+    fn conditional_rule_is_not_the_local_table_rule() {
         let mut plain = local_message(false);
         assert_eq!(first(&plain), Some(Local));
         plain.attributes.push(RuleAttribute::FwMark(1));

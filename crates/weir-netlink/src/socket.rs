@@ -201,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_listener_and_who_waits_for_it_are_seen() {
+    fn listener_and_its_backlog_are_reported() {
         for local in ["127.0.0.1:0", "[::1]:0"] {
             let listener = TcpListener::bind(local).unwrap();
             let address = listener.local_addr().unwrap();
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_is_refused() {
+    fn truncated_message_is_rejected() {
         let mut message = request(&[TcpState::Listen]);
         message[0] = 200;
         assert_eq!(read(&message, &mut Vec::new()), Err(Errno::BADMSG));

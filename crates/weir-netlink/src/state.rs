@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vlan_device_becomes_port_and_tag() {
+    fn vlan_device_becomes_port_and_tag() {
         let links = vec![link(2, 1500, None), link(9, 1500, tag(100, 2))];
         let mut state = state(links, RouteKind::Unicast, vec![leg(9, Some("10.9.0.1"))]);
         learn(&mut state, 9, "10.9.0.1", 0x99, NeighbourState::Stale);
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vlan_device_below_itself_ends() {
+    fn vlan_device_cycle_terminates() {
         let links = vec![link(9, 1500, tag(1, 10)), link(10, 1500, tag(2, 9))];
         let state = state(links, RouteKind::Unicast, vec![leg(9, None)]);
         assert_eq!(resolve(ip(SERVER), &state)[0].ifindex, 9);

@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_is_admitted_with_room_for_its_server() {
+    fn client_is_admitted_if_its_server_descriptor_fits() {
         assert!(table(100, 49, 0, 0).admits());
         assert!(!table(100, 50, 0, 0).admits(), "no server for the 51st");
         assert!(

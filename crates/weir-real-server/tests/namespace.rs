@@ -452,7 +452,7 @@ fn drift_is_shown_repaired_and_respected() {
 }
 
 #[test]
-fn an_address_found_present_stays_and_a_loud_one_is_refused() {
+fn existing_address_stays_and_arp_answering_one_is_rejected() {
     if !is_root() {
         return;
     }
@@ -481,7 +481,7 @@ fn an_address_found_present_stays_and_a_loud_one_is_refused() {
 }
 
 #[test]
-fn what_cannot_be_finished_is_taken_back() {
+fn incomplete_change_is_undone() {
     if !is_root() {
         return;
     }

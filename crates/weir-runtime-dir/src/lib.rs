@@ -481,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_with_the_name_of_a_file_is_rejected() {
+    fn link_in_place_of_a_file_is_rejected() {
         let directory = Directory::new("links");
         prepare(&directory.0).unwrap();
         std::os::unix::fs::symlink("/tmp/victim", directory.0.join("lock")).unwrap();

@@ -87,7 +87,7 @@ mod tests {
         }
 
         #[test]
-        fn who_takes_only_when_not_busy_stays_within_the_bound(
+        fn server_stays_within_the_load_bound(
             weights in prop::collection::vec(1_u32..10, 1..10),
             owners in prop::collection::vec(any::<prop::sample::Index>(), 1..300),
             percent in 100_u32..200,

@@ -221,7 +221,7 @@ mod tests {
         }
 
         #[test]
-        fn a_draw_finds_what_a_walk_finds(
+        fn tree_draw_equals_list_walk(
             servers in prop::collection::vec(
                 (prop_oneof![0_u32..9, Just(i32::MAX as u32)], prop::bool::weighted(0.8)),
                 1..70,

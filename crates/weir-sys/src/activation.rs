@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_for_another_process_is_left_alone() {
+    fn sockets_for_another_process_are_ignored() {
         assert!(inherited_files().is_empty());
     }
 }

@@ -137,7 +137,7 @@ mod tests {
     use std::io::{Read, Write, pipe};
 
     #[test]
-    fn a_message_brings_its_files() {
+    fn message_carries_its_files() {
         let (one, other) = Channel::pair().unwrap();
         let (mut reader, writer) = pipe().unwrap();
         one.send(b"a pipe", &[writer.as_fd()]).unwrap();
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_is_refused() {
+    fn oversized_message_is_rejected() {
         let (one, _other) = Channel::pair().unwrap();
         assert!(one.send(&vec![0; MESSAGE_MAX + 1], &[]).is_err());
     }

@@ -71,13 +71,13 @@ mod tests {
     }
 
     #[test]
-    fn a_cpu_that_cannot_exist_is_refused() {
+    fn impossible_cpu_is_rejected() {
         let error = pin_thread(usize::MAX).unwrap_err();
         assert_eq!(error.errno(), Some(rustix::io::Errno::INVAL.raw_os_error()));
     }
 
     #[test]
-    fn a_pinned_thread_runs_there() {
+    fn pinned_thread_runs_on_its_cpu() {
         std::thread::spawn(|| {
             pin_thread(0).unwrap();
             assert_eq!(rustix::thread::sched_getcpu(), 0);

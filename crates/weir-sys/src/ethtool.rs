@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_is_not_there_has_no_driver() {
+    fn missing_device_has_no_driver() {
         let error = driver("weir-none").unwrap_err();
         assert_eq!(error.errno(), Some(libc::ENODEV));
     }
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_seen_and_undone() {
+    fn change_is_visible_and_reverted() {
         if !weir_testing::require_root() {
             return;
         }

@@ -74,7 +74,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn a_sealed_file_is_read_and_never_written() {
+    fn sealed_file_is_read_only() {
         use std::io::Read;
         let mut file = File::from(sealed_file("weir-test", b"keys").unwrap());
         let mut text = String::new();
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_made_and_replaced_and_nothing_else_stays() {
+    fn file_is_created_and_replaced_without_leftovers() {
         let directory = std::env::temp_dir().join(format!("weir-file-{}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();
         let path = directory.join("state.json");

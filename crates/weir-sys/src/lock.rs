@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_symbolic_link_is_not_followed() {
+    fn symbolic_link_is_not_followed() {
         let directory = std::env::temp_dir().join(format!("weir-lock-link-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         let (target, path) = (directory.join("target"), directory.join("lock"));
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_is_not_there_is_named() {
+    fn error_names_missing_directory() {
         let error = LockFile::acquire("/nonexistent/weir.lock").unwrap_err();
         assert!(error.to_string().starts_with("/nonexistent/weir.lock: "));
     }

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fresh_sys_has_nothing_on_it() {
+    fn fresh_sys_has_no_mounts() {
         let view = MountView {
             sysfs: true,
             bpffs: Bpffs::NotMounted { magic: SYSFS_MAGIC },
@@ -155,7 +155,7 @@ mod tests {
     /// In a mount namespace of its own thread, so that the host never sees it.
     #[test]
     #[allow(unsafe_code, reason = "unshare(2)")]
-    fn a_mounted_bpffs_is_found() {
+    fn mounted_bpffs_is_found() {
         use rustix::mount::{MountPropagationFlags, mount_change};
         use rustix::thread::{UnshareFlags, unshare_unsafe};
 

@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_no_namespace_is_refused() {
+    fn file_that_is_no_namespace_is_rejected() {
         if !weir_testing::require_root() {
             return;
         }

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_manager_that_is_slow_misses_nothing() {
+    fn slow_manager_receives_every_message() {
         const STORED: usize = 100;
         let name = format!("weir-slow-{}", std::process::id());
         let address = SocketAddr::from_abstract_name(&name).unwrap();

@@ -141,7 +141,7 @@ mod tests {
     use crate::NetNs;
 
     #[test]
-    fn an_interface_that_is_not_there_is_named() {
+    fn error_names_missing_interface() {
         if !weir_testing::require_root() {
             return;
         }

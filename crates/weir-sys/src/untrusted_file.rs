@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_another_user_is_refused() {
+    fn file_of_another_user_is_rejected() {
         if !geteuid().is_root() {
             eprintln!("skipped: needs root to give files away");
             return;

@@ -264,7 +264,7 @@ mod tests {
         }
 
         #[test]
-        fn an_address_may_change_within_and_between_families(
+        fn address_changes_within_and_between_families(
             old in any::<IpAddr>(), new in any::<IpAddr>(), sport in 1u16..,
         ) {
             let checksum = |address: IpAddr| match address {
@@ -275,7 +275,7 @@ mod tests {
         }
 
         #[test]
-        fn a_wrong_checksum_stays_wrong_by_as_much(bytes in covered(), error in 1u16..0xffff, new: u32) {
+        fn wrong_checksum_keeps_its_error(bytes in covered(), error in 1u16..0xffff, new: u32) {
             let right = checksum(&bytes);
             let wrong = !fold(u64::from(!right) + u64::from(error));
             let old = u32::from_be_bytes(bytes[4..8].try_into().unwrap());

@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_bit_shows_in_the_checksum() {
+    fn changed_bit_invalidates_the_checksum() {
         let mut bytes = packet(0);
         bytes[8] ^= 1;
         assert!(!Ipv4View::new(&bytes).unwrap().checksum_valid());
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quoted_packet_may_be_cut_after_its_header() {
+    fn quoted_packet_may_be_truncated_after_its_header() {
         let bytes = packet(0);
         let view = Ipv4View::of_quoted(&bytes[..30]).unwrap();
         assert!(!view.is_complete());

@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_promised_byte_that_is_missing_is_refused_unless_quoted() {
+    fn missing_payload_is_rejected_unless_quoted() {
         let bytes = packet(0);
         let error = ParseError::BadLength {
             layer: Layer::Ipv6,

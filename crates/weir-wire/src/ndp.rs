@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn other_messages_are_not_neighbours() {
+    fn other_messages_are_not_parsed_as_neighbours() {
         let error = ParseError::UnsupportedType {
             layer: Layer::Ndp,
             value: 133,

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_data_offset_outside_the_segment_is_refused() {
+    fn data_offset_outside_the_segment_is_rejected() {
         let (_, bytes) = segment();
         for (offset, len) in [(0x40, 16), (0xf0, 60)] {
             let mut bytes = bytes.clone();

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sum_of_zero_is_sent_as_all_ones() {
+    fn zero_checksum_is_sent_as_all_ones() {
         // The pseudo header that makes the computed checksum zero.
         let missing = Sum::new().bytes(&datagram(None)).checksum();
         let bytes = datagram(Some(Sum::new().word(missing)));

@@ -125,7 +125,7 @@ fn faults_of_the_transports_are_found() {
 }
 
 #[test]
-fn a_udp_length_below_what_ip_carries_is_legal() {
+fn udp_length_below_ip_payload_is_valid() {
     let mut packet = v4().udp(1, 2).payload(b"abc").build();
     packet.extend([0; 4]);
     packet[3] += 4;
@@ -187,7 +187,7 @@ fn fragments_of_both_families_are_distinguished() {
 }
 
 #[test]
-fn what_must_not_be_fragmented_is_refused() {
+fn packet_with_dont_fragment_is_rejected() {
     let big = [0; 600];
     let refused = |layer, mtu| Err(ParseError::NotFragmentable { layer, mtu });
     assert_eq!(
@@ -245,7 +245,7 @@ fn mixed_addresses_are_mapped_into_ipv6() {
 }
 
 #[test]
-fn a_tunnel_with_rubbish_inside_is_still_a_packet() {
+fn tunnel_with_invalid_payload_parses() {
     let rubbish = v4().raw(IpProtocol::IPIP, &[0x45, 0, 0]).build();
     let error = Some(ParseError::TooShort {
         layer: Layer::Ipv4,
@@ -277,7 +277,7 @@ fn tunnels_are_followed_to_a_bounded_depth() {
 }
 
 #[test]
-fn a_fragment_of_the_middle_is_cut_into_fragments_of_the_middle() {
+fn middle_fragment_is_split_into_middle_fragments() {
     let middle = v4()
         .id(7)
         .fragment(800, true)
@@ -297,7 +297,7 @@ fn a_fragment_of_the_middle_is_cut_into_fragments_of_the_middle() {
 }
 
 #[test]
-fn a_wrong_checksum_shows_through_a_tunnel() {
+fn wrong_inner_checksum_is_detected() {
     let outer = |inner: Vec<u8>| Packet::parse_ip(&v4().ipip(&inner).build()).unwrap();
     assert!(outer(v4().tcp(1, 2).build()).checksums_valid());
     assert!(!outer(v4().tcp(1, 2).bad_checksum().build()).checksums_valid());
@@ -305,7 +305,7 @@ fn a_wrong_checksum_shows_through_a_tunnel() {
 }
 
 #[test]
-fn a_remote_checksum_is_asked_for_only_where_there_is_one() {
+fn remote_checksum_requires_an_inner_checksum() {
     let remote = |inner: &[u8]| {
         let outer = v4()
             .gue(50000, GUE_PORT, inner)

@@ -155,7 +155,7 @@ proptest! {
     }
 
     #[test]
-    fn a_changed_or_cut_packet_never_panics(
+    fn changed_or_truncated_packet_never_panics(
         packet in packets(), changes in vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
         cut in any::<prop::sample::Index>(), wrap in 0u8..5, (src, dst) in addresses(),
     ) {
@@ -177,7 +177,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_built_is_read_back(packet in packets(), tags in 0usize..3, padding in 0usize..50) {
+    fn built_packet_parses_to_its_fields(packet in packets(), tags in 0usize..3, padding in 0usize..50) {
         let link = (0..tags).fold(Packet::ethernet(SRC, DST).padding(padding), |link, tag| link.vlan(tag as u16));
         let frame = link.ip_packet(&packet);
         let parsed = Packet::parse(&frame).unwrap();

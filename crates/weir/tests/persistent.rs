@@ -56,7 +56,7 @@ fn number(name: &str) -> usize {
     name.trim_start_matches("server").parse().expect("a number")
 }
 
-fn a_client_stays(family: Family) {
+fn client_stays_with_its_server(family: Family) {
     if !privileged() {
         return;
     }
@@ -97,12 +97,12 @@ fn a_client_stays(family: Family) {
 
 #[test]
 fn persistent_client_keeps_its_server_v4() {
-    a_client_stays(Family::V4);
+    client_stays_with_its_server(Family::V4);
 }
 
 #[test]
 fn persistent_client_keeps_its_server_v6() {
-    a_client_stays(Family::V6);
+    client_stays_with_its_server(Family::V6);
 }
 
 /// A server that is gone and comes back finds its clients again.

@@ -304,7 +304,7 @@ fn random_packets_have_the_models_fate_at_length() {
 /// A stream that was once reported to disagree. A tick may have fallen between the data plane's packet and the model's:
 /// the difference could not be reproduced.
 #[test]
-fn a_stream_that_disagreed_agrees() {
+fn former_difference_is_resolved() {
     agree(2_500_838_058_190, 20_000, ROOMY);
 }
 

@@ -30,7 +30,7 @@ fn went(bench: &mut Bench, frame: &[u8]) -> u32 {
 }
 
 #[test]
-fn a_removed_server_keeps_its_flows_until_they_end() {
+fn removed_server_keeps_flows_until_they_end() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
@@ -48,7 +48,7 @@ fn a_removed_server_keeps_its_flows_until_they_end() {
 }
 
 #[test]
-fn a_removed_server_hands_its_flows_on() {
+fn flows_of_removed_server_are_rescheduled() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
@@ -67,7 +67,7 @@ fn a_removed_server_hands_its_flows_on() {
 }
 
 #[test]
-fn a_row_that_is_gone_ends_its_flows() {
+fn missing_server_row_ends_its_flows() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
@@ -169,7 +169,7 @@ fn expire(bench: &mut Bench, state: State) {
 }
 
 #[test]
-fn an_overdue_flow_is_over() {
+fn overdue_flow_has_ended() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
@@ -203,7 +203,7 @@ fn overdue_udp_flow_is_bound_again() {
 }
 
 #[test]
-fn an_overdue_nat_flow_takes_its_way_back_along() {
+fn overdue_nat_flow_ends_with_its_reverse_entry() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
@@ -277,7 +277,7 @@ fn the_sweep_removes_what_is_overdue_and_nothing_else() {
 }
 
 #[test]
-fn over_the_syn_budget_flows_go_by_hash() {
+fn flows_above_syn_budget_are_hashed() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
@@ -304,7 +304,7 @@ fn over_the_syn_budget_flows_go_by_hash() {
 }
 
 #[test]
-fn over_the_syn_budget_a_service_without_usable_servers_sends_to_no_other() {
+fn empty_service_above_syn_budget_rejects() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
@@ -323,7 +323,7 @@ fn over_the_syn_budget_a_service_without_usable_servers_sends_to_no_other() {
 }
 
 #[test]
-fn over_the_syn_budget_a_hashed_syn_is_not_looked_for() {
+fn hashed_syn_above_syn_budget_skips_the_lookup() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
@@ -355,7 +355,7 @@ fn over_the_syn_budget_a_hashed_syn_is_not_looked_for() {
 }
 
 #[test]
-fn directors_with_other_secrets_choose_alike_by_maglev() {
+fn directors_with_other_secrets_select_the_same_maglev_server() {
     let servers = [direct(1), direct(2), direct(3)];
     let mut chosen = Vec::new();
     for (flags, secret) in [(SYN, [1, 2]), (ACK, [3, 4])] {
@@ -439,7 +439,7 @@ fn datagrams_under_nat_make_entries_without_a_budget() {
 }
 
 #[test]
-fn a_budget_is_used_up_one_by_one() {
+fn budget_decreases_by_one_per_packet() {
     // A new tick in the middle opens a new budget, so the run counts only if none came.
     for _ in 0..5 {
         let Some(mut bench) = Bench::open() else {

@@ -169,7 +169,7 @@ fn more_headers_than_are_followed() {
 }
 
 #[test]
-fn what_is_not_ours() {
+fn foreign_packets() {
     let Some(mut bench) = bench() else { return };
     let syn = Shape::tcp(SYN);
     let link = Packet::ethernet(CLIENT_MAC.into(), DIRECTOR_MAC.into());

@@ -30,7 +30,7 @@ fn opened() -> Option<Bench> {
 }
 
 #[test]
-fn a_mark_names_its_service() {
+fn mark_selects_its_service() {
     let Some(mut bench) = opened() else {
         return;
     };
@@ -59,7 +59,7 @@ fn a_mark_names_its_service() {
 
 /// Whoever sends to the address from elsewhere says nothing by it.
 #[test]
-fn a_mark_counts_from_its_device_alone() {
+fn mark_applies_only_to_its_device() {
     let Some(mut bench) = opened() else {
         return;
     };
@@ -84,7 +84,7 @@ fn a_mark_counts_from_its_device_alone() {
 
 /// To the device in the frame leads the way back, by the stack.
 #[test]
-fn what_is_refused_goes_back_by_the_device_that_it_came_by() {
+fn reject_leaves_by_the_ingress_device() {
     let Some(mut bench) = opened() else {
         return;
     };

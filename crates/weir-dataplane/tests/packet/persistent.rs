@@ -58,7 +58,7 @@ fn went(bench: &mut Bench, frame: &[u8]) -> u32 {
 }
 
 #[test]
-fn a_client_keeps_its_server_and_others_take_their_turn() {
+fn client_keeps_its_server_and_others_are_scheduled() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
@@ -152,7 +152,7 @@ fn the_scope_says_which_ports_and_addresses_share_a_choice() {
 }
 
 #[test]
-fn a_whole_services_choice_works_for_ipv6() {
+fn service_wide_template_works_for_ipv6() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
@@ -170,7 +170,7 @@ fn a_whole_services_choice_works_for_ipv6() {
 }
 
 #[test]
-fn a_choice_outlives_its_time_as_long_as_its_flows_live() {
+fn template_stays_while_its_flows_live() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
@@ -236,7 +236,7 @@ fn the_sweep_gives_a_held_choice_a_minute_and_takes_an_idle_one() {
 }
 
 #[test]
-fn an_established_flow_assures_its_choice() {
+fn established_flow_confirms_its_template() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
@@ -254,7 +254,7 @@ fn an_established_flow_assures_its_choice() {
 }
 
 #[test]
-fn a_server_of_weight_0_keeps_its_clients_unless_they_shall_go() {
+fn server_of_weight_0_keeps_clients_unless_expired() {
     for policy in [POLICY_PERSISTENT, 0] {
         let Some(mut bench) = Bench::open() else {
             return;
@@ -278,7 +278,7 @@ fn a_server_of_weight_0_keeps_its_clients_unless_they_shall_go() {
 }
 
 #[test]
-fn a_removed_servers_clients_are_given_another_and_stay_there() {
+fn clients_of_removed_server_move_once() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
@@ -302,7 +302,7 @@ fn a_removed_servers_clients_are_given_another_and_stay_there() {
 }
 
 #[test]
-fn a_row_given_to_another_server_is_no_choice() {
+fn reused_row_invalidates_template() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
@@ -413,7 +413,7 @@ fn one_packet_concerns_udp_only_and_needs_no_source_rewriting() {
 }
 
 #[test]
-fn a_persistent_one_packet_service_remembers_without_entries() {
+fn persistent_one_packet_service_creates_no_entries() {
     let Some(mut bench) = Bench::open() else {
         return;
     };

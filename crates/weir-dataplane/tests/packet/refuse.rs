@@ -32,7 +32,7 @@ fn refused(bench: &mut Bench, name: &str, frame: &[u8], reason: Reason) {
 }
 
 #[test]
-fn a_used_up_ttl_is_refused() {
+fn expired_ttl_is_rejected() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
@@ -67,7 +67,7 @@ fn a_used_up_ttl_is_refused() {
 }
 
 #[test]
-fn what_does_not_fit_the_way_is_refused() {
+fn packet_above_path_mtu_is_rejected() {
     static LONG: [u8; 1400] = [0xa5; 1400];
     let gue = |mtu: u16| tunnelled(SERVER4, Tunnel::Gue).hop(move |hop| hop.mtu = mtu);
     let ipip = |mtu: u16| tunnelled(SERVER6, Tunnel::Ipip).hop(move |hop| hop.mtu = mtu);

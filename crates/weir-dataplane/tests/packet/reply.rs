@@ -213,7 +213,7 @@ fn two_services_do_not_share_a_reverse_tuple() {
 }
 
 #[test]
-fn a_taken_reverse_tuple_leads_to_a_server_that_translates() {
+fn reverse_tuple_conflict_selects_another_nat_server() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
@@ -240,7 +240,7 @@ fn a_taken_reverse_tuple_leads_to_a_server_that_translates() {
 }
 
 #[test]
-fn strangers_of_a_server_are_left_alone() {
+fn foreign_packets_of_a_server_pass() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
@@ -273,7 +273,7 @@ fn strangers_of_a_server_are_left_alone() {
 }
 
 #[test]
-fn a_reply_without_a_known_way_goes_up() {
+fn reply_without_known_next_hop_passes() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
@@ -315,7 +315,7 @@ fn replies_are_refused_like_requests() {
 }
 
 #[test]
-fn a_reset_of_the_server_ends_the_flow() {
+fn server_reset_ends_the_flow() {
     let Some(mut bench) = Bench::open() else {
         return;
     };

@@ -614,7 +614,7 @@ fn services_that_share_a_pool_follow_each_other() {
 
 /// A server at its threshold under one service leaves the trees of all.
 #[test]
-fn a_shared_threshold_holds_for_all() {
+fn shared_threshold_applies_to_all_services() {
     const SERVERS: u32 = 20;
     let Some(mut bench) = Bench::open() else {
         return;

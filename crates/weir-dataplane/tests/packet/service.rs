@@ -74,7 +74,7 @@ fn exact_then_range_then_any() {
 }
 
 #[test]
-fn a_service_without_servers_says_so_or_is_silent() {
+fn service_without_servers_rejects_or_drops() {
     for drop in [false, true] {
         let Some(mut bench) = Bench::open() else {
             return;

@@ -137,7 +137,7 @@ fn packets_to_a_server_that_the_kernel_would_miss_are_dropped_until_it_is_back()
 }
 
 #[test]
-fn a_server_is_full_at_its_upper_threshold_and_opens_below_the_lower() {
+fn server_is_full_at_upper_and_open_below_lower_threshold() {
     // Upper, lower, and the number of flows below which it opens again: lower, or three quarters of upper.
     for (upper, lower, opens_below) in [(3, 0, 3), (4, 0, 3), (8, 0, 6), (4, 2, 2), (4, 4, 4)] {
         let Some(mut bench) = Bench::open() else {
@@ -171,7 +171,7 @@ fn a_server_is_full_at_its_upper_threshold_and_opens_below_the_lower() {
 }
 
 #[test]
-fn a_full_server_is_skipped_in_every_service_of_its_pool() {
+fn full_server_is_skipped_in_every_service_of_its_pool() {
     let Some(mut bench) = Bench::open() else {
         return;
     };

@@ -28,7 +28,7 @@ fn bench(flows: u32, forward: Forward) -> Option<Bench> {
 }
 
 #[test]
-fn what_finds_no_place_goes_by_hash_and_stays_with_its_server() {
+fn flow_without_entry_is_hashed_to_a_stable_server() {
     let Some(mut bench) = bench(7, Forward::Direct) else {
         return;
     };
@@ -59,7 +59,7 @@ fn what_finds_no_place_goes_by_hash_and_stays_with_its_server() {
 }
 
 #[test]
-fn a_full_home_spills_and_takes_back() {
+fn full_home_bucket_spills_and_reclaims() {
     let Some(mut bench) = bench(7 * 4, Forward::Direct) else {
         return;
     };

@@ -83,7 +83,7 @@ fn another_device_is_a_redirect() {
 }
 
 #[test]
-fn what_xdp_cannot_send_goes_up_finished() {
+fn packets_xdp_cannot_send_pass_with_complete_checksums() {
     for (forward, flags) in [
         (Forward::Direct, 0),
         (Forward::Nat, HOP_READY),
@@ -144,7 +144,7 @@ fn without_a_next_hop_nothing_is_sent() {
 }
 
 #[test]
-fn a_server_on_the_director_gets_its_packets_from_the_stack() {
+fn local_server_receives_packets_from_the_stack() {
     let local = |dest: &mut Dest| dest.flags |= DEST_LOCAL;
     for (forward, server, rewritten) in [
         (Forward::Direct, VIP4, false),

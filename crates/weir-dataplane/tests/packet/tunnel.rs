@@ -172,7 +172,7 @@ fn gue_wraps_all_pairs_of_families() {
 }
 
 #[test]
-fn a_tunnel_keeps_tags_outside() {
+fn tunnel_keeps_vlan_tags_outside() {
     let Some(mut bench) = Bench::open() else {
         return;
     };

@@ -11,7 +11,7 @@ const SERVERS: usize = 100;
 
 /// Every scheduler over a hundred servers, with counts, edits, removals and thresholds in between.
 #[test]
-fn a_hundred_servers_without_a_tree() {
+fn hundred_servers_without_a_tree() {
     let others = [(Kind::Lblc, None), (Kind::Dh, None)];
     for (kind, max_load) in NOT_WALKED.into_iter().chain(others) {
         let Some(mut bench) = Bench::open() else {
@@ -59,7 +59,7 @@ fn a_hundred_servers_without_a_tree() {
 /// threshold is taken by a remembered choice of `lblc` alone (ip_vs_lblc.c asks for weight and load of that one,
 /// ip_vs_dest_set_min() of ip_vs_lblcr.c for the threshold as well).
 #[test]
-fn an_address_whose_servers_are_all_full() {
+fn address_with_all_servers_full() {
     const FEW: usize = 24;
     for (kind, treeless) in [
         (Kind::Lblc, false),

@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn what_certainly_drops_and_what_lets_pass() {
+    fn certain_drops_and_accepts() {
         assert_eq!(dropped("DROP", &[]).as_deref(), Some(""));
         assert_eq!(
             dropped("DROP", &["INPUT -m conntrack --ctstate NEW -j ACCEPT"]),

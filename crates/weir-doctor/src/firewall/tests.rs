@@ -83,7 +83,7 @@ fn rules_come_before_policies() {
 }
 
 #[test]
-fn what_is_not_known_is_no_finding() {
+fn unknown_rules_give_no_finding() {
     let some_client = address("saddr", r#"{"prefix": {"addr": "10.0.0.0", "len": 8}}"#);
     assert_eq!(
         dropped("accept", &[rule(&[&some_client, DROP])], syn()),

@@ -280,12 +280,12 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     #[test]
-    fn it_is_what_the_definition_says(path in paths(), rules in any_rules()) {
+    fn normal_form_matches_the_definition(path in paths(), rules in any_rules()) {
         prop_assert_eq!(normal_by(&path, &rules).ok(), reference(&path, &rules));
     }
 
     #[test]
-    fn a_normal_form_is_its_own_and_has_nothing_to_normalize(path in paths(), rules in any_rules()) {
+    fn normalization_is_idempotent(path in paths(), rules in any_rules()) {
         let Ok(found) = normal_by(&path, &rules) else { return Ok(()) };
         let again = normal_by(&found, &rules);
         prop_assert_eq!(again.as_ref(), Ok(&found));

@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scheduler_cannot_smuggle_configuration() {
+    fn scheduler_name_cannot_inject_configuration() {
         let with = |name: &str| {
             scheduler(
                 &RunOptions {
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_is_the_median_run_with_the_worst_count_of_failures() {
+    fn row_is_median_run_with_highest_failure_count() {
         let trials = choose(
             saturated_uplink::trials(&options()).expect("trials"),
             &["one-server".into()],

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scheduler_without_equal_is_not_replaced_silently() {
+    fn scheduler_without_equivalent_is_rejected() {
         assert_eq!(balance("rr"), Some("roundrobin"));
         assert_eq!(balance("mh"), None);
     }

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_load_of_half_the_processors_is_a_busy_machine() {
+    fn load_of_half_the_cpus_counts_as_busy() {
         assert_eq!(of(0.9, 2, Some(1.0)), None);
         assert_eq!(of(1.1, 4, None), None);
         let note = of(1.1, 2, Some(0.6)).expect("busy");

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_story_has_its_times() {
+    fn headline_contains_times() {
         let mut report = example::report();
         let event = |event: &str, seconds| Event {
             event: event.to_owned(),

@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_telephone_can_show_it() {
+    fn page_fits_narrow_screens() {
         for report in [example::report(), example::timed_report()] {
             let page = render(&report);
             assert!(page.contains("name=\"viewport\" content=\"width=device-width"));

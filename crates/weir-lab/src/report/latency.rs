@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quiet_row_has_dashes_and_one_that_was_refused_everything_has_none() {
+    fn idle_row_shows_dashes_and_fully_refused_row_does_not() {
         let quiet = example::timed("proxy/quiet", &[]);
         let cells = |row: &Row| super::cells(row).split_off(7);
         assert_eq!(cells(&quiet), ["–", "–", "–"]);

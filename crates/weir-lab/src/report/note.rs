@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_scheduler_that_a_peer_lacks_is_said() {
+    fn scheduler_missing_in_a_peer_is_reported() {
         let of = |scheduler: &str| {
             let schedulers_of = vec![scheduler.to_owned()];
             let facts = Facts {

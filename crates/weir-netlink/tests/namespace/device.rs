@@ -46,7 +46,7 @@ fn links_tell_kind_master_and_state() {
 }
 
 #[test]
-fn a_vlan_device_resolves_to_its_port() {
+fn vlan_device_resolves_to_its_port() {
     in_namespace(async || {
         let pair = Pair::new().await;
         let handle = handle_in(&pair.net);

@@ -6,7 +6,7 @@ use weir_netlink::{Event, Netlink};
 use crate::{Pair, handle_in, in_namespace, ip, wait_for};
 
 #[test]
-fn a_watch_reports_every_table() {
+fn watch_reports_every_table() {
     in_namespace(async || {
         let pair = Pair::new().await;
         let net = &pair.net;
@@ -76,7 +76,7 @@ fn leaving_a_bridge_is_no_loss_of_the_device() {
 }
 
 #[test]
-fn an_overrun_is_reported_and_survived() {
+fn overrun_is_reported_and_recovered() {
     in_namespace(async || {
         let pair = Pair::new().await;
         let net = &pair.net;

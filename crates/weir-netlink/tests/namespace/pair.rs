@@ -5,7 +5,7 @@ use weir_netlink::{Change, MacAddr, Netlink};
 use crate::in_namespace;
 
 #[test]
-fn a_pair_is_made_brought_up_and_removed() {
+fn veth_pair_is_created_brought_up_and_removed() {
     in_namespace(async || {
         let net = Netlink::open().unwrap();
         let mac = MacAddr([2, 0x57, 0x65, 0x69, 0x72, 0]);

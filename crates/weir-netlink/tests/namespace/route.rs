@@ -58,7 +58,7 @@ fn addresses_come_and_go_once() {
 }
 
 #[test]
-fn a_quiet_address_is_nobodys_source() {
+fn deprecated_address_is_no_source() {
     in_namespace(async || {
         let net = Netlink::open().unwrap();
         let lo = net.link("lo").await.unwrap().unwrap().index;

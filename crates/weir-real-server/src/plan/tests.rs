@@ -188,7 +188,7 @@ fn strict_source_checks_are_loosened_where_packets_arrive() {
 }
 
 #[test]
-fn what_others_changed_is_theirs() {
+fn changes_by_others_are_kept() {
     let there = desired(Forward::Direct, &["192.0.2.10"], &["eth0"]);
     let steps = plan(&there, &host(), &Memory::default(), OBJECT);
     let (mut actual, memory) = after(host(), Memory::default(), &steps);

@@ -140,7 +140,7 @@ fn unchanged_set_drops_its_most_loaded() {
 }
 
 #[test]
-fn a_set_is_bounded() {
+fn server_set_is_bounded() {
     let mut service = Service::new(Kind::Lblcr, &[(1, 0); 20]);
     for round in 0..20 {
         let taken = service.ask(FIRST, round);

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_is_walked_to_the_upper_protocol() {
+    fn extension_headers_lead_to_the_upper_protocol() {
         let fragment = FragmentHeader {
             id: 0xdead_beef,
             offset_bytes: 0,
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_fragment_ends_the_walk() {
+    fn later_fragment_ends_the_chain() {
         let later = FragmentHeader {
             id: 1,
             offset_bytes: 1448,
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn an_atomic_fragment_is_whole() {
+    fn atomic_fragment_is_a_whole_datagram() {
         assert!(
             !FragmentHeader {
                 id: 1,
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_that_runs_past_the_packet_is_refused() {
+    fn header_beyond_the_packet_is_rejected() {
         let mut bytes = emitted(&[(Extension::HopByHop(vec![]), IpProtocol::TCP)]);
         bytes[1] = 1;
         assert_eq!(

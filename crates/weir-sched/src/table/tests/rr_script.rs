@@ -50,7 +50,7 @@ fn overload_skips_and_comes_back() {
 }
 
 #[test]
-fn an_added_server_waits_for_the_next_round() {
+fn added_server_waits_for_the_next_round() {
     rr(
         &[1, 1, 1],
         &[(None, &[3, 2]), (Some(Add(1)), &[1, 4, 3, 2])],
@@ -119,7 +119,7 @@ fn removing_those_before_the_remembered_changes_nothing() {
 }
 
 #[test]
-fn an_emptied_service_restarts_the_walk() {
+fn emptied_service_restarts_the_walk() {
     rr(
         &[1],
         &[
@@ -132,7 +132,7 @@ fn an_emptied_service_restarts_the_walk() {
 }
 
 #[test]
-fn a_refusal_keeps_the_place() {
+fn failed_pick_keeps_the_position() {
     let steps: &[(_, &[u32])] = &[
         (None, &[3]),
         (Some(Overload(1)), &[]),

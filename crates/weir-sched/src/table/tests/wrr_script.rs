@@ -18,7 +18,7 @@ fn adding_one_by_one_begins_with_the_lowest_pass() {
 }
 
 #[test]
-fn a_service_made_of_a_list_begins_with_the_highest_pass() {
+fn new_service_begins_with_the_highest_pass() {
     let members = [member(3, 1), member(2, 3), member(1, 2)];
     let start = crate::table::wrr::start(&members);
     let mut cursor = Cursor::default();
@@ -60,7 +60,7 @@ fn passes_step_by_the_common_divisor() {
 }
 
 #[test]
-fn an_edit_begins_the_pass_again() {
+fn edit_restarts_the_pass() {
     wrr(
         &[1, 2, 3],
         &[
@@ -71,7 +71,7 @@ fn an_edit_begins_the_pass_again() {
 }
 
 #[test]
-fn a_pass_above_the_new_maximum_becomes_the_maximum() {
+fn pass_above_new_maximum_becomes_the_maximum() {
     wrr(
         &[1, 5],
         &[(None, &[2, 1, 2]), (Some(Edit(2, 2)), &[2, 2, 1, 2])],
@@ -79,7 +79,7 @@ fn a_pass_above_the_new_maximum_becomes_the_maximum() {
 }
 
 #[test]
-fn a_pass_below_the_new_maximum_goes_on() {
+fn pass_below_new_maximum_continues() {
     wrr(
         &[1, 3],
         &[(None, &[2, 1, 2, 2]), (Some(Edit(2, 9)), &[2, 2, 1, 2])],
@@ -87,7 +87,7 @@ fn a_pass_below_the_new_maximum_goes_on() {
 }
 
 #[test]
-fn a_pass_is_aligned_to_the_new_step() {
+fn pass_is_aligned_to_the_new_step() {
     // In the pass of weight 4 the step becomes 3: the passes are now 7, 4, 1, and 4 goes on as 4.
     wrr(
         &[1, 5],
@@ -108,12 +108,12 @@ fn removing_the_remembered_begins_the_pass_again() {
 }
 
 #[test]
-fn an_added_server_is_next() {
+fn added_server_is_next() {
     wrr(&[1, 1], &[(None, &[2]), (Some(Add(1)), &[3, 2, 1, 3])]);
 }
 
 #[test]
-fn an_overloaded_heavy_server_leaves_all_to_the_light() {
+fn overloaded_heavy_server_leaves_all_to_the_light_one() {
     wrr(
         &[1, 65_535],
         &[
@@ -125,7 +125,7 @@ fn an_overloaded_heavy_server_leaves_all_to_the_light() {
 }
 
 #[test]
-fn a_refused_lowest_pass_stays_where_it_was() {
+fn failed_lowest_pass_keeps_its_position() {
     let steps: &[(_, &[u32])] = &[
         (None, &[2]),
         (Some(Overload(1)), &[]),
@@ -137,7 +137,7 @@ fn a_refused_lowest_pass_stays_where_it_was() {
 }
 
 #[test]
-fn a_refused_higher_pass_restarts_from_the_top() {
+fn failed_higher_pass_restarts_from_the_top() {
     let steps: &[(_, &[u32])] = &[
         (None, &[2, 1, 2]),
         (Some(Overload(1)), &[]),
@@ -149,7 +149,7 @@ fn a_refused_higher_pass_restarts_from_the_top() {
 }
 
 #[test]
-fn a_refused_lowest_pass_from_the_head_restarts_from_the_top() {
+fn failed_lowest_pass_from_the_head_restarts_from_the_top() {
     let steps: &[(_, &[u32])] = &[
         (Some(Overload(1)), &[]),
         (Some(Overload(2)), &[0]),
