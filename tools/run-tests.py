@@ -40,7 +40,7 @@ ALONE = [
 # The longest ones, so that none of them starts last.
 FIRST = [
     "weir/traffic",
-    "weir-control/engine",
+    "weir-engine/engine",
     "weir/resize",
     "weir-dataplane/cold_encap",
     "weir-dataplane/cold_fragment",

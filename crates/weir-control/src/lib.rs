@@ -1,6 +1,6 @@
 //! The control plane: turns a desired state into a plan and applies it; provides status, API and metrics.
 //!
-//! [`engine`] applies a configuration to the kernel and the network, [`traffic`] adds the proxy, and [`daemon`] runs
+//! weir-engine applies a configuration to the kernel and the network, [`traffic`] adds the proxy, and [`daemon`] runs
 //! both and serves the [`api`], which [`client`] calls for the commands. Output ([`status`], [`metrics`], [`plan`],
 //! [`explain`]) is made from plain values, mainly the [`snapshot`]. This crate uses the kernel only through
 //! weir-dataplane, weir-netlink and weir-sys.
@@ -9,7 +9,6 @@ pub mod api;
 pub mod client;
 pub mod configuration;
 pub mod daemon;
-pub mod engine;
 pub mod explain;
 pub mod import;
 pub mod ipvsadm;
@@ -19,4 +18,3 @@ pub mod plan;
 pub mod snapshot;
 pub mod status;
 pub mod traffic;
-mod vip;

@@ -1,7 +1,7 @@
 //! Loads, attaches, pins, replaces and fills the BPF data plane: the only crate that calls bpf(2).
 //!
 //! It models one pin directory with a layout record, shared maps, program generations and attachments ([`Dataplane`]),
-//! typed access to the maps ([`Maps`]) and the flow table ([`FlowTable`]). It makes no decisions: weir-control decides
+//! typed access to the maps ([`Maps`]) and the flow table ([`FlowTable`]). It makes no decisions: weir-engine decides
 //! which rows to write, which devices to use and when to activate; weir-netlink manages addresses, routes and
 //! neighbours. Pinned objects are replaced atomically: if the process dies between any two steps, the next open adopts
 //! or removes what it finds.
@@ -39,7 +39,7 @@ pub use extent::{Extent, ExtentAllocator, GRACE};
 pub use flows::{Flow, FlowTable};
 pub use hold::{HeldFrame, Hold, HoldCounts, HoldTarget};
 pub use layout::Sizes;
-pub use maps::{Maps, elements_of, wait_for_packets};
+pub use maps::{Maps, ProbeTable, elements_of, wait_for_packets};
 pub use mmap::Mapped;
 pub use pins::{Hook, PinDir, PinKind, Pinned};
 pub use pod::Pod;

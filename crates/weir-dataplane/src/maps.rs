@@ -23,6 +23,9 @@ use crate::pod::{self, Pod};
 use crate::sys::{self, Access};
 use crate::table::{PerCpu, Table};
 
+/// The table of probes through a service's forwarding method; shared with the probes that run.
+pub type ProbeTable = Arc<Table<ProbeKey, Probe>>;
+
 /// Handles on every shared map.
 #[derive(Debug)]
 pub struct Maps {
@@ -35,7 +38,7 @@ pub struct Maps {
     /// The servers of addresses for `lblc` and `lblcr`.
     pub localities: Table<LocalityKey, Locality>,
     /// Probes through a service's forwarding method; the programs fill in the results.
-    pub probes: Arc<Table<ProbeKey, Probe>>,
+    pub probes: ProbeTable,
     /// Records of fragmented datagrams.
     pub fragments: Table<FragmentKey, Fragment>,
     /// Service rows.

@@ -3,7 +3,7 @@
 //! [`Monitor`] holds every active check. It receives the configuration, the time and probe results, and returns probes
 //! to run and servers whose [`Standing`] changed; [`weigh()`] computes weights from standings. A [`Dialogue`] is the
 //! client side of one probe's protocol, as bytes. The crate opens no socket, reads no clock and takes its random seed
-//! as an argument: the driver in weir-control does the I/O, and the tests replace it by a simulation.
+//! as an argument: the driver in weir-probing does the I/O, and the tests replace it by a simulation.
 //!
 //! Time is a [`Duration`](std::time::Duration) since a moment that the driver chooses; it never runs backwards.
 

@@ -105,6 +105,23 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "weir-engine",
+        &[
+            "weir-abi",
+            "weir-model",
+            "weir-wire",
+            "weir-sched",
+            "weir-flow",
+            "weir-planner",
+            "weir-health",
+            "weir-state",
+            "weir-ipvsadm",
+            "weir-sys",
+            "weir-netlink",
+            "weir-dataplane",
+        ],
+    ),
+    (
         "weir-control",
         &[
             "weir-abi",
@@ -130,6 +147,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "weir-real-server",
             "weir-discovery",
             "weir-probing",
+            "weir-engine",
         ],
     ),
     // For tests of all others.
@@ -144,6 +162,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "weir-config",
             "weir-control",
             "weir-discovery",
+            "weir-engine",
             "weir-flow",
             "weir-health",
             "weir-http",

@@ -7,7 +7,7 @@
 //! what next hops need, and [`resolve`] turns it into ports, tags and MACs without
 //! I/O. Every change says whether it changed anything, so that the caller can
 //! remember what to undo; nothing is remembered here, and nothing is undone that
-//! was there before. Which changes to make is `weir-control`'s business, BPF is
+//! was there before. Which changes to make is `weir-engine`'s business, BPF is
 //! `weir-dataplane`'s.
 //!
 //! Requests are not sent through rtnetlink's handles but by an exchange of our

@@ -2,7 +2,7 @@
 //!
 //! [`allocation`] gives rows to services and servers and keeps them while flows live. [`rows`] plans one service, with
 //! its lists and hash tables from [`extent`] and flags from [`policy`]; [`row_set`] aggregates the rows of all services
-//! and reports which ones changed. Counts, cursors, weights, time and routes are arguments. weir-control writes the
+//! and reports which ones changed. Counts, cursors, weights, time and routes are arguments. weir-engine writes the
 //! rows into maps, in an order that is safe under traffic.
 
 pub mod allocation;

@@ -1,6 +1,6 @@
 //! Firewall marks as listeners of services.
 //!
-//! weir-control sets up the rules and devices that send marked packets to the data plane.
+//! weir-engine sets up the rules and devices that send marked packets to the data plane.
 
 use std::net::Ipv6Addr;
 

@@ -1,6 +1,6 @@
 //! The rows of one service, as values. [`super::row_set`] aggregates those of all services.
 //!
-//! Rows are a function of desired state, allocation and network facts. weir-control determines next hops and the order
+//! Rows are a function of desired state, allocation and network facts. weir-engine determines next hops and the order
 //! in which rows are written.
 
 use std::collections::{BTreeMap, BTreeSet};

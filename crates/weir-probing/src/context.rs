@@ -4,14 +4,10 @@ use std::collections::HashSet;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use weir_abi::{Probe, ProbeKey};
-use weir_dataplane::Table;
+use weir_dataplane::ProbeTable;
 use weir_model::Desired;
 
 use crate::tls::Clients;
-
-/// The data plane's table of probes through a forward.
-pub type ProbeTable = Arc<Table<ProbeKey, Probe>>;
 
 /// Read by probes while they run.
 #[derive(Debug, Default)]

@@ -21,14 +21,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
+use weir_dataplane::ProbeTable;
 use weir_health::{Checkpoint, Lateness, Monitor, SavedState, ServerView, Suspended};
 use weir_model::Desired;
 use weir_state::{HealthEvent, PoolChange, PoolState};
 
 use context::locked;
 use shared::Shared;
-
-pub use context::ProbeTable;
 
 /// Counters of the probing itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

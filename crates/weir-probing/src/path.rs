@@ -14,13 +14,14 @@ use std::time::{Duration, Instant};
 use socket2::Socket;
 use tokio::task::spawn_blocking;
 use weir_abi::{Probe, ProbeKey, TUNNEL_CSUM};
+use weir_dataplane::ProbeTable;
 use weir_flow::{abi_forward, abi_tunnel};
 use weir_health::{Outcome, Target, Verdict};
 use weir_model::{Forward, ProbePath, Protocol, TunnelChecksum};
 use weir_sys::FrameSocket;
 use weir_wire::{ArpOperation, ArpPacket, MacAddr, Packet};
 
-use crate::context::{Context, ProbeTable};
+use crate::context::Context;
 use crate::source::source;
 
 /// Time limit of an ARP answer on a server's own segment. The request follows packets that were answered there.

@@ -8,8 +8,8 @@ mod world;
 
 use std::collections::BTreeMap;
 
-use weir_control::engine::Paths;
 use weir_control::ipvsadm::{Streams, run};
+use weir_engine::Paths;
 use weir_ipvsadm::Numeric;
 use weir_model::SplitMix64;
 use world::{World, privileged};

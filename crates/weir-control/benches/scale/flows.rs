@@ -1,6 +1,6 @@
 //! Ten million places for flows: what starting with them costs, in time and memory.
 
-use weir_control::engine::clean;
+use weir_engine::clean;
 use weir_model::Desired;
 
 use crate::Outcome;

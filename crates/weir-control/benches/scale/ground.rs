@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use weir_control::engine::Paths;
+use weir_engine::Paths;
 use weir_sys::NetNs;
 
 use crate::Outcome;

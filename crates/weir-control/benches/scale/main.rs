@@ -5,7 +5,7 @@
 //! nothing outside them. `WEIR_BENCH_SERVICES` (10000), `WEIR_BENCH_SERVERS` a service (10) and `WEIR_BENCH_ROUNDS` (5)
 //! say how much; an argument is part of a row's name.
 
-#[path = "../../tests/engine/director.rs"]
+#[path = "../../../weir-engine/tests/engine/director.rs"]
 mod director;
 mod file;
 mod flows;
@@ -16,10 +16,11 @@ use std::error::Error;
 use std::time::Duration;
 
 use weir_control::configuration;
-use weir_control::engine::{Paths, clean};
 use weir_control::metrics::{self, Memory};
 use weir_control::plan::plan;
+use weir_control::snapshot::Snapshot;
 use weir_control::status::Report;
+use weir_engine::{Paths, clean};
 use weir_model::{Desired, diff};
 use weir_state::Override;
 use weir_sys::{Capabilities, Capability};
@@ -156,7 +157,7 @@ async fn ordering(engine: &mut Director, effort: usize, table: &mut Table) -> Ou
 
 fn showing(engine: &Director, desired: &Desired, effort: usize, table: &mut Table) -> Outcome<()> {
     let second = Some(1000 * MILLISECOND);
-    let report = || -> Outcome<Report> { Ok(Report::from(&engine.snapshot()?)) };
+    let report = || -> Outcome<Report> { Ok(Report::from(&Snapshot::from(engine.snapshot()?))) };
     let took = rounds(effort, |_| Ok(serde_json::to_vec(&report()?)?))?;
     table.row("status --json", took, second);
     let took = rounds(effort, |_| {

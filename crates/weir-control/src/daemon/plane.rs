@@ -15,11 +15,11 @@ use weir_netlink::Event;
 use weir_state::{Ejected, HealthEvent, PoolChange, ServerOrder};
 use weir_sys::Channel;
 
-use crate::engine::{Claim, LastPass};
 use crate::explain::{Answer, Packet};
 use crate::ipvsadm;
 use crate::snapshot::Snapshot;
-use weir_probing::ProbeTable;
+use weir_dataplane::ProbeTable;
+use weir_engine::{Claim, LastPass};
 
 /// Operations of the engine.
 pub trait Plane {

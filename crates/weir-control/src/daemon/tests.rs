@@ -16,11 +16,11 @@ use weir_netlink::Event;
 use super::*;
 use crate::api::{Override, Refusal, ServerOrder};
 use crate::client::{self, Client};
-use crate::engine::Claim;
 use crate::explain::{Answer, Packet};
 use crate::ipvsadm;
 use crate::snapshot::Snapshot;
 use weir_discovery::Lists;
+use weir_engine::Claim;
 
 const FILE: &str = r#"
 [pool.images]

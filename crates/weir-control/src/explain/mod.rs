@@ -1,100 +1,16 @@
-//! `weir explain --packet`: the packet syntax and the text of the result.
+//! `weir explain`: the text of the result.
 //!
-//! The engine computes the result from the rows that packets use; this module parses the packet and formats the result.
+//! For a packet, the engine computes the result from the rows that packets use.
 
 mod request;
 
 use std::fmt;
-use std::net::SocketAddr;
-use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
-use weir_model::Protocol;
+use weir_engine::Explanation;
+pub use weir_engine::{Packet, PacketError};
 
 pub use request::{Request, RequestError};
-
-/// A packet of a client, written `tcp SRC:PORT VIP:PORT`, IPv6 in brackets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Packet {
-    /// Transport protocol.
-    pub protocol: Protocol,
-    /// The client.
-    pub source: SocketAddr,
-    /// Where it is sent.
-    pub destination: SocketAddr,
-}
-
-/// Why a packet is invalid.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PacketError {
-    /// It has not three words.
-    #[error("expected 'tcp SOURCE:PORT VIP:PORT', found {text:?}")]
-    Form {
-        /// As given.
-        text: String,
-    },
-    /// Neither tcp nor udp.
-    #[error("unknown protocol {text:?}: tcp or udp")]
-    Protocol {
-        /// As given.
-        text: String,
-    },
-    /// Not an address with a port.
-    #[error("{text:?} is not ADDRESS:PORT; IPv6 addresses stand in brackets")]
-    Address {
-        /// As given.
-        text: String,
-    },
-    /// No packet has both.
-    #[error("{packet}: source and destination are of two families")]
-    Families {
-        /// The parsed packet.
-        packet: Packet,
-    },
-}
-
-impl FromStr for Packet {
-    type Err = PacketError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let words: Vec<&str> = text.split_whitespace().collect();
-        let [protocol, source, destination] = words[..] else {
-            return Err(PacketError::Form {
-                text: text.to_owned(),
-            });
-        };
-        let protocol = match protocol {
-            "tcp" => Protocol::Tcp,
-            "udp" => Protocol::Udp,
-            other => {
-                return Err(PacketError::Protocol {
-                    text: other.to_owned(),
-                });
-            }
-        };
-        let address = |text: &str| {
-            text.parse::<SocketAddr>()
-                .map_err(|_| PacketError::Address {
-                    text: text.to_owned(),
-                })
-        };
-        let packet = Self {
-            protocol,
-            source: address(source)?,
-            destination: address(destination)?,
-        };
-        if packet.source.is_ipv4() != packet.destination.is_ipv4() {
-            return Err(PacketError::Families { packet });
-        }
-        Ok(packet)
-    }
-}
-
-impl fmt::Display for Packet {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} {}", self.protocol, self.source, self.destination)
-    }
-}
 
 /// `POST /v1/explain`: how a packet or request would be handled.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -116,6 +32,19 @@ pub struct Answer {
     pub outcome: Option<String>,
 }
 
+impl From<Explanation> for Answer {
+    fn from(explanation: Explanation) -> Self {
+        Self {
+            packet: explanation.packet,
+            service: explanation.service,
+            pool: explanation.pool,
+            server: explanation.server,
+            steps: explanation.steps,
+            ..Self::default()
+        }
+    }
+}
+
 impl fmt::Display for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.packet)?;
@@ -133,34 +62,5 @@ impl fmt::Display for Answer {
             (Some(service), None) => writeln!(f, "service {service} has no server for it"),
             (Some(service), Some(server)) => writeln!(f, "service {service} sends it to {server}"),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn packet_syntax_matches_the_manual() {
-        let packet: Packet = "udp [2001:db8::1]:53 [2001:db8::2]:53".parse().unwrap();
-        assert_eq!(packet.to_string(), "udp [2001:db8::1]:53 [2001:db8::2]:53");
-        assert_eq!(packet.protocol, Protocol::Udp);
-    }
-
-    #[test]
-    fn invalid_packets_are_explained() {
-        let wrong = |text: &str| text.parse::<Packet>().unwrap_err().to_string();
-        insta::assert_snapshot!(
-            [
-                "",
-                "tcp 10.0.0.1:1",
-                "sctp 10.0.0.1:1 10.0.0.2:2",
-                "tcp 10.0.0.1 10.0.0.2:2",
-                "tcp 2001:db8::1:80 10.0.0.2:2",
-                "tcp 10.0.0.1:1 [::1]:2",
-            ]
-            .map(wrong)
-            .join("\n")
-        );
     }
 }

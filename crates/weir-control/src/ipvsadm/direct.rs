@@ -9,8 +9,8 @@ use weir_model::Desired;
 use super::{Answer, Request, name_file};
 use crate::configuration::{self, Secrets};
 use crate::daemon::{self, RuntimeDir, last_configuration, last_text};
-use crate::engine::{Paths, Pinned};
 use crate::traffic::Offline;
+use weir_engine::{Paths, Pinned};
 
 /// How long to wait for other calls that hold the lock.
 const LOCKED: Duration = Duration::from_secs(5);

@@ -11,7 +11,7 @@ use weir_ipvsadm::{
 use super::direct::Direct;
 use super::{Answer, Request};
 use crate::client::{self, Client};
-use crate::engine::Paths;
+use weir_engine::Paths;
 
 /// Maximum number of edits per request; the largest edits fit the API's body limit.
 const BATCH: usize = 100;

@@ -14,11 +14,11 @@ use weir_flow::model_forward;
 use weir_model::{Desired, Forward, Indexed};
 use weir_netlink::Netlink;
 use weir_planner::allocation::{DestSlot, ServiceSlot};
-use weir_state::{Override, SavedStandings, ServerStates};
+use weir_state::{Override, SavedServers, SavedStandings, ServerStates};
 
-use crate::engine::state::{self, STATE, Unreadable};
 use crate::snapshot::ServerState;
 use crate::traffic;
+use weir_engine::{Persisted, Unreadable};
 
 use super::{Counters, Flows, Interface, Reason, Report, Server, Service, Ways, rfc3339};
 
@@ -56,13 +56,6 @@ pub enum Error {
     },
 }
 
-/// State that the last daemon persisted.
-struct Persisted {
-    revision: u64,
-    services: BTreeMap<String, ServiceSlot>,
-    states: ServerStates,
-}
-
 /// Reads the status. `desired` is the configuration, as far as it is known.
 ///
 /// # Errors
@@ -87,8 +80,9 @@ pub async fn read(runtime_dir: &Path, pin_dir: &Path, desired: &Desired) -> Resu
     };
     report.revision = persisted.revision;
     let local = local_addresses().await;
+    let states = restored(runtime_dir, persisted.servers);
     for (name, slot) in &persisted.services {
-        let mut service = service(maps, name, slot, desired, &persisted.states)?;
+        let mut service = service(maps, name, slot, desired, &states)?;
         if let Some(known) = desired.service(name) {
             let vip = known.listen.first().map(|listener| listener.address);
             let is_local = vip.is_some_and(|vip| local.contains(&vip));
@@ -106,25 +100,24 @@ pub async fn read(runtime_dir: &Path, pin_dir: &Path, desired: &Desired) -> Resu
     Ok(report)
 }
 
+/// State that the last daemon persisted.
 fn persisted(runtime_dir: &Path) -> Result<Option<Persisted>, Error> {
-    let path = runtime_dir.join(STATE);
-    let saved = match state::read(&path) {
-        Ok(None) => return Ok(None),
-        Ok(Some((_, saved))) => saved,
-        Err(Unreadable::File(source)) => return Err(Error::File { path, source }),
-        Err(Unreadable::Content(source)) => return Err(Error::State { path, source }),
-        Err(Unreadable::Newer(found)) => return Err(Error::Newer { path, found }),
-    };
+    let path = Persisted::path(runtime_dir);
+    Persisted::read(runtime_dir).map_err(|unreadable| match unreadable {
+        Unreadable::File(source) => Error::File { path, source },
+        Unreadable::Content(source) => Error::State { path, source },
+        Unreadable::Newer(found) => Error::Newer { path, found },
+    })
+}
+
+/// The states of servers, of the last daemon's files.
+fn restored(runtime_dir: &Path, saved: SavedServers) -> ServerStates {
     let overrides = traffic::overrides(runtime_dir);
     let has_orders = overrides.is_some();
     let (standings, since) = (SavedStandings::default(), BTreeMap::new());
     let mut states = ServerStates::restored(overrides.unwrap_or_default(), standings, since);
-    states.adopt(saved.servers, has_orders);
-    Ok(Some(Persisted {
-        revision: saved.memory.revision,
-        services: saved.memory.allocation.services,
-        states,
-    }))
+    states.adopt(saved, has_orders);
+    states
 }
 
 /// Interfaces that XDP is attached to, by name, or by index if the name is unavailable.
@@ -193,7 +186,7 @@ fn service(
     let mixed = !forwards.all(|forward| *forward == first);
     Ok(Service {
         name: name.to_owned(),
-        origin: if crate::engine::is_from_ipvsadm(name) {
+        origin: if weir_engine::is_from_ipvsadm(name) {
             "ipvsadm"
         } else {
             "file"

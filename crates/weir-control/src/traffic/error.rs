@@ -4,8 +4,6 @@ use std::path::PathBuf;
 
 use weir_sys::{Capabilities, Capability};
 
-use crate::engine;
-
 /// Capabilities for loading and attaching programs and for adding addresses.
 const NEEDED: [Capability; 2] = [Capability::NetAdmin, Capability::Bpf];
 
@@ -14,13 +12,13 @@ const NEEDED: [Capability; 2] = [Capability::NetAdmin, Capability::Bpf];
 pub enum Error {
     /// An error of the layer 4 engine.
     #[error(transparent)]
-    Engine(#[from] engine::Error),
+    Engine(#[from] weir_engine::Error),
     /// An error of the proxy.
     #[error(transparent)]
     Proxy(#[from] weir_proxy::Error),
     /// An error of the addresses of proxy services.
     #[error(transparent)]
-    Vip(#[from] crate::vip::Error),
+    Vip(#[from] weir_engine::vip::Error),
     /// Capabilities cannot be read.
     #[error(transparent)]
     System(#[from] weir_sys::Error),

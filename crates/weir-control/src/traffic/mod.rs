@@ -36,9 +36,9 @@ use self::handover_file::HandoverFile;
 use self::order_file::OrderStore;
 use self::request_outcome::LastSuccess;
 use self::server_state::{apply_to_proxy, now};
-use crate::engine::{self, Engine, Paths};
 use crate::keeper::{self, Kept, Link};
-use crate::vip::Vips;
+use weir_engine::vip::Vips;
+use weir_engine::{Engine, Paths};
 
 /// The kind of the proxy's listening sockets in the keeper.
 const SOCKETS: &str = "proxy";
@@ -136,8 +136,8 @@ impl Traffic {
         let is_proxied = |pool: &str| proxied_pools(desired).any(|it| it.name == pool);
         traffic.states = handover.states(overrides.unwrap_or_default(), is_proxied);
         // A pinned data plane of an earlier configuration must be updated: its services are gone.
-        let mut pinned = engine::is_pinned(paths) && check_rights().is_ok();
-        if pinned && !needs_engine(desired) && engine::clean_unused(paths).await? {
+        let mut pinned = weir_engine::is_pinned(paths) && check_rights().is_ok();
+        if pinned && !needs_engine(desired) && weir_engine::clean_unused(paths).await? {
             pinned = false;
         }
         if needs_engine(desired) || pinned {
@@ -175,7 +175,7 @@ impl Traffic {
     ) -> Result<(), Error> {
         let mut adopt;
         let mut ignore = |_: &mut ServerStates, _| Ok(());
-        let restore: engine::Restore<'_> = match has_orders {
+        let restore: weir_engine::Restore<'_> = match has_orders {
             Some(has_orders) => {
                 adopt = self.orders.restore(has_orders);
                 &mut adopt

@@ -8,7 +8,7 @@ use super::Error;
 use super::handover::Handover;
 use super::order_file::OrderStore;
 use super::server_state::Planes;
-use crate::engine::{Engine, Paths};
+use weir_engine::{Engine, Paths};
 
 /// See the module.
 #[derive(Debug)]

@@ -13,8 +13,6 @@ use weir_model::Desired;
 use weir_state::{OrderFile, Overrides, SavedServers, ServerStates};
 use weir_sys::replace_file;
 
-use crate::engine;
-
 const FILE: &str = "proxy.json";
 
 /// The file of a runtime directory.
@@ -79,13 +77,13 @@ impl OrderStore {
     pub(super) fn restore(
         &self,
         is_found: bool,
-    ) -> impl FnMut(&mut ServerStates, SavedServers) -> engine::Result<()> + use<'_> {
+    ) -> impl FnMut(&mut ServerStates, SavedServers) -> weir_engine::Result<()> + use<'_> {
         move |states, saved| {
             if !states.adopt(saved, is_found) {
                 return Ok(());
             }
             let written = self.write(states.overrides());
-            written.map_err(|source| engine::Error::File {
+            written.map_err(|source| weir_engine::Error::File {
                 path: self.path.clone(),
                 source,
             })

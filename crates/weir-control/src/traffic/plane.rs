@@ -16,12 +16,12 @@ use weir_sys::Channel;
 use super::handover::Handover;
 use super::{Error, Traffic, check_rights, needs_engine};
 use crate::daemon::Plane;
-use crate::engine::{Claim, Engine, LastPass};
 use crate::explain::{Answer, Packet};
 use crate::ipvsadm;
 use crate::keeper;
 use crate::snapshot::{OpenFiles, Snapshot};
-use weir_probing::ProbeTable;
+use weir_dataplane::ProbeTable;
+use weir_engine::{Claim, Engine, LastPass};
 
 impl Plane for Traffic {
     type Error = Error;
@@ -126,7 +126,7 @@ impl Plane for Traffic {
 
     fn snapshot(&self) -> Result<Snapshot, Error> {
         let mut snapshot = match &self.engine {
-            Some(engine) => engine.snapshot(&self.states)?,
+            Some(engine) => engine.snapshot(&self.states)?.into(),
             None => Snapshot {
                 revision: self.revision(),
                 ..Snapshot::default()
@@ -182,7 +182,7 @@ impl Plane for Traffic {
 
     fn explain(&self, packet: &Packet) -> Result<Answer, Error> {
         let answer = match &self.engine {
-            Some(engine) => engine.explain_packet(packet, &self.states)?,
+            Some(engine) => engine.explain_packet(packet, &self.states)?.into(),
             None => Answer {
                 packet: packet.to_string(),
                 ..Answer::default()

@@ -13,7 +13,7 @@ use weir_state::{
 
 use super::order_file::OrderStore;
 use super::{Error, Traffic};
-use crate::engine::{self, Engine, LastPass};
+use weir_engine::{Engine, LastPass};
 
 /// The planes and the file that owns overrides, as needed for a request.
 pub(super) struct Planes<'a> {
@@ -75,14 +75,14 @@ impl Planes<'_> {
             servers.any(|it| it.name == server)
         });
         if !known {
-            return Err(Error::Engine(engine::Error::NoServer {
+            return Err(Error::Engine(weir_engine::Error::NoServer {
                 pool: pool.to_owned(),
                 server: server.to_owned(),
             }));
         }
         match order.0 {
             Some(Override::Weight(weight)) if weight > weir_model::MAX_WEIGHT => {
-                Err(Error::Engine(engine::Error::Weight {
+                Err(Error::Engine(weir_engine::Error::Weight {
                     weight,
                     most: weir_model::MAX_WEIGHT,
                 }))

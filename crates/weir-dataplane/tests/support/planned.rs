@@ -1,6 +1,6 @@
 //! A configuration in the maps of a data plane, as rows and tables that weir-planner plans.
 //!
-//! weir-control writes the same rows in an order that is safe under traffic. Here nothing is sent meanwhile, so the
+//! weir-engine writes the same rows in an order that is safe under traffic. Here nothing is sent meanwhile, so the
 //! order does not matter and replaced tables are free at once.
 
 #![allow(dead_code, reason = "each test file uses its part")]
@@ -160,7 +160,7 @@ impl Planned {
         }
     }
 
-    /// Computes a service's tree from the counts in the maps, as weir-control does after a threshold changed.
+    /// Computes a service's tree from the counts in the maps, as weir-engine does after a threshold changed.
     pub(crate) fn renew_tree(&self, plane: &Dataplane, service: u32) {
         if let Some(published) = self.published.get(&service) {
             write_tree(plane, published);

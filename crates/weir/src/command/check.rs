@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use weir_control::client::{self, Client};
 use weir_control::configuration::{self, Finding, Loaded, Problem};
 use weir_control::daemon;
-use weir_control::engine::added_vips;
+use weir_engine::added_vips;
 
 use super::{Outcome, STATUS_TIMEOUT, block_on};
 use crate::arguments::GlobalOptions;

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use weir_control::daemon::{self, RuntimeDir};
-use weir_control::engine::{self, Paths};
+use weir_engine::Paths;
 use weir_real_server::{DownRequest, Options};
 
 use super::{Outcome, block_on};
@@ -36,7 +36,7 @@ pub(super) fn clean(global: &GlobalOptions, force: bool) -> Outcome {
             }
             other => other.map_err(Failure::failed)?,
         };
-        let cleaned = engine::clean(&paths).await.map_err(Failure::failed)?;
+        let cleaned = weir_engine::clean(&paths).await.map_err(Failure::failed)?;
         Ok::<_, Failure>((steps, cleaned))
     })??;
     weir_protect::restore(&global.runtime_dir);

@@ -5,7 +5,6 @@ use std::process::ExitCode;
 use weir_control::client::{self, Client};
 use weir_control::configuration;
 use weir_control::daemon;
-use weir_control::engine;
 use weir_doctor::{Daemon, Diagnosis};
 use weir_real_server::Options;
 
@@ -22,7 +21,7 @@ pub(super) fn director(global: &GlobalOptions, arguments: &Doctor) -> Outcome {
     let loaded = loaded.map_err(|rejected| Failure::Findings {
         findings: rejected.diagnostics,
     })?;
-    let desired = engine::with_ipvsadm_services(&global.runtime_dir, loaded.desired);
+    let desired = weir_engine::with_ipvsadm_services(&global.runtime_dir, loaded.desired);
     let client = Client::new(&global.runtime_dir).within(STATUS_TIMEOUT);
     if !is_root() {
         terminal::eprint(

@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::io::{self, BufReader, Write};
 use std::process::ExitCode;
 
-use weir_control::engine::Paths;
 use weir_control::ipvsadm::{HostNames, Streams, run};
+use weir_engine::Paths;
 
 use super::{Outcome, block_on};
 use crate::arguments::GlobalOptions;

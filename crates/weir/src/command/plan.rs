@@ -6,8 +6,8 @@ use weir_control::api::FileRequest;
 use weir_control::client::{self, Client};
 use weir_control::configuration::{self, Secrets};
 use weir_control::daemon;
-use weir_control::engine::{self, Paths};
 use weir_control::plan::{self, Plan};
+use weir_engine::Paths;
 use weir_model::Desired;
 
 use super::{Outcome, REPLY_TIMEOUT, with_progress};
@@ -47,7 +47,7 @@ fn last_active(global: &GlobalOptions) -> (Desired, &'static str) {
         pin_dir: global.pin_dir.clone(),
     };
     daemon::last_text(&global.runtime_dir)
-        .filter(|_| engine::is_pinned(&paths))
+        .filter(|_| weir_engine::is_pinned(&paths))
         .and_then(|text| configuration::load_with(&text, false, Secrets::Unread).ok())
         .map_or_else(
             || (Desired::default(), "an empty configuration"),

@@ -4,9 +4,9 @@ use std::process::ExitCode;
 
 use weir_control::configuration;
 use weir_control::daemon::{self, Options};
-use weir_control::engine::Paths;
 use weir_control::keeper::{self, Kept};
 use weir_control::traffic::Traffic;
+use weir_engine::Paths;
 
 use super::Outcome;
 use crate::arguments::GlobalOptions;

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use weir_control::client::{self, Client};
 use weir_control::configuration::{self, Secrets};
 use weir_control::daemon;
-use weir_control::engine;
 use weir_control::status::table::{self, Earlier};
 use weir_control::status::{Report, pinned};
 
@@ -89,7 +88,7 @@ async fn pinned(global: &GlobalOptions, json: bool, absent: client::Error) -> Ou
     let desired = configuration::load_with(file.unwrap_or(global.config()), false, Secrets::Unread)
         .map(|loaded| loaded.desired)
         .unwrap_or_default();
-    let desired = engine::with_ipvsadm_services(&global.runtime_dir, desired);
+    let desired = weir_engine::with_ipvsadm_services(&global.runtime_dir, desired);
     let read = pinned::read(&global.runtime_dir, &global.pin_dir, &desired).await;
     let message = match read {
         Ok(report) => {

@@ -7,7 +7,6 @@ use weir_model::{Desired, Pool, Server};
 use super::Director;
 use crate::api::{Override, Refusal, ServerNow, ServerOrder};
 use crate::daemon::plane::Plane;
-use crate::engine;
 use crate::snapshot::ServerState;
 
 impl<P: Plane> Director<P> {
@@ -106,7 +105,7 @@ impl<P: Plane> Director<P> {
     fn find(&self, pool: &str, address: &str) -> Result<String, Refusal> {
         match self.desired.pool(pool) {
             // The plane knows servers of ipvsadm, and rejects unknown ones.
-            None if engine::is_from_ipvsadm(pool) => Ok(address.to_owned()),
+            None if weir_engine::is_from_ipvsadm(pool) => Ok(address.to_owned()),
             None => Err(Refusal::new(format!("there is no pool {pool}"))),
             Some(found) => match find_server(&self.desired, found, address) {
                 Some(server) => Ok(server.name.clone()),

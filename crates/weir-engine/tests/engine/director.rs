@@ -4,9 +4,9 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use weir_control::engine::{Applied, Engine, Error, Paths, Result};
-use weir_control::explain::{Answer, Packet};
-use weir_control::snapshot::Snapshot;
+use weir_engine::snapshot::Layer4Snapshot;
+use weir_engine::{Applied, Engine, Error, Paths, Result};
+use weir_engine::{Explanation, Packet};
 use weir_model::Desired;
 use weir_state::{Driver, OrderError, Override, OverrideRecord, Overrides, ServerStates};
 
@@ -34,11 +34,11 @@ impl Director {
         self.engine.tick(&self.states).await
     }
 
-    pub(crate) fn snapshot(&self) -> Result<Snapshot> {
+    pub(crate) fn snapshot(&self) -> Result<Layer4Snapshot> {
         self.engine.snapshot(&self.states)
     }
 
-    pub(crate) fn explain_packet(&self, packet: &Packet) -> Result<Answer> {
+    pub(crate) fn explain_packet(&self, packet: &Packet) -> Result<Explanation> {
         self.engine.explain_packet(packet, &self.states)
     }
 

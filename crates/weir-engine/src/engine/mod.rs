@@ -29,7 +29,7 @@ mod rate_estimate;
 mod reload;
 mod repair;
 mod route_index;
-pub(crate) mod state;
+mod state;
 mod status;
 mod tree;
 mod weights;
@@ -63,6 +63,7 @@ pub use self::handshakes::LastPass;
 pub use self::listing::{Pinned, is_from_ipvsadm, with_ipvsadm_services};
 pub use self::open::Restore;
 pub use self::origin::{Claim, WeightOrder};
+pub use self::state::{Persisted, Unreadable};
 
 /// The directories that an engine uses.
 #[derive(Clone, Debug, PartialEq, Eq)]

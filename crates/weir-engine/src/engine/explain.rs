@@ -9,17 +9,17 @@ use weir_state::ServerStates;
 
 use super::explain_choice::{Choice, why};
 use super::{Engine, Result};
-use crate::explain::{Answer, Packet};
+use crate::packet::{Explanation, Packet};
 
 impl Engine {
     /// Returns the service, pool and server that a packet would get, and the reasons.
     ///
     /// # Errors
     /// A map cannot be read.
-    pub fn explain_packet(&self, packet: &Packet, states: &ServerStates) -> Result<Answer> {
-        let mut answer = Answer {
+    pub fn explain_packet(&self, packet: &Packet, states: &ServerStates) -> Result<Explanation> {
+        let mut answer = Explanation {
             packet: packet.to_string(),
-            ..Answer::default()
+            ..Explanation::default()
         };
         let Some((service, listener)) = self.service_of(packet) else {
             answer.steps.push(format!(
@@ -120,7 +120,7 @@ impl Engine {
         service: &Service,
         slot: &ServiceSlot,
         states: &ServerStates,
-        answer: &mut Answer,
+        answer: &mut Explanation,
     ) -> Result<()> {
         for member in slot.members() {
             let Some(dest) = slot.dests.iter().find(|dest| dest.id == member.dest) else {

@@ -120,7 +120,7 @@ impl Engine {
     }
 
     /// Addresses that Weir added, by interface.
-    pub(crate) fn added_vips(&self) -> &[(String, IpAddr)] {
+    pub fn added_vips(&self) -> &[(String, IpAddr)] {
         &self.memory.undo.addresses
     }
 }

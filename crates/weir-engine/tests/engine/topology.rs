@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use socket2::{Domain, Socket, Type};
-use weir_control::engine::Paths;
+use weir_engine::Paths;
 use weir_sys::NetNs;
 use weir_sys::ethtool::Features;
 

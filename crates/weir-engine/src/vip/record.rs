@@ -21,7 +21,7 @@ struct Content {
 }
 
 /// Reads the recorded addresses, by interface; none of another boot.
-pub(crate) fn read_record(runtime_dir: &Path) -> BTreeSet<(String, IpAddr)> {
+pub fn read_record(runtime_dir: &Path) -> BTreeSet<(String, IpAddr)> {
     let path = runtime_dir.join(FILE);
     let text = match fs::read(&path) {
         Ok(text) => text,
@@ -45,10 +45,7 @@ pub(crate) fn read_record(runtime_dir: &Path) -> BTreeSet<(String, IpAddr)> {
 ///
 /// # Errors
 /// The directory cannot be written.
-pub(crate) fn write(
-    runtime_dir: &Path,
-    addresses: &BTreeSet<(String, IpAddr)>,
-) -> Result<(), Error> {
+pub fn write(runtime_dir: &Path, addresses: &BTreeSet<(String, IpAddr)>) -> Result<(), Error> {
     if addresses.is_empty() {
         return remove_record(runtime_dir);
     }
@@ -67,7 +64,7 @@ pub(crate) fn write(
 ///
 /// # Errors
 /// The directory cannot be written.
-pub(crate) fn remove_record(runtime_dir: &Path) -> Result<(), Error> {
+pub fn remove_record(runtime_dir: &Path) -> Result<(), Error> {
     let path = runtime_dir.join(FILE);
     match fs::remove_file(&path) {
         Err(source) if source.kind() != ErrorKind::NotFound => Err(Error::File { path, source }),

@@ -2,7 +2,7 @@
 //! it and given back.
 
 use crate::director::Director;
-use weir_control::engine::clean;
+use weir_engine::clean;
 use weir_model::{Attach, Forward, SchedulerKind, Snat};
 
 use super::topology::{Topology, is_root};

@@ -1,4 +1,4 @@
-//! Reads the current state from the maps: [`Snapshot`], and live flows for a plan.
+//! Reads the current state from the maps: [`Layer4Snapshot`], and live flows for a plan.
 
 use std::collections::HashMap;
 use std::time::{Duration, UNIX_EPOCH};
@@ -14,10 +14,9 @@ use weir_state::{Override, ServerStates};
 use super::listing::is_from_ipvsadm;
 use super::{Engine, Result};
 use crate::snapshot::{
-    FlowTableStatus, InterfaceStatus, ServerState, ServerStatus, ServiceStatus, Snapshot, Totals,
-    VipStatus,
+    FlowTableStatus, InterfaceStatus, Layer4Snapshot, ServerState, ServerStatus, ServiceStatus,
+    Totals, VipStatus,
 };
-use weir_probing::Probing;
 
 /// From this number of servers on, rows are read in batches, including unused ones.
 const BATCH_THRESHOLD: usize = 4_096;
@@ -43,7 +42,7 @@ impl Engine {
     ///
     /// # Errors
     /// A map cannot be read.
-    pub fn snapshot(&self, states: &ServerStates) -> Result<Snapshot> {
+    pub fn snapshot(&self, states: &ServerStates) -> Result<Layer4Snapshot> {
         let maps = self.plane.maps();
         let mut services = Vec::new();
         let traffic = if self.rows.dests.len() > BATCH_THRESHOLD {
@@ -63,18 +62,15 @@ impl Engine {
                 .copied()
                 .unwrap_or(0)
         };
-        Ok(Snapshot {
+        Ok(Layer4Snapshot {
             revision: self.memory.revision,
             interfaces: self.interfaces(),
             services,
-            proxies: Vec::new(),
             reasons: REASONS
                 .iter()
                 .map(|info| (info.label, info.text, count(info)))
                 .collect(),
-            probing: Probing::default(),
             drift: self.drift,
-            open_files: None,
             flows: FlowTableStatus {
                 places: u64::from(maps.flows.capacity()),
                 entries: maps.flows.walk().count() as u64,

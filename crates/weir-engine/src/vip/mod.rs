@@ -19,7 +19,7 @@ use weir_sys::{Capabilities, Capability};
 use weir_wire::MacAddr;
 
 pub(crate) use self::announce::Announcements;
-pub(crate) use self::record::{read_record, remove_record, write as write_record};
+pub use self::record::{read_record, remove_record, write as write_record};
 
 /// Checking for connections lists all TCP sockets, so it does not run every second.
 const WITHDRAW_INTERVAL: Duration = Duration::from_secs(5);
@@ -60,7 +60,7 @@ pub enum Error {
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Vips {
+pub struct Vips {
     runtime_dir: PathBuf,
     /// Added addresses, by interface.
     added: BTreeSet<(String, IpAddr)>,
@@ -73,7 +73,7 @@ pub(crate) struct Vips {
 
 impl Vips {
     /// Starts with the addresses that an earlier daemon added.
-    pub(crate) fn new(runtime_dir: &Path) -> Self {
+    pub fn new(runtime_dir: &Path) -> Self {
         Self {
             runtime_dir: runtime_dir.to_owned(),
             added: read_record(runtime_dir),
@@ -84,12 +84,12 @@ impl Vips {
     }
 
     /// Addresses that Weir added, by interface.
-    pub(crate) const fn added(&self) -> &BTreeSet<(String, IpAddr)> {
+    pub const fn added(&self) -> &BTreeSet<(String, IpAddr)> {
         &self.added
     }
 
     /// Records that links or addresses have changed.
-    pub(crate) const fn note_change(&mut self) {
+    pub const fn note_change(&mut self) {
         self.stale = true;
     }
 
@@ -97,7 +97,7 @@ impl Vips {
     ///
     /// # Errors
     /// An address cannot be added or removed, or the record cannot be written.
-    pub(crate) async fn apply(&mut self, desired: &Desired) -> Result<(), Error> {
+    pub async fn apply(&mut self, desired: &Desired) -> Result<(), Error> {
         if desired.node.vip_interface.is_none() && self.added.is_empty() {
             return Ok(());
         }
@@ -116,7 +116,7 @@ impl Vips {
     ///
     /// # Errors
     /// As [`Self::apply`].
-    pub(crate) async fn tick(&mut self, desired: &Desired) -> Result<(), Error> {
+    pub async fn tick(&mut self, desired: &Desired) -> Result<(), Error> {
         let leaving = self.added.iter().any(|entry| !is_needed(desired, entry));
         if self.stale || (leaving && self.last_withdrawal.elapsed() >= WITHDRAW_INTERVAL) {
             let before: BTreeSet<IpAddr> = self.added.iter().map(|(_, address)| *address).collect();
@@ -236,7 +236,7 @@ fn mac(links: &[Link], index: u32) -> Option<MacAddr> {
 ///
 /// # Errors
 /// The kernel's sockets cannot be listed.
-pub(crate) fn remove_connected(
+pub fn remove_connected(
     netlink: &Netlink,
     addresses: &mut BTreeSet<IpAddr>,
 ) -> Result<(), weir_netlink::Error> {

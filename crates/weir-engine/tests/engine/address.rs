@@ -1,7 +1,7 @@
 //! VIPs that Weir adds: announced, kept while flows need them, then removed.
 
 use crate::director::Director;
-use weir_control::engine::clean;
+use weir_engine::clean;
 use weir_model::{Forward, Listener, Pool, Ports, Protocol, SchedulerKind, Server, Service};
 
 use super::topology::{Topology, is_root};

@@ -8,7 +8,7 @@ use weir_state::{OverrideRecord, ServerStates, StandingRecord};
 
 use super::journal::Record;
 use super::{Engine, Result, allocate};
-use weir_probing::ProbeTable;
+use weir_dataplane::ProbeTable;
 
 impl Engine {
     /// Applies the weights of some pools, in all of their services and nowhere else.

@@ -22,8 +22,8 @@ use std::collections::BTreeMap;
 
 use director::Director;
 use topology::{Topology, is_root};
-use weir_control::engine::clean;
 use weir_dataplane::{PinDir, pinned_sizes};
+use weir_engine::clean;
 use weir_model::{
     Desired, Forward, Listener, Pool, Ports, Protocol, Scheduler, SchedulerKind, Server, Service,
     Snat,
@@ -97,7 +97,7 @@ fn direct_alternates_between_servers() {
         for _ in 0..2 {
             let packet = format!("tcp 10.8.0.1:9 {VIP}:{PORT}").parse().unwrap();
             let answer = engine.explain_packet(&packet).unwrap();
-            assert_eq!(answer.server, Some(topology.ask(VIP, PORT)), "{answer}");
+            assert_eq!(answer.server, Some(topology.ask(VIP, PORT)), "{answer:?}");
         }
     });
 }
@@ -128,9 +128,9 @@ fn explanation_matches_the_choice_of_every_scheduler() {
                 let answer = engine.explain_packet(&packet).unwrap();
                 let asked = topology.ask_from(port, VIP, PORT);
                 let random = matches!(kind, SchedulerKind::Twos | SchedulerKind::P2c);
-                assert_eq!(answer.server.is_none(), random, "{kind}: {answer}");
+                assert_eq!(answer.server.is_none(), random, "{kind}: {answer:?}");
                 if let Some(server) = answer.server.as_ref() {
-                    assert_eq!(*server, asked, "{kind}: {answer}");
+                    assert_eq!(*server, asked, "{kind}: {answer:?}");
                 }
             }
         }

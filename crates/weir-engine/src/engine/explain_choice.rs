@@ -10,7 +10,7 @@ use weir_sched::locality::{Cache, Entry};
 use weir_sched::{Counts, Cursor, Flags, Member, Start, table};
 
 use super::{Engine, Result};
-use crate::explain::Packet;
+use crate::packet::Packet;
 
 /// The result of a scheduler.
 pub(super) enum Choice {

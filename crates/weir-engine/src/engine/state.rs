@@ -5,6 +5,7 @@
 //! whether a file is older. A missing or unreadable file loses check results, totals of removed servers and the undo
 //! record, but no traffic: [`super::adopt`] recovers the rows.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{ErrorKind, Write};
 use std::net::IpAddr;
@@ -13,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
-use weir_planner::allocation::Allocation;
+use weir_planner::allocation::{Allocation, ServiceSlot};
 use weir_state::{Overrides, SavedServers, SavedStandings};
 use weir_sys::{boot_id, create_private};
 
@@ -23,7 +24,7 @@ use super::origin::Origin;
 use super::{Error, Result};
 
 /// The file's name in a runtime directory.
-pub(crate) const STATE: &str = "state.json";
+const STATE: &str = "state.json";
 
 const VERSION: u32 = 2;
 
@@ -292,7 +293,7 @@ impl StateFile {
 
 /// Why a state file cannot be read.
 #[derive(Debug)]
-pub(crate) enum Unreadable {
+pub enum Unreadable {
     /// The kernel's error.
     File(std::io::Error),
     /// The content is not valid.
@@ -301,11 +302,42 @@ pub(crate) enum Unreadable {
     Newer(u32),
 }
 
+/// What an engine left for a reader that opens no engine.
+#[derive(Debug)]
+pub struct Persisted {
+    /// Number of configurations that have been applied.
+    pub revision: u64,
+    /// Allocated rows, by service.
+    pub services: BTreeMap<String, ServiceSlot>,
+    /// The state of servers.
+    pub servers: SavedServers,
+}
+
+impl Persisted {
+    /// The state file of a runtime directory.
+    pub fn path(runtime_dir: &Path) -> PathBuf {
+        runtime_dir.join(STATE)
+    }
+
+    /// Reads the state file of a runtime directory; `None` = there is none.
+    ///
+    /// # Errors
+    /// It is unreadable.
+    pub fn read(runtime_dir: &Path) -> std::result::Result<Option<Self>, Unreadable> {
+        let saved = read(&Self::path(runtime_dir))?;
+        Ok(saved.map(|(_, saved)| Self {
+            revision: saved.memory.revision,
+            services: saved.memory.allocation.services,
+            servers: saved.servers,
+        }))
+    }
+}
+
 /// Reads a state file and the journal that continues it; returns the boot that it belongs to, and its content.
 ///
 /// # Errors
 /// It is unreadable. `Ok(None)`: there is no file.
-pub(crate) fn read(path: &Path) -> std::result::Result<Option<(String, Saved)>, Unreadable> {
+fn read(path: &Path) -> std::result::Result<Option<(String, Saved)>, Unreadable> {
     let text = match fs::read(path) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),

@@ -1,0 +1,134 @@
+//! `weir explain --packet`: the packet syntax, and what the engine returns for a packet.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::str::FromStr;
+
+use weir_model::Protocol;
+
+/// A packet of a client, written `tcp SRC:PORT VIP:PORT`, IPv6 in brackets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packet {
+    /// Transport protocol.
+    pub protocol: Protocol,
+    /// The client.
+    pub source: SocketAddr,
+    /// Where it is sent.
+    pub destination: SocketAddr,
+}
+
+/// Why a packet is invalid.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PacketError {
+    /// It has not three words.
+    #[error("expected 'tcp SOURCE:PORT VIP:PORT', found {text:?}")]
+    Form {
+        /// As given.
+        text: String,
+    },
+    /// Neither tcp nor udp.
+    #[error("unknown protocol {text:?}: tcp or udp")]
+    Protocol {
+        /// As given.
+        text: String,
+    },
+    /// Not an address with a port.
+    #[error("{text:?} is not ADDRESS:PORT; IPv6 addresses stand in brackets")]
+    Address {
+        /// As given.
+        text: String,
+    },
+    /// No packet has both.
+    #[error("{packet}: source and destination are of two families")]
+    Families {
+        /// The parsed packet.
+        packet: Packet,
+    },
+}
+
+impl FromStr for Packet {
+    type Err = PacketError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let [protocol, source, destination] = words[..] else {
+            return Err(PacketError::Form {
+                text: text.to_owned(),
+            });
+        };
+        let protocol = match protocol {
+            "tcp" => Protocol::Tcp,
+            "udp" => Protocol::Udp,
+            other => {
+                return Err(PacketError::Protocol {
+                    text: other.to_owned(),
+                });
+            }
+        };
+        let address = |text: &str| {
+            text.parse::<SocketAddr>()
+                .map_err(|_| PacketError::Address {
+                    text: text.to_owned(),
+                })
+        };
+        let packet = Self {
+            protocol,
+            source: address(source)?,
+            destination: address(destination)?,
+        };
+        if packet.source.is_ipv4() != packet.destination.is_ipv4() {
+            return Err(PacketError::Families { packet });
+        }
+        Ok(packet)
+    }
+}
+
+impl fmt::Display for Packet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {}", self.protocol, self.source, self.destination)
+    }
+}
+
+/// How a packet would be handled.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Explanation {
+    /// The parsed packet.
+    pub packet: String,
+    /// The service that receives it; `None` = none.
+    pub service: Option<String>,
+    /// The pool of that service.
+    pub pool: Option<String>,
+    /// The server that would get it, by its address as in the file.
+    pub server: Option<String>,
+    /// The steps of the decision, one per line.
+    pub steps: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packet_syntax_matches_the_manual() {
+        let packet: Packet = "udp [2001:db8::1]:53 [2001:db8::2]:53".parse().unwrap();
+        assert_eq!(packet.to_string(), "udp [2001:db8::1]:53 [2001:db8::2]:53");
+        assert_eq!(packet.protocol, Protocol::Udp);
+    }
+
+    #[test]
+    fn invalid_packets_are_explained() {
+        let wrong = |text: &str| text.parse::<Packet>().unwrap_err().to_string();
+        insta::assert_snapshot!(
+            [
+                "",
+                "tcp 10.0.0.1:1",
+                "sctp 10.0.0.1:1 10.0.0.2:2",
+                "tcp 10.0.0.1 10.0.0.2:2",
+                "tcp 2001:db8::1:80 10.0.0.2:2",
+                "tcp 10.0.0.1:1 [::1]:2",
+            ]
+            .map(wrong)
+            .join("\n")
+        );
+    }
+}
