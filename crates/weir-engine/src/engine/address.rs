@@ -5,11 +5,10 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::state::StateFile;
-use super::{Engine, Result};
+use super::Engine;
+use crate::error::Result;
 use crate::vip;
 
 /// A search for flows of an address walks the flow table, so it does not run every second.
@@ -123,16 +122,4 @@ impl Engine {
     pub fn added_vips(&self) -> &[(String, IpAddr)] {
         &self.memory.undo.addresses
     }
-}
-
-/// The addresses that a director has added, by interface, from its runtime directory; empty if it is unreadable.
-pub fn added_vips(runtime_dir: &Path) -> BTreeSet<(String, IpAddr)> {
-    let saved = StateFile::new(runtime_dir).read().ok().flatten();
-    let mut added = vip::read_record(runtime_dir);
-    added.extend(
-        saved
-            .into_iter()
-            .flat_map(|saved| saved.memory.undo.addresses),
-    );
-    added
 }

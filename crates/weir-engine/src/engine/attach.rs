@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 use weir_dataplane::{Dataplane, Direction, Mode, XdpChoice};
 use weir_sys::ethtool::{self, Features};
 
-use super::network::Plan;
-use super::{Engine, Result};
+use super::Engine;
+use crate::error::Result;
+use crate::network::Plan;
 
 /// How long a start waits for neighbours to be resolved: longer than an ARP exchange, too short for an operator to
 /// notice.

@@ -10,9 +10,10 @@ use weir_dataplane::migrate::Migrated;
 use weir_planner::allocation::Former;
 use weir_planner::row_set::Changes;
 
-use super::journal::Record;
-use super::network::Hops;
-use super::{Engine, Result, addresses};
+use super::{Engine, addresses};
+use crate::error::Result;
+use crate::journal::Record;
+use crate::network::Hops;
 
 impl Engine {
     /// Persists the undo record. Callers do this before the change itself.

@@ -8,7 +8,8 @@ use std::net::IpAddr;
 
 use weir_dataplane::Hook;
 
-use super::{Engine, Error, Result};
+use super::Engine;
+use crate::error::{Error, Result};
 
 /// Hooks of which an interface has one each.
 const HOOKS: [&[Hook]; 3] = [

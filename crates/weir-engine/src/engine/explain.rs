@@ -7,8 +7,9 @@ use weir_planner::allocation::{DestSlot, ServiceSlot};
 use weir_planner::rows::rule;
 use weir_state::ServerStates;
 
+use super::Engine;
 use super::explain_choice::{Choice, why};
-use super::{Engine, Result};
+use crate::error::Result;
 use crate::packet::{Explanation, Packet};
 
 impl Engine {

@@ -9,7 +9,8 @@ use weir_sched::choice::{Arrival, Service};
 use weir_sched::locality::{Cache, Entry};
 use weir_sched::{Counts, Cursor, Flags, Member, Start, table};
 
-use super::{Engine, Result};
+use super::Engine;
+use crate::error::Result;
 use crate::packet::Packet;
 
 /// The result of a scheduler.

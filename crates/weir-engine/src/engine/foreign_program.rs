@@ -4,7 +4,8 @@ use std::fs;
 
 use weir_dataplane::{program_name, programs_at_tc};
 
-use super::{Engine, Error, Result};
+use super::Engine;
+use crate::error::{Error, Result};
 
 /// The names of a director's packet path programs.
 const PATHS: [&str; 2] = ["weir_xdp", "weir_skb"];

@@ -11,7 +11,9 @@ use weir_health::Sample;
 use weir_model::Service;
 use weir_state::{ServerStates, Watched};
 
-use super::{Engine, Result, is_from_ipvsadm};
+use super::Engine;
+use crate::error::Result;
+use crate::ipvsadm_term::is_from_ipvsadm;
 
 /// When a probe that was sent directly to a server last passed, since the Unix epoch, by pool and server.
 pub type LastPass<'a> = dyn Fn(&str, &str) -> Option<Duration> + 'a;

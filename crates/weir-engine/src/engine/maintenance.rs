@@ -6,8 +6,10 @@ use weir_netlink::Event;
 use weir_planner::allocation::DestSlot;
 use weir_state::ServerStates;
 
-use super::journal::Record;
-use super::{Engine, Result};
+use super::Engine;
+use crate::error::Result;
+use crate::journal::Record;
+use crate::totals::totals;
 
 /// Shortest interval between refreshes in a burst of route changes: a refresh costs a route lookup per server.
 const REFRESH_INTERVAL: Duration = Duration::from_millis(100);
@@ -113,7 +115,7 @@ impl Engine {
             let live = maps.live(dest.id).ok()?;
             // A persistence entry that leads here becomes usable again if the server returns.
             (live.active == 0 && live.inactive == 0 && live.persistent == 0)
-                .then(|| super::status::totals(maps, dest.id).ok())?
+                .then(|| totals(maps, dest.id).ok())?
         };
         let allocation = &mut self.memory.allocation;
         let released = allocation.release(&ended);

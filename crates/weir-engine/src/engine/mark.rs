@@ -6,14 +6,14 @@
 
 use std::collections::BTreeSet;
 
-use serde::{Deserialize, Serialize};
-use weir_abi::MARK_MAC;
 use weir_dataplane::{Direction, Hook, XdpChoice};
-use weir_netlink::{Change, MacAddr, Netlink, Rule};
+use weir_netlink::Change;
 use weir_planner::mark::{Key, Pair};
 use weir_sys::ethtool::{Features, TX_CHECKSUM};
 
-use super::{Engine, Result};
+use super::Engine;
+use crate::error::{Error, Result};
+use crate::mark_routing::{MarkRouting, mac};
 
 /// Larger than that of any Ethernet device, so every packet fits.
 const MTU: u32 = 9216;
@@ -21,92 +21,6 @@ const MTU: u32 = 9216;
 const TABLE: u32 = 0x5765_0000;
 /// Number of name pairs that are tried.
 const NAMES: u32 = 64;
-
-/// Changes to the host for marked packets.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct MarkRouting {
-    /// The device that marked packets are routed to.
-    pub(super) entry: String,
-    /// Its peer.
-    pub(super) exit: String,
-    /// Number of the routing table.
-    pub(super) table: u32,
-    /// Marks that have a rule.
-    pub(super) rules: BTreeSet<Key>,
-}
-
-impl MarkRouting {
-    fn rule(&self, (ipv6, mark): Key) -> Rule {
-        Rule::Mark {
-            ipv6,
-            mark,
-            table: self.table,
-        }
-    }
-
-    /// Rules that prevent a loop of packets that XDP passes on; needed once a family has marks.
-    fn family_rules(&self, ipv6: bool) -> [Rule; 2] {
-        let device = self.exit.clone();
-        let resume = Rule::Resume {
-            ipv6,
-            device: device.clone(),
-        };
-        [resume, Rule::Skip { ipv6, device }]
-    }
-
-    /// All rules, in the order of adding.
-    fn all_rules(&self) -> Vec<Rule> {
-        let families: BTreeSet<bool> = self.rules.iter().map(|mark| mark.0).collect();
-        let family_rules = families
-            .into_iter()
-            .flat_map(|ipv6| self.family_rules(ipv6));
-        family_rules
-            .chain(self.rules.iter().map(|mark| self.rule(*mark)))
-            .collect()
-    }
-
-    /// Removes the rules of some marks. Returns how many were removed.
-    async fn remove_rules(
-        &mut self,
-        netlink: &Netlink,
-        marks: &BTreeSet<Key>,
-    ) -> weir_netlink::Result<usize> {
-        let mut removed = 0;
-        for mark in marks {
-            removed += usize::from(netlink.remove_rule(&self.rule(*mark)).await? == Change::Made);
-            self.rules.remove(mark);
-        }
-        for ipv6 in [false, true] {
-            let family = |marks: &BTreeSet<Key>| marks.iter().any(|mark| mark.0 == ipv6);
-            if family(marks) && !family(&self.rules) {
-                for rule in self.family_rules(ipv6).iter().rev() {
-                    netlink.remove_rule(rule).await?;
-                }
-            }
-        }
-        Ok(removed)
-    }
-
-    /// Removes rules and devices. Returns how many rules were removed.
-    ///
-    /// # Errors
-    /// The kernel rejects it.
-    pub(super) async fn remove(mut self, netlink: &Netlink) -> weir_netlink::Result<usize> {
-        let rules = self.rules.clone();
-        let removed = self.remove_rules(netlink, &rules).await?;
-        if let Some(link) = netlink.link(&self.entry).await?
-            && link.mac == Some(mac())
-        {
-            netlink.remove_link(link.index).await?;
-        }
-        Ok(removed)
-    }
-}
-
-fn mac() -> MacAddr {
-    let [a, b, c, d, e, f, ..] = MARK_MAC.to_le_bytes();
-    MacAddr([a, b, c, d, e, f])
-}
 
 impl Engine {
     /// Updates devices, programs and rules for the marks of services that exist or still have flows.
@@ -273,7 +187,7 @@ impl Engine {
             let ours = entry.is_some_and(|link| link.mac == Some(mac())) && exit.is_some();
             ours || entry.is_none() && exit.is_none()
         };
-        let (entry, exit) = names.find(free).ok_or(super::Error::NoInterface {
+        let (entry, exit) = names.find(free).ok_or(Error::NoInterface {
             name: "weir0".to_owned(),
         })?;
         let mut routing = MarkRouting {

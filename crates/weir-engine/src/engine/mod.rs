@@ -6,73 +6,46 @@
 //! configuration file: the daemon does, and calls the engine from one task.
 
 mod address;
-mod adopt;
 mod attach;
-mod clean;
 mod commit;
 mod drift;
-mod error;
+mod edit;
 mod explain;
 mod explain_choice;
 mod foreign_program;
 mod handshakes;
-mod journal;
 mod listing;
 mod maintenance;
 mod mark;
-mod network;
 mod no_reply;
 mod open;
 mod open_connections;
-mod origin;
 mod rate_estimate;
 mod reload;
-mod repair;
-mod route_index;
-mod state;
 mod status;
-mod tree;
 mod weights;
-mod write;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
-use weir_abi::Cursor;
 use weir_dataplane::Dataplane;
 use weir_model::{Indexed, Timeouts};
-use weir_planner::allocation::{Facts, Former};
 use weir_planner::row_set::{Changes, RowSet};
-use weir_state::ServerStates;
 
+use crate::memory::Memory;
+use crate::network::Network;
+use crate::rate_estimate::RateEstimates;
+use crate::reply_monitor::ReplyMonitor;
 use crate::snapshot::Drift;
+use crate::state::StateFile;
 use crate::vip::Announcements;
+use crate::write::Writer;
 
-use self::network::Network;
-use self::no_reply::ReplyMonitor;
-use self::rate_estimate::RateEstimates;
-use self::state::{Memory, StateFile};
-use self::write::Writer;
-
-pub use self::address::added_vips;
-pub use self::clean::{Cleaned, clean, clean_unused, is_pinned};
-pub use self::error::{Error, Result};
+pub use self::edit::WeightOrder;
 pub use self::handshakes::LastPass;
-pub use self::listing::{Pinned, is_from_ipvsadm, with_ipvsadm_services};
 pub use self::open::Restore;
-pub use self::origin::{Claim, WeightOrder};
-pub use self::state::{Persisted, Unreadable};
-
-/// The directories that an engine uses.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Paths {
-    /// Contains the socket, the lock and the state file.
-    pub runtime_dir: PathBuf,
-    /// Contains pinned programs, maps and links.
-    pub pin_dir: PathBuf,
-}
 
 /// The result of a reload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,45 +101,4 @@ fn addresses<'a>(
         .iter()
         .filter_map(|name| memory.allocation.services.get(*name));
     slots.flat_map(|slot| slot.dests.iter().map(|dest| dest.address))
-}
-
-/// Allocates rows for some services. On an error, nothing has changed.
-fn allocate(
-    memory: &mut Memory,
-    desired: &Indexed,
-    plane: &Dataplane,
-    touched: &[&str],
-    states: &ServerStates,
-) -> Result<Former> {
-    let maps = plane.maps();
-    let cursor = |row: u32| {
-        let Cursor {
-            generation,
-            seq,
-            current_weight,
-            ..
-        } = maps.cursors.get(row).unwrap_or(Cursor::ZERO);
-        weir_sched::Cursor {
-            generation,
-            last_seq: seq,
-            pass_weight: u32::try_from(current_weight).unwrap_or(0),
-        }
-    };
-    let sizes = plane.sizes();
-    let facts = Facts {
-        services: sizes.services,
-        dests: sizes.dests,
-        now_ms: now_ms(),
-        cursor: &cursor,
-        weights: &|service, pool| weights::weights(service, pool, states),
-    };
-    let touched = touched.iter().copied();
-    Ok(memory.allocation.reconcile(desired, touched, &facts)?)
-}
-
-fn now_ms() -> u64 {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

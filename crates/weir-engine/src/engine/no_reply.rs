@@ -5,34 +5,20 @@ use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use weir_abi::{KIND_FORWARD, State};
-use weir_health::{Client, Finding, Key, NoReplyWarning, ReplyCounters, ReplyWatch};
+use weir_health::{Client, Finding, Key, NoReplyWarning, ReplyCounters};
 use weir_model::Service;
 use weir_planner::allocation::DestSlot;
 use weir_state::ServerStates;
 
-use super::{Engine, Result};
+use super::Engine;
+use crate::error::Result;
+use crate::reply_monitor::ReplyMonitor;
 use crate::snapshot::Warning;
 
 /// Scanning the flow table takes at most one part in [`SCAN_TIME_SHARE`] of the time, and runs at most once per
 /// [`SCAN_INTERVAL`].
 const SCAN_TIME_SHARE: u32 = 20;
 const SCAN_INTERVAL: Duration = Duration::from_millis(500);
-
-/// The counters of the watched servers, and when the next scan of the flow table is allowed.
-#[derive(Debug)]
-pub(super) struct ReplyMonitor {
-    servers: ReplyWatch,
-    next: Instant,
-}
-
-impl Default for ReplyMonitor {
-    fn default() -> Self {
-        Self {
-            servers: ReplyWatch::default(),
-            next: Instant::now(),
-        }
-    }
-}
 
 /// A server that is checked for replies.
 #[derive(Clone, Copy)]

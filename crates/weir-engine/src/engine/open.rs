@@ -13,16 +13,22 @@ use weir_planner::allocation::Allocation;
 use weir_planner::row_set::{Changes, RowSet, rows};
 use weir_state::{SavedServers, ServerStates};
 
-use super::attach::attached;
-use super::clean::{clean_pinned, is_pinned};
-use super::network::Network;
-use super::origin::Origin;
-use super::rate_estimate::RateEstimates;
-use super::state::{Memory, Saved, StateFile};
-use super::write::Writer;
-use super::{Engine, Paths, Result, adopt, allocate, attach, now_ms};
+use super::Engine;
+use super::attach::{RESOLVE_TIMEOUT, attached};
+use crate::adopt;
+use crate::allocate::{allocate, now_ms};
+use crate::clean::{clean_pinned, is_pinned};
+use crate::error::Result;
+use crate::memory::{Memory, Saved};
+use crate::network::Network;
+use crate::origin::Origin;
+use crate::paths::Paths;
+use crate::rate_estimate::RateEstimates;
+use crate::reply_monitor::ReplyMonitor;
 use crate::snapshot::Drift;
+use crate::state::StateFile;
 use crate::vip::{Announcements, read_record, remove_record};
+use crate::write::Writer;
 
 /// Receives the servers' part of the state file and updates the states.
 ///
@@ -198,10 +204,10 @@ impl Engine {
             announcements: Announcements::default(),
             last_withdrawal: Instant::now(),
             rate_estimates: RateEstimates::new(),
-            reply_monitor: super::no_reply::ReplyMonitor::default(),
+            reply_monitor: ReplyMonitor::default(),
             drift: Drift::default(),
             repair_failed: false,
-            resolve_timeout: attach::RESOLVE_TIMEOUT,
+            resolve_timeout: RESOLVE_TIMEOUT,
         };
         engine.commit().await?;
         Ok(engine)

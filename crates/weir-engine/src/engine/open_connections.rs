@@ -11,8 +11,9 @@ use weir_abi::{KIND_FORWARD, State};
 use weir_model::Forward;
 use weir_planner::allocation::configured;
 
-use super::network::tick;
-use super::{Engine, Result};
+use super::Engine;
+use crate::error::Result;
+use crate::network::tick;
 
 impl Engine {
     /// Returns the flows of a server in all services of its pool: open ones, and closed ones that have not expired.

@@ -3,63 +3,21 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
-use weir_ipvsadm::{Estimator, Rates};
+use weir_ipvsadm::Estimator;
 
-use super::listing::since;
-use super::origin::Zero;
-use super::status::totals;
-use super::{Engine, Result};
+use super::Engine;
+use crate::error::Result;
+use crate::ipvsadm_term::since;
+use crate::origin::Zero;
+use crate::rate_estimate::RateEstimates;
 use crate::snapshot::Totals;
+use crate::totals::totals;
 
 /// Interval between estimates (ip_vs_est.c); the tick rounds it up to whole seconds.
 const PERIOD: Duration = Duration::from_millis(1_900);
 
 /// Rows are read in batches if more than one in this many is used.
 const BATCH_FRACTION: usize = 8;
-
-/// Estimators by service name and by the generation of a server's row.
-#[derive(Debug)]
-pub(super) struct RateEstimates {
-    last: Option<Instant>,
-    services: BTreeMap<String, Estimator>,
-    servers: HashMap<u32, Estimator>,
-}
-
-impl RateEstimates {
-    pub(super) fn new() -> Self {
-        Self {
-            last: None,
-            services: BTreeMap::new(),
-            servers: HashMap::new(),
-        }
-    }
-
-    pub(super) fn of_service(&self, name: &str) -> Rates {
-        self.services
-            .get(name)
-            .map(Estimator::rates)
-            .unwrap_or_default()
-    }
-
-    pub(super) fn of_server(&self, generation: u32) -> Rates {
-        self.servers
-            .get(&generation)
-            .map(Estimator::rates)
-            .unwrap_or_default()
-    }
-
-    /// Resets the estimates of one service or of all.
-    pub(super) fn zero(&mut self, service: Option<&str>) {
-        for (name, estimator) in &mut self.services {
-            if service.is_none_or(|service| service == name) {
-                estimator.zero();
-            }
-        }
-        if service.is_none() {
-            self.servers.values_mut().for_each(Estimator::zero);
-        }
-    }
-}
 
 impl Engine {
     /// Updates the estimates when they are due.

@@ -12,8 +12,10 @@ use weir_planner::row_set::{Changes, RowSet, rows};
 use weir_state::ServerStates;
 
 use super::open::{open_plane, sizes};
-use super::write::Writer;
-use super::{Applied, Engine, Error, Result, addresses, allocate};
+use super::{Applied, Engine, addresses};
+use crate::allocate::allocate;
+use crate::error::{Error, Result};
+use crate::write::Writer;
 
 /// A data plane with other map sizes, and its writer.
 struct Replaced {

@@ -3,39 +3,25 @@
 use std::collections::HashMap;
 use std::time::{Duration, UNIX_EPOCH};
 
-use weir_abi::{Live, REASONS, Traffic};
-use weir_dataplane::{Maps, Mode};
+use weir_abi::{REASONS, Traffic};
+use weir_dataplane::Mode;
 use weir_flow::model_forward;
 use weir_health::Standing;
 use weir_model::Service;
 use weir_planner::allocation::{DestSlot, Removal, ServiceSlot, configured};
 use weir_state::{Override, ServerStates};
 
-use super::listing::is_from_ipvsadm;
-use super::{Engine, Result};
+use super::Engine;
+use crate::error::Result;
+use crate::ipvsadm_term::is_from_ipvsadm;
 use crate::snapshot::{
     FlowTableStatus, InterfaceStatus, Layer4Snapshot, ServerState, ServerStatus, ServiceStatus,
-    Totals, VipStatus,
+    VipStatus,
 };
+use crate::totals::{summed, totals};
 
 /// From this number of servers on, rows are read in batches, including unused ones.
 const BATCH_THRESHOLD: usize = 4_096;
-
-/// A server row's totals.
-pub(super) fn totals(maps: &Maps, dest: u32) -> Result<Totals> {
-    Ok(summed(&maps.live(dest)?, &maps.traffic(dest)?))
-}
-
-fn summed(live: &Live, traffic: &Traffic) -> Totals {
-    Totals {
-        connections: live.total,
-        stateless: live.stateless,
-        packets_in: traffic.packets_in,
-        packets_out: traffic.packets_out,
-        bytes_in: traffic.bytes_in,
-        bytes_out: traffic.bytes_out,
-    }
-}
 
 impl Engine {
     /// Returns the current state.

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use weir_model::{Indexed, Pool};
-use weir_planner::allocation::{PoolWeights, ServerWeight};
+use weir_model::Indexed;
 use weir_state::{OverrideRecord, ServerStates, StandingRecord};
 
-use super::journal::Record;
-use super::{Engine, Result, allocate};
+use super::Engine;
+use crate::allocate::allocate;
+use crate::error::Result;
+use crate::journal::Record;
 use weir_dataplane::ProbeTable;
 
 impl Engine {
@@ -57,20 +58,5 @@ impl Engine {
     /// Entry points of probes that use a service's forward.
     pub fn probe_table(&self) -> ProbeTable {
         Arc::clone(&self.plane.maps().probes)
-    }
-}
-
-/// The weights of a pool's servers in a service, for the planner.
-pub(super) fn weights(service: &str, pool: &Pool, states: &ServerStates) -> PoolWeights {
-    let weights = states.weights(pool, Some(service));
-    let servers = weights.servers.into_iter().map(|weight| ServerWeight {
-        effective: weight.effective,
-        removed: weight.removed,
-        quiesced: weight.quiesced,
-        down: weight.down,
-    });
-    PoolWeights {
-        servers: servers.collect(),
-        sorry: weights.sorry.map_or(0, |sorry| sorry.effective),
     }
 }

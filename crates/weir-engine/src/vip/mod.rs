@@ -6,6 +6,7 @@
 //! daemon know of it.
 
 mod announce;
+mod error;
 mod record;
 
 use std::collections::BTreeSet;
@@ -19,44 +20,11 @@ use weir_sys::{Capabilities, Capability};
 use weir_wire::MacAddr;
 
 pub(crate) use self::announce::Announcements;
+pub use self::error::Error;
 pub use self::record::{read_record, remove_record, write as write_record};
 
 /// Checking for connections lists all TCP sockets, so it does not run every second.
 const WITHDRAW_INTERVAL: Duration = Duration::from_secs(5);
-
-/// Why an address was not added or removed.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// `vip_interface` does not exist.
-    #[error("there is no interface {name}")]
-    NoInterface {
-        /// The name.
-        name: String,
-    },
-    /// A capability is missing.
-    #[error(
-        "`vip_interface`: adding {address} needs CAP_NET_ADMIN: run as root, grant it (systemd: AmbientCapabilities=), \
-         or add the address yourself"
-    )]
-    Rights {
-        /// The first address that is missing.
-        address: IpAddr,
-    },
-    /// A netlink request failed.
-    #[error(transparent)]
-    Network(#[from] weir_netlink::Error),
-    /// Another system call failed.
-    #[error(transparent)]
-    System(#[from] weir_sys::Error),
-    /// The record cannot be written.
-    #[error("{path}: {source}", path = path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// The kernel's error.
-        source: std::io::Error,
-    },
-}
 
 /// See the module.
 #[derive(Debug)]

@@ -10,7 +10,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use weir_sys::{boot_id, replace_file};
 
-use super::Error;
+use super::error::Error;
 
 const FILE: &str = "vips.json";
 

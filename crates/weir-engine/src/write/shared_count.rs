@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use weir_dataplane::Maps;
 use weir_planner::row_set::{Changes, RowSet};
 
-use super::super::Result;
 use super::Writer;
+use crate::error::Result;
 
 impl Writer {
     /// Initialises shared counters with the sums of the servers that begin to share them.
@@ -44,7 +44,7 @@ impl Writer {
     ///
     /// # Errors
     /// A row is outside its map.
-    pub(in crate::engine) fn repair_shared_counts(
+    pub(crate) fn repair_shared_counts(
         &self,
         maps: &Maps,
         rows: &RowSet,

@@ -12,14 +12,14 @@ use weir_planner::allocation::{Allocation, DestSlot, Removal, ServiceSlot, Store
 use weir_planner::extent::number;
 use weir_planner::{Totals, mark};
 
-use super::Result;
-use super::write;
+use crate::error::Result;
+use crate::write::listener;
 
 /// Recovers the allocation from the maps.
 ///
 /// # Errors
 /// The maps cannot be read.
-pub(super) fn recover_allocation(
+pub(crate) fn recover_allocation(
     maps: &Maps,
     desired: &Indexed,
     dest_rows: u32,
@@ -103,7 +103,7 @@ fn find_row(maps: &Maps, service: &Service) -> Result<Option<u32>> {
         }
     }
     for mark in &service.marks {
-        if let Some(row) = maps.listeners.get(&write::listener(mark::listener(mark)))? {
+        if let Some(row) = maps.listeners.get(&listener(mark::listener(mark)))? {
             return Ok(Some(row));
         }
     }

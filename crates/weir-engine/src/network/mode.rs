@@ -37,7 +37,7 @@ const PARAVIRTUAL: [&str; 4] = ["hv_netvsc", "virtio_net", "vif", "vmxnet3"];
 
 /// The hooks to try on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::engine) enum Plan {
+pub(crate) enum Plan {
     /// tc.
     Tc,
     /// Native XDP, else generic.
@@ -48,7 +48,7 @@ pub(in crate::engine) enum Plan {
 
 impl Network {
     /// Returns the hooks to try on a device.
-    pub(in crate::engine) fn plan_for(&self, ifindex: u32, attach: Attach) -> Plan {
+    pub(crate) fn plan_for(&self, ifindex: u32, attach: Attach) -> Plan {
         match attach {
             Attach::Tc => Plan::Tc,
             Attach::Xdp => Plan::Xdp,
@@ -59,7 +59,7 @@ impl Network {
     }
 
     /// Why packets from this device may have unfinished checksums; `None` = they do not.
-    pub(in crate::engine) fn unfinished(&self, ifindex: u32) -> Option<String> {
+    pub(crate) fn unfinished(&self, ifindex: u32) -> Option<String> {
         let below = self.below(ifindex);
         // The device itself comes first.
         let in_turn = std::iter::once(&ifindex).chain(&below);
@@ -85,7 +85,7 @@ impl Network {
     }
 
     /// Explains the selected mode.
-    pub(in crate::engine) fn why(&self, ifindex: u32, mode: Mode, attach: Attach) -> String {
+    pub(crate) fn why(&self, ifindex: u32, mode: Mode, attach: Attach) -> String {
         let device = self.unfinished(ifindex);
         match (attach, mode, device) {
             (Attach::Tc, Mode::Tc, _) => "attach = \"tc\"".to_owned(),
@@ -109,7 +109,7 @@ impl Network {
 
     /// Whether XDP leaves packets with unfinished checksums to tc, on all devices. Generic XDP must not: its metadata
     /// does not reach tc on a bridge.
-    pub(in crate::engine) fn leaves_unfinished(&self) -> bool {
+    pub(crate) fn leaves_unfinished(&self) -> bool {
         let generic = self.attached.values().any(|mode| *mode == Mode::Generic);
         let native = (self.attached.iter()).filter(|(_, mode)| **mode == Mode::Native);
         let native = native.map(|(ifindex, _)| ifindex);
@@ -118,7 +118,7 @@ impl Network {
     }
 
     /// Records where native XDP is about to be attached, so that its first packet finds suitable settings.
-    pub(in crate::engine) fn expect_native(&mut self, wanted: &BTreeSet<u32>, attach: Attach) {
+    pub(crate) fn expect_native(&mut self, wanted: &BTreeSet<u32>, attach: Attach) {
         let plan = |ifindex: &&u32| self.plan_for(**ifindex, attach) == Plan::Xdp;
         let xdp: BTreeSet<u32> = wanted.iter().filter(plan).copied().collect();
         let native = |ifindex| self.drivers.get(ifindex).is_some_and(|it| it.basic());

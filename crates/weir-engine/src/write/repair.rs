@@ -8,8 +8,9 @@ use weir_abi::{Addr, Vip};
 use weir_dataplane::Maps;
 use weir_planner::row_set::RowSet;
 
-use super::Result;
-use super::write::{Writer, listener, service_row, vip_row};
+use super::address::{listener, vip_row};
+use super::{Writer, service_row};
+use crate::error::Result;
 
 impl Writer {
     /// Restores elements that another program removed or changed, and removes elements that it added. Returns the
@@ -17,7 +18,7 @@ impl Writer {
     ///
     /// # Errors
     /// A map cannot be read or written.
-    pub(super) fn repair_elements(&self, maps: &Maps, rows: &RowSet) -> Result<u64> {
+    pub(crate) fn repair_elements(&self, maps: &Maps, rows: &RowSet) -> Result<u64> {
         let mut repaired = self.repair_listeners(maps)? + self.repair_vips(maps)?;
         repaired += self.repair_arrays(maps)?;
         if maps.settings()? != rows.settings {

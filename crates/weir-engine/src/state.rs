@@ -1,70 +1,30 @@
 //! `RUNTIME_DIR/state.json`: state that the maps do not contain, and changes that `weir clean` reverts.
 //!
-//! A starting daemon replaces the file by rename. Later changes are appended to a journal ([`super::journal`]). A
+//! A starting daemon replaces the file by rename. Later changes are appended to a journal ([`crate::journal`]). A
 //! change that must be reverted is persisted before it is made. The kernel's part is lost at boot; the boot ID shows
 //! whether a file is older. A missing or unreadable file loses check results, totals of removed servers and the undo
-//! record, but no traffic: [`super::adopt`] recovers the rows.
+//! record, but no traffic: [`crate::adopt`] recovers the rows.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::io::{ErrorKind, Write};
-use std::net::IpAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
-use weir_planner::allocation::{Allocation, ServiceSlot};
+use weir_planner::allocation::Allocation;
 use weir_state::{Overrides, SavedServers, SavedStandings};
 use weir_sys::{boot_id, create_private};
 
-use super::journal::{self, JOURNAL, Journal, Record};
-use super::mark::MarkRouting;
-use super::origin::Origin;
-use super::{Error, Result};
+use crate::error::{Error, Result};
+use crate::journal::{self, JOURNAL, Journal, Record};
+use crate::memory::{Memory, Saved, Undo};
+use crate::origin::Origin;
 
 /// The file's name in a runtime directory.
-const STATE: &str = "state.json";
+pub(crate) const STATE: &str = "state.json";
 
 const VERSION: u32 = 2;
-
-/// The engine's part of the state file.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Memory {
-    /// Number of configurations that have been applied.
-    pub(crate) revision: u64,
-    /// Identifies the configuration of `revision`.
-    pub(super) fingerprint: u64,
-    /// Allocated rows.
-    pub(crate) allocation: Allocation,
-    /// Services of ipvsadm.
-    pub(super) origin: Origin,
-    /// Changes that `weir clean` reverts.
-    pub(super) undo: Undo,
-}
-
-/// State that survives restarts.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Saved {
-    /// The engine's part.
-    pub(crate) memory: Memory,
-    /// weir-state's part: check results, and a copy of the overrides, which 0.1.0 reads.
-    pub(crate) servers: SavedServers,
-}
-
-/// Changes to the host's network.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Undo {
-    /// Addresses added, by interface.
-    pub(super) addresses: Vec<(String, IpAddr)>,
-    /// Neighbours that the kernel was asked to keep resolved, by interface.
-    pub(super) neighbours: Vec<(String, IpAddr)>,
-    /// Former offload settings, by interface.
-    pub(super) offloads: Vec<(String, Vec<(String, bool)>)>,
-    /// Routing of packets with a firewall mark.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) marks: Option<MarkRouting>,
-}
 
 #[derive(Serialize)]
 struct Content<'a> {
@@ -120,7 +80,7 @@ impl From<Parsed> for Saved {
 
 /// A serialised state file that is not written yet.
 #[derive(Debug)]
-pub(super) struct Text {
+pub(crate) struct Text {
     number: u64,
     bytes: Vec<u8>,
 }
@@ -136,7 +96,7 @@ struct Head {
 
 /// The state file of a runtime directory and its journal.
 #[derive(Debug)]
-pub(super) struct StateFile {
+pub(crate) struct StateFile {
     path: PathBuf,
     /// Identifier and size of the last written file.
     number: u64,
@@ -146,7 +106,7 @@ pub(super) struct StateFile {
 
 impl StateFile {
     /// The file of `runtime_dir`. Writing creates the directory if necessary.
-    pub(super) fn new(runtime_dir: &Path) -> Self {
+    pub(crate) fn new(runtime_dir: &Path) -> Self {
         Self {
             path: runtime_dir.join(STATE),
             number: 0,
@@ -159,7 +119,7 @@ impl StateFile {
     ///
     /// # Errors
     /// A newer version wrote the file; its content must not be overwritten.
-    pub(super) fn read(&self) -> Result<Option<Saved>> {
+    pub(crate) fn read(&self) -> Result<Option<Saved>> {
         let warn = |error: &dyn std::error::Error| {
             tracing::warn!(path = %self.path.display(), %error, "the state file is unreadable; starting without it");
         };
@@ -193,7 +153,7 @@ impl StateFile {
     ///
     /// # Errors
     /// The directory is not writable; the former file and its journal remain.
-    pub(super) fn write(&mut self, memory: &Memory, servers: &SavedServers) -> Result<()> {
+    pub(crate) fn write(&mut self, memory: &Memory, servers: &SavedServers) -> Result<()> {
         let text = self.text_of(memory, servers)?;
         self.write_text(text)
     }
@@ -202,7 +162,7 @@ impl StateFile {
     ///
     /// # Errors
     /// The boot ID is not readable.
-    pub(super) fn text_of(&self, memory: &Memory, servers: &SavedServers) -> Result<Text> {
+    pub(crate) fn text_of(&self, memory: &Memory, servers: &SavedServers) -> Result<Text> {
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         let number = since.unwrap_or_default().as_nanos() as u64;
         let content = Content {
@@ -228,7 +188,7 @@ impl StateFile {
     ///
     /// # Errors
     /// As [`StateFile::write`].
-    pub(super) fn write_text(&mut self, Text { number, bytes }: Text) -> Result<()> {
+    pub(crate) fn write_text(&mut self, Text { number, bytes }: Text) -> Result<()> {
         if let Some(directory) = self.path.parent() {
             let mut builder = fs::DirBuilder::new();
             let made = builder.recursive(true).mode(0o700).create(directory);
@@ -249,7 +209,7 @@ impl StateFile {
     }
 
     /// Whether no other process has replaced the file.
-    pub(super) fn is_own(&self) -> bool {
+    pub(crate) fn is_own(&self) -> bool {
         let text = fs::read(&self.path).ok();
         let head = text.and_then(|text| serde_json::from_slice::<Head>(&text).ok());
         head.is_some_and(|head| head.number == self.number)
@@ -259,7 +219,7 @@ impl StateFile {
     ///
     /// # Errors
     /// The directory is not writable.
-    pub(super) fn append(&mut self, record: &Record) -> Result<()> {
+    pub(crate) fn append(&mut self, record: &Record) -> Result<()> {
         let Some(journal) = &mut self.journal else {
             let source = ErrorKind::NotFound.into();
             return Err(file_error(&self.path, source));
@@ -269,7 +229,7 @@ impl StateFile {
     }
 
     /// Whether the journal is so long that the file should be rewritten.
-    pub(super) fn is_long(&self) -> bool {
+    pub(crate) fn is_long(&self) -> bool {
         let journal = self.journal.as_ref();
         journal.is_some_and(|journal| journal.is_long(self.bytes))
     }
@@ -278,7 +238,7 @@ impl StateFile {
     ///
     /// # Errors
     /// The directory is not writable.
-    pub(super) fn remove(&self) -> Result<()> {
+    pub(crate) fn remove(&self) -> Result<()> {
         for path in [self.path.with_file_name(JOURNAL), self.path.clone()] {
             match fs::remove_file(&path) {
                 Err(source) if source.kind() != ErrorKind::NotFound => {
@@ -302,42 +262,11 @@ pub enum Unreadable {
     Newer(u32),
 }
 
-/// What an engine left for a reader that opens no engine.
-#[derive(Debug)]
-pub struct Persisted {
-    /// Number of configurations that have been applied.
-    pub revision: u64,
-    /// Allocated rows, by service.
-    pub services: BTreeMap<String, ServiceSlot>,
-    /// The state of servers.
-    pub servers: SavedServers,
-}
-
-impl Persisted {
-    /// The state file of a runtime directory.
-    pub fn path(runtime_dir: &Path) -> PathBuf {
-        runtime_dir.join(STATE)
-    }
-
-    /// Reads the state file of a runtime directory; `None` = there is none.
-    ///
-    /// # Errors
-    /// It is unreadable.
-    pub fn read(runtime_dir: &Path) -> std::result::Result<Option<Self>, Unreadable> {
-        let saved = read(&Self::path(runtime_dir))?;
-        Ok(saved.map(|(_, saved)| Self {
-            revision: saved.memory.revision,
-            services: saved.memory.allocation.services,
-            servers: saved.servers,
-        }))
-    }
-}
-
 /// Reads a state file and the journal that continues it; returns the boot that it belongs to, and its content.
 ///
 /// # Errors
 /// It is unreadable. `Ok(None)`: there is no file.
-fn read(path: &Path) -> std::result::Result<Option<(String, Saved)>, Unreadable> {
+pub(crate) fn read(path: &Path) -> std::result::Result<Option<(String, Saved)>, Unreadable> {
     let text = match fs::read(path) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),

@@ -1,5 +1,5 @@
 #[allow(clippy::duplicate_mod, reason = "each test module reads a part of it")]
-#[path = "../../../../weir-state/tests/previous/mod.rs"]
+#[path = "../../../weir-state/tests/previous/mod.rs"]
 mod previous;
 
 use serde_json::Value;
@@ -14,11 +14,11 @@ fn fixtures(name: &str) -> PathBuf {
     for (file, text) in [
         (
             STATE,
-            include_str!("../../../../weir-state/tests/fixtures/v0.1.0/state.json"),
+            include_str!("../../../weir-state/tests/fixtures/v0.1.0/state.json"),
         ),
         (
             JOURNAL,
-            include_str!("../../../../weir-state/tests/fixtures/v0.1.0/state.journal"),
+            include_str!("../../../weir-state/tests/fixtures/v0.1.0/state.journal"),
         ),
     ] {
         fs::write(directory.join(file), text).unwrap();
@@ -90,7 +90,7 @@ fn state_file_is_read_by_0_1_0_and_again_as_a_copy() {
     assert_eq!(words["web"]["10.9.0.7"], previous::Word::Maint);
     let frozen: previous::StateFile = serde_json::from_slice(&text).unwrap();
     assert_eq!((frozen.version, frozen.standings.servers.len()), (2, 2));
-    let old = include_str!("../../../../weir-state/tests/fixtures/v0.1.0/state.json");
+    let old = include_str!("../../../weir-state/tests/fixtures/v0.1.0/state.json");
     let (old, new): (Value, Value) = (
         serde_json::from_str(old).unwrap(),
         serde_json::from_slice(&text).unwrap(),

@@ -7,15 +7,16 @@ use weir_dataplane::{Extent, ExtentAllocator, Maps, elements_of};
 use weir_planner::row_set::Changes;
 use weir_planner::rows::{ServiceRow, VipRow};
 
-use super::super::{Result, tree};
 use super::{Writer, WrittenService, WrittenVip, service_row};
+use crate::error::Result;
+use crate::tree;
 
 impl Writer {
     /// Takes over the contents of the maps: rows of an earlier daemon stay active until they are rewritten.
     ///
     /// # Errors
     /// The maps cannot be read.
-    pub(in crate::engine) fn adopting(maps: &Maps) -> Result<Self> {
+    pub(crate) fn adopting(maps: &Maps) -> Result<Self> {
         let mut writer = Self {
             elements: ExtentAllocator::new(maps.elements.entries()),
             services: BTreeMap::new(),

@@ -8,9 +8,11 @@ use weir_netlink::{Change, Netlink};
 use weir_planner::allocation::Allocation;
 use weir_sys::ethtool::Features;
 
-use super::origin::Origin;
-use super::state::{Memory, Saved, StateFile, Undo};
-use super::{Paths, Result};
+use crate::error::Result;
+use crate::memory::{Memory, Saved, Undo};
+use crate::origin::Origin;
+use crate::paths::Paths;
+use crate::state::StateFile;
 use crate::vip::{read_record, remove_record, write_record};
 
 /// What [`clean`] removed.
@@ -82,7 +84,7 @@ pub async fn clean_unused(paths: &Paths) -> Result<bool> {
 }
 
 /// Like [`clean`], but keeps `kept`, the VIPs of proxy services, and the recorded overrides and check results.
-pub(super) async fn clean_pinned(paths: &Paths, kept: &BTreeSet<(String, IpAddr)>) -> Result<()> {
+pub(crate) async fn clean_pinned(paths: &Paths, kept: &BTreeSet<(String, IpAddr)>) -> Result<()> {
     let mut file = StateFile::new(&paths.runtime_dir);
     let mut saved = file.read()?;
     if let Some(Saved { memory, servers }) = &mut saved {

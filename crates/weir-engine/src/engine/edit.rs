@@ -1,146 +1,22 @@
-//! Services of ipvsadm in addition to those of the file: one table with two origins.
+//! Edits of ipvsadm.
 //!
-//! The state file stores the services of ipvsadm as a table of their own. It is merged into every configuration before
-//! planning, so a reload cannot change it. Edits are executed on a copy in order; the copy is activated as a whole, or
-//! not at all. Services of the file are listed and counted here too, but not changed: edits of them are rejected with
-//! their position in the file, except for weights, which become overrides.
+//! Edits are executed on a copy of ipvsadm's table in order; the copy is activated as a whole, or not at all. Services
+//! of the file are listed and counted too, but not changed: edits of them are rejected with their position in the file,
+//! except for weights, which become overrides.
 
-use std::collections::{BTreeMap, HashSet};
-use std::net::IpAddr;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-use weir_ipvsadm::{
-    Edit, Errno, Forward, Protocol, Refusal, Server, ServerEdit, ServerKey, ServiceKey, Table,
-    Timeouts, lower, name_of,
-};
-use weir_model::{Desired, Family, Listener, Mark, Ports, Source};
+use weir_ipvsadm::{Edit, Errno, Refusal, Server, ServerEdit, ServerKey, ServiceKey, name_of};
+use weir_model::{Desired, Listener, Mark};
 use weir_state::{Override, ServerStates};
 
+use super::Engine;
 use super::attach::RESOLVE_TIMEOUT;
-use super::journal::Record;
-use super::listing::is_from_ipvsadm;
-use super::{Engine, Error};
-use crate::snapshot::Totals;
-
-/// What ipvsadm changed.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Origin {
-    /// Its services.
-    pub(super) table: Table,
-    /// Timeouts in place of the file's; 0 = the file's.
-    pub(super) timeouts: Option<Timeouts>,
-    /// Base values of counters, by service name.
-    pub(super) zeroed: BTreeMap<String, Zero>,
-}
-
-/// Totals at the last `-Z`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Zero {
-    /// The service's.
-    pub(super) service: Totals,
-    /// Its servers', by the generation of their rows.
-    pub(super) servers: Vec<(u32, Totals)>,
-}
-
-/// A listener of the file that ipvsadm already uses.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{}:{}: service {service} listens on {listener}, which ipvsadm already uses (`ipvsadm {command}` removes it)",
-    .at.line, .at.column
-)]
-pub struct Claim {
-    /// Service of the file.
-    pub service: String,
-    /// Its listener or mark, as it is written.
-    pub listener: String,
-    /// Where the file names it.
-    pub at: Source,
-    /// Arguments of ipvsadm that remove its service.
-    pub command: String,
-}
-
-impl Origin {
-    /// The first listener of a file that ipvsadm already uses.
-    pub(super) fn claim(&self, desired: &Desired) -> Option<Claim> {
-        if self.table.is_empty() {
-            return None;
-        }
-        let made = self.table.services().iter();
-        let made: HashSet<ServiceKey> = made.map(|entry| entry.service.key).collect();
-        desired.services.iter().find_map(|service| {
-            let listeners = service.listen.iter();
-            let listeners = listeners.filter_map(|it| Some((key_of(it)?, it.to_string())));
-            let marks = service.marks.iter();
-            let mut all = listeners.chain(marks.map(|it| (key_of_mark(it), it.to_string())));
-            let (key, listener) = all.find(|(key, _)| made.contains(key))?;
-            Some(Claim {
-                service: service.name.clone(),
-                listener,
-                at: service.source,
-                command: deletes(&key),
-            })
-        })
-    }
-
-    /// Adds ipvsadm's services to a configuration.
-    ///
-    /// # Errors
-    /// [`Error::Claimed`].
-    pub(super) fn merged(&self, mut merged: Desired) -> Result<Desired, Error> {
-        if let Some(claim) = self.claim(&merged) {
-            return Err(Error::Claimed(claim));
-        }
-        // The table lists the newest first; status lists the oldest first.
-        for entry in self.table.services().iter().rev() {
-            if let Some((service, pool)) = lower(entry) {
-                merged.services.push(service);
-                merged.pools.push(pool);
-            }
-        }
-        if let Some(Timeouts {
-            tcp_s,
-            tcp_fin_s,
-            udp_s,
-        }) = self.timeouts
-        {
-            let timeouts = &mut merged.timeouts;
-            for (timeout, seconds) in [
-                (&mut timeouts.tcp, tcp_s),
-                (&mut timeouts.tcp_fin, tcp_fin_s),
-                (&mut timeouts.udp, udp_s),
-            ] {
-                if seconds != 0 {
-                    *timeout = Duration::from_secs(seconds.into());
-                }
-            }
-        }
-        Ok(merged)
-    }
-
-    /// Executes an edit of ipvsadm's own table.
-    fn edit(&mut self, edit: &Edit) -> Result<(), Errno> {
-        match edit {
-            Edit::Timeouts(new) => {
-                self.timeouts.get_or_insert_default().update(new);
-                return Ok(());
-            }
-            Edit::Clear => self.zeroed.clear(),
-            Edit::DeleteService(key) => drop(self.zeroed.remove(&name_of(key))),
-            _ => {}
-        }
-        self.table.apply(edit)
-    }
-
-    /// Executes an edit again that was active before a restart.
-    pub(super) fn repeat(&mut self, edit: &Edit) {
-        if let Err(errno) = self.edit(edit) {
-            let refusal = Refusal::from(errno);
-            let (service, error) = (edit.key().map(|key| name_of(&key)), refusal.message(edit));
-            tracing::warn!(service, error, "an edit of ipvsadm was lost");
-        }
-    }
-}
+use crate::claim::Claim;
+use crate::error::Error;
+use crate::ipvsadm_term::{forward, is_from_ipvsadm, key_of, key_of_mark};
+use crate::journal::Record;
+use crate::origin::Origin;
 
 /// An order that `ipvsadm -e … -w N` gives for a server of the file: the same as `weir server POOL/ADDRESS weight N`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -153,27 +29,6 @@ pub struct WeightOrder {
     pub wanted: Option<Override>,
 }
 
-/// The key of a listener in ipvsadm; a range has none.
-pub(super) fn key_of(listener: &Listener) -> Option<ServiceKey> {
-    let port = match listener.ports {
-        Ports::One(port) => port,
-        Ports::Any => 0,
-        Ports::Range(..) => return None,
-    };
-    Some(ServiceKey::Address {
-        protocol: protocol(listener.protocol),
-        address: listener.address,
-        port,
-    })
-}
-
-pub(super) const fn protocol(protocol: weir_model::Protocol) -> Protocol {
-    match protocol {
-        weir_model::Protocol::Tcp => Protocol::Tcp,
-        weir_model::Protocol::Udp => Protocol::Udp,
-    }
-}
-
 /// The service of the file that an edit is about.
 fn service_of<'a>(desired: &'a Desired, key: &ServiceKey) -> Option<&'a weir_model::Service> {
     let listens = |listener: &Listener| key_of(listener).as_ref() == Some(key);
@@ -183,32 +38,6 @@ fn service_of<'a>(desired: &'a Desired, key: &ServiceKey) -> Option<&'a weir_mod
     let mut services = of_file
         .filter(|service| service.listen.iter().any(listens) || service.marks.iter().any(marked));
     services.next()
-}
-
-/// The key of a mark.
-pub(super) fn key_of_mark(mark: &Mark) -> ServiceKey {
-    ServiceKey::Mark {
-        mark: mark.mark.get(),
-        v6: mark.family == Family::V6,
-    }
-}
-
-/// Arguments of ipvsadm that delete the service with this key.
-fn deletes(key: &ServiceKey) -> String {
-    match key {
-        ServiceKey::Mark { mark, v6 } => format!("-D -f {mark}{}", if *v6 { " -6" } else { "" }),
-        ServiceKey::Address {
-            protocol,
-            address,
-            port,
-        } => {
-            let option = protocol.option();
-            match address {
-                IpAddr::V4(v4) => format!("-D {option} {v4}:{port}"),
-                IpAddr::V6(v6) => format!("-D {option} [{v6}]:{port}"),
-            }
-        }
-    }
 }
 
 /// Whether an edit of a service of the file is allowed. [`Engine::weight_order`] has handled those of weights.
@@ -275,16 +104,6 @@ fn weight(
         server: server.name.clone(),
         wanted: (weight != server.weight).then_some(Override::Weight(weight)),
     })
-}
-
-/// Converts a forwarding method to ipvsadm's.
-pub(super) const fn forward(forward: weir_model::Forward) -> Forward {
-    match forward {
-        weir_model::Forward::Nat => Forward::Masq,
-        weir_model::Forward::Direct => Forward::Route,
-        weir_model::Forward::Tunnel => Forward::Tunnel,
-        weir_model::Forward::L3dsr => Forward::L3dsr,
-    }
 }
 
 impl Engine {

@@ -12,7 +12,7 @@ use weir_sched::load::{Counts, Rule};
 use weir_sched::tournament::{self, Tree};
 use weir_sched::{Member, load};
 
-use super::Result;
+use crate::error::Result;
 
 /// Attempts for a node that packets change concurrently; the next tick tries again.
 const ATTEMPTS: usize = 4;
@@ -21,7 +21,7 @@ const ATTEMPTS: usize = 4;
 ///
 /// # Errors
 /// The extent names elements or rows outside the maps.
-pub(super) fn fill(maps: &Maps, header: &Extent) -> Result<()> {
+pub(crate) fn fill(maps: &Maps, header: &Extent) -> Result<()> {
     let scheduler = Scheduler::from_number(header.scheduler).filter(|_| header.tree_width > 0);
     let Some((tree, word)) = scheduler.and_then(|it| kind(it, header.max_load > 0)) else {
         return Ok(());

@@ -7,8 +7,8 @@ use weir_dataplane::{Extent, Maps};
 use weir_planner::row_set::{Changes, RowSet};
 use weir_planner::rows::{ListenerKey, VipRow, listener_key};
 
-use super::super::Result;
 use super::{Writer, WrittenVip};
+use crate::error::Result;
 
 impl Writer {
     pub(super) fn addresses(
@@ -87,11 +87,11 @@ impl Writer {
 }
 
 /// The key of a listener's row.
-pub(in crate::engine) fn listener(key: ListenerKey) -> Listener {
+pub(crate) fn listener(key: ListenerKey) -> Listener {
     listener_key(key)
 }
 
-pub(in crate::engine) fn vip_row(row: &VipRow, ranges: Option<Extent>) -> Vip {
+pub(crate) fn vip_row(row: &VipRow, ranges: Option<Extent>) -> Vip {
     row.record(ranges.map_or(0, |run| run.at))
 }
 

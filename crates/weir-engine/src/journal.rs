@@ -16,47 +16,47 @@ use weir_planner::allocation::ServiceSlot;
 use weir_state::{OverrideRecord, StandingRecord};
 use weir_sys::create_private;
 
-use super::origin::Zero;
-use super::state::{Memory, Saved, Undo};
+use crate::memory::{Memory, Saved, Undo};
+use crate::origin::Zero;
 
 /// The file's name, next to the state file.
-pub(super) const JOURNAL: &str = "state.journal";
+pub(crate) const JOURNAL: &str = "state.journal";
 
 /// Below this size it is never too long.
 const SHORT_BYTES: u64 = 1 << 20;
 
 /// One change.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(super) struct Record {
+pub(crate) struct Record {
     /// Revision, fingerprint, last generation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) numbers: Option<(u64, u64, u32)>,
+    pub(crate) numbers: Option<(u64, u64, u32)>,
     /// Current services; `None` = removed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(super) services: Vec<(String, Option<ServiceSlot>)>,
+    pub(crate) services: Vec<(String, Option<ServiceSlot>)>,
     /// All rows of shared counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) shared: Option<BTreeMap<String, u32>>,
+    pub(crate) shared: Option<BTreeMap<String, u32>>,
     /// Changed overrides.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(super) overrides: Vec<OverrideRecord>,
+    pub(crate) overrides: Vec<OverrideRecord>,
     /// Changed results of checks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(super) standings: Vec<StandingRecord>,
+    pub(crate) standings: Vec<StandingRecord>,
     /// The whole undo record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) undo: Option<Undo>,
+    pub(crate) undo: Option<Undo>,
     /// Edits of ipvsadm, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(super) edits: Vec<Edit>,
+    pub(crate) edits: Vec<Edit>,
     /// Base values of all counters that ipvsadm zeroed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) zeroed: Option<BTreeMap<String, Zero>>,
+    pub(crate) zeroed: Option<BTreeMap<String, Zero>>,
 }
 
 impl Record {
     /// Creates a record of the changed services, and of the shared counters if sharing changed.
-    pub(super) fn of<'a>(
+    pub(crate) fn of<'a>(
         memory: &Memory,
         changed: impl Iterator<Item = &'a str>,
         sharing: bool,
@@ -77,7 +77,7 @@ impl Record {
     }
 
     /// Applies the change.
-    pub(super) fn apply(self, saved: &mut Saved) {
+    pub(crate) fn apply(self, saved: &mut Saved) {
         saved.servers.replay(self.overrides, self.standings);
         let memory = &mut saved.memory;
         let allocation = &mut memory.allocation;
@@ -114,7 +114,7 @@ struct Head {
 
 /// The file.
 #[derive(Debug)]
-pub(super) struct Journal {
+pub(crate) struct Journal {
     path: PathBuf,
     file: File,
     bytes: u64,
@@ -122,7 +122,7 @@ pub(super) struct Journal {
 
 impl Journal {
     /// Creates an empty journal that continues the state file with this number.
-    pub(super) fn begin(path: &Path, continues: u64) -> io::Result<Self> {
+    pub(crate) fn begin(path: &Path, continues: u64) -> io::Result<Self> {
         let mut journal = Self {
             path: path.to_owned(),
             file: create_private(path)?,
@@ -133,12 +133,12 @@ impl Journal {
     }
 
     /// Its path.
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// Appends a change. It is not synced: a process crash loses nothing, and a machine crash loses the maps too.
-    pub(super) fn add(&mut self, record: &Record) -> io::Result<()> {
+    pub(crate) fn add(&mut self, record: &Record) -> io::Result<()> {
         self.line(record)
     }
 
@@ -156,13 +156,13 @@ impl Journal {
     }
 
     /// Whether reading the journal would take longer than reading a state file of that size.
-    pub(super) fn is_long(&self, state_bytes: u64) -> bool {
+    pub(crate) fn is_long(&self, state_bytes: u64) -> bool {
         self.bytes > state_bytes.max(SHORT_BYTES)
     }
 }
 
 /// Reads the changes since the state file with this number.
-pub(super) fn read<T: DeserializeOwned>(path: &Path, continues: u64) -> Vec<T> {
+pub(crate) fn read<T: DeserializeOwned>(path: &Path, continues: u64) -> Vec<T> {
     let Ok(text) = fs::read(path) else {
         return Vec::new();
     };

@@ -14,17 +14,17 @@ use weir_sys::{Clock, now_ns};
 use super::Network;
 
 /// The rows of a server's next hops.
-pub(in crate::engine) type Hops = [Hop; HOPS_PER_DEST as usize];
+pub(crate) type Hops = [Hop; HOPS_PER_DEST as usize];
 
 /// Computes next hops of servers in sequence; consecutive servers with the same routers share them.
-pub(in crate::engine) struct HopsOfMany<'a> {
+pub(crate) struct HopsOfMany<'a> {
     network: &'a Network,
     last: Option<(&'a Lookup, Hops)>,
 }
 
 impl HopsOfMany<'_> {
     /// The next hops of a server.
-    pub(in crate::engine) fn to(&mut self, server: IpAddr) -> Hops {
+    pub(crate) fn to(&mut self, server: IpAddr) -> Hops {
         let found = self.network.state.lookups.get(&server);
         if let (Some(found), Some((last, hops))) = (found, &self.last)
             && (found.kind, &found.legs) == (last.kind, &last.legs)
@@ -60,7 +60,7 @@ impl Network {
     }
 
     /// The rows of devices.
-    pub(in crate::engine) fn devices(&self) -> BTreeMap<u32, Device> {
+    pub(crate) fn devices(&self) -> BTreeMap<u32, Device> {
         let row = |link: &Link| {
             let (port, vlan) = self.port_of(link);
             Device {
@@ -80,7 +80,7 @@ impl Network {
     }
 
     /// The next hops of a server; rows are zero if there is no route.
-    pub(in crate::engine) fn hops(&self, server: IpAddr) -> Hops {
+    pub(crate) fn hops(&self, server: IpAddr) -> Hops {
         let routes: Vec<Resolved> = resolve(server, &self.state)
             .into_iter()
             .filter(|route| !route.local)
@@ -93,7 +93,7 @@ impl Network {
     }
 
     /// Next hops of many servers, in sequence.
-    pub(in crate::engine) const fn hops_of_many(&self) -> HopsOfMany<'_> {
+    pub(crate) const fn hops_of_many(&self) -> HopsOfMany<'_> {
         HopsOfMany {
             network: self,
             last: None,
@@ -164,7 +164,7 @@ fn shares(routes: &[Resolved]) -> Vec<usize> {
 }
 
 /// The data plane's tick.
-pub(in crate::engine) fn tick() -> u32 {
+pub(crate) fn tick() -> u32 {
     (now_ns(Clock::MonotonicCoarse) >> TICK_SHIFT) as u32
 }
 

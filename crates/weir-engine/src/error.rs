@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::Claim;
+use crate::claim::Claim;
 
 /// Why a change was not, or not completely, applied.
 #[derive(Debug, thiserror::Error)]

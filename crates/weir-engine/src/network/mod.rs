@@ -16,12 +16,12 @@ use weir_netlink::{Event, NetState, Netlink, RouteKind, Sysctl, XdpFeatures};
 use weir_planner::mark::Pair;
 use weir_planner::rows::Surroundings;
 
-use super::Result;
-use super::mark::MarkRouting;
-use super::route_index::RouteIndex;
+use crate::error::Result;
+use crate::mark_routing::MarkRouting;
+use crate::route_index::RouteIndex;
 
-pub(super) use self::hop::{Hops, tick};
-pub(super) use self::mode::Plan;
+pub(crate) use self::hop::{Hops, tick};
+pub(crate) use self::mode::Plan;
 
 /// Destinations whose routes use the default gateways: documentation prefixes, which no network uses.
 const DEFAULT_ROUTE_PROBES: [IpAddr; 2] = [
@@ -31,7 +31,7 @@ const DEFAULT_ROUTE_PROBES: [IpAddr; 2] = [
 
 /// The cached view and its netlink socket.
 #[derive(Debug)]
-pub(super) struct Network {
+pub(crate) struct Network {
     netlink: Netlink,
     state: NetState,
     servers: BTreeSet<IpAddr>,
@@ -43,22 +43,22 @@ pub(super) struct Network {
     /// Current XDP features of the drivers.
     drivers: BTreeMap<u32, XdpFeatures>,
     /// Where the packet path runs, and how.
-    pub(super) attached: BTreeMap<u32, Mode>,
+    pub(crate) attached: BTreeMap<u32, Mode>,
     /// Devices that native XDP is about to be attached to.
     expected_native: BTreeSet<u32>,
     /// The devices of marked packets.
-    pub(super) marks: Option<Pair>,
+    pub(crate) marks: Option<Pair>,
     /// Free memory is below `amemthresh`.
-    pub(super) memory_is_short: bool,
+    pub(crate) memory_is_short: bool,
 }
 
 /// The result of adding servers.
 #[derive(Debug)]
-pub(super) struct Update {
+pub(crate) struct Update {
     /// Servers whose rows may have changed.
-    pub(super) servers: BTreeSet<IpAddr>,
+    pub(crate) servers: BTreeSet<IpAddr>,
     /// The whole view was refreshed.
-    pub(super) whole: bool,
+    pub(crate) whole: bool,
 }
 
 impl Network {
@@ -66,7 +66,7 @@ impl Network {
     ///
     /// # Errors
     /// A netlink socket cannot be opened.
-    pub(super) fn open() -> Result<Self> {
+    pub(crate) fn open() -> Result<Self> {
         Ok(Self {
             netlink: Netlink::open()?,
             state: NetState::default(),
@@ -83,7 +83,7 @@ impl Network {
     }
 
     /// The netlink socket.
-    pub(super) fn netlink(&self) -> &Netlink {
+    pub(crate) fn netlink(&self) -> &Netlink {
         &self.netlink
     }
 
@@ -92,7 +92,7 @@ impl Network {
     ///
     /// # Errors
     /// A table cannot be read.
-    pub(super) async fn refresh(&mut self, servers: BTreeSet<IpAddr>) -> Result<BTreeSet<IpAddr>> {
+    pub(crate) async fn refresh(&mut self, servers: BTreeSet<IpAddr>) -> Result<BTreeSet<IpAddr>> {
         let asked = servers.iter().copied().chain(DEFAULT_ROUTE_PROBES);
         let state = self.netlink.state(asked).await?;
         let former = std::mem::replace(&mut self.state, state);
@@ -114,7 +114,7 @@ impl Network {
     ///
     /// # Errors
     /// A table cannot be read.
-    pub(super) async fn update(&mut self, servers: impl Iterator<Item = IpAddr>) -> Result<Update> {
+    pub(crate) async fn update(&mut self, servers: impl Iterator<Item = IpAddr>) -> Result<Update> {
         let came: BTreeSet<IpAddr> = servers.filter(|it| !self.servers.contains(it)).collect();
         let tables = self.netlink.tables().await?;
         if !self.state.leads_as(&tables) {
@@ -143,7 +143,7 @@ impl Network {
     ///
     /// # Errors
     /// A table cannot be read.
-    pub(super) async fn retain_servers(&mut self, servers: BTreeSet<IpAddr>) -> Result<()> {
+    pub(crate) async fn retain_servers(&mut self, servers: BTreeSet<IpAddr>) -> Result<()> {
         let gone: Vec<IpAddr> = self.servers.difference(&servers).copied().collect();
         self.forget(gone.into_iter());
         if self.servers != servers {
@@ -153,7 +153,7 @@ impl Network {
     }
 
     /// Removes servers that are not used any more.
-    pub(super) fn forget(&mut self, servers: impl Iterator<Item = IpAddr>) {
+    pub(crate) fn forget(&mut self, servers: impl Iterator<Item = IpAddr>) {
         for server in servers {
             if self.servers.remove(&server) {
                 self.routes.remove(server, &self.state);
@@ -187,7 +187,7 @@ impl Network {
     ///
     /// # Errors
     /// A table cannot be read.
-    pub(super) async fn refresh_drivers(&mut self) -> Result<bool> {
+    pub(crate) async fn refresh_drivers(&mut self) -> Result<bool> {
         let before = self.drivers.clone();
         let mut used: BTreeSet<u32> = self.attached.keys().copied().collect();
         used.extend(self.routes.ports());
@@ -197,7 +197,7 @@ impl Network {
     }
 
     /// Applies an event. Returns whether routes may have changed, so that a refresh is necessary.
-    pub(super) fn handle_event(&mut self, event: &Event) -> bool {
+    pub(crate) fn handle_event(&mut self, event: &Event) -> bool {
         let moved = self.state.apply(event);
         match event {
             // If routes changed too, the refresh rebuilds all of this.
@@ -209,7 +209,7 @@ impl Network {
     }
 
     /// The facts that the rows of these servers depend on.
-    pub(super) fn surroundings(&self, servers: impl Iterator<Item = IpAddr>) -> Surroundings {
+    pub(crate) fn surroundings(&self, servers: impl Iterator<Item = IpAddr>) -> Surroundings {
         let mut around = Surroundings {
             learn_clients: self.learns_clients(),
             leaves_unfinished: self.leaves_unfinished(),
@@ -232,14 +232,14 @@ impl Network {
     }
 
     /// Records where the packet path is attached, except on the devices of marked packets.
-    pub(super) fn set_attached(&mut self, mut attached: BTreeMap<u32, Mode>) {
+    pub(crate) fn set_attached(&mut self, mut attached: BTreeMap<u32, Mode>) {
         attached.retain(|ifindex, _| self.marks.is_none_or(|pair| pair.exit != *ifindex));
         self.attached = attached;
         self.expected_native.clear();
     }
 
     /// Records the devices of marked packets if both exist.
-    pub(super) fn adopt_marks(&mut self, routing: Option<&MarkRouting>) {
+    pub(crate) fn adopt_marks(&mut self, routing: Option<&MarkRouting>) {
         self.marks = routing.and_then(|routing| {
             Some(Pair {
                 entry: self.index_of(&routing.entry)?,
@@ -249,7 +249,7 @@ impl Network {
     }
 
     /// Whether next hops towards clients are learned from their packets.
-    pub(super) fn learns_clients(&self) -> bool {
+    pub(crate) fn learns_clients(&self) -> bool {
         self.attached.keys().any(|ifindex| !self.forwards(*ifindex))
     }
 

@@ -5,18 +5,18 @@ use std::net::IpAddr;
 
 use weir_netlink::Managed;
 
-use super::super::Result;
 use super::Network;
+use crate::error::Result;
 
 impl Network {
     /// Servers that are reached by a neighbour.
-    pub(in crate::engine) fn servers_behind(&self, device: u32, neighbour: IpAddr) -> Vec<IpAddr> {
+    pub(crate) fn servers_behind(&self, device: u32, neighbour: IpAddr) -> Vec<IpAddr> {
         self.routes.behind(device, neighbour).collect()
     }
 
     /// Asks the kernel to keep new next-hop neighbours resolved. Returns those that were not kept resolved before, and
     /// whether there were new ones.
-    pub(in crate::engine) async fn manage_neighbours(&mut self) -> (Vec<(u32, IpAddr)>, bool) {
+    pub(crate) async fn manage_neighbours(&mut self) -> (Vec<(u32, IpAddr)>, bool) {
         let wanted: BTreeSet<(u32, IpAddr)> = self.routes.neighbours().collect();
         let mut added = Vec::new();
         let new: Vec<(u32, IpAddr)> = wanted.difference(&self.managed).copied().collect();
@@ -36,7 +36,7 @@ impl Network {
     ///
     /// # Errors
     /// The table cannot be read.
-    pub(in crate::engine) async fn refresh_neighbours(&mut self) -> Result<bool> {
+    pub(crate) async fn refresh_neighbours(&mut self) -> Result<bool> {
         let neighbours = self.netlink.neighbours().await?;
         self.state.neighbours = neighbours
             .into_iter()

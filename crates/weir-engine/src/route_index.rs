@@ -10,7 +10,7 @@ use weir_netlink::{NetState, resolve};
 
 /// See the module.
 #[derive(Clone, Debug, Default)]
-pub(super) struct RouteIndex {
+pub(crate) struct RouteIndex {
     /// Number of routes over each port.
     ports: BTreeMap<u32, usize>,
     /// Servers behind each neighbour, by device and address.
@@ -19,7 +19,7 @@ pub(super) struct RouteIndex {
 
 impl RouteIndex {
     /// Creates the index for these servers.
-    pub(super) fn new<'a>(servers: impl Iterator<Item = &'a IpAddr>, state: &NetState) -> Self {
+    pub(crate) fn new<'a>(servers: impl Iterator<Item = &'a IpAddr>, state: &NetState) -> Self {
         let mut index = Self::default();
         for server in servers {
             index.add(*server, state);
@@ -28,7 +28,7 @@ impl RouteIndex {
     }
 
     /// Adds a server.
-    pub(super) fn add(&mut self, server: IpAddr, state: &NetState) {
+    pub(crate) fn add(&mut self, server: IpAddr, state: &NetState) {
         for route in resolve(server, state) {
             *self.ports.entry(route.ifindex).or_default() += 1;
             if !route.local && route.smac.is_some() {
@@ -39,7 +39,7 @@ impl RouteIndex {
     }
 
     /// Removes a server. `state` must be the state that it was added with.
-    pub(super) fn remove(&mut self, server: IpAddr, state: &NetState) {
+    pub(crate) fn remove(&mut self, server: IpAddr, state: &NetState) {
         for route in resolve(server, state) {
             if let Some(count) = self.ports.get_mut(&route.ifindex) {
                 *count -= 1;
@@ -58,17 +58,17 @@ impl RouteIndex {
     }
 
     /// Ports that frames to servers leave by.
-    pub(super) fn ports(&self) -> impl Iterator<Item = u32> {
+    pub(crate) fn ports(&self) -> impl Iterator<Item = u32> {
         self.ports.keys().copied()
     }
 
     /// Next-hop neighbours on the routes to servers, by device and address.
-    pub(super) fn neighbours(&self) -> impl Iterator<Item = (u32, IpAddr)> {
+    pub(crate) fn neighbours(&self) -> impl Iterator<Item = (u32, IpAddr)> {
         self.behind.keys().copied()
     }
 
     /// Servers behind a neighbour.
-    pub(super) fn behind(&self, device: u32, neighbour: IpAddr) -> impl Iterator<Item = IpAddr> {
+    pub(crate) fn behind(&self, device: u32, neighbour: IpAddr) -> impl Iterator<Item = IpAddr> {
         let servers = self.behind.get(&(device, neighbour));
         servers.into_iter().flatten().copied()
     }

@@ -7,6 +7,7 @@
 
 mod address;
 mod inherit;
+mod repair;
 mod shared_count;
 
 use std::collections::BTreeMap;
@@ -18,36 +19,36 @@ use weir_dataplane::{Extent, ExtentAllocator, Maps, Pod, wait_for_packets};
 use weir_planner::row_set::{Changes, RowSet};
 use weir_planner::rows::{ListenerKey, ServiceRow, VipRow};
 
-use super::{Error, Result, tree};
-
-pub(super) use self::address::{listener, vip_row};
+pub(crate) use self::address::listener;
+use crate::error::{Error, Result};
+use crate::tree;
 
 /// Row flags that packets of removed servers still need.
 const LASTING: u8 = DEST_LOCAL | DEST_STRICT | DEST_SNAT;
 
 /// A service as written.
 #[derive(Debug)]
-pub(super) struct WrittenService {
-    pub(super) row: ServiceRow,
-    pub(super) tables: Extent,
-    pub(super) snat: Option<Extent>,
+pub(crate) struct WrittenService {
+    pub(crate) row: ServiceRow,
+    pub(crate) tables: Extent,
+    pub(crate) snat: Option<Extent>,
 }
 
 /// A VIP as written.
 #[derive(Debug)]
-pub(super) struct WrittenVip {
-    pub(super) row: VipRow,
-    pub(super) ranges: Option<Extent>,
+pub(crate) struct WrittenVip {
+    pub(crate) row: VipRow,
+    pub(crate) ranges: Option<Extent>,
 }
 
 /// Tracks the contents of the maps and the free elements.
 #[derive(Debug)]
-pub(super) struct Writer {
+pub(crate) struct Writer {
     elements: ExtentAllocator,
-    pub(super) services: BTreeMap<u32, WrittenService>,
-    pub(super) dests: BTreeMap<u32, Dest>,
-    pub(super) listeners: BTreeMap<ListenerKey, u32>,
-    pub(super) vips: BTreeMap<IpAddr, WrittenVip>,
+    pub(crate) services: BTreeMap<u32, WrittenService>,
+    pub(crate) dests: BTreeMap<u32, Dest>,
+    pub(crate) listeners: BTreeMap<ListenerKey, u32>,
+    pub(crate) vips: BTreeMap<IpAddr, WrittenVip>,
     /// Runs of an earlier daemon by service row, used until the row refers to new ones.
     inherited_tables: BTreeMap<u32, Vec<Extent>>,
     /// Other runs of an earlier daemon, freed when every row refers to new ones.
@@ -61,7 +62,7 @@ impl Writer {
     ///
     /// # Errors
     /// A row is outside its map.
-    pub(super) fn servers(&mut self, maps: &Maps, rows: &RowSet, changes: &Changes) -> Result<()> {
+    pub(crate) fn servers(&mut self, maps: &Maps, rows: &RowSet, changes: &Changes) -> Result<()> {
         if maps.settings()? != rows.settings {
             maps.set_settings(&rows.settings)?;
         }
@@ -89,7 +90,7 @@ impl Writer {
     ///
     /// # Errors
     /// No room for tables, or a map is full.
-    pub(super) fn services(
+    pub(crate) fn services(
         &mut self,
         maps: &Maps,
         rows: &RowSet,
@@ -185,7 +186,7 @@ impl Writer {
     ///
     /// # Errors
     /// A row is outside its map.
-    pub(super) fn refresh_trees(&self, maps: &Maps) -> Result<()> {
+    pub(crate) fn refresh_trees(&self, maps: &Maps) -> Result<()> {
         for written in self.services.values() {
             tree::fill(maps, &written.row.tables.header(written.tables.at).0)?;
         }
@@ -266,7 +267,7 @@ impl Writer {
     ///
     /// # Errors
     /// A row is outside its map.
-    pub(super) fn clear_dests(&mut self, maps: &Maps, ids: &[u32]) -> Result<()> {
+    pub(crate) fn clear_dests(&mut self, maps: &Maps, ids: &[u32]) -> Result<()> {
         if ids.is_empty() {
             return Ok(());
         }
@@ -287,6 +288,6 @@ impl Writer {
 }
 
 /// A service's row with the positions of its tables and its snat sources.
-pub(super) fn service_row(row: &ServiceRow, extent: u32, snat_at: u32) -> Service {
+pub(crate) fn service_row(row: &ServiceRow, extent: u32, snat_at: u32) -> Service {
     row.record(extent, snat_at)
 }

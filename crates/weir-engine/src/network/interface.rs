@@ -7,18 +7,18 @@ use weir_model::{Desired, Indexed, Node};
 use weir_netlink::{Change, resolve};
 use weir_wire::MacAddr;
 
-use super::super::{Error, Result};
 use super::hop::redirects;
 use super::{DEFAULT_ROUTE_PROBES, Network};
+use crate::error::{Error, Result};
 
 impl Network {
     /// The device that has this address.
-    pub(in crate::engine) fn holder(&self, address: IpAddr) -> Option<u32> {
+    pub(crate) fn holder(&self, address: IpAddr) -> Option<u32> {
         self.holders.get(&address).copied()
     }
 
     /// The device of that name.
-    pub(in crate::engine) fn index_of(&self, name: &str) -> Option<u32> {
+    pub(crate) fn index_of(&self, name: &str) -> Option<u32> {
         self.state
             .links
             .values()
@@ -27,7 +27,7 @@ impl Network {
     }
 
     /// The name of a device.
-    pub(in crate::engine) fn name_of(&self, ifindex: u32) -> Option<&str> {
+    pub(crate) fn name_of(&self, ifindex: u32) -> Option<&str> {
         self.state
             .links
             .get(&ifindex)
@@ -35,19 +35,19 @@ impl Network {
     }
 
     /// Whether a device is up.
-    pub(in crate::engine) fn is_up(&self, ifindex: u32) -> bool {
+    pub(crate) fn is_up(&self, ifindex: u32) -> bool {
         self.state.links.get(&ifindex).is_some_and(|link| link.up)
     }
 
     /// The Ethernet address of a device.
-    pub(in crate::engine) fn mac_of(&self, ifindex: u32) -> Option<MacAddr> {
+    pub(crate) fn mac_of(&self, ifindex: u32) -> Option<MacAddr> {
         let mac = self.state.links.get(&ifindex)?.mac?;
         Some(MacAddr::new(mac.octets()))
     }
 
     /// A device and those that it receives packets from: ports of a bridge or bond, lower devices of VLANs and
     /// macvlans.
-    pub(in crate::engine) fn below(&self, ifindex: u32) -> BTreeSet<u32> {
+    pub(crate) fn below(&self, ifindex: u32) -> BTreeSet<u32> {
         let mut found = BTreeSet::from([ifindex]);
         let mut open = vec![ifindex];
         while let Some(at) = open.pop() {
@@ -72,7 +72,7 @@ impl Network {
     ///
     /// # Errors
     /// A configured interface does not exist.
-    pub(in crate::engine) fn interfaces(&self, desired: &Indexed) -> Result<BTreeSet<u32>> {
+    pub(crate) fn interfaces(&self, desired: &Indexed) -> Result<BTreeSet<u32>> {
         let Node {
             interfaces,
             vip_interface,
@@ -111,7 +111,7 @@ impl Network {
     ///
     /// # Errors
     /// It does not exist.
-    pub(in crate::engine) fn vip_interface(&self, desired: &Desired) -> Result<Option<u32>> {
+    pub(crate) fn vip_interface(&self, desired: &Desired) -> Result<Option<u32>> {
         let Some(name) = &desired.node.vip_interface else {
             return Ok(None);
         };
@@ -125,11 +125,7 @@ impl Network {
     ///
     /// # Errors
     /// There is no such device, or the kernel rejects the address.
-    pub(in crate::engine) async fn add_address(
-        &self,
-        ifindex: u32,
-        address: IpAddr,
-    ) -> Result<bool> {
+    pub(crate) async fn add_address(&self, ifindex: u32, address: IpAddr) -> Result<bool> {
         let prefix = if address.is_ipv4() { 32 } else { 128 };
         Ok(self.netlink.add_address(ifindex, address, prefix).await? == Change::Made)
     }
@@ -138,11 +134,7 @@ impl Network {
     ///
     /// # Errors
     /// The kernel refuses.
-    pub(in crate::engine) async fn remove_address(
-        &self,
-        ifindex: u32,
-        address: IpAddr,
-    ) -> Result<()> {
+    pub(crate) async fn remove_address(&self, ifindex: u32, address: IpAddr) -> Result<()> {
         let prefix = if address.is_ipv4() { 32 } else { 128 };
         self.netlink
             .remove_address(ifindex, address, prefix)

@@ -1,0 +1,48 @@
+//! What the engine remembers across restarts, in memory.
+
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+use weir_planner::allocation::Allocation;
+use weir_state::SavedServers;
+
+use crate::mark_routing::MarkRouting;
+use crate::origin::Origin;
+
+/// The engine's part of the state file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Memory {
+    /// Number of configurations that have been applied.
+    pub(crate) revision: u64,
+    /// Identifies the configuration of `revision`.
+    pub(crate) fingerprint: u64,
+    /// Allocated rows.
+    pub(crate) allocation: Allocation,
+    /// Services of ipvsadm.
+    pub(crate) origin: Origin,
+    /// Changes that `weir clean` reverts.
+    pub(crate) undo: Undo,
+}
+
+/// State that survives restarts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Saved {
+    /// The engine's part.
+    pub(crate) memory: Memory,
+    /// weir-state's part: check results, and a copy of the overrides, which 0.1.0 reads.
+    pub(crate) servers: SavedServers,
+}
+
+/// Changes to the host's network.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Undo {
+    /// Addresses added, by interface.
+    pub(crate) addresses: Vec<(String, IpAddr)>,
+    /// Neighbours that the kernel was asked to keep resolved, by interface.
+    pub(crate) neighbours: Vec<(String, IpAddr)>,
+    /// Former offload settings, by interface.
+    pub(crate) offloads: Vec<(String, Vec<(String, bool)>)>,
+    /// Routing of packets with a firewall mark.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) marks: Option<MarkRouting>,
+}

@@ -1,0 +1,137 @@
+//! Services of ipvsadm in addition to those of the file: one table with two origins.
+//!
+//! The state file stores the services of ipvsadm as a table of their own. It is merged into every configuration before
+//! planning, so a reload cannot change it.
+
+use std::collections::{BTreeMap, HashSet};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use weir_ipvsadm::{Edit, Errno, Refusal, ServiceKey, Table, Timeouts, lower, name_of};
+use weir_model::Desired;
+
+use crate::claim::Claim;
+use crate::error::Error;
+use crate::ipvsadm_term::{key_of, key_of_mark};
+use crate::snapshot::Totals;
+
+/// What ipvsadm changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Origin {
+    /// Its services.
+    pub(crate) table: Table,
+    /// Timeouts in place of the file's; 0 = the file's.
+    pub(crate) timeouts: Option<Timeouts>,
+    /// Base values of counters, by service name.
+    pub(crate) zeroed: BTreeMap<String, Zero>,
+}
+
+/// Totals at the last `-Z`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Zero {
+    /// The service's.
+    pub(crate) service: Totals,
+    /// Its servers', by the generation of their rows.
+    pub(crate) servers: Vec<(u32, Totals)>,
+}
+
+impl Origin {
+    /// The first listener of a file that ipvsadm already uses.
+    pub(crate) fn claim(&self, desired: &Desired) -> Option<Claim> {
+        if self.table.is_empty() {
+            return None;
+        }
+        let made = self.table.services().iter();
+        let made: HashSet<ServiceKey> = made.map(|entry| entry.service.key).collect();
+        desired.services.iter().find_map(|service| {
+            let listeners = service.listen.iter();
+            let listeners = listeners.filter_map(|it| Some((key_of(it)?, it.to_string())));
+            let marks = service.marks.iter();
+            let mut all = listeners.chain(marks.map(|it| (key_of_mark(it), it.to_string())));
+            let (key, listener) = all.find(|(key, _)| made.contains(key))?;
+            Some(Claim {
+                service: service.name.clone(),
+                listener,
+                at: service.source,
+                command: deletes(&key),
+            })
+        })
+    }
+
+    /// Adds ipvsadm's services to a configuration.
+    ///
+    /// # Errors
+    /// [`Error::Claimed`].
+    pub(crate) fn merged(&self, mut merged: Desired) -> Result<Desired, Error> {
+        if let Some(claim) = self.claim(&merged) {
+            return Err(Error::Claimed(claim));
+        }
+        // The table lists the newest first; status lists the oldest first.
+        for entry in self.table.services().iter().rev() {
+            if let Some((service, pool)) = lower(entry) {
+                merged.services.push(service);
+                merged.pools.push(pool);
+            }
+        }
+        if let Some(Timeouts {
+            tcp_s,
+            tcp_fin_s,
+            udp_s,
+        }) = self.timeouts
+        {
+            let timeouts = &mut merged.timeouts;
+            for (timeout, seconds) in [
+                (&mut timeouts.tcp, tcp_s),
+                (&mut timeouts.tcp_fin, tcp_fin_s),
+                (&mut timeouts.udp, udp_s),
+            ] {
+                if seconds != 0 {
+                    *timeout = Duration::from_secs(seconds.into());
+                }
+            }
+        }
+        Ok(merged)
+    }
+
+    /// Executes an edit of ipvsadm's own table.
+    pub(crate) fn edit(&mut self, edit: &Edit) -> Result<(), Errno> {
+        match edit {
+            Edit::Timeouts(new) => {
+                self.timeouts.get_or_insert_default().update(new);
+                return Ok(());
+            }
+            Edit::Clear => self.zeroed.clear(),
+            Edit::DeleteService(key) => drop(self.zeroed.remove(&name_of(key))),
+            _ => {}
+        }
+        self.table.apply(edit)
+    }
+
+    /// Executes an edit again that was active before a restart.
+    pub(crate) fn repeat(&mut self, edit: &Edit) {
+        if let Err(errno) = self.edit(edit) {
+            let refusal = Refusal::from(errno);
+            let (service, error) = (edit.key().map(|key| name_of(&key)), refusal.message(edit));
+            tracing::warn!(service, error, "an edit of ipvsadm was lost");
+        }
+    }
+}
+
+/// Arguments of ipvsadm that delete the service with this key.
+fn deletes(key: &ServiceKey) -> String {
+    match key {
+        ServiceKey::Mark { mark, v6 } => format!("-D -f {mark}{}", if *v6 { " -6" } else { "" }),
+        ServiceKey::Address {
+            protocol,
+            address,
+            port,
+        } => {
+            let option = protocol.option();
+            match address {
+                IpAddr::V4(v4) => format!("-D {option} {v4}:{port}"),
+                IpAddr::V6(v6) => format!("-D {option} [{v6}]:{port}"),
+            }
+        }
+    }
+}

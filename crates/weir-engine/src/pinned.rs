@@ -1,0 +1,125 @@
+//! What commands read without a daemon: the pinned data plane, and the files of the last engine. Nothing is changed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use weir_dataplane::{PinDir, PinnedPlane, open_readonly};
+use weir_ipvsadm::{Connection, Listing, Timeouts};
+use weir_model::{Desired, Indexed};
+use weir_planner::allocation::ServiceSlot;
+use weir_state::SavedServers;
+
+use crate::error::Result;
+use crate::listing::View;
+use crate::memory::Memory;
+use crate::paths::Paths;
+use crate::state::{STATE, StateFile, Unreadable, read};
+use crate::vip;
+
+/// The addresses that a director has added, by interface, from its runtime directory; empty if it is unreadable.
+pub fn added_vips(runtime_dir: &Path) -> BTreeSet<(String, IpAddr)> {
+    let saved = StateFile::new(runtime_dir).read().ok().flatten();
+    let mut added = vip::read_record(runtime_dir);
+    added.extend(
+        saved
+            .into_iter()
+            .flat_map(|saved| saved.memory.undo.addresses),
+    );
+    added
+}
+
+/// Adds ipvsadm's services from the state file to a configuration; returns it unchanged if the state file is
+/// unreadable.
+pub fn with_ipvsadm_services(runtime_dir: &Path, configured: Desired) -> Desired {
+    let saved = StateFile::new(runtime_dir).read().ok().flatten();
+    let merged = saved.map(|saved| saved.memory.origin.merged(configured.clone()));
+    merged.and_then(Result::ok).unwrap_or(configured)
+}
+
+/// Read access to a pinned data plane without a daemon.
+#[derive(Debug)]
+pub struct Pinned {
+    desired: Indexed,
+    memory: Memory,
+    plane: PinnedPlane,
+}
+
+impl Pinned {
+    /// Opens the pinned data plane; `configured` is the configuration that was last active.
+    ///
+    /// # Errors
+    /// Nothing is pinned, or a newer version wrote the state file.
+    pub fn open(paths: &Paths, configured: &Desired) -> Result<Self> {
+        let plane = open_readonly(&PinDir::new(&paths.pin_dir))?;
+        let saved = StateFile::new(&paths.runtime_dir).read()?;
+        let memory = saved.unwrap_or_default().memory;
+        let desired = Indexed::from(memory.origin.merged(configured.clone())?);
+        Ok(Self {
+            desired,
+            memory,
+            plane,
+        })
+    }
+
+    fn view(&self) -> View<'_> {
+        View {
+            desired: &self.desired,
+            memory: &self.memory,
+            maps: &self.plane.maps,
+            rates: None,
+        }
+    }
+
+    /// As [`crate::Engine::listing`], without rates.
+    ///
+    /// # Errors
+    /// A map cannot be read.
+    pub fn listing(&self) -> Result<Listing> {
+        self.view().listing()
+    }
+
+    /// As [`crate::Engine::connections`].
+    ///
+    /// # Errors
+    /// A map cannot be read.
+    pub fn connections(&self) -> Result<Vec<Connection>> {
+        self.view().connections()
+    }
+
+    /// As [`crate::Engine::timeouts`].
+    pub fn timeouts(&self) -> Timeouts {
+        self.view().timeouts()
+    }
+}
+
+/// What an engine left for a reader that opens no engine.
+#[derive(Debug)]
+pub struct Persisted {
+    /// Number of configurations that have been applied.
+    pub revision: u64,
+    /// Allocated rows, by service.
+    pub services: BTreeMap<String, ServiceSlot>,
+    /// The state of servers.
+    pub servers: SavedServers,
+}
+
+impl Persisted {
+    /// The state file of a runtime directory.
+    pub fn path(runtime_dir: &Path) -> PathBuf {
+        runtime_dir.join(STATE)
+    }
+
+    /// Reads the state file of a runtime directory; `None` = there is none.
+    ///
+    /// # Errors
+    /// It is unreadable.
+    pub fn read(runtime_dir: &Path) -> std::result::Result<Option<Self>, Unreadable> {
+        let saved = read(&Self::path(runtime_dir))?;
+        Ok(saved.map(|(_, saved)| Self {
+            revision: saved.memory.revision,
+            services: saved.memory.allocation.services,
+            servers: saved.servers,
+        }))
+    }
+}

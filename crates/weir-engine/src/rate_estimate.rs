@@ -1,0 +1,50 @@
+//! Estimates of rates, as ipvsadm lists them.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Instant;
+
+use weir_ipvsadm::{Estimator, Rates};
+
+/// Estimators by service name and by the generation of a server's row.
+#[derive(Debug)]
+pub(crate) struct RateEstimates {
+    pub(crate) last: Option<Instant>,
+    pub(crate) services: BTreeMap<String, Estimator>,
+    pub(crate) servers: HashMap<u32, Estimator>,
+}
+
+impl RateEstimates {
+    pub(crate) fn new() -> Self {
+        Self {
+            last: None,
+            services: BTreeMap::new(),
+            servers: HashMap::new(),
+        }
+    }
+
+    pub(crate) fn of_service(&self, name: &str) -> Rates {
+        self.services
+            .get(name)
+            .map(Estimator::rates)
+            .unwrap_or_default()
+    }
+
+    pub(crate) fn of_server(&self, generation: u32) -> Rates {
+        self.servers
+            .get(&generation)
+            .map(Estimator::rates)
+            .unwrap_or_default()
+    }
+
+    /// Resets the estimates of one service or of all.
+    pub(crate) fn zero(&mut self, service: Option<&str>) {
+        for (name, estimator) in &mut self.services {
+            if service.is_none_or(|service| service == name) {
+                estimator.zero();
+            }
+        }
+        if service.is_none() {
+            self.servers.values_mut().for_each(Estimator::zero);
+        }
+    }
+}
