@@ -2,8 +2,8 @@
 //!
 //! weir-engine applies a configuration to the kernel and the network, [`traffic`] adds the proxy, and [`daemon`] runs
 //! both and serves the [`api`], which [`client`] calls for the commands. Output ([`status`], [`metrics`], [`plan`],
-//! [`explain`]) is made from plain values, mainly the [`snapshot`]. This crate uses the kernel only through
-//! weir-dataplane, weir-netlink and weir-sys.
+//! [`explain`]) is made from plain values, mainly the [`snapshot`]. The [`keeper`] starts the daemon again after a
+//! crash. This crate uses the kernel only through weir-engine, weir-dataplane, weir-netlink and weir-sys.
 
 pub mod api;
 pub mod client;
@@ -12,9 +12,13 @@ pub mod daemon;
 pub mod explain;
 pub mod import;
 pub mod ipvsadm;
+mod ipvsadm_message;
 pub mod keeper;
 pub mod metrics;
+mod order_file;
 pub mod plan;
+mod plane;
+pub mod runtime_dir;
 pub mod snapshot;
 pub mod status;
 pub mod traffic;

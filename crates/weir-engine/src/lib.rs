@@ -1,4 +1,26 @@
 //! The layer 4 engine: applies a configuration to the data plane and the network, and keeps them in that state.
+//!
+//! The caller opens it in two steps ([`Opening`]), and then sends requests to one [`Engine`] from one task: a
+//! configuration, weights, network events, ticks. The results are values: [`snapshot`], [`Explanation`], listings,
+//! [`Handshakes`]. The engine calls nothing of the caller, has no event loop, opens no client sockets, reads no
+//! configuration file, and does not know the proxy, the API or the keeper. It reads the state of servers
+//! ([`weir_state::ServerStates`]) as an argument, never changes it, and keeps no copy. The one thing that it shares is
+//! the map of probes ([`weir_dataplane::ProbeTable`]), which probes write themselves.
+//!
+//! | requests | what they do |
+//! |---|---|
+//! | [`Opening::begin`], [`Opening::finish`], [`Opening::cancel`] | adopt the pinned data plane, or create it |
+//! | [`Engine::apply`], [`Engine::apply_weights`], [`Engine::edit_table`] | change what packets use |
+//! | [`Engine::record_standings`], [`Engine::copy_override`] | add to the state file |
+//! | [`Engine::network_event`], [`Engine::tick`], [`Engine::repair_drift`] | keep rows and network up to date |
+//! | [`Engine::snapshot`], [`Engine::explain_packet`], [`Engine::listing`], [`Engine::watch_clients`] | read |
+//! | [`Engine::is_current`], [`Engine::transfer_counts`], [`Engine::detach_tc`] | hand over to another program |
+//!
+//! [`Pinned`], [`Persisted`], [`added_vips`] and [`with_ipvsadm_services`] read without an engine what the last one
+//! left, and [`clean`] removes it. [`vip`] adds addresses for a proxy while there is no engine.
+//!
+//! Modules import in one direction: values and errors, then records and files (`memory`, `journal`, `state`), the
+//! network, the writer of rows, and above all of them `engine`, whose parts implement the requests.
 
 mod adopt;
 mod allocate;
@@ -28,7 +50,7 @@ mod write;
 
 pub use self::claim::Claim;
 pub use self::clean::{Cleaned, clean, clean_unused, is_pinned};
-pub use self::engine::{Applied, Engine, LastPass, Restore, WeightOrder};
+pub use self::engine::{Applied, Engine, Handshakes, Opening, WeightOrder};
 pub use self::error::{Error, Result};
 pub use self::ipvsadm_term::is_from_ipvsadm;
 pub use self::packet::{Explanation, Packet, PacketError};

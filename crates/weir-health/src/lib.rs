@@ -32,7 +32,7 @@ pub use monitor::{
 };
 pub use outcome::{Outcome, ReportedWeight, Verdict};
 pub use outlier::{Ejection, EjectionChange, Outliers, Sample};
-pub use reply_watch::{Client, Finding, Key, NoReplyWarning, ReplyCounters, ReplyWatch};
+pub use reply_watch::{Client, Finding, Key, NoReplyWarning, ReplyCounters, ReplyWatch, Silence};
 pub use standing::Standing;
 pub use target::Target;
 pub use weigh::{Candidate, Regime, Weighed, weigh};

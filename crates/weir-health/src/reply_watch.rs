@@ -4,7 +4,7 @@
 //! server's default gateway is another machine, or the server is on the clients' segment. The counters tell it from a
 //! healthy one: SYNs are forwarded to it and no packet comes back. That is a warning and ejects no server. Servers that
 //! accept no connections while others of the pool do are found by [`Outliers`](crate::Outliers), which skips servers
-//! for which [`ReplyWatch::is_alive`] returns true.
+//! for which [`Silence::is_alive`] returns true.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -19,6 +19,26 @@ const AT_LEAST: Duration = Duration::from_millis(1500);
 
 /// Most clients stored per server.
 const REMEMBERED: usize = 256;
+
+/// A server sends no reply through the director.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Silence {
+    /// It never sent one.
+    Always,
+    /// The time of the first unanswered SYN.
+    Since(Duration),
+}
+
+impl Silence {
+    /// Whether the server is alive anyway: it never sent a reply although its check passes, or a probe passed (the last
+    /// one at `passed`) after the first unanswered SYN.
+    pub fn is_alive(self, passed: Option<Duration>) -> bool {
+        match self {
+            Self::Always => true,
+            Self::Since(since) => passed.is_some_and(|passed| passed > since),
+        }
+    }
+}
 
 /// Counters of a server in one service since its rows were created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -91,13 +111,15 @@ impl ReplyWatch {
         })
     }
 
-    /// Whether a server that sends no reply through the director is alive anyway: it never sent one although its check
-    /// passes, or a probe passed (the last one at `passed`) after the first unanswered SYN.
-    pub fn is_alive(&self, key: Key, passed: impl FnOnce() -> Option<Duration>) -> bool {
-        self.watches.get(&key).is_some_and(|watch| {
-            let never = watch.replies == 0 && watch.answered == 0;
-            let waits = watch.silent;
-            waits.is_some_and(|since| never || passed().is_some_and(|passed| passed > since))
+    /// Returns whether clients wait for a reply of a server, and since when; `None` = none waits.
+    pub fn silence(&self, key: Key) -> Option<Silence> {
+        let watch = self.watches.get(&key)?;
+        let since = watch.silent?;
+        let never = watch.replies == 0 && watch.answered == 0;
+        Some(if never {
+            Silence::Always
+        } else {
+            Silence::Since(since)
         })
     }
 
@@ -274,22 +296,23 @@ mod tests {
 
     #[test]
     fn silent_server_is_alive_if_it_never_replied_or_a_later_probe_passed() {
+        let alive = |watch: &ReplyWatch, passed: Option<Duration>| {
+            let silence = watch.silence(KEY);
+            silence.is_some_and(|silence| silence.is_alive(passed))
+        };
         let mut never = watch(0);
-        assert!(!never.is_alive(KEY, || Some(at(0))), "no client waits");
+        assert!(!alive(&never, Some(at(0))), "no client waits");
         never.observe(KEY, counted(1, 0, 0), at(500));
-        assert!(never.is_alive(KEY, || None));
+        assert!(alive(&never, None));
 
         let mut once = watch(9);
         once.observe(KEY, counted(1, 9, 9), at(500));
-        assert!(!once.is_alive(KEY, || None));
-        assert!(
-            !once.is_alive(KEY, || Some(at(400))),
-            "before it was silent"
-        );
-        assert!(once.is_alive(KEY, || Some(at(600))));
+        assert!(!alive(&once, None));
+        assert!(!alive(&once, Some(at(400))), "before it was silent");
+        assert!(alive(&once, Some(at(600))));
         // A reset is a reply: the server itself refuses.
         once.observe(KEY, counted(2, 9, 10), at(700));
-        assert!(!once.is_alive(KEY, || Some(at(800))));
+        assert!(!alive(&once, Some(at(800))));
     }
 
     #[test]

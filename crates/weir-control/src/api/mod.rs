@@ -282,7 +282,7 @@ async fn member(
 }
 
 async fn ipvsadm(State(orders): State<Orders>, body: Body) -> Answered {
-    let request: crate::ipvsadm::Request = read(body).await?;
+    let request: crate::ipvsadm_message::Request = read(body).await?;
     let order = |reply| Order::Ipvsadm(request, reply);
     Ok(json(&orders.ask(order).await?))
 }

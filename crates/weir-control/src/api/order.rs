@@ -10,7 +10,7 @@ use super::message::{FileRequest, Refusal, Reloaded, ServerNow, UpgradeRequest, 
 use weir_state::ServerOrder;
 
 use crate::explain::{Answer, Packet, Request};
-use crate::ipvsadm;
+use crate::ipvsadm_message as ipvsadm;
 use crate::plan::Plan;
 use crate::status::Report;
 

@@ -18,10 +18,10 @@ use crate::api::{
     ExplainRequest, FileRequest, Refusal, Reloaded, ServerNow, ServerOrder, UpgradeRequest,
     Upgraded,
 };
-use crate::daemon::SOCKET;
 use crate::explain::{Answer, Packet};
-use crate::ipvsadm;
+use crate::ipvsadm_message as ipvsadm;
 use crate::plan::Plan;
+use crate::runtime_dir::SOCKET;
 use crate::status::Report;
 
 /// Largest response in bytes; enough for a hundred thousand servers.

@@ -15,14 +15,14 @@ use weir_sys::Channel;
 
 use super::admin::Admin;
 use super::local_real_server::LocalRealServer;
-use super::plane::Plane;
-use super::{Error, RuntimeDir, SECRETS};
+use super::{Error, RuntimeDir};
 use crate::api::{Caller, FileRequest, Order, Refusal, Reloaded};
 use crate::configuration::{self, Loaded, Rejected, Remembered};
 use crate::explain::{Answer, Packet};
-use crate::ipvsadm;
+use crate::ipvsadm_message as ipvsadm;
 use crate::keeper::{Kept, Link};
 use crate::plan::{Plan, plan};
+use crate::plane::Plane;
 use crate::status::Report;
 use weir_discovery::{Lists, Membership};
 use weir_probing::Checks;
@@ -30,6 +30,10 @@ use weir_runtime_dir::SocketAccess;
 
 use probation::Probation;
 pub(super) use upgrade::DrainingDaemon;
+
+/// Name under which the keeper stores secrets from files and the environment. After a crash the active configuration is
+/// used again, and its secret files may have changed or vanished by then.
+pub(super) const SECRETS: &str = "secrets";
 
 /// See the module.
 #[derive(Debug)]
@@ -144,7 +148,7 @@ impl<P: Plane> Director<P> {
     /// # Errors
     /// The runtime directory cannot be written.
     pub fn close(self) -> Result<(), Error> {
-        self.runtime_dir.close()
+        Ok(self.runtime_dir.close()?)
     }
 
     /// Configures the checks from the configuration and overrides.

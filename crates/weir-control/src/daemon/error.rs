@@ -2,7 +2,6 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 
 use crate::configuration::Rejected;
 
@@ -15,26 +14,12 @@ pub enum Error {
     /// Missing capabilities for layer 4 services.
     #[error(transparent)]
     Rights(#[from] crate::traffic::Error),
-    /// Another daemon uses the same runtime directory.
-    #[error(
-        "a daemon is running already{}; another one needs its own --runtime-dir and --pin-dir",
-        .holder.map_or_else(String::new, |pid| format!(" (pid {pid})"))
-    )]
-    Running {
-        /// Its process, where known.
-        holder: Option<u32>,
-    },
     /// The runtime directory cannot be used.
     #[error(transparent)]
-    RuntimeDir(#[from] weir_runtime_dir::Unusable),
-    /// A directory or socket cannot be used.
-    #[error("{path}: {source}", path = path.display())]
-    File {
-        /// Which.
-        path: PathBuf,
-        /// The kernel's error.
-        source: io::Error,
-    },
+    RuntimeDir(#[from] crate::runtime_dir::Error),
+    /// The access to the socket cannot be set.
+    #[error(transparent)]
+    Access(#[from] weir_runtime_dir::Unusable),
     /// `[node] admin` cannot be listened on.
     #[error("[node] admin {address}: {source}")]
     Admin {

@@ -5,12 +5,9 @@
 
 mod admin;
 mod director;
-mod draining;
 mod error;
 mod local_real_server;
-mod plane;
 mod reload_guard;
-mod runtime_dir;
 #[cfg(test)]
 mod tests;
 
@@ -35,16 +32,12 @@ use crate::traffic;
 use weir_discovery::Membership;
 use weir_runtime_dir::SocketAccess;
 
+pub use crate::plane::{LastPass, Plane};
+pub use crate::runtime_dir::{LOCK, RuntimeDir, SOCKET, last_configuration, last_text};
 pub use admin::{Admin, PreparedAdmin};
 pub use director::Director;
-use director::DrainingDaemon;
+use director::{DrainingDaemon, SECRETS};
 pub use error::Error;
-pub use plane::Plane;
-pub use runtime_dir::{LOCK, RuntimeDir, SOCKET, last_configuration, last_text};
-
-/// Name under which the keeper stores secrets from files and the environment. After a crash the active configuration is
-/// used again, and its secret files may have changed or vanished by then.
-const SECRETS: &str = "secrets";
 
 /// Interval of the engine's tick, which checks what causes no event.
 const TICK: Duration = Duration::from_secs(1);

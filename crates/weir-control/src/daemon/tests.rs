@@ -17,7 +17,7 @@ use super::*;
 use crate::api::{Override, Refusal, ServerOrder};
 use crate::client::{self, Client};
 use crate::explain::{Answer, Packet};
-use crate::ipvsadm;
+use crate::ipvsadm_message as ipvsadm;
 use crate::snapshot::Snapshot;
 use weir_discovery::Lists;
 use weir_engine::Claim;

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use weir_ipvsadm::{Edit, Refusal};
 use weir_model::Desired;
 
-use super::{Answer, Request, name_file};
 use crate::configuration::{self, Secrets};
-use crate::daemon::{self, RuntimeDir, last_configuration, last_text};
+use crate::ipvsadm_message::{Answer, Request, name_file};
+use crate::runtime_dir::{self, RuntimeDir, last_configuration, last_text};
 use crate::traffic::Offline;
 use weir_engine::{Paths, Pinned};
 
@@ -89,7 +89,7 @@ async fn lock(runtime_dir: &Path) -> Result<RuntimeDir, String> {
     loop {
         match RuntimeDir::take(runtime_dir) {
             Ok(lock) => return Ok(lock),
-            Err(daemon::Error::Running { .. }) if Instant::now() < deadline => {
+            Err(runtime_dir::Error::Running { .. }) if Instant::now() < deadline => {
                 tokio::time::sleep(LOCKED_STEP).await;
             }
             Err(error) => return Err(error.to_string()),

@@ -9,8 +9,8 @@ use weir_ipvsadm::{
 };
 
 use super::direct::Direct;
-use super::{Answer, Request};
 use crate::client::{self, Client};
+use crate::ipvsadm_message::{Answer, Request};
 use weir_engine::Paths;
 
 /// Maximum number of edits per request; the largest edits fit the API's body limit.

@@ -13,9 +13,9 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 use weir_sys::Channel;
 
+use super::error::Error;
 use super::kept::KEEPER;
 use super::message::{ToDaemon, ToKeeper};
-use crate::daemon;
 
 /// Time limit for the last messages of a daemon that has ended, in case another process holds its end of the channel.
 const LAST_MESSAGES: Duration = Duration::from_millis(50);
@@ -51,7 +51,7 @@ impl Child {
         program: &Path,
         number: u32,
         events: mpsc::UnboundedSender<(u32, Event)>,
-    ) -> Result<Self, daemon::Error> {
+    ) -> Result<Self, Error> {
         let (mine, theirs) = Channel::pair()?;
         let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
         let mut command = Command::new(program);
@@ -65,7 +65,7 @@ impl Child {
             .env_remove("LISTEN_FDNAMES")
             .stdin(OwnedFd::from(theirs))
             .spawn();
-        let mut child = spawned.map_err(|source| daemon::Error::File {
+        let mut child = spawned.map_err(|source| Error::Program {
             path: program.to_owned(),
             source,
         })?;

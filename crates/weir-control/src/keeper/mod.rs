@@ -14,6 +14,7 @@
 //! second daemon next to the first, which stays active until the second is ready.
 
 mod child;
+mod error;
 mod handover;
 mod kept;
 mod message;
@@ -31,13 +32,14 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use weir_sys::{Channel, LockFile, Notifier, inherited_files};
 
-use crate::daemon;
+use crate::runtime_dir::RuntimeDir;
 use child::{Child, Event};
 use message::{ToDaemon, ToKeeper};
 use restart_limit::RestartLimit;
 
 pub(crate) use handover::{receive, send};
 
+pub use error::Error;
 pub use kept::{Kept, Link, Takeover, UpgradeResult};
 
 /// The keeper exits after more consecutive early crashes than this.
@@ -96,17 +98,17 @@ struct Keeper {
 ///
 /// # Errors
 /// Another keeper holds the runtime directory, or no process can be started.
-pub async fn keep(runtime_dir: &Path) -> Result<u8, daemon::Error> {
-    let lock = daemon::RuntimeDir::lock(runtime_dir)?;
+pub async fn keep(runtime_dir: &Path) -> Result<u8, Error> {
+    let lock = RuntimeDir::lock(runtime_dir)?;
     // The keeper holds every listening socket.
     if let Err(error) = weir_sys::raise_nofile() {
         tracing::warn!(%error, "few listening sockets can be kept");
     }
-    let program = std::env::current_exe().map_err(|source| daemon::Error::File {
+    let program = std::env::current_exe().map_err(|source| Error::Program {
         path: "/proc/self/exe".into(),
         source,
     })?;
-    let on = |kind| signal(kind).map_err(|source| daemon::Error::Signals { source });
+    let on = |kind| signal(kind).map_err(|source| Error::Signals { source });
     let (mut hangup, mut terminate) = (on(SignalKind::hangup())?, on(SignalKind::terminate())?);
     let mut interrupt = on(SignalKind::interrupt())?;
     let (sender, mut events) = mpsc::unbounded_channel();
@@ -148,7 +150,7 @@ impl Keeper {
         program: &Path,
         role: Role,
         files: &[BorrowedFd<'_>],
-    ) -> Result<u32, daemon::Error> {
+    ) -> Result<u32, Error> {
         let number = self.numbers;
         self.numbers += 1;
         let child = Child::start(program, number, self.events.clone())?;
@@ -169,7 +171,7 @@ impl Keeper {
         Ok(number)
     }
 
-    fn start_first(&mut self, again: bool) -> Result<(), daemon::Error> {
+    fn start_first(&mut self, again: bool) -> Result<(), Error> {
         let program = self.program.clone();
         self.start(&program, Role::Starting { again }, &[])
             .map(drop)
@@ -201,7 +203,7 @@ impl Keeper {
     }
 
     /// Handles an event of a daemon; returns the exit code if the keeper must exit.
-    fn handle_event(&mut self, number: u32, event: Event) -> Result<Option<u8>, daemon::Error> {
+    fn handle_event(&mut self, number: u32, event: Event) -> Result<Option<u8>, Error> {
         match event {
             Event::Message(order, files) => self.handle_message(number, order, files),
             Event::Ended(status) => return Ok(self.handle_exit(number, status)),

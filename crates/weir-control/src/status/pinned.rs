@@ -16,8 +16,8 @@ use weir_netlink::Netlink;
 use weir_planner::allocation::{DestSlot, ServiceSlot};
 use weir_state::{Override, SavedServers, SavedStandings, ServerStates};
 
+use crate::order_file;
 use crate::snapshot::ServerState;
-use crate::traffic;
 use weir_engine::{Persisted, Unreadable};
 
 use super::{Counters, Flows, Interface, Reason, Report, Server, Service, Ways, rfc3339};
@@ -112,7 +112,7 @@ fn persisted(runtime_dir: &Path) -> Result<Option<Persisted>, Error> {
 
 /// The states of servers, of the last daemon's files.
 fn restored(runtime_dir: &Path, saved: SavedServers) -> ServerStates {
-    let overrides = traffic::overrides(runtime_dir);
+    let overrides = order_file::overrides(runtime_dir);
     let has_orders = overrides.is_some();
     let (standings, since) = (SavedStandings::default(), BTreeMap::new());
     let mut states = ServerStates::restored(overrides.unwrap_or_default(), standings, since);

@@ -11,7 +11,6 @@ mod error;
 mod handover;
 mod handover_file;
 mod offline;
-mod order_file;
 mod plane;
 mod request_outcome;
 mod server_state;
@@ -33,12 +32,12 @@ use weir_state::ServerStates;
 use self::cookie_key::CookieKey;
 use self::handover::Handover;
 use self::handover_file::HandoverFile;
-use self::order_file::OrderStore;
 use self::request_outcome::LastSuccess;
 use self::server_state::{apply_to_proxy, now};
 use crate::keeper::{self, Kept, Link};
+use crate::order_file::OrderStore;
 use weir_engine::vip::Vips;
-use weir_engine::{Engine, Paths};
+use weir_engine::{Engine, Opening, Paths};
 
 /// The kind of the proxy's listening sockets in the keeper.
 const SOCKETS: &str = "proxy";
@@ -50,11 +49,6 @@ const TICKETS: &str = "tickets";
 /// Whether `desired` needs the layer 4 engine. A file without any service does: ipvsadm may add services.
 pub fn needs_engine(desired: &Desired) -> bool {
     !desired.services.is_empty() || desired.proxies.is_empty()
-}
-
-/// The persisted overrides of a runtime directory; `None` = the file is missing or unreadable.
-pub(crate) fn overrides(runtime_dir: &std::path::Path) -> Option<weir_state::Overrides> {
-    OrderStore::open(runtime_dir).1
 }
 
 /// See the module.
@@ -173,17 +167,15 @@ impl Traffic {
         desired: &Desired,
         has_orders: Option<bool>,
     ) -> Result<(), Error> {
-        let mut adopt;
-        let mut ignore = |_: &mut ServerStates, _| Ok(());
-        let restore: weir_engine::Restore<'_> = match has_orders {
-            Some(has_orders) => {
-                adopt = self.orders.restore(has_orders);
-                &mut adopt
-            }
-            None => &mut ignore,
-        };
-        let opened = Engine::open(&self.paths, desired, &mut self.states, restore).await;
-        self.engine = Some(opened?);
+        let (opening, saved) = Opening::begin(&self.paths, desired).await?;
+        if let Some(has_orders) = has_orders
+            && let Err(source) = self.orders.adopt(&mut self.states, saved, has_orders)
+        {
+            opening.cancel().await;
+            let path = self.orders.path().to_owned();
+            return Err(Error::File { path, source });
+        }
+        self.engine = Some(opening.finish(&self.states).await?);
         Ok(())
     }
 

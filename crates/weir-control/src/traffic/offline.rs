@@ -6,9 +6,9 @@ use weir_state::ServerStates;
 
 use super::Error;
 use super::handover::Handover;
-use super::order_file::OrderStore;
 use super::server_state::Planes;
-use weir_engine::{Engine, Paths};
+use crate::order_file::OrderStore;
+use weir_engine::{Engine, Opening, Paths};
 
 /// See the module.
 #[derive(Debug)]
@@ -29,9 +29,13 @@ impl Offline {
         let has_orders = overrides.is_some();
         let overrides = overrides.unwrap_or_default();
         let mut states = Handover::default().states(overrides, |_| false);
-        let mut restore = orders.restore(has_orders);
-        let engine = Engine::open(paths, configured, &mut states, &mut restore).await?;
-        drop(restore);
+        let (opening, saved) = Opening::begin(paths, configured).await?;
+        if let Err(source) = orders.adopt(&mut states, saved, has_orders) {
+            opening.cancel().await;
+            let path = orders.path().to_owned();
+            return Err(Error::File { path, source });
+        }
+        let engine = opening.finish(&states).await?;
         Ok(Self {
             engine,
             configured: configured.clone(),

@@ -15,13 +15,13 @@ use weir_sys::Channel;
 
 use super::handover::Handover;
 use super::{Error, Traffic, check_rights, needs_engine};
-use crate::daemon::Plane;
 use crate::explain::{Answer, Packet};
-use crate::ipvsadm;
+use crate::ipvsadm_message as ipvsadm;
 use crate::keeper;
+use crate::plane::{LastPass, Plane};
 use crate::snapshot::{OpenFiles, Snapshot};
 use weir_dataplane::ProbeTable;
-use weir_engine::{Claim, Engine, LastPass};
+use weir_engine::{Claim, Engine};
 
 impl Plane for Traffic {
     type Error = Error;

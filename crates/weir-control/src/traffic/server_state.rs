@@ -11,9 +11,9 @@ use weir_state::{
     ServerOrder, ServerStates, Source,
 };
 
-use super::order_file::OrderStore;
 use super::{Error, Traffic};
-use weir_engine::{Engine, LastPass};
+use crate::order_file::OrderStore;
+use weir_engine::Engine;
 
 /// The planes and the file that owns overrides, as needed for a request.
 pub(super) struct Planes<'a> {
@@ -151,11 +151,15 @@ impl Traffic {
     }
 
     /// Reads the handshake counters of layer 4 services and ejects servers accordingly.
-    pub(super) fn watch_handshakes(&mut self, passed: &LastPass<'_>) -> Result<(), Error> {
+    pub(super) fn watch_handshakes(
+        &mut self,
+        passed: &crate::plane::LastPass<'_>,
+    ) -> Result<(), Error> {
         let Some(engine) = &mut self.engine else {
             return Ok(());
         };
-        let pools = engine.watch_clients(passed, &self.states)?;
+        let services = engine.watch_clients(&self.states)?.into_iter();
+        let pools: Vec<_> = services.map(|it| it.without_alive(passed)).collect();
         let unchanged = |_: &str, _: &str, _: &mut Ejection| {};
         let now = now();
         let (events, changed) =

@@ -7,57 +7,68 @@
 
 use std::time::Duration;
 
-use weir_health::Sample;
-use weir_model::Service;
+use weir_health::{Sample, Silence};
+use weir_model::{Pool, Service};
 use weir_state::{ServerStates, Watched};
 
 use super::Engine;
 use crate::error::Result;
 use crate::ipvsadm_term::is_from_ipvsadm;
 
-/// When a probe that was sent directly to a server last passed, since the Unix epoch, by pool and server.
-pub type LastPass<'a> = dyn Fn(&str, &str) -> Option<Duration> + 'a;
+/// Handshake counters of one service.
+#[derive(Debug)]
+pub struct Handshakes<'a> {
+    /// The counters of its servers.
+    watched: Watched<'a>,
+    /// Servers that send no reply through the director, by their index in the samples.
+    silent: Vec<(usize, Duration)>,
+}
+
+impl<'a> Handshakes<'a> {
+    /// Leaves out the servers that are alive although they send no reply through the director. `passed` returns when a
+    /// probe that was sent directly to a server of a pool last passed, since the Unix epoch.
+    pub fn without_alive(self, passed: impl Fn(&str, &str) -> Option<Duration>) -> Watched<'a> {
+        let mut watched = self.watched;
+        for (index, since) in self.silent.into_iter().rev() {
+            let passed = passed(&watched.pool.name, &watched.samples[index].0);
+            if Silence::Since(since).is_alive(passed) {
+                watched.samples.remove(index);
+            }
+        }
+        watched
+    }
+}
 
 impl Engine {
-    /// Reads the counters of all services whose servers may be ejected. `passed` returns when a probe of a server last
-    /// passed.
+    /// Reads the counters of all services whose servers may be ejected.
     ///
     /// # Errors
     /// A map cannot be read.
-    pub fn watch_clients(
-        &mut self,
-        passed: &LastPass<'_>,
-        states: &ServerStates,
-    ) -> Result<Vec<Watched<'_>>> {
+    pub fn watch_clients(&mut self, states: &ServerStates) -> Result<Vec<Handshakes<'_>>> {
         self.watch_replies(states)?;
-        let mut pools = Vec::new();
+        let mut services = Vec::new();
         for service in &self.desired.services {
             let pool = self.desired.pool(&service.pool);
             let Some(pool) = pool.filter(|it| it.health.max_ejected > 0 && it.servers.len() > 1)
             else {
                 continue;
             };
-            pools.push(Watched {
-                pool,
-                service: Some(&service.name),
-                samples: self.samples(service, passed)?,
-            });
+            services.push(self.handshakes(pool, service)?);
         }
-        Ok(pools)
+        Ok(services)
     }
 
     /// The counters of a service's servers that passive checks apply to.
-    fn samples(&self, service: &Service, passed: &LastPass<'_>) -> Result<Vec<(String, Sample)>> {
+    fn handshakes<'a>(&'a self, pool: &'a Pool, service: &'a Service) -> Result<Handshakes<'a>> {
+        let (mut samples, mut silent) = (Vec::new(), Vec::new());
         let slot = self.memory.allocation.services.get(&service.name);
-        let Some(slot) = slot.filter(|_| !service.strict_ipvs && !is_from_ipvsadm(&service.name))
-        else {
-            return Ok(Vec::new());
-        };
-        let mut samples = Vec::new();
-        let dests = slot.dests.iter();
+        let slot = slot.filter(|_| !service.strict_ipvs && !is_from_ipvsadm(&service.name));
+        let dests = slot.into_iter().flat_map(|slot| &slot.dests);
         for dest in dests.filter(|dest| dest.removed.is_none() && !dest.sorry) {
-            if self.is_alive(dest, || passed(&service.pool, &dest.name)) {
-                continue;
+            match self.silence(dest) {
+                Some(Silence::Always) => continue,
+                Some(Silence::Since(since)) => silent.push((samples.len(), since)),
+                None => {}
             }
             let live = self.plane.maps().live(dest.id)?;
             let sample = Sample {
@@ -66,6 +77,11 @@ impl Engine {
             };
             samples.push((dest.name.clone(), sample));
         }
-        Ok(samples)
+        let watched = Watched {
+            pool,
+            service: Some(&service.name),
+            samples,
+        };
+        Ok(Handshakes { watched, silent })
     }
 }

@@ -2,8 +2,7 @@
 //!
 //! [`Engine::apply`] plans with weir-planner before it writes anything (`write`), so a configuration that cannot be
 //! applied changes nothing. Everything that packets use is in pinned maps. They remain when the engine ends, and the
-//! next engine adopts them (`adopt`, `state`). The engine has no event loop, opens no client sockets and reads no
-//! configuration file: the daemon does, and calls the engine from one task.
+//! next engine adopts them ([`crate::adopt`], [`crate::state`]).
 
 mod address;
 mod attach;
@@ -44,8 +43,8 @@ use crate::vip::Announcements;
 use crate::write::Writer;
 
 pub use self::edit::WeightOrder;
-pub use self::handshakes::LastPass;
-pub use self::open::Restore;
+pub use self::handshakes::Handshakes;
+pub use self::open::Opening;
 
 /// The result of a reload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use weir_abi::{KIND_FORWARD, State};
-use weir_health::{Client, Finding, Key, NoReplyWarning, ReplyCounters};
+use weir_health::{Client, Finding, Key, NoReplyWarning, ReplyCounters, Silence};
 use weir_model::Service;
 use weir_planner::allocation::DestSlot;
 use weir_state::ServerStates;
@@ -144,15 +144,10 @@ impl Engine {
         }
     }
 
-    /// Whether a server is alive although its replies bypass the director. `passed` returns when a probe of it last
-    /// passed.
-    pub(super) fn is_alive(
-        &self,
-        dest: &DestSlot,
-        passed: impl FnOnce() -> Option<Duration>,
-    ) -> bool {
+    /// Whether clients wait for a reply of a server.
+    pub(super) fn silence(&self, dest: &DestSlot) -> Option<Silence> {
         let key = key(dest.id, dest.generation);
-        self.reply_monitor.servers.is_alive(key, passed)
+        self.reply_monitor.servers.silence(key)
     }
 
     /// The warning of a server that still receives clients.

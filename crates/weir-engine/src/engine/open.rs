@@ -30,13 +30,8 @@ use crate::state::StateFile;
 use crate::vip::{Announcements, read_record, remove_record};
 use crate::write::Writer;
 
-/// Receives the servers' part of the state file and updates the states.
-///
-/// # Errors
-/// The owner file cannot be written.
-pub type Restore<'a> = &'a mut dyn FnMut(&mut ServerStates, SavedServers) -> Result<()>;
-
 /// State that is known without the data plane.
+#[derive(Debug)]
 struct SavedState {
     file: StateFile,
     memory: Memory,
@@ -136,38 +131,49 @@ impl SavedState {
     }
 }
 
-impl Engine {
-    /// Adopts the pinned data plane, or creates it, and activates `configured`. `restore` receives the servers' part of
-    /// the state file before it is written again. Must be called inside a tokio runtime, in the director's network
-    /// namespace.
-    ///
-    /// # Errors
-    /// The configuration cannot be applied, or the kernel rejects a change. A data plane that was running continues; if
-    /// none was pinned before, none is.
-    pub async fn open(
-        paths: &Paths,
-        configured: &Desired,
-        states: &mut ServerStates,
-        restore: Restore<'_>,
-    ) -> Result<Self> {
-        let first = !is_pinned(paths);
-        let added = read_record(&paths.runtime_dir);
-        let opened = Self::try_open(paths, configured, states, restore).await;
-        if first
-            && opened.is_err()
-            && let Err(error) = clean_pinned(paths, &added).await
+/// An engine whose data plane is open, but does not have the configuration yet.
+#[derive(Debug)]
+pub struct Opening<'a> {
+    paths: &'a Paths,
+    configured: &'a Desired,
+    known: SavedState,
+    plane: Dataplane,
+    opened: Opened,
+    /// What a failure reverts.
+    undo: UndoStart,
+}
+
+/// Removes the data plane of a start that failed, unless it was there before.
+#[derive(Debug)]
+struct UndoStart {
+    /// Nothing was pinned before.
+    first: bool,
+    /// Addresses that were added before.
+    added: BTreeSet<(String, IpAddr)>,
+}
+
+impl UndoStart {
+    async fn run(&self, paths: &Paths) {
+        if self.first
+            && let Err(error) = clean_pinned(paths, &self.added).await
         {
             tracing::error!(%error, "the failed start leaves a data plane behind: run `weir clean`");
         }
-        opened
     }
+}
 
-    async fn try_open(
-        paths: &Paths,
-        configured: &Desired,
-        states: &mut ServerStates,
-        restore: Restore<'_>,
-    ) -> Result<Self> {
+impl<'a> Opening<'a> {
+    /// Opens the pinned data plane, or creates it, and reads the state file. Returns the servers' part of the file: the
+    /// caller must persist what it needs of it before [`Self::finish`], which replaces the file. Must be called inside a
+    /// tokio runtime, in the director's network namespace.
+    ///
+    /// # Errors
+    /// The data plane cannot be opened, or a newer version wrote the state file. If none was pinned before, none is.
+    pub async fn begin(paths: &'a Paths, configured: &'a Desired) -> Result<(Self, SavedServers)> {
+        let undo = UndoStart {
+            first: !is_pinned(paths),
+            added: read_record(&paths.runtime_dir),
+        };
         // Opening the data plane reports an invalid record.
         let pinned = pinned_sizes(&PinDir::new(&paths.pin_dir)).ok().flatten();
         let wanted = sizes(&configured.node, pinned.as_ref());
@@ -177,40 +183,91 @@ impl Engine {
         let known = SavedState::read(paths, configured).await;
         let opened = opening.join();
         let opened = opened.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        let (mut known, (plane, opened)) = (known?, opened?);
-        // Before the state file is replaced: it may be the only record of an override.
-        restore(states, std::mem::take(&mut known.servers))?;
-        let desired = known.reconcile(&plane, opened, configured, states).await?;
-        let writer = Writer::adopting(plane.maps())?;
-        let (rows, pending) = known.plan(&desired, plane.sizes().dests, states)?;
-        // The state file contains it now.
-        remove_record(&paths.runtime_dir)?;
-        let mut engine = Self {
-            file: known.file,
-            pin_dir: paths.pin_dir.clone(),
-            memory: known.memory,
-            desired,
-            file_timeouts: configured.timeouts,
-            network: known.network,
-            plane,
-            writer,
-            rows,
-            pending,
-            hops_due: true,
-            network_stale: false,
-            refreshed_at: Instant::now(),
-            refresh_duration: Duration::ZERO,
-            count_differences: BTreeMap::new(),
-            announcements: Announcements::default(),
-            last_withdrawal: Instant::now(),
-            rate_estimates: RateEstimates::new(),
-            reply_monitor: ReplyMonitor::default(),
-            drift: Drift::default(),
-            repair_failed: false,
-            resolve_timeout: RESOLVE_TIMEOUT,
+        let both = known.and_then(|known| Ok((known, opened?)));
+        let (mut known, (plane, opened)) = match both {
+            Ok(both) => both,
+            Err(error) => {
+                undo.run(paths).await;
+                return Err(error);
+            }
         };
-        engine.commit().await?;
-        Ok(engine)
+        let servers = std::mem::take(&mut known.servers);
+        let opening = Self {
+            paths,
+            configured,
+            known,
+            plane,
+            opened,
+            undo,
+        };
+        Ok((opening, servers))
+    }
+
+    /// Activates the configuration with the weights of `states`.
+    ///
+    /// # Errors
+    /// The configuration cannot be applied, or the kernel rejects a change. A data plane that was running continues; if
+    /// none was pinned before, none is.
+    pub async fn finish(self, states: &ServerStates) -> Result<Engine> {
+        let Self {
+            paths,
+            configured,
+            mut known,
+            plane,
+            opened,
+            undo,
+        } = self;
+        let activated = async {
+            let desired = known.reconcile(&plane, opened, configured, states).await?;
+            let writer = Writer::adopting(plane.maps())?;
+            let (rows, pending) = known.plan(&desired, plane.sizes().dests, states)?;
+            // The state file contains it now.
+            remove_record(&paths.runtime_dir)?;
+            let mut engine = Engine {
+                file: known.file,
+                pin_dir: paths.pin_dir.clone(),
+                memory: known.memory,
+                desired,
+                file_timeouts: configured.timeouts,
+                network: known.network,
+                plane,
+                writer,
+                rows,
+                pending,
+                hops_due: true,
+                network_stale: false,
+                refreshed_at: Instant::now(),
+                refresh_duration: Duration::ZERO,
+                count_differences: BTreeMap::new(),
+                announcements: Announcements::default(),
+                last_withdrawal: Instant::now(),
+                rate_estimates: RateEstimates::new(),
+                reply_monitor: ReplyMonitor::default(),
+                drift: Drift::default(),
+                repair_failed: false,
+                resolve_timeout: RESOLVE_TIMEOUT,
+            };
+            engine.commit().await?;
+            Ok(engine)
+        };
+        let activated = activated.await;
+        if activated.is_err() {
+            undo.run(paths).await;
+        }
+        activated
+    }
+
+    /// Removes the data plane again if none was pinned before.
+    pub async fn cancel(self) {
+        let Self {
+            paths,
+            undo,
+            plane,
+            known,
+            ..
+        } = self;
+        drop((plane, known));
+        undo.run(paths).await;
     }
 }
 

@@ -5,7 +5,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use weir_engine::snapshot::Layer4Snapshot;
-use weir_engine::{Applied, Engine, Error, Paths, Result};
+use weir_engine::{Applied, Engine, Error, Opening, Paths, Result};
 use weir_engine::{Explanation, Packet};
 use weir_model::Desired;
 use weir_state::{Driver, OrderError, Override, OverrideRecord, Overrides, ServerStates};
@@ -18,11 +18,9 @@ pub(crate) struct Director {
 impl Director {
     pub(crate) async fn open(paths: &Paths, desired: &Desired) -> Result<Self> {
         let mut states = ServerStates::default();
-        let mut restore = |states: &mut ServerStates, saved| {
-            states.adopt(saved, false);
-            Ok(())
-        };
-        let engine = Engine::open(paths, desired, &mut states, &mut restore).await?;
+        let (opening, saved) = Opening::begin(paths, desired).await?;
+        states.adopt(saved, false);
+        let engine = opening.finish(&states).await?;
         Ok(Self { engine, states })
     }
 

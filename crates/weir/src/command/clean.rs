@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use weir_control::daemon::{self, RuntimeDir};
+use weir_control::runtime_dir::{self, RuntimeDir};
 use weir_engine::Paths;
 use weir_real_server::{DownRequest, Options};
 
@@ -14,7 +14,7 @@ use crate::terminal;
 pub(super) fn clean(global: &GlobalOptions, force: bool) -> Outcome {
     // While the lock is held no daemon can start.
     let held = RuntimeDir::take(&global.runtime_dir).map_err(|error| match error {
-        daemon::Error::Running { .. } => Failure::Failed {
+        runtime_dir::Error::Running { .. } => Failure::Failed {
             message: "a daemon is running: stop it first".to_owned(),
         },
         other => Failure::failed(other),

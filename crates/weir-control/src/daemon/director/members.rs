@@ -5,7 +5,7 @@ use weir_model::diff;
 
 use super::Director;
 use crate::api::Refusal;
-use crate::daemon::plane::Plane;
+use crate::plane::Plane;
 
 impl<P: Plane> Director<P> {
     /// Waits until a list of servers may have changed. Cancel-safe.

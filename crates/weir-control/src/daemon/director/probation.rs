@@ -12,8 +12,8 @@ use weir_state::{Ejected, HealthEvent};
 
 use super::{ActiveConfiguration, Director};
 use crate::api::{Caller, FileRequest, Refusal, Reloaded, Reply};
-use crate::daemon::plane::Plane;
 use crate::daemon::reload_guard::{Guard, Health};
+use crate::plane::Plane;
 
 /// A reload on probation.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use weir_model::{Desired, Pool, Server};
 
 use super::Director;
 use crate::api::{Override, Refusal, ServerNow, ServerOrder};
-use crate::daemon::plane::Plane;
+use crate::plane::Plane;
 use crate::snapshot::ServerState;
 
 impl<P: Plane> Director<P> {

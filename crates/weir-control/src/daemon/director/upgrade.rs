@@ -7,9 +7,9 @@ use weir_sys::Channel;
 
 use super::Director;
 use crate::api::{Refusal, UpgradeRequest, Upgraded};
-use crate::daemon::draining::DrainingRecord;
-use crate::daemon::plane::Plane;
 use crate::keeper::UpgradeResult;
+use crate::plane::Plane;
+use crate::runtime_dir::DrainingRecord;
 
 /// A daemon whose successor has taken over, and which still has clients.
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! The interface between the daemon and the engine.
+//! What the daemon requires of the planes: layer 4 and the proxy.
 //!
 //! It is a trait so that the daemon (request order, bad files, reopened watches) can be tested without a kernel.
 
@@ -16,12 +16,15 @@ use weir_state::{Ejected, HealthEvent, PoolChange, ServerOrder};
 use weir_sys::Channel;
 
 use crate::explain::{Answer, Packet};
-use crate::ipvsadm;
+use crate::ipvsadm_message as ipvsadm;
 use crate::snapshot::Snapshot;
 use weir_dataplane::ProbeTable;
-use weir_engine::{Claim, LastPass};
+use weir_engine::Claim;
 
-/// Operations of the engine.
+/// When a probe that was sent directly to a server last passed, since the Unix epoch, by pool and server.
+pub type LastPass<'a> = dyn Fn(&str, &str) -> Option<Duration> + 'a;
+
+/// Operations of the planes.
 pub trait Plane {
     /// Why an operation failed.
     type Error: Error + Send + Sync + 'static;

@@ -1,5 +1,8 @@
 //! The runtime directory of a daemon: its lock, its socket, and a link to the active configuration.
 
+mod draining;
+mod error;
+
 use std::fs;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
@@ -13,11 +16,12 @@ use rustix::net::{
 use tokio::net::UnixListener;
 use weir_sys::{LockFile, create_private, replace_file};
 
-use super::Error;
-use super::draining::{self, DrainingRecord};
 use crate::api::Token;
 use crate::status::Draining;
 use weir_runtime_dir::SocketAccess;
+
+pub use self::draining::DrainingRecord;
+pub use self::error::Error;
 
 /// How long a daemon may take to exit after its keeper, and how often that is checked.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(2);

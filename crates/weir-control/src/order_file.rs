@@ -15,9 +15,14 @@ use weir_sys::replace_file;
 
 const FILE: &str = "proxy.json";
 
+/// The persisted overrides of a runtime directory; `None` = the file is missing or unreadable.
+pub(crate) fn overrides(runtime_dir: &Path) -> Option<weir_state::Overrides> {
+    OrderStore::open(runtime_dir).1
+}
+
 /// The file of a runtime directory.
 #[derive(Debug)]
-pub(super) struct OrderStore {
+pub(crate) struct OrderStore {
     path: PathBuf,
     revision: u64,
     fingerprint: u64,
@@ -25,7 +30,7 @@ pub(super) struct OrderStore {
 
 impl OrderStore {
     /// Opens the file of a runtime directory; returns its overrides too, `None` = it is missing or unreadable.
-    pub(super) fn open(runtime_dir: &Path) -> (Self, Option<Overrides>) {
+    pub(crate) fn open(runtime_dir: &Path) -> (Self, Option<Overrides>) {
         let path = runtime_dir.join(FILE);
         let read = fs::read(&path).and_then(|text| Ok(OrderFile::parse(&text)?));
         let content = match read {
@@ -50,17 +55,17 @@ impl OrderStore {
         (store, found.then_some(overrides))
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// Number of configurations that have been applied.
-    pub(super) const fn revision(&self) -> u64 {
+    pub(crate) const fn revision(&self) -> u64 {
         self.revision
     }
 
     /// Counts an applied configuration, unless it equals the former one.
-    pub(super) fn count_revision(&mut self, desired: &Desired, overrides: &Overrides) {
+    pub(crate) fn count_revision(&mut self, desired: &Desired, overrides: &Overrides) {
         let mut hasher = DefaultHasher::new();
         desired.hash(&mut hasher);
         let fingerprint = hasher.finish();
@@ -73,25 +78,25 @@ impl OrderStore {
         }
     }
 
-    /// Returns the function that adopts the state file when the engine is opened; `is_found`: this file was read.
-    pub(super) fn restore(
+    /// Adopts the servers' part of the engine's state file, and writes this file if it does not have the overrides yet;
+    /// `is_found`: this file was read.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub(crate) fn adopt(
         &self,
+        states: &mut ServerStates,
+        saved: SavedServers,
         is_found: bool,
-    ) -> impl FnMut(&mut ServerStates, SavedServers) -> weir_engine::Result<()> + use<'_> {
-        move |states, saved| {
-            if !states.adopt(saved, is_found) {
-                return Ok(());
-            }
-            let written = self.write(states.overrides());
-            written.map_err(|source| weir_engine::Error::File {
-                path: self.path.clone(),
-                source,
-            })
+    ) -> io::Result<()> {
+        if !states.adopt(saved, is_found) {
+            return Ok(());
         }
+        self.write(states.overrides())
     }
 
     /// Replaces the file atomically.
-    pub(super) fn write(&self, overrides: &Overrides) -> io::Result<()> {
+    pub(crate) fn write(&self, overrides: &Overrides) -> io::Result<()> {
         let content = OrderFile {
             revision: self.revision,
             fingerprint: self.fingerprint,

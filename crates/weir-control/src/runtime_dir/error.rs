@@ -1,0 +1,32 @@
+//! Errors of the runtime directory.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why a runtime directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Another daemon uses the same runtime directory.
+    #[error(
+        "a daemon is running already{}; another one needs its own --runtime-dir and --pin-dir",
+        .holder.map_or_else(String::new, |pid| format!(" (pid {pid})"))
+    )]
+    Running {
+        /// Its process, where known.
+        holder: Option<u32>,
+    },
+    /// The runtime directory cannot be used.
+    #[error(transparent)]
+    Unusable(#[from] weir_runtime_dir::Unusable),
+    /// A directory or socket cannot be used.
+    #[error("{path}: {source}", path = path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// The kernel's error.
+        source: io::Error,
+    },
+    /// The lock failed.
+    #[error(transparent)]
+    System(#[from] weir_sys::Error),
+}
