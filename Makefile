@@ -35,7 +35,7 @@ check: require-cargo ## format, lints, docs, dependency rules, licences, style
 	$(CARGO) fmt --all -- --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps --document-private-items
-	$(CARGO) test --locked -p weir-lab --test dependency_rules --test supply_chain --test tidy
+	$(CARGO) test --locked -p weir-lab --test dependency_rules --test import_cycles --test supply_chain --test tidy
 
 # The development profile throughout: the tests share what the lints compiled. Several test programs run at a time: most
 # tests wait for timers. Snapshots that differ fail; they are never rewritten here. ARGS: --jobs N, --only NAME.

@@ -1,0 +1,273 @@
+//! No import cycles between the modules of one crate, held by a test.
+//!
+//! Two modules that import from each other cannot be understood, tested or moved alone. A name that a module only
+//! exports again (`pub use`) counts as imported from the module that defines it. A parent that declares its children
+//! does not import from them; a parent whose own code uses them does.
+
+#[path = "import_cycles/module.rs"]
+mod module;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use module::{ModulePath, Modules};
+
+/// Cycles that remain, as crate, modules and the reason. The list may only become shorter.
+const ALLOWED: &[(&str, &[&str], &str)] = &[
+    (
+        "weir-config",
+        &["catalog", "lower", "verify", "view"],
+        "the catalogue of keys names the functions that lower them",
+    ),
+    (
+        "weir-control",
+        &["api::(itself)", "api::policy", "api::serve"],
+        "the error answers are defined next to the routes",
+    ),
+    (
+        "weir-control",
+        &["daemon::director::(itself)", "daemon::director::probation"],
+        "the director holds the reload on probation, which its methods end",
+    ),
+    (
+        "weir-control",
+        &["metrics::(itself)", "metrics::proxy"],
+        "the text format is defined next to the layer 4 metrics",
+    ),
+    (
+        "weir-control",
+        &["status::(itself)", "status::made", "status::proxy"],
+        "the document is defined next to its readers",
+    ),
+    (
+        "weir-control",
+        &[
+            "traffic::(itself)",
+            "traffic::request_outcome",
+            "traffic::server_state",
+        ],
+        "both planes are held where their weights are applied",
+    ),
+    (
+        "weir-dataplane",
+        &["dataplane", "plan"],
+        "the plan of an open reads and returns the data plane",
+    ),
+    (
+        "weir-dataplane",
+        &["layout", "pins", "spec"],
+        "the layout record is a pin",
+    ),
+    (
+        "weir-discovery",
+        &["(itself)", "persisted"],
+        "the saved lists contain entries of the running ones",
+    ),
+    (
+        "weir-flow",
+        &["key", "parse"],
+        "the parser returns keys, and keys are made from parsed packets",
+    ),
+    (
+        "weir-ipvsadm",
+        &["format", "listing"],
+        "listings print themselves",
+    ),
+    (
+        "weir-ipvsadm",
+        &["import", "lower"],
+        "lowering and reading convert the same table in both directions",
+    ),
+    (
+        "weir-ipvsadm",
+        &["legality", "parse"],
+        "the parser checks what it has read so far",
+    ),
+    (
+        "weir-lab",
+        &["experiment", "report"],
+        "reports print experiments, which collect reports",
+    ),
+    (
+        "weir-lab",
+        &["namespace", "process"],
+        "processes run in namespaces, which are entered by processes",
+    ),
+    (
+        "weir-model",
+        &[
+            "admin", "check", "desired", "diff", "message", "proxy", "route", "tls",
+        ],
+        "the desired state contains all of its parts, which share its types",
+    ),
+    (
+        "weir-planner",
+        &["allocation", "extent", "index", "mark", "policy", "rows"],
+        "rows, allocation and extents share their types",
+    ),
+    (
+        "weir-proxy",
+        &[
+            "context",
+            "descriptor",
+            "error",
+            "h2",
+            "handover",
+            "idle_pool",
+            "log",
+            "page",
+            "pipe",
+            "plan",
+            "status",
+            "tls",
+            "transport",
+        ],
+        "workers, sessions and the plan share the context of a worker",
+    ),
+];
+
+/// Crates whose modules have no cycles on any level; the others have none between their top-level modules.
+const ALL_LEVELS: &[&str] = &["weir-engine", "weir-control"];
+
+/// The name of a module's own file in a cycle with its children.
+const PARENT: &str = "(itself)";
+
+/// Modules that import from each other: all children of one module, or that module itself.
+type Cycle = Vec<String>;
+
+/// The root files of a crate.
+fn roots(directory: &Path) -> Vec<PathBuf> {
+    let files = ["src/lib.rs", "src/main.rs"].map(|file| directory.join(file));
+    files.into_iter().filter(|file| file.exists()).collect()
+}
+
+fn crates() -> Vec<(String, PathBuf)> {
+    let all = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let entries = std::fs::read_dir(&all).expect("readable directory");
+    let directories = entries.map(|entry| entry.expect("an entry").path());
+    let mut crates: Vec<(String, PathBuf)> = directories
+        .filter(|directory| directory.join("Cargo.toml").exists())
+        .map(|directory| {
+            let name = directory.file_name().expect("a name").to_string_lossy();
+            (name.into_owned(), directory)
+        })
+        .collect();
+    crates.sort();
+    crates
+}
+
+/// The imports between the children of `parent`, and between them and the parent itself.
+fn edges_below(
+    parent: &[String],
+    imports: &BTreeSet<(ModulePath, ModulePath)>,
+) -> BTreeMap<String, BTreeSet<String>> {
+    let node = |path: &ModulePath| -> Option<String> {
+        if path == parent {
+            return Some(PARENT.to_owned());
+        }
+        path.starts_with(parent).then(|| path[parent.len()].clone())
+    };
+    let mut edges: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (from, to) in imports {
+        if let (Some(from), Some(to)) = (node(from), node(to))
+            && from != to
+        {
+            edges.entry(from).or_default().insert(to);
+        }
+    }
+    edges
+}
+
+fn reached<'a>(
+    edges: &'a BTreeMap<String, BTreeSet<String>>,
+    from: &'a String,
+) -> BTreeSet<&'a String> {
+    let mut seen = BTreeSet::new();
+    let mut pending = vec![from];
+    while let Some(at) = pending.pop() {
+        let next = edges.get(at).into_iter().flatten();
+        pending.extend(next.filter(|next| seen.insert(*next)));
+    }
+    seen
+}
+
+/// The groups of modules in which each reaches each other.
+fn cycles_of(edges: &BTreeMap<String, BTreeSet<String>>) -> BTreeSet<Cycle> {
+    let reach: BTreeMap<&String, BTreeSet<&String>> = edges
+        .keys()
+        .map(|node| (node, reached(edges, node)))
+        .collect();
+    let mut cycles = BTreeSet::new();
+    for (node, forth) in &reach {
+        if forth.contains(*node) {
+            let back = |other: &&String| reach.get(*other).is_some_and(|it| it.contains(*node));
+            cycles.insert(forth.iter().copied().filter(back).cloned().collect());
+        }
+    }
+    cycles
+}
+
+/// All cycles of a crate, with the imports that make them.
+fn cycles_in(root: &Path, every_level: bool) -> BTreeMap<Cycle, String> {
+    let imports = Modules::read(root).imports();
+    let mut parents: BTreeSet<ModulePath> = BTreeSet::from([Vec::new()]);
+    if every_level {
+        let modules = imports.iter().flat_map(|(from, to)| [from, to]);
+        parents.extend(modules.flat_map(|it| (1..=it.len()).map(|length| it[..length].to_vec())));
+    }
+    let mut found = BTreeMap::new();
+    for parent in parents {
+        let edges = edges_below(&parent, &imports);
+        for cycle in cycles_of(&edges) {
+            let mut text = String::new();
+            for (from, to) in edges
+                .iter()
+                .flat_map(|(from, to)| to.iter().map(move |to| (from, to)))
+            {
+                if cycle.contains(from) && cycle.contains(to) {
+                    writeln!(text, "    {from} imports from {to}").expect("text");
+                }
+            }
+            let full = |name: &String| {
+                let mut path = parent.clone();
+                path.push(name.clone());
+                path.join("::")
+            };
+            found.insert(cycle.iter().map(full).collect(), text);
+        }
+    }
+    found
+}
+
+#[test]
+fn modules_of_a_crate_have_no_import_cycles() {
+    let mut wrong = String::new();
+    let owned = |(name, modules, _): &(&str, &[&str], _)| {
+        let modules = modules.iter().map(|module| (*module).to_owned());
+        ((*name).to_owned(), modules.collect::<Cycle>())
+    };
+    let mut allowed: BTreeSet<(String, Cycle)> = ALLOWED.iter().map(owned).collect();
+    let mut read = 0;
+    for (name, directory) in crates() {
+        let every_level = ALL_LEVELS.contains(&name.as_str());
+        for root in roots(&directory) {
+            read += 1;
+            for (cycle, imports) in cycles_in(&root, every_level) {
+                if !allowed.remove(&(name.clone(), cycle.clone())) {
+                    writeln!(wrong, "{name}: {}\n{imports}", cycle.join(", ")).expect("text");
+                }
+            }
+        }
+    }
+    assert!(read > 20, "read {read} crates only");
+    for (name, modules) in allowed {
+        writeln!(
+            wrong,
+            "{name}: {} is no cycle (any more): remove it from ALLOWED",
+            modules.join(", ")
+        )
+        .expect("text");
+    }
+    assert!(wrong.is_empty(), "import cycles:\n{wrong}");
+}

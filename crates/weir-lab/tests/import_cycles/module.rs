@@ -1,0 +1,296 @@
+//! The modules of one crate and what each of them imports, read from the source.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use syn::visit::{self, Visit};
+
+/// A module's path below the crate root; the root's is empty.
+pub(crate) type ModulePath = Vec<String>;
+
+/// One module.
+#[derive(Default)]
+struct Module {
+    children: BTreeSet<String>,
+    /// Names that the module exports again, and the paths that they stand for.
+    exported: BTreeMap<String, Vec<String>>,
+    /// Paths of modules whose names are exported again as a whole.
+    globs: Vec<Vec<String>>,
+    /// Names of the module's own items.
+    own: BTreeSet<String>,
+    /// Paths that the module's code names, except those that it only exports again.
+    named: BTreeSet<Vec<String>>,
+}
+
+/// The modules of a crate.
+#[derive(Default)]
+pub(crate) struct Modules {
+    all: BTreeMap<ModulePath, Module>,
+}
+
+impl Modules {
+    /// Reads a crate from its root file. Code that only tests compile is left out.
+    pub(crate) fn read(root: &Path) -> Self {
+        let mut modules = Self::default();
+        let directory = root.parent().expect("a directory");
+        modules.add(&parse(root), &[], directory);
+        modules
+    }
+
+    fn add(&mut self, items: &[syn::Item], path: &[String], directory: &Path) {
+        let mut module = Module::default();
+        for item in items.iter().filter(|item| !is_for_tests(item)) {
+            match item {
+                syn::Item::Mod(item) => {
+                    let name = item.ident.to_string();
+                    let below = directory.join(&name);
+                    let mut child = path.to_vec();
+                    child.push(name.clone());
+                    match &item.content {
+                        Some((_, items)) => self.add(items, &child, &below),
+                        None => self.add(&parse(&file_of(directory, &name)), &child, &below),
+                    }
+                    module.children.insert(name);
+                }
+                syn::Item::Use(item) => module.add_use(item),
+                item => module.own.extend(name_of(item)),
+            }
+        }
+        // A name that the module exports again is also in scope there.
+        let mut code = Code::default();
+        for item in items.iter().filter(|item| !is_for_tests(item)) {
+            if !matches!(item, syn::Item::Mod(_) | syn::Item::Use(_)) {
+                code.visit_item(item);
+            }
+        }
+        for named in code.paths {
+            let first = named[0].as_str();
+            let is_local = matches!(first, "crate" | "self" | "super");
+            // One word alone is a variable, not a module.
+            let is_child = named.len() > 1 && module.children.contains(first);
+            if is_local || is_child || module.exported.contains_key(first) {
+                module.named.insert(named);
+            }
+        }
+        self.all.insert(path.to_vec(), module);
+    }
+
+    /// Returns each import as importing and imported module.
+    pub(crate) fn imports(&self) -> BTreeSet<(ModulePath, ModulePath)> {
+        let mut imports = BTreeSet::new();
+        for (from, module) in &self.all {
+            for named in &module.named {
+                if let Some(to) = self.resolve(from, named, 0)
+                    && to != *from
+                {
+                    imports.insert((from.clone(), to));
+                }
+            }
+        }
+        imports
+    }
+
+    /// Returns the module that defines what `named` means in the module `from`; `None` = another crate.
+    fn resolve(&self, from: &[String], named: &[String], depth: u32) -> Option<ModulePath> {
+        const LONGEST_CHAIN: u32 = 16;
+        let mut at = from.to_vec();
+        let mut rest = named;
+        match named.first()?.as_str() {
+            "crate" => (at, rest) = (Vec::new(), &named[1..]),
+            "self" => rest = &named[1..],
+            "super" => {
+                while rest.first().is_some_and(|word| word == "super") {
+                    at.pop()?;
+                    rest = &rest[1..];
+                }
+            }
+            first => {
+                let module = &self.all[&at];
+                let known = module.children.contains(first)
+                    || module.exported.contains_key(first)
+                    || module.own.contains(first);
+                if !known {
+                    return None;
+                }
+            }
+        }
+        while let Some(word) = rest.first() {
+            let module = &self.all[&at];
+            if module.children.contains(word) {
+                at.push(word.clone());
+                rest = &rest[1..];
+                continue;
+            }
+            if module.own.contains(word) || depth > LONGEST_CHAIN {
+                return Some(at);
+            }
+            if let Some(stands_for) = module.exported.get(word) {
+                return self.resolve(&at, stands_for, depth + 1);
+            }
+            for glob in &module.globs {
+                let mut path = glob.clone();
+                path.push(word.clone());
+                if let Some(found) = self.resolve(&at, glob, depth + 1)
+                    && self.defines(&found, word)
+                {
+                    return self.resolve(&at, &path, depth + 1);
+                }
+            }
+            break;
+        }
+        Some(at)
+    }
+
+    fn defines(&self, module: &[String], name: &str) -> bool {
+        let module = &self.all[module];
+        module.own.contains(name)
+            || module.children.contains(name)
+            || module.exported.contains_key(name)
+    }
+}
+
+impl Module {
+    fn add_use(&mut self, item: &syn::ItemUse) {
+        let is_exported = !matches!(item.vis, syn::Visibility::Inherited);
+        let mut found = Vec::new();
+        flatten(&item.tree, &mut Vec::new(), &mut found);
+        for (path, name) in found {
+            match name {
+                Some(name) if is_exported => drop(self.exported.insert(name, path)),
+                None if is_exported => self.globs.push(path),
+                _ => drop(self.named.insert(path)),
+            }
+        }
+    }
+}
+
+/// The paths of a `use`, each with the name that it gets; `None` = all names of a module.
+fn flatten(
+    tree: &syn::UseTree,
+    path: &mut Vec<String>,
+    found: &mut Vec<(Vec<String>, Option<String>)>,
+) {
+    let leaf = |path: &[String], name: &syn::Ident| {
+        let mut whole = path.to_vec();
+        if name != "self" {
+            whole.push(name.to_string());
+        }
+        whole
+    };
+    match tree {
+        syn::UseTree::Path(tree) => {
+            path.push(tree.ident.to_string());
+            flatten(&tree.tree, path, found);
+            path.pop();
+        }
+        syn::UseTree::Name(tree) => {
+            let whole = leaf(path, &tree.ident);
+            let name = whole.last().cloned();
+            found.push((whole, name));
+        }
+        syn::UseTree::Rename(tree) => {
+            found.push((leaf(path, &tree.ident), Some(tree.rename.to_string())));
+        }
+        syn::UseTree::Glob(_) => found.push((path.clone(), None)),
+        syn::UseTree::Group(group) => {
+            for tree in &group.items {
+                flatten(tree, path, found);
+            }
+        }
+    }
+}
+
+/// The paths in the code of a module, macro arguments included.
+#[derive(Default)]
+struct Code {
+    paths: BTreeSet<Vec<String>>,
+}
+
+impl<'ast> Visit<'ast> for Code {
+    fn visit_path(&mut self, path: &'ast syn::Path) {
+        let words = path
+            .segments
+            .iter()
+            .map(|segment| segment.ident.to_string());
+        self.paths.insert(words.collect());
+        visit::visit_path(self, path);
+    }
+
+    fn visit_macro(&mut self, call: &'ast syn::Macro) {
+        self.visit_path(&call.path);
+        let text = call.tokens.to_string().replace(' ', "");
+        for (start, _) in text.match_indices("crate::") {
+            let words = text[start..].split("::").map(|word| {
+                let end = word.find(|c: char| !c.is_alphanumeric() && c != '_');
+                (&word[..end.unwrap_or(word.len())], end.is_some())
+            });
+            let mut path = Vec::new();
+            for (word, is_last) in words {
+                path.push(word.to_owned());
+                if is_last {
+                    break;
+                }
+            }
+            self.paths.insert(path);
+        }
+        visit::visit_macro(self, call);
+    }
+
+    fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
+        let mut found = Vec::new();
+        flatten(&item.tree, &mut Vec::new(), &mut found);
+        self.paths.extend(found.into_iter().map(|(path, _)| path));
+    }
+
+    // `pub(crate)` imports nothing.
+    fn visit_vis_restricted(&mut self, _: &'ast syn::VisRestricted) {}
+
+    fn visit_item_mod(&mut self, _: &'ast syn::ItemMod) {}
+}
+
+fn parse(file: &Path) -> Vec<syn::Item> {
+    let text = std::fs::read_to_string(file).expect("readable source");
+    let parsed = syn::parse_file(&text);
+    parsed
+        .unwrap_or_else(|error| panic!("{}: {error}", file.display()))
+        .items
+}
+
+fn file_of(directory: &Path, name: &str) -> PathBuf {
+    let file = directory.join(format!("{name}.rs"));
+    if file.exists() {
+        file
+    } else {
+        directory.join(name).join("mod.rs")
+    }
+}
+
+fn is_for_tests(item: &syn::Item) -> bool {
+    let attributes = match item {
+        syn::Item::Mod(item) => &item.attrs,
+        syn::Item::Use(item) => &item.attrs,
+        syn::Item::Fn(item) => &item.attrs,
+        syn::Item::Impl(item) => &item.attrs,
+        syn::Item::Const(item) => &item.attrs,
+        syn::Item::Struct(item) => &item.attrs,
+        _ => return false,
+    };
+    let tests: syn::Meta = syn::parse_quote!(cfg(test));
+    attributes.iter().any(|attribute| attribute.meta == tests)
+}
+
+fn name_of(item: &syn::Item) -> Option<String> {
+    let name = match item {
+        syn::Item::Const(item) => &item.ident,
+        syn::Item::Enum(item) => &item.ident,
+        syn::Item::Fn(item) => &item.sig.ident,
+        syn::Item::Macro(item) => item.ident.as_ref()?,
+        syn::Item::Static(item) => &item.ident,
+        syn::Item::Struct(item) => &item.ident,
+        syn::Item::Trait(item) => &item.ident,
+        syn::Item::Type(item) => &item.ident,
+        syn::Item::Union(item) => &item.ident,
+        _ => return None,
+    };
+    Some(name.to_string())
+}
