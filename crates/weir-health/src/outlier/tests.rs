@@ -82,8 +82,10 @@ fn server_down_by_its_check_is_not_ejected() {
     let back = changes(5, &[("a", sample(27, 27))]);
     assert!(back.len() == 1 && back[0].ejection.is_none(), "{back:?}");
     // SYNs in flight when the check failed do not count after it passes again.
-    let again = changes(7, &[("a", sample(36, 36)), ("b", sample(90, 0))]);
-    assert_eq!(again, []);
+    for (second, syns) in [(7, 36), (8, 45), (10, 54)] {
+        let again = changes(second, &[("a", sample(syns, syns)), ("b", sample(90, 0))]);
+        assert_eq!(again, [], "second {second}");
+    }
 }
 
 #[test]
