@@ -104,6 +104,21 @@ pub(crate) mod tests {
         last.unwrap_or_default()
     }
 
+    #[test]
+    fn quoted_texts_are_one_short_line() {
+        let (exact, long) = ("x".repeat(40), "x".repeat(41));
+        for (bytes, expected) in [
+            (&b""[..], "\"\"".to_owned()),
+            (b"a\tb\r\n", "\"a\\tb\"".to_owned()),
+            (b"a\nb", "\"a…\"".to_owned()),
+            (exact.as_bytes(), format!("\"{exact}\"")),
+            (long.as_bytes(), format!("\"{exact}…\"")),
+            (&[0xff], "\"\u{fffd}\"".to_owned()),
+        ] {
+            assert_eq!(quoted(bytes), expected);
+        }
+    }
+
     fn converse(
         dialogue: &mut dyn Dialogue,
         server: &impl Fn(&[u8]) -> &'static [u8],
