@@ -37,8 +37,8 @@ if ! command -v cargo-mutants >/dev/null; then
 fi
 
 # All copies of the sources share one target directory, so that dependencies are built once.
-# The simulations of the crates run fewer seeds.
-export WEIR_RUNS=300 CARGO_TARGET_DIR=$work/build.$$ CARGO_PROFILE_DEV_DEBUG=false INSTA_UPDATE=no
+# Simulations run fewer seeds, and property tests fewer cases.
+export WEIR_RUNS=300 PROPTEST_CASES=32 CARGO_TARGET_DIR=$work/build.$$ CARGO_PROFILE_DEV_DEBUG=false INSTA_UPDATE=no
 trap 'rm -rf "$CARGO_TARGET_DIR"' EXIT
 
 echo "seed $seed: tools/mutants.sh --seed $seed --count $count ${crates[*]}"
