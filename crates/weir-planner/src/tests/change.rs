@@ -323,7 +323,7 @@ fn service_row_has_the_flags_of_the_service() {
         let mut wanted = wanted.clone();
         change(&mut wanted);
         let (_, mut rows) = planned(&wanted);
-        (rows.services.remove(&1).unwrap(), rows.dests[&1].clone())
+        (rows.services.remove(&1).unwrap(), rows.dests[&1])
     };
     let flags = |change: &dyn Fn(&mut Desired)| row(change).0.flags;
     assert_eq!(flags(&|it| it.pools[0].no_server = NoServer::Reject), 0);
