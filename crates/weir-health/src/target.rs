@@ -148,6 +148,22 @@ mod tests {
     }
 
     #[test]
+    fn kind_is_that_of_the_configuration() {
+        let http = || Probe::Http(Box::default());
+        for (probe, tls, kind) in [
+            (Probe::Tcp, false, "tcp"),
+            (Probe::Tcp, true, "tls"),
+            (http(), false, "http"),
+            (http(), true, "https"),
+            (Probe::Redis, true, "redis"),
+        ] {
+            let mut target = target(probe, "10.0.0.5", Some(80));
+            target.tls = tls.then(CheckTls::default);
+            assert_eq!(target.kind(), kind);
+        }
+    }
+
+    #[test]
     fn failure_includes_address_and_port() {
         let note = |target: &Target, outcome| target.with_address(outcome).note;
         let refused = || Outcome::failed("connection refused");

@@ -227,3 +227,33 @@ fn dead_server_is_ejected_within_five_seconds() {
     }
     assert!(worst > 1500, "no handshake was cut short");
 }
+
+#[test]
+fn reset_and_retained_groups() {
+    let sample = |syns, answered| Sample { syns, answered };
+    // A dead server whose history is discarded after two seconds, and how many ejections follow in the third.
+    let ejections = |forget: &dyn Fn(&mut Outliers)| {
+        let mut outliers = Outliers::default();
+        let mut count = 0;
+        for second in 0..5 {
+            let samples = [
+                ("a", sample(5 * second, 5 * second)),
+                ("b", sample(5 * second, 0)),
+            ];
+            let now = Duration::from_secs(second);
+            if second == 3 {
+                forget(&mut outliers);
+            }
+            if second < 4 {
+                count = outliers.observe("web", 50, &samples, now).len();
+            }
+        }
+        count
+    };
+    assert_eq!(ejections(&|_| ()), 1);
+    assert_eq!(ejections(&|it| it.reset("web", "b")), 0);
+    assert_eq!(ejections(&|it| it.reset("web", "c")), 1);
+    assert_eq!(ejections(&|it| it.reset("other", "b")), 1);
+    assert_eq!(ejections(&|it| it.retain(|_| false)), 0);
+    assert_eq!(ejections(&|it| it.retain(|group| group == "web")), 1);
+}
