@@ -341,7 +341,9 @@ mod tests {
 
     #[test]
     fn escapes_and_numbers_have_their_values() {
-        let value = |text: &str| read(text).map(|(item, _)| item.value);
+        fn value(text: &str) -> Result<Value<'_>, Box<Diagnostic>> {
+            read(text).map(|(item, _)| item.value)
+        }
         for (text, expected) in [
             (r#""\"\\\/\b\f\n\r\t\u0041""#, "\"\\/\u{8}\u{c}\n\r\tA"),
             (r#""""#, ""),

@@ -1,5 +1,7 @@
 //! Each key that differs is one edit with both values, and credentials and long texts are not shown.
 
+#![expect(clippy::too_many_lines, reason = "tables of keys")]
+
 use std::time::Duration;
 
 use weir_model::*;

@@ -112,6 +112,11 @@ fn probe_takes_the_path_of_clients() {
     ] {
         assert_eq!(found, expected);
     }
+}
+
+#[test]
+fn source_of_a_probe_is_the_vip_without_snat() {
+    let tcp80 = (Protocol::Tcp, VIP, Ports::One(80));
     for (forward, snat, source_is_vip) in [
         (Forward::Nat, None, true),
         (Forward::Nat, Some(Snat::default()), false),
