@@ -340,6 +340,38 @@ mod tests {
     }
 
     #[test]
+    fn escapes_and_numbers_have_their_values() {
+        fn value(text: &str) -> Result<Value<'_>, Box<Diagnostic>> {
+            read(text).map(|(item, _)| item.value)
+        }
+        for (text, expected) in [
+            (r#""\"\\\/\b\f\n\r\t\u0041""#, "\"\\/\u{8}\u{c}\n\r\tA"),
+            (r#""""#, ""),
+        ] {
+            assert_eq!(value(text).unwrap(), Value::Text(expected.into()), "{text}");
+        }
+        for (text, expected) in [
+            ("1.5", 1.5),
+            ("-2e3", -2000.0),
+            ("1E+2", 100.0),
+            ("25e-1", 2.5),
+        ] {
+            assert_eq!(value(text).unwrap(), Value::Float(expected), "{text}");
+        }
+        for wrong in [
+            r#""\x""#,
+            r#""\u12g4""#,
+            "\"a\nb\"",
+            "1.",
+            "1e",
+            "{\"a\" 1}",
+            "{\"a\": 1 \"b\"}",
+        ] {
+            assert!(value(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
     fn duplicate_key_reports_both_positions() {
         let (_, twice) = read(r#"{"a": 1, "a": 2}"#).unwrap();
         assert_eq!(

@@ -29,6 +29,19 @@ pub const fn abi_tunnel(kind: TunnelKind) -> weir_abi::Tunnel {
 }
 
 #[test]
+fn each_encapsulation_has_the_number_of_its_name() {
+    for kind in TunnelKind::ALL {
+        let name = format!("{:?}", abi_tunnel(kind)).to_lowercase();
+        assert_eq!(name, kind.as_str());
+        let number = abi_tunnel(kind) as u8;
+        assert_eq!(
+            weir_abi::Tunnel::from_number(number),
+            Some(abi_tunnel(kind))
+        );
+    }
+}
+
+#[test]
 fn each_forward_has_its_own_number() {
     for number in 0..=u8::MAX {
         if let Some(forward) = model_forward(number) {

@@ -199,6 +199,69 @@ mod tests {
     }
 
     #[test]
+    fn udp_without_a_checksum_keeps_none() {
+        let link = || Packet::ethernet(MACS.0.into(), MACS.1.into());
+        let udp = |src: [u8; 4], ports: (u16, u16)| {
+            let ip = link().ipv4(src.into(), [192, 0, 2, 10].into());
+            ip.udp(ports.0, ports.1)
+                .payload(b"odd")
+                .zero_udp_checksum()
+                .build()
+        };
+        let mut frame = udp([192, 0, 2, 1], (1000, 53));
+        let layout = crate::parse(&frame).unwrap();
+        let to = Translation {
+            src: IpAddr::from([10, 0, 0, 1]).into(),
+            dst: layout.dst,
+            sport: 2000,
+            dport: 54,
+        };
+        translate(&mut frame, &layout, &to);
+        assert_eq!(frame, udp([10, 0, 0, 1], (2000, 54)));
+    }
+
+    #[test]
+    fn later_fragment_has_no_ports_to_translate() {
+        let fragment = |src: [u8; 4]| {
+            let ip = Packet::ethernet(MACS.0.into(), MACS.1.into())
+                .ipv4(src.into(), [192, 0, 2, 10].into());
+            ip.id(7)
+                .fragment(1480, false)
+                .raw(IpProtocol::TCP, &[7; 40])
+                .build()
+        };
+        let mut frame = fragment([192, 0, 2, 1]);
+        let layout = crate::parse(&frame).unwrap();
+        let to = Translation {
+            src: IpAddr::from([10, 0, 0, 1]).into(),
+            dst: layout.dst,
+            sport: 2000,
+            dport: 54,
+        };
+        translate(&mut frame, &layout, &to);
+        assert_eq!(frame, fragment([10, 0, 0, 1]));
+    }
+
+    #[test]
+    fn ttl_and_macs() {
+        for (src, dst) in [("192.0.2.1", "192.0.2.10"), ("2001:db8::1", "2001:db8::10")] {
+            let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+            let packet = Packet::ethernet(MACS.0.into(), MACS.1.into()).ip(ip(src), ip(dst));
+            let mut frame = packet.ttl(9).udp(1, 2).build();
+            let layout = crate::parse(&frame).unwrap();
+            assert_eq!(ttl(&frame, &layout), 9);
+            decrement_ttl(&mut frame, &layout);
+            assert_eq!(ttl(&frame, &layout), 8);
+            let rest = frame[12..].to_vec();
+            set_macs(&mut frame, [7; 6], [8; 6]);
+            assert_eq!(
+                (&frame[..6], &frame[6..12], &frame[12..]),
+                (&[7; 6][..], &[8; 6][..], &rest[..])
+            );
+        }
+    }
+
+    #[test]
     fn retag_replaces_all_tags() {
         let untagged = Packet::ethernet(MACS.0.into(), MACS.1.into());
         let (src, dst) = ([192, 0, 2, 1].into(), [192, 0, 2, 2].into());

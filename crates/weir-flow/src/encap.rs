@@ -181,6 +181,66 @@ mod tests {
         }
     }
 
+    /// Every tunnel of a frame, decoded: its checksums must be valid where the inner packet's are.
+    fn check(frame: &[u8], valid: bool) {
+        let layout = crate::parse(frame).unwrap();
+        for (to, from) in [("10.0.0.5", "10.0.0.1"), ("fd00::5", "fd00::1")] {
+            for (tunnel, flags) in [
+                (Tunnel::Ipip, 0),
+                (Tunnel::Gre, TUNNEL_CSUM),
+                (Tunnel::Gue, TUNNEL_CSUM),
+                (Tunnel::Gue, TUNNEL_REMCSUM),
+            ] {
+                let mut out = frame.to_vec();
+                let hash = 0xabcd_ef01_2345_6789;
+                push(&mut out, &layout, &dest(tunnel, flags, to, from), hash);
+                let parsed = Packet::parse(&out).unwrap();
+                let outer = parsed.ip().unwrap();
+                assert_eq!((outer.ttl(), outer.tos()), (9, 0xb9));
+                let text = weir_wire::describe(&out);
+                assert_eq!(
+                    parsed.checksums_valid(),
+                    valid,
+                    "{tunnel:?} {flags}: {text}"
+                );
+                if tunnel == Tunnel::Gue {
+                    let ports = outer.ports();
+                    assert_eq!(ports, Some((0xc000 | (hash & 0x3fff) as u16, 6080)));
+                }
+                if let weir_wire::IpHeader::V6(header, _) = &outer.ip {
+                    assert_eq!(u64::from(header.flow_label), hash >> 44);
+                }
+                // The receiver completes the inner checksum.
+                if flags & TUNNEL_REMCSUM == 0 {
+                    assert_eq!(&out[out.len() - layout.ip_len..], &frame[layout.l3..]);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn checksums_of_tunnels_are_valid_if_the_inner_one_is() {
+        let link = || Packet::ethernet([2, 0, 0, 0, 0, 1].into(), [2, 0, 0, 0, 0, 2].into());
+        for (src, dst) in [
+            ("198.51.100.1", "192.0.2.10"),
+            ("2001:db8::1", "2001:db8::10"),
+        ] {
+            let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+            let packet = || link().ip(ip(src), ip(dst)).ttl(9).tos(0xb9);
+            check(&packet().tcp(1000, 80).payload(b"hello").build(), true);
+            check(&packet().udp(1000, 80).payload(b"odd").build(), true);
+            check(&packet().tcp(1000, 80).bad_checksum().build(), false);
+        }
+        let v4 = link().ipv4([198, 51, 100, 1].into(), [192, 0, 2, 10].into());
+        let without = v4
+            .ttl(9)
+            .tos(0xb9)
+            .udp(1000, 80)
+            .payload(b"odd")
+            .zero_udp_checksum();
+        check(&without.build(), true);
+    }
+
     #[test]
     fn inner_packet_is_unchanged_in_every_tunnel() {
         let frame = Packet::ethernet([2, 0, 0, 0, 0, 1].into(), [2, 0, 0, 0, 0, 2].into())

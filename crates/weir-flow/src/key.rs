@@ -208,6 +208,62 @@ mod tests {
         assert_ne!(key.hash(&one), FlowKey::new([1, 3]).hash(&one));
     }
 
+    /// Computed by another implementation; bpf/lib/hash.h computes the same.
+    #[test]
+    fn hashes_have_known_values() {
+        let key = FlowKey::new([0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908]);
+        for (src, dst, keyed, steered) in [
+            (
+                "192.0.2.1",
+                "192.0.2.10",
+                0x1d35_9d95_2ee7_d760,
+                0x8b19_29bd_0b44_6cdb,
+            ),
+            (
+                "2001:db8::1",
+                "2001:db8::10",
+                0x4ff5_61d9_70ca_6c7b,
+                0x38db_c5e8_b70b_a09a,
+            ),
+        ] {
+            let tuple = tuple(src, dst, (1000, 80));
+            assert_eq!(
+                (key.hash(&tuple), steer_hash(&tuple)),
+                (keyed, steered),
+                "{src}"
+            );
+        }
+        for (hash, range, expected) in [
+            (0, 10, 0),
+            (u64::MAX, 10, 9),
+            (1 << 63, 10, 5),
+            (0x3fff_ffff_ffff_ffff, 4, 0),
+            (0x4000_0000_0000_0000, 4, 1),
+            (u64::MAX, 1, 0),
+        ] {
+            assert_eq!(scaled(hash, range), expected, "{hash:x} {range}");
+        }
+        assert_eq!(format!("{key:?}"), "FlowKey", "it is a secret");
+    }
+
+    #[test]
+    fn reversed_tuple_and_record() {
+        for (src, dst) in [("192.0.2.1", "192.0.2.10"), ("2001:db8::1", "2001:db8::10")] {
+            let forward = tuple(src, dst, (1000, 80));
+            assert_eq!(forward.reversed(), tuple(dst, src, (80, 1000)));
+            let cold = FlowCold {
+                src: forward.src,
+                dst: forward.dst,
+                sport: weir_abi::Be16::new(1000),
+                dport: weir_abi::Be16::new(80),
+                proto: 6,
+                family: if forward.family == Family::V4 { 4 } else { 6 },
+                ..FlowCold::default()
+            };
+            assert_eq!(Tuple::of_cold(&cold), forward);
+        }
+    }
+
     #[test]
     fn hashes_are_spread_over_buckets() {
         let key = FlowKey::new([3, 4]);

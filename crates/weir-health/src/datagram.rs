@@ -196,6 +196,15 @@ mod tests {
             None,
             "id of another query"
         );
+        assert_eq!(
+            note(&dns(None), &query("www.example", DnsRecord::A, 7)),
+            None,
+            "a query is not a response"
+        );
+        assert_eq!(
+            note(&dns(None), &answer(7, 11, [0; 4])).as_deref(),
+            Some("dns 11")
+        );
         let mut empty = good.clone();
         empty[7] = 0;
         assert_eq!(
@@ -206,6 +215,44 @@ mod tests {
             let cut = evaluate(&dns(None), 7, &good[..end]).unwrap();
             assert_eq!(cut.verdict, Verdict::Failed, "cut at {end}");
         }
+    }
+
+    #[test]
+    fn dns_query_has_one_question() {
+        let probe = |name: &str, record| Probe::Dns {
+            name: name.to_owned(),
+            record,
+            answer: None,
+        };
+        let head = b"\x12\x34\x01\0\0\x01\0\0\0\0\0\0";
+        for (probe, question) in [
+            (
+                probe("a.example", DnsRecord::A),
+                &b"\x01a\x07example\0\0\x01\0\x01"[..],
+            ),
+            (
+                probe("a.example.", DnsRecord::Aaaa),
+                b"\x01a\x07example\0\0\x1c\0\x01",
+            ),
+            (probe(".", DnsRecord::A), b"\0\0\x01\0\x01"),
+        ] {
+            let sent = request(&probe, 0x1234).unwrap();
+            assert_eq!(sent, [head, question].concat());
+        }
+        assert_eq!(request(&Probe::Tcp, 1), None);
+        assert_eq!(evaluate(&Probe::Tcp, 1, b"x"), None);
+    }
+
+    #[test]
+    fn dns_answers_of_other_types_are_skipped() {
+        // An alias whose target is not a pointer, then the address.
+        let mut message = query("www.example", DnsRecord::A, 7);
+        (message[2], message[7]) = (0x81, 2);
+        message.extend([0xc0, 12, 0, 5, 0, 1, 0, 0, 0, 60, 0, 3, 1, b'a', 0]);
+        message.extend([1, b'a', 0, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 10, 0, 0, 5]);
+        let note = |wanted| evaluate(&dns(wanted), 7, &message).unwrap().note;
+        assert_eq!(note(None), "dns 1 A");
+        assert_eq!(note(Some("10.0.0.5")), "dns 10.0.0.5");
     }
 
     #[test]

@@ -218,6 +218,10 @@ mod tests {
     fn restored_state_changes_only_after_rise_or_fall() {
         let mut machine = Machine::resuming(Timing::default(), State::Down);
         assert_eq!(
+            machine.reason(),
+            "no result yet; keeping the previous state"
+        );
+        assert_eq!(
             results(&mut machine, "+-++"),
             [State::Down, State::Down, State::Down, State::Up]
         );

@@ -268,8 +268,14 @@ mod tests {
         let replied = watch.observe(KEY, counted(5, 9, 10), at(3_000));
         assert_eq!(replied, Finding::Replied);
         assert_eq!(watch.warning(KEY), None);
-        let later = watch.observe(KEY, counted(9, 9, 10), at(60_000));
-        assert_eq!(later, Finding::Same, "four since then");
+        for millis in [60_000, 62_000] {
+            let later = watch.observe(KEY, counted(9, 9, 10), at(millis));
+            assert_eq!(later, Finding::Same, "four since then");
+        }
+        for (millis, finding) in [(70_000, Finding::Same), (72_000, Finding::Suspect)] {
+            let silent = watch.observe(KEY, counted(10, 9, 10), at(millis));
+            assert_eq!(silent, finding, "five since then, at {millis}");
+        }
     }
 
     #[test]

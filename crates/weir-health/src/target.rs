@@ -117,6 +117,53 @@ mod tests {
     }
 
     #[test]
+    fn probe_through_a_forward_goes_to_the_services_port() {
+        let direct = target(Probe::Tcp, "10.0.0.5", Some(8000));
+        assert_eq!(direct.describe(), "tcp 10.0.0.5:8000");
+        for (forward, description, note) in [
+            (
+                Forward::Direct,
+                "tcp 192.0.2.10:80 through direct to 10.0.0.5",
+                "refused",
+            ),
+            (
+                Forward::Nat,
+                "tcp 192.0.2.10:80 through nat to 10.0.0.5",
+                "refused (10.0.0.5:80 for VIP 192.0.2.10)",
+            ),
+        ] {
+            let way = ProbePath {
+                vip: [192, 0, 2, 10].into(),
+                port: 80,
+                forward,
+                tunnel: weir_model::Tunnel::default(),
+                dscp: 0,
+                source_is_vip: false,
+            };
+            let through = direct.clone().through(way);
+            assert_eq!((through.port, through.way), (Some(80), Some(way)));
+            assert_eq!(through.describe(), description);
+            assert_eq!(through.with_address(Outcome::failed("refused")).note, note);
+        }
+    }
+
+    #[test]
+    fn kind_is_that_of_the_configuration() {
+        let http = || Probe::Http(Box::default());
+        for (probe, tls, kind) in [
+            (Probe::Tcp, false, "tcp"),
+            (Probe::Tcp, true, "tls"),
+            (http(), false, "http"),
+            (http(), true, "https"),
+            (Probe::Redis, true, "redis"),
+        ] {
+            let mut target = target(probe, "10.0.0.5", Some(80));
+            target.tls = tls.then(CheckTls::default);
+            assert_eq!(target.kind(), kind);
+        }
+    }
+
+    #[test]
     fn failure_includes_address_and_port() {
         let note = |target: &Target, outcome| target.with_address(outcome).note;
         let refused = || Outcome::failed("connection refused");

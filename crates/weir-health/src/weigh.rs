@@ -278,6 +278,28 @@ mod tests {
     }
 
     #[test]
+    fn only_servers_that_are_down_are_removed() {
+        for (state, remove, removed) in [
+            (State::Down, true, true),
+            (State::Down, false, false),
+            (State::Up, true, false),
+            (State::Starting, true, false),
+        ] {
+            let standing = Standing {
+                remove,
+                ..standing(state)
+            };
+            let candidate = Candidate {
+                base: 1,
+                standing: Some(&standing),
+                ejected: false,
+            };
+            let (weighed, _) = weigh(&Health::default(), false, &[candidate], Regime::Normal);
+            assert_eq!(weighed[0].remove, removed, "{state:?} {remove}");
+        }
+    }
+
+    #[test]
     fn ejected_servers_get_no_weight_while_others_have_some() {
         let weights = |ejected: [bool; 2]| {
             let candidates = ejected.map(|ejected| Candidate {

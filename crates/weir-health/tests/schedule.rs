@@ -89,3 +89,35 @@ fn probe_now_reruns_a_running_probe_once() {
     monitor.probe_now(is_file, result + INTERVAL / 4);
     assert_eq!(monitor.next_deadline(), Some(result + INTERVAL / 4));
 }
+
+#[test]
+fn probes_are_counted_with_how_late_they_started() {
+    let mut monitor = monitor(Probe::Tcp);
+    assert_eq!((monitor.targets(), monitor.probes()), (1, 0));
+    let due = monitor.next_deadline().unwrap();
+    monitor.advance(due + Duration::from_millis(30));
+    let probe = loop {
+        if let Some(Output::Probe(probe)) = monitor.poll_output() {
+            break probe;
+        }
+    };
+    assert_eq!(
+        probe.deadline,
+        due + Duration::from_millis(1030),
+        "1 s after its start"
+    );
+    assert_eq!((monitor.targets(), monitor.probes()), (1, 1));
+    assert_eq!(monitor.lateness().quantile(100), Some(50));
+    assert_eq!(monitor.lateness().counts().iter().sum::<u64>(), 1);
+
+    assert_eq!(monitor.last_pass("p", "10.0.0.5"), None);
+    let passed = due + Duration::from_millis(100);
+    monitor.handle_result(probe.id, Outcome::passed("ok"), passed);
+    assert_eq!(monitor.last_pass("p", "10.0.0.5"), Some(passed));
+    for (pool, server) in [("q", "10.0.0.5"), ("p", "10.0.0.6")] {
+        assert_eq!(monitor.last_pass(pool, server), None);
+    }
+    let (due, probe) = next_probe(&mut monitor);
+    monitor.handle_result(probe.id, Outcome::failed("refused"), due);
+    assert_eq!(monitor.last_pass("p", "10.0.0.5"), Some(passed));
+}

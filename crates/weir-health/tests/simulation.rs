@@ -2,8 +2,8 @@
 //! order of events, no server keeps a wrong state.
 //!
 //! Each run has targets that are alive or dead, a configuration that is repeatedly shuffled, reduced and changed, and a
-//! network that delays results. The default is 10,000 runs, with `WEIR_SOAK=1` 1,000,000; `WEIR_SEED=N` repeats one
-//! run. Seeds are distributed over the processors. Nothing is logged at first: a failed run is repeated with a log.
+//! network that delays results. The default is 10,000 runs, with `WEIR_SOAK=1` 1,000,000, with `WEIR_RUNS=N` N;
+//! `WEIR_SEED=N` repeats one run. Seeds are distributed over the processors. Nothing is logged at first: a failed run is repeated with a log.
 
 #![allow(clippy::disallowed_methods, reason = "seeds come from the environment")]
 
@@ -344,11 +344,11 @@ fn servers_reach_their_correct_state_in_any_order_at_length() {
     {
         return repeat(seed);
     }
-    let runs: u64 = if std::env::var_os("WEIR_SOAK").is_some() {
-        1_000_000
-    } else {
-        10_000
-    };
+    let given = std::env::var("WEIR_RUNS")
+        .ok()
+        .and_then(|runs| runs.parse().ok());
+    let soak = std::env::var_os("WEIR_SOAK").is_some();
+    let runs: u64 = given.unwrap_or(if soak { 1_000_000 } else { 10_000 });
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let (next, failed) = (AtomicU64::new(0), AtomicU64::new(u64::MAX));
     std::thread::scope(|scope| {

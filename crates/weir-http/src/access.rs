@@ -385,6 +385,53 @@ mod tests {
     }
 
     #[test]
+    fn termination_states_have_descriptions() {
+        for (end, reason) in [
+            (b"--", "completed"),
+            (
+                b"CR",
+                "the client disconnected before the request was complete",
+            ),
+            (b"CQ", "the client disconnected while waiting for a server"),
+            (
+                b"CC",
+                "the client disconnected while connecting to the server",
+            ),
+            (b"CH", "the client disconnected before the response"),
+            (b"CD", "the client aborted the transfer"),
+            (b"cR", "the client did not send the request in time"),
+            (b"cD", "the client was idle for too long"),
+            (b"SC", "no server could be reached"),
+            (b"SH", "the server sent no valid response"),
+            (b"SD", "the server aborted the transfer"),
+            (b"sQ", "no server was available in time"),
+            (b"sC", "the server did not accept the connection in time"),
+            (b"sH", "the server did not respond in time"),
+            (b"sD", "the server was idle for too long"),
+            (b"LR", "answered by a route"),
+            (b"PR", "the request was rejected"),
+            (b"xx", "unknown"),
+        ] {
+            assert_eq!(end_reason(*end), reason);
+        }
+    }
+
+    #[test]
+    fn request_without_a_method_is_a_dash() {
+        let line = Record {
+            method: b"",
+            target: b"",
+            version: "",
+            agent: b"",
+            ..line()
+        };
+        let mut out = Vec::new();
+        line.write(&LogFormat::Combined, &mut out);
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.ends_with("] \"-\" 200 2000 \"-\" \"-\"\n"), "{text}");
+    }
+
+    #[test]
     fn every_field_name_has_a_value() {
         for name in LogFormat::NAMES {
             let mut out = Vec::new();

@@ -452,3 +452,6 @@ impl Exchange {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -237,6 +237,55 @@ mod tests {
     }
 
     #[test]
+    fn addresses_of_two_families_are_mapped_to_ipv6() {
+        for (from, to, source, destination) in [
+            (
+                "192.0.2.1:1",
+                "[2001:db8::1]:2",
+                "[::ffff:192.0.2.1]:1",
+                "[2001:db8::1]:2",
+            ),
+            (
+                "[2001:db8::1]:2",
+                "192.0.2.1:1",
+                "[2001:db8::1]:2",
+                "[::ffff:192.0.2.1]:1",
+            ),
+        ] {
+            for version in ProxyHeader::ALL {
+                let mut text = Vec::new();
+                write(version, address(from), address(to), &mut text);
+                let expected = Preamble::Client {
+                    len: text.len(),
+                    source: address(source),
+                    destination: address(destination),
+                };
+                assert_eq!(read(&text), Ok(Some(expected)), "{version:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn other_families_and_commands() {
+        let header = |command: u8, family: u8| {
+            let mut text = SIGNATURE.to_vec();
+            text.extend_from_slice(&[command, family, 0, 3, 1, 2, 3]);
+            read(&text)
+        };
+        for family in [0x00, 0x31, 0x12] {
+            assert_eq!(header(0x21, family), Ok(Some(Preamble::Local { len: 19 })));
+        }
+        assert_eq!(
+            header(0x22, 0x11),
+            Err(Refusal::Preamble),
+            "unknown command"
+        );
+        for family in [0x11, 0x21] {
+            assert_eq!(header(0x21, family), Err(Refusal::Preamble), "too short");
+        }
+    }
+
+    #[test]
     fn local_and_unknown_headers_are_skipped() {
         assert_eq!(
             read(b"PROXY UNKNOWN\r\n"),

@@ -88,3 +88,27 @@ impl Refusal {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn status_of_rejected_requests() {
+        for (refusal, status) in [
+            (Refusal::RequestLine, 400),
+            (Refusal::Version, 505),
+            (Refusal::LineEnd, 400),
+            (Refusal::HeadTooLarge, 431),
+            (Refusal::TargetTooLong, 414),
+            (Refusal::TooManyFields, 431),
+            (Refusal::Host, 400),
+            (Refusal::ContentLength, 400),
+            (Refusal::BodyTooLarge, 413),
+            (Refusal::Expectation, 417),
+            (Refusal::Method, 405),
+        ] {
+            assert_eq!(refusal.request_status(), status, "{refusal}");
+        }
+    }
+}

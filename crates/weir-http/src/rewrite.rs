@@ -359,3 +359,6 @@ fn copy(head: &[u8], fields: &[Field], out: &mut Vec<u8>, keep: impl Fn(&Field) 
     }
     out.extend_from_slice(&head[run]);
 }
+
+#[cfg(test)]
+mod tests;

@@ -266,6 +266,25 @@ mod tests {
     }
 
     #[test]
+    fn server_name_selects_a_route_by_host() {
+        let exact = Some(HostPattern::Exact("a.example".to_owned()));
+        let below = Some(HostPattern::Suffix(".example".to_owned()));
+        let mut routes = vec![route(exact, None), route(below, None)];
+        for (name, expected) in [
+            (Some("a.example"), Some(0)),
+            (Some("A.EXAMPLE"), Some(0)),
+            (Some("b.example"), Some(1)),
+            (Some("b.test"), None),
+            (None, None),
+        ] {
+            assert_eq!(choose_by_sni(&routes, name), expected, "{name:?}");
+        }
+        routes.push(route(None, None));
+        assert_eq!(choose_by_sni(&routes, Some("b.test")), Some(2));
+        assert_eq!(choose_by_sni(&routes, None), Some(2));
+    }
+
+    #[test]
     fn methods_and_fields_are_matched() {
         let mut wanted = route(None, None);
         wanted.methods = vec!["GET".to_owned(), "HEAD".to_owned()];

@@ -136,7 +136,7 @@ fn check(case: &Case, import: Importer, text: &str) -> Imported {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1500, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(6 * ProptestConfig::default().cases))]
 
     #[test]
     fn mutated_files_give_valid_output(

@@ -18,6 +18,7 @@ use crate::policy::Removed;
 use crate::row_set::{RowSet, rows};
 use crate::rows::Surroundings;
 
+mod change;
 mod record;
 
 const DEST_ROWS: u32 = 64;

@@ -28,3 +28,80 @@ pub const fn kind(scheduler: Scheduler, bounded: bool) -> Option<(Tree, u32)> {
     };
     Some((Tree::Winners(winner), rule))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tree_of_each_scheduler() {
+        let winners = |rule, number| Some((Tree::Winners(rule), number));
+        let sums = Some((Tree::Weights, RULE_SUM_WEIGHT));
+        let active = Some((Tree::Active, RULE_SUM_ACTIVE));
+        for (scheduler, plain, bounded) in [
+            (Scheduler::None, None, None),
+            (
+                Scheduler::Lc,
+                winners(Rule::Lc, RULE_LC),
+                winners(Rule::Lc, RULE_LC),
+            ),
+            (
+                Scheduler::Wlc,
+                winners(Rule::Wlc, RULE_WLC),
+                winners(Rule::Wlc, RULE_WLC),
+            ),
+            (
+                Scheduler::Lblc,
+                winners(Rule::Wlc, RULE_WLC),
+                winners(Rule::Wlc, RULE_WLC),
+            ),
+            (
+                Scheduler::Lblcr,
+                winners(Rule::Wlc, RULE_WLC),
+                winners(Rule::Wlc, RULE_WLC),
+            ),
+            (
+                Scheduler::Sed,
+                winners(Rule::Sed, RULE_SED),
+                winners(Rule::Sed, RULE_SED),
+            ),
+            (
+                Scheduler::Nq,
+                winners(Rule::Nq, RULE_NQ),
+                winners(Rule::Nq, RULE_NQ),
+            ),
+            (
+                Scheduler::Ovf,
+                winners(Rule::Ovf, RULE_OVF),
+                winners(Rule::Ovf, RULE_OVF),
+            ),
+            (
+                Scheduler::Fo,
+                winners(Rule::Fo, RULE_FO),
+                winners(Rule::Fo, RULE_FO),
+            ),
+            (
+                Scheduler::Rr,
+                winners(Rule::Fo, RULE_FO),
+                winners(Rule::Fo, RULE_FO),
+            ),
+            (
+                Scheduler::Wrr,
+                winners(Rule::Fo, RULE_FO),
+                winners(Rule::Fo, RULE_FO),
+            ),
+            (Scheduler::Twos, sums, sums),
+            (Scheduler::P2c, sums, sums),
+            (Scheduler::Dh, None, active),
+            (Scheduler::Sh, None, active),
+            (Scheduler::Mh, None, active),
+            (Scheduler::Maglev, None, active),
+        ] {
+            assert_eq!(
+                (kind(scheduler, false), kind(scheduler, true)),
+                (plain, bounded),
+                "{scheduler:?}"
+            );
+        }
+    }
+}

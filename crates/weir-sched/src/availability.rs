@@ -70,3 +70,50 @@ impl Mode {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Availability::{Busy, Overloaded, Quiesced, Ready};
+    use super::*;
+
+    #[test]
+    fn mode_decides_what_follows_an_unavailable_server() {
+        // Availability of the servers 1, 2 and 3 in the order of probing, and the choice of each mode.
+        for (found, strict, repair, fallback) in [
+            ([Ready, Ready, Ready], Some(1), Some(1), Some(1)),
+            ([Quiesced, Ready, Ready], None, Some(2), Some(2)),
+            ([Overloaded, Ready, Ready], None, None, Some(2)),
+            ([Quiesced, Overloaded, Ready], None, None, Some(3)),
+            ([Quiesced, Quiesced, Quiesced], None, None, None),
+            // A busy server is used if no other one is.
+            ([Busy, Ready, Ready], Some(2), Some(2), Some(2)),
+            ([Busy, Busy, Busy], Some(1), Some(1), Some(1)),
+            ([Busy, Quiesced, Ready], Some(1), Some(3), Some(3)),
+            ([Quiesced, Busy, Overloaded], None, Some(2), Some(2)),
+        ] {
+            let availability = |dest: u32| found[dest as usize - 1];
+            let choose = |mode: Mode| mode.choose([1, 2, 3].into_iter(), &availability);
+            let chosen = [
+                choose(Mode::Strict),
+                choose(Mode::Repair),
+                choose(Mode::Fallback),
+            ];
+            assert_eq!(chosen, [strict, repair, fallback], "{found:?}");
+        }
+    }
+
+    #[test]
+    fn entry_without_an_owner_ends_the_search() {
+        for mode in [Mode::Strict, Mode::Repair, Mode::Fallback] {
+            let choose = |probes: &[u32]| {
+                mode.choose(probes.iter().copied(), &|dest| match dest {
+                    1 => Ready,
+                    _ => Busy,
+                })
+            };
+            assert_eq!(choose(&[0, 1]), None);
+            assert_eq!(choose(&[2, 0, 1]), Some(2));
+            assert_eq!(choose(&[]), None);
+        }
+    }
+}

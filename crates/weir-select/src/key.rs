@@ -42,3 +42,80 @@ pub fn hash_of_request(
         |part| cookie::siphash((0, 0), part),
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use weir_http::head::{self, HeadLimits};
+
+    use super::*;
+
+    fn hash(key: &HashKey, client: &str, text: &str) -> u64 {
+        let mut fields = Vec::new();
+        let head = text.as_bytes();
+        let request = head::request(head, &HeadLimits::default(), &mut fields);
+        let request = request.unwrap().expect("a complete head");
+        let target = RequestPath::received(request.path_in(head));
+        hash_of_request(key, client.parse().unwrap(), &target, head, &fields)
+    }
+
+    #[test]
+    fn hash_depends_on_the_named_part_only() {
+        const A: &str = "192.0.2.1:1000";
+        let text = "GET /a?u=1&v=2 HTTP/1.1\r\nHost: h\r\nX-User: eve\r\nCookie: s=7; t=8\r\n\r\n";
+        let name = |text: &str| text.to_owned();
+        // Key, and a request that differs in this part.
+        for (key, part, other) in [
+            (HashKey::Uri, "/a?u=1&v=2", "/a?u=1&v=3"),
+            (HashKey::Path, "/a?", "/b?"),
+            (HashKey::Header(name("x-user")), "eve", "bob"),
+            (HashKey::Cookie(name("s")), "s=7", "s=9"),
+            (HashKey::Query(name("u")), "u=1", "u=3"),
+        ] {
+            let own = hash(&key, A, text);
+            assert_eq!(
+                own,
+                hash(&key, "[2001:db8::1]:2", text),
+                "{key:?}: any client"
+            );
+            assert_ne!(own, hash(&key, A, &text.replace(part, other)), "{key:?}");
+            let rest =
+                "GET /a?u=1&v=2 HTTP/1.1\r\nHost: h\r\nX-User: eve\r\nCookie: s=7\r\nY: z\r\n\r\n";
+            assert_eq!(own, hash(&key, A, rest), "{key:?}: other parts");
+        }
+        assert_eq!(
+            hash(&HashKey::Path, A, text),
+            hash(&HashKey::Path, A, &text.replace("u=1", "u=5"))
+        );
+    }
+
+    #[test]
+    fn client_is_hashed_if_the_part_is_missing() {
+        let text = "GET / HTTP/1.1\r\nHost: h\r\n\r\n";
+        let name = || "n".to_owned();
+        for key in [
+            HashKey::Source,
+            HashKey::Header(name()),
+            HashKey::Cookie(name()),
+            HashKey::Query(name()),
+        ] {
+            let clients = [
+                "192.0.2.1:1000",
+                "192.0.2.2:1000",
+                "[2001:db8::1]:1",
+                "[2001:db8::2]:1",
+            ];
+            for client in clients {
+                let own = hash_of_client(client.parse().unwrap());
+                assert_eq!(hash(&key, client, text), own);
+                let others = clients.iter().filter(|it| **it != client);
+                assert!(
+                    others
+                        .into_iter()
+                        .all(|it| hash_of_client(it.parse().unwrap()) != own)
+                );
+            }
+            let other_port = hash_of_client("192.0.2.1:2000".parse().unwrap());
+            assert_eq!(hash(&key, "192.0.2.1:1000", text), other_port);
+        }
+    }
+}

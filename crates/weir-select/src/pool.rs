@@ -108,6 +108,7 @@ impl Tried {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weir_model::SchedulerKind;
 
     #[test]
     fn tried_servers_are_remembered_up_to_64() {
@@ -119,5 +120,74 @@ mod tests {
         }
         let found: Vec<usize> = (0..2000).filter(|index| tried.contains(*index)).collect();
         assert_eq!(found, [0, 5, 63]);
+    }
+
+    struct One(Load);
+
+    impl Server for One {
+        fn load(&self) -> &Load {
+            &self.0
+        }
+
+        fn hash_seed(&self) -> u64 {
+            7
+        }
+
+        fn address(&self) -> IpAddr {
+            [10, 0, 0, 1].into()
+        }
+
+        fn port(&self) -> Option<u16> {
+            Some(80)
+        }
+    }
+
+    /// A server by weight, limit, and requests in progress.
+    fn server((weight, limit, active): (u32, u32, u32)) -> Arc<One> {
+        let load = Load::new(weight, limit);
+        load.active
+            .store(active, std::sync::atomic::Ordering::Relaxed);
+        Arc::new(One(load))
+    }
+
+    #[test]
+    fn usable_untried_and_saturated_servers() {
+        // Servers; whether one is usable, one other than the first is, and one is full.
+        for (servers, expected) in [
+            (&[][..], (false, false, false)),
+            (&[(1, 0, 9)], (true, false, false)),
+            (&[(1, 0, 0), (1, 0, 0)], (true, true, false)),
+            (&[(1, 0, 0), (0, 0, 0)], (true, false, false)),
+            (&[(1, 5, 5)], (false, false, true)),
+            (&[(0, 5, 5)], (false, false, false)),
+            (&[(1, 5, 5), (1, 5, 4)], (true, true, true)),
+        ] {
+            let list: Vec<_> = servers.iter().copied().map(server).collect();
+            let pool = Pool {
+                scheduler: Scheduler::new(SchedulerKind::Rr),
+                servers: &list,
+                tiers: [list.len(); 2],
+                version: 0,
+                queued: 0,
+                queue_timeout_ms: 0,
+                no_server: NoServer::Reject,
+            };
+            let mut first = Tried::default();
+            first.add(0);
+            let found = (
+                pool.has_usable(),
+                pool.has_untried(first),
+                pool.is_saturated(),
+            );
+            assert_eq!(found, expected, "{servers:?}");
+        }
+    }
+
+    #[test]
+    fn shared_server_is_the_server() {
+        let shared = server((3, 0, 0));
+        assert_eq!((shared.load().weight(), shared.hash_seed()), (3, 7));
+        assert_eq!(Server::address(&shared), IpAddr::from([10, 0, 0, 1]));
+        assert_eq!(Server::port(&shared), Some(80));
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! Whatever the order of events: a request goes only to a server that is neither drained nor full nor already tried, a
 //! request that must not be repeated is sent once, retries stay within their limits, every request ends exactly once,
-//! and every slot is released. The default is 1,000 runs, with `WEIR_SOAK=1` 300,000; `WEIR_SEED=N` repeats one run.
+//! and every slot is released. The default is 1,000 runs, with `WEIR_SOAK=1` 300,000, with `WEIR_RUNS=N` N; `WEIR_SEED=N`
+//! repeats one run.
 
 #![allow(
     clippy::disallowed_methods,
@@ -495,11 +496,11 @@ fn requests_end_once_at_servers_that_accept_them() {
     if let Some(seed) = repeated.and_then(|seed| seed.parse().ok()) {
         return World::new(seed).run();
     }
-    let runs = if std::env::var_os("WEIR_SOAK").is_some() {
-        300_000
-    } else {
-        1_000
-    };
+    let given = std::env::var("WEIR_RUNS")
+        .ok()
+        .and_then(|runs| runs.parse().ok());
+    let soak = std::env::var_os("WEIR_SOAK").is_some();
+    let runs = given.unwrap_or(if soak { 300_000 } else { 1_000 });
     let mut arrived = 0;
     let mut paid = 0;
     for seed in 0..runs {

@@ -152,6 +152,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn texts_and_effects_of_overrides() {
+        for (active, text, weight, hides) in [
+            (Override::Drain, "drain", 0, true),
+            (Override::Maint, "maint", 0, true),
+            (Override::Weight(7), "weight 7", 7, false),
+        ] {
+            assert_eq!(active.to_string(), text);
+            assert_eq!((active.weight(), active.hides_checks()), (weight, hides));
+        }
+    }
+
+    #[test]
     fn order_json_is_a_state_or_a_weight() {
         let parse = serde_json::from_str::<ServerOrder>;
         for (json, order) in [

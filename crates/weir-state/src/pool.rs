@@ -138,3 +138,94 @@ impl Pools {
         self.states.retain(|pool, _| is_configured(pool));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_causes_and_whether_clients_are_served() {
+        for (state, name, cause, serves) in [
+            (PoolState::Up, "up", "enough servers are up", true),
+            (
+                PoolState::Panic,
+                "panic",
+                "too many servers are down: all are used",
+                true,
+            ),
+            (
+                PoolState::BelowQuorum,
+                "below quorum",
+                "too little weight is up for the quorum",
+                true,
+            ),
+            (PoolState::Down, "down", "no server is usable", false),
+        ] {
+            assert_eq!((state.as_str(), state.cause()), (name, cause));
+            assert_eq!((state.serves(false), state.serves(true)), (serves, true));
+        }
+    }
+
+    /// Changes of a pool in this sequence of regime, weight and sorry server.
+    fn changes(steps: &[(Regime, bool, bool)]) -> Vec<(PoolState, PoolState, (bool, bool))> {
+        let mut pools = Pools::default();
+        for (regime, has_weight, has_sorry) in steps {
+            pools.set("p", *regime, *has_weight, *has_sorry);
+        }
+        let changes = pools.take_changes().into_iter();
+        changes.map(|it| (it.from, it.to, it.serves)).collect()
+    }
+
+    #[test]
+    fn state_changes_are_reported_with_what_clients_notice() {
+        use PoolState::{BelowQuorum, Down, Panic, Up};
+        let (up, down) = (
+            (Regime::Normal, true, false),
+            (Regime::Normal, false, false),
+        );
+        let sorry = (Regime::Normal, false, true);
+        assert_eq!(changes(&[up, up]), []);
+        assert_eq!(changes(&[down]), [], "the first state of a run");
+        assert_eq!(
+            changes(&[up, down, down, up]),
+            [(Up, Down, (true, false)), (Down, Up, (false, true))]
+        );
+        assert_eq!(
+            changes(&[down, sorry]),
+            [(Down, Down, (false, true))],
+            "the sorry server came up"
+        );
+        assert_eq!(
+            changes(&[
+                (Regime::Panic, true, false),
+                (Regime::BelowQuorum, false, false),
+                down
+            ]),
+            [
+                (Up, Panic, (true, true)),
+                (Panic, BelowQuorum, (true, true)),
+                (BelowQuorum, Down, (true, false))
+            ]
+        );
+    }
+
+    #[test]
+    fn reverted_pool_is_as_before() {
+        let mut pools = Pools::default();
+        pools.set("p", Regime::BelowQuorum, true, false);
+        let before = pools.checkpoint("p");
+        pools.set("p", Regime::Normal, false, false);
+        pools.revert("p", &before);
+        assert_eq!(pools.regime("p"), Regime::BelowQuorum);
+        assert_eq!(pools.take_changes().len(), 1, "the one before");
+        pools.set("p", Regime::BelowQuorum, true, false);
+        assert_eq!(pools.take_changes(), []);
+
+        let unknown = pools.checkpoint("q");
+        pools.set("q", Regime::Panic, true, false);
+        pools.revert("q", &unknown);
+        assert_eq!(pools.regime("q"), Regime::Normal);
+        pools.set("q", Regime::Normal, false, false);
+        assert_eq!(pools.take_changes(), [], "the first state of a run");
+    }
+}

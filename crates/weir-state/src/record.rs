@@ -145,3 +145,45 @@ impl From<&Standing> for SavedStanding {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn standings_are_restored_as_saved() {
+        for state in [State::Starting, State::Up, State::Down] {
+            let mut standing = Standing::new(state, Duration::from_millis(1_234));
+            standing.reason = "because".to_owned();
+            standing.remove = state == State::Down;
+            let json = serde_json::to_string(&SavedStanding::from(&standing)).unwrap();
+            let saved: SavedStanding = serde_json::from_str(&json).unwrap();
+            assert_eq!(Standing::from(saved), standing, "{json}");
+        }
+    }
+
+    #[test]
+    fn journal_sets_and_removes() {
+        let name = |text: &str| text.to_owned();
+        let up = SavedStanding::from(&Standing::new(State::Up, Duration::ZERO));
+        let mut saved = SavedServers::default();
+        saved.replay(
+            vec![
+                (name("p"), name("a"), Some(Override::Drain)),
+                (name("p"), name("b"), Some(Override::Maint)),
+                (name("p"), name("a"), None),
+            ],
+            vec![
+                (name("p"), name("a"), Some(up.clone())),
+                (name("p"), name("b"), Some(up.clone())),
+                (name("p"), name("a"), None),
+            ],
+        );
+        let overrides: Vec<_> = saved.overrides.iter().collect();
+        assert_eq!(overrides, [("p", "b", Override::Maint)]);
+        assert_eq!(
+            saved.standings.servers["p"],
+            BTreeMap::from([(name("b"), up)])
+        );
+    }
+}

@@ -83,3 +83,33 @@ pub(crate) fn initial(pool: &Pool, server: &Server) -> Option<Standing> {
     })?;
     Some(Standing::new(state, Duration::ZERO))
 }
+
+#[cfg(test)]
+mod tests {
+    use weir_model::{Check, Probe};
+
+    use super::*;
+
+    #[test]
+    fn state_before_the_first_result_is_the_worst_of_the_checks() {
+        use Start::{Checking, Down, Up};
+        for (starts, state) in [
+            (&[][..], None),
+            (&[Checking][..], Some(State::Starting)),
+            (&[Up][..], Some(State::Up)),
+            (&[Down][..], Some(State::Down)),
+            (&[Up, Checking, Up], Some(State::Starting)),
+            (&[Checking, Down, Up], Some(State::Down)),
+        ] {
+            let mut pool = Pool::new("p");
+            pool.checks = vec![Check::new(Probe::Tcp); starts.len()];
+            for (check, start) in pool.checks.iter_mut().zip(starts) {
+                check.start = *start;
+            }
+            let server = Server::new("a", [10, 0, 0, 1].into(), None);
+            assert_eq!(is_checked(&pool, &server), !starts.is_empty());
+            let initial = initial(&pool, &server);
+            assert_eq!(initial.map(|standing| standing.state), state, "{starts:?}");
+        }
+    }
+}

@@ -378,7 +378,7 @@ fn kill_during_an_upgrade_loses_no_override() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(2 * ProptestConfig::default().cases))]
 
     /// Random orders with a kill at a random step.
     #[test]

@@ -132,7 +132,7 @@ fn reassembled(parts: &[Vec<u8>]) -> Vec<u8> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #![proptest_config(ProptestConfig::with_cases(8 * ProptestConfig::default().cases))]
 
     #[test]
     fn random_bytes_never_panic(bytes in vec(any::<u8>(), 0..200)) {

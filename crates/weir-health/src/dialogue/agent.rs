@@ -74,7 +74,25 @@ impl Dialogue for Agent {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dialogue::tests::outcome_of;
     use crate::outcome::Verdict;
+
+    #[test]
+    fn first_line_counts_and_may_end_with_the_connection() {
+        let agent = |send: Option<&'static str>, answer: &'static [u8]| {
+            outcome_of(
+                move || Agent::new(send),
+                move |sent| {
+                    assert_eq!(sent, send.unwrap_or_default().as_bytes());
+                    answer
+                },
+            )
+        };
+        assert_eq!(agent(None, b"up\r\ndown\n"), "Passed: agent \"up\"");
+        assert_eq!(agent(Some("who\n"), b"down"), "Failed: agent \"down\"");
+        assert_eq!(agent(None, b""), "Failed: agent \"\"");
+        assert_eq!(agent(None, &[b'u'; 5000]), "Failed: line too long");
+    }
 
     #[test]
     fn agent_lines() {
@@ -89,6 +107,17 @@ mod tests {
             ("drain", Verdict::Passed, Some(ReportedWeight::Drain)),
             ("maint 90%", Verdict::Passed, Some(ReportedWeight::Drain)),
             ("down # disk full", Verdict::Failed, None),
+            ("failed", Verdict::Failed, None),
+            ("fail", Verdict::Failed, None),
+            ("down up", Verdict::Passed, None),
+            ("UP,\tdown", Verdict::Failed, None),
+            (
+                "50% 60%",
+                Verdict::Passed,
+                Some(ReportedWeight::Percent(50)),
+            ),
+            ("50% drain", Verdict::Passed, Some(ReportedWeight::Drain)),
+            ("# up", Verdict::Failed, None),
             ("stopped", Verdict::Failed, None),
             ("up maxconn:30", Verdict::Passed, None),
             ("", Verdict::Failed, None),

@@ -299,6 +299,104 @@ mod tests {
     }
 
     #[test]
+    fn data_without_a_status_ends_the_check_with_the_stream() {
+        let serving = b"\0\0\0\0\x02\x08\x01";
+        let nothing = "Failed: response without a health status";
+        let closed = "Failed: connection closed without a health status";
+        let padded = [&[3][..], serving, &[0; 3]].concat().leak();
+        for (flags, stream, data, expected) in [
+            (END_STREAM, 1, &serving[..], "Passed: grpc SERVING"),
+            (END_STREAM, 1, &serving[..4], nothing),
+            (END_STREAM, 1, b"", nothing),
+            (0, 1, &serving[..4], closed),
+            (0, 3, serving, closed),
+            (PADDED, 1, padded, "Passed: grpc SERVING"),
+            (PADDED | END_STREAM, 1, b"", nothing),
+            (PADDED | END_STREAM, 1, b"\x09\0", nothing),
+            (
+                0,
+                1,
+                b"\0\0\0\0\x02\x08\x03",
+                "Failed: grpc SERVICE_UNKNOWN",
+            ),
+            (
+                0,
+                1,
+                b"\0\0\0\0\x02\x08\x09",
+                "Failed: invalid health message",
+            ),
+            (0, 1, b"\0\0\0\0\x41", "Failed: invalid health message"),
+            (0, 1, b"\0\0\0\0\x40", closed),
+            (
+                0,
+                1,
+                b"\0\0\0\x01\x02\x08\x01",
+                "Failed: invalid health message",
+            ),
+        ] {
+            assert_eq!(
+                respond(&[(DATA, flags, stream, data)]),
+                expected,
+                "{flags} {data:?}"
+            );
+        }
+        // The status may arrive in several frames.
+        let (first, rest) = serving.split_at(4);
+        let parts = [(DATA, 0, 1, first), (DATA, 0, 1, rest)];
+        assert_eq!(respond(&parts), "Passed: grpc SERVING");
+        let reset = |stream| respond(&[(RST_STREAM, 0, stream, &[0; 4])]);
+        assert_eq!(
+            (reset(1).as_str(), reset(3).as_str()),
+            ("Failed: server reset the stream", closed)
+        );
+    }
+
+    #[test]
+    fn settings_and_pings_are_acknowledged_once() {
+        let acknowledged = |kind, flags, stream, payload: &[u8]| match check()
+            .receive(&frame(kind, flags, stream, payload))
+        {
+            Reply::Send(bytes) => Some(bytes),
+            Reply::More => None,
+            Reply::Finished(outcome) => panic!("{outcome:?}"),
+        };
+        assert_eq!(
+            acknowledged(SETTINGS, 0, 0, &[0; 6]),
+            Some(frame(SETTINGS, ACK, 0, &[]))
+        );
+        assert_eq!(
+            acknowledged(PING, 0, 0, b"12345678"),
+            Some(frame(PING, ACK, 0, b"12345678"))
+        );
+        for kind in [SETTINGS, PING] {
+            assert_eq!(acknowledged(kind, ACK, 0, &[]), None);
+            assert_eq!(acknowledged(kind, 0, 5, &[]), None);
+        }
+    }
+
+    #[test]
+    fn long_names_have_lengths_of_two_bytes() {
+        for (length, encoded) in [(127, &[0x7f][..]), (128, &[0x80, 1]), (300, &[0xac, 2])] {
+            let sent = message(&"s".repeat(length));
+            let size = u32::try_from(sent.len() - 5).unwrap().to_be_bytes();
+            assert_eq!(&sent[..6], [&[0][..], &size, &[0x0a]].concat());
+            assert_eq!(&sent[6..6 + encoded.len()], encoded);
+            assert_eq!(sent.len(), 6 + encoded.len() + length);
+        }
+        assert_eq!(message(""), [0; 5]);
+    }
+
+    #[test]
+    fn largest_frame_and_number_of_frames() {
+        let large = vec![0; LARGEST + 1].leak();
+        let closed = "Failed: connection closed without a health status";
+        assert_eq!(respond(&[(HEADERS, 0, 3, &large[..LARGEST])]), closed);
+        assert!(respond(&[(HEADERS, 0, 3, large)]).starts_with("Failed: not HTTP/2"));
+        let most = vec![(PING, ACK, 0, &[0; 8][..]); MOST_FRAMES as usize];
+        assert_eq!(respond(&most), closed);
+    }
+
+    #[test]
     fn errors_and_garbage() {
         let refused = [(HEADERS, END_HEADERS | END_STREAM, 1, &[0x88][..])];
         assert_eq!(

@@ -30,3 +30,21 @@ impl Lines {
         std::mem::take(&mut self.0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_line_itself_is_limited() {
+        let mut lines = Lines::default();
+        assert!(lines.push(b"a\nb\r\n\nc"));
+        let taken: Vec<_> = std::iter::from_fn(|| lines.next()).collect();
+        assert_eq!(taken, [&b"a"[..], b"b", b""]);
+        assert_eq!(lines.rest(), b"c");
+        assert!(lines.push(&[b'x'; LONGEST]));
+        assert!(!lines.push(b"x\n"), "too long");
+        let mut many = Lines::default();
+        assert!(many.push(&b"line\n".repeat(LONGEST)));
+    }
+}

@@ -104,6 +104,56 @@ pub(crate) mod tests {
         last.unwrap_or_default()
     }
 
+    #[test]
+    fn each_probe_over_a_stream_has_its_dialogue() {
+        let user = || "u".to_owned();
+        let quit = b"\x01\0\0\0\x01";
+        for (probe, opens_with, quits_with) in [
+            (Probe::Redis, &b"*1\r\n$4\r\nPING"[..], &b""[..]),
+            (Probe::Smtp { helo: user() }, b"", b"QUIT\r\n"),
+            (Probe::Mysql { user: user() }, b"", quit),
+            (
+                Probe::Postgres { user: user() },
+                b"\0\0\0\x10\0\x03\0\0user\0u",
+                b"",
+            ),
+            (Probe::Agent { send: Some(user()) }, b"u", b""),
+            (Probe::Http(Box::default()), b"GET / HTTP/1.1\r\n", b""),
+            (Probe::Grpc { service: user() }, b"PRI * HTTP/2.0", b""),
+        ] {
+            let server = weir_model::Server::new("s", [10, 0, 0, 1].into(), None);
+            let check = weir_model::Check::new(probe);
+            let target = Target::new(&check, &server, Some(80));
+            let mut dialogue = for_target(&target).expect("a dialogue");
+            assert!(
+                dialogue.open().starts_with(opens_with),
+                "{:?}",
+                target.probe
+            );
+            assert_eq!(dialogue.quit_message(), quits_with, "{:?}", target.probe);
+        }
+        for probe in [Probe::Tcp, Probe::Ping] {
+            let server = weir_model::Server::new("s", [10, 0, 0, 1].into(), None);
+            let target = Target::new(&weir_model::Check::new(probe), &server, None);
+            assert!(for_target(&target).is_none());
+        }
+    }
+
+    #[test]
+    fn quoted_texts_are_one_short_line() {
+        let (exact, long) = ("x".repeat(40), "x".repeat(41));
+        for (bytes, expected) in [
+            (&b""[..], "\"\"".to_owned()),
+            (b"a\tb\r\n", "\"a\\tb\"".to_owned()),
+            (b"a\nb", "\"a…\"".to_owned()),
+            (exact.as_bytes(), format!("\"{exact}\"")),
+            (long.as_bytes(), format!("\"{exact}…\"")),
+            (&[0xff], "\"\u{fffd}\"".to_owned()),
+        ] {
+            assert_eq!(quoted(bytes), expected);
+        }
+    }
+
     fn converse(
         dialogue: &mut dyn Dialogue,
         server: &impl Fn(&[u8]) -> &'static [u8],

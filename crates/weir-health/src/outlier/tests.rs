@@ -82,8 +82,10 @@ fn server_down_by_its_check_is_not_ejected() {
     let back = changes(5, &[("a", sample(27, 27))]);
     assert!(back.len() == 1 && back[0].ejection.is_none(), "{back:?}");
     // SYNs in flight when the check failed do not count after it passes again.
-    let again = changes(7, &[("a", sample(36, 36)), ("b", sample(90, 0))]);
-    assert_eq!(again, []);
+    for (second, syns) in [(7, 36), (8, 45), (10, 54)] {
+        let again = changes(second, &[("a", sample(syns, syns)), ("b", sample(90, 0))]);
+        assert_eq!(again, [], "second {second}");
+    }
 }
 
 #[test]
@@ -224,4 +226,34 @@ fn dead_server_is_ejected_within_five_seconds() {
         }
     }
     assert!(worst > 1500, "no handshake was cut short");
+}
+
+#[test]
+fn reset_and_retained_groups() {
+    let sample = |syns, answered| Sample { syns, answered };
+    // A dead server whose history is discarded after two seconds, and how many ejections follow in the third.
+    let ejections = |forget: &dyn Fn(&mut Outliers)| {
+        let mut outliers = Outliers::default();
+        let mut count = 0;
+        for second in 0..5 {
+            let samples = [
+                ("a", sample(5 * second, 5 * second)),
+                ("b", sample(5 * second, 0)),
+            ];
+            let now = Duration::from_secs(second);
+            if second == 3 {
+                forget(&mut outliers);
+            }
+            if second < 4 {
+                count = outliers.observe("web", 50, &samples, now).len();
+            }
+        }
+        count
+    };
+    assert_eq!(ejections(&|_| ()), 1);
+    assert_eq!(ejections(&|it| it.reset("web", "b")), 0);
+    assert_eq!(ejections(&|it| it.reset("web", "c")), 1);
+    assert_eq!(ejections(&|it| it.reset("other", "b")), 1);
+    assert_eq!(ejections(&|it| it.retain(|_| false)), 0);
+    assert_eq!(ejections(&|it| it.retain(|group| group == "web")), 1);
 }

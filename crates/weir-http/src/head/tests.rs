@@ -305,3 +305,146 @@ proptest! {
         }
     }
 }
+
+/// The fields that are forwarded, and how many were removed because of a `_` in their names.
+fn underscores(rule: weir_model::Underscores) -> Result<(Vec<String>, u16), Refusal> {
+    let text = "GET / HTTP/1.1\r\nHost: a\r\nX_A: 1\r\nX-B: 2\r\nContent_Length: 3\r\n\r\n";
+    let limits = HeadLimits {
+        underscores: rule,
+        ..HeadLimits::default()
+    };
+    let mut fields = Vec::new();
+    let request = request(text.as_bytes(), &limits, &mut fields)?.unwrap();
+    let names = fields.iter().map(|field| field.name_in(text.as_bytes()));
+    let names = names.map(|name| String::from_utf8(name.to_vec()).unwrap());
+    Ok((names.collect(), request.underscores))
+}
+
+#[test]
+fn fields_with_underscores_follow_the_rule() {
+    use weir_model::Underscores::{Drop, Keep, Reject};
+    let all = ["Host", "X_A", "X-B", "Content_Length"].map(str::to_owned);
+    assert_eq!(underscores(Keep), Ok((all.to_vec(), 0)));
+    let kept = ["Host", "X-B"].map(str::to_owned);
+    assert_eq!(underscores(Drop), Ok((kept.to_vec(), 2)));
+    assert_eq!(underscores(Reject), Err(Refusal::Underscore));
+}
+
+#[test]
+fn repeated_fields_that_servers_interpret_differently_are_rejected() {
+    for field in ["Upgrade: websocket\r\n", "Expect: 100-continue\r\n"] {
+        let text = format!("GET / HTTP/1.1\r\nHost: a\r\n{field}{field}\r\n");
+        assert_eq!(rejection(&text), Refusal::Repeated, "{field}");
+    }
+}
+
+#[test]
+fn expectation_is_forwarded_if_a_body_follows() {
+    let expects = |version: &str, framing: &str| {
+        let text = format!("POST / {version}\r\nHost: a\r\nExpect: 100-Continue\r\n{framing}\r\n");
+        let mut fields = Vec::new();
+        let request = request(text.as_bytes(), &HeadLimits::default(), &mut fields);
+        let request = request.unwrap().unwrap();
+        let expect = fields
+            .iter()
+            .find(|field| field.name == Name::Expect)
+            .unwrap();
+        assert_eq!(expect.dropped, !request.expects_continue);
+        request.expects_continue
+    };
+    assert!(expects("HTTP/1.1", "Content-Length: 1\r\n"));
+    assert!(expects("HTTP/1.1", "Transfer-Encoding: chunked\r\n"));
+    assert!(!expects("HTTP/1.1", ""));
+    assert!(!expects("HTTP/1.0", "Content-Length: 1\r\n"));
+}
+
+#[test]
+fn connect_has_no_body() {
+    let limits = HeadLimits {
+        connect: true,
+        ..HeadLimits::default()
+    };
+    let parse = |fields: &str| {
+        let text = format!("CONNECT a:443 HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
+        let request = request(text.as_bytes(), &limits, &mut Vec::new())?;
+        Ok(request.unwrap().method)
+    };
+    assert_eq!(parse(""), Ok(Method::Connect));
+    for framing in ["Content-Length: 1\r\n", "Transfer-Encoding: chunked\r\n"] {
+        assert_eq!(parse(framing), Err(Refusal::Method), "{framing}");
+    }
+}
+
+#[test]
+fn idempotent_methods_are_those_of_rfc_9110() {
+    for (name, method, idempotent) in [
+        ("GET", Method::Get, true),
+        ("HEAD", Method::Head, true),
+        ("PUT", Method::Put, true),
+        ("DELETE", Method::Delete, true),
+        ("OPTIONS", Method::Options, true),
+        ("TRACE", Method::Trace, true),
+        ("POST", Method::Post, false),
+        ("PATCH", Method::Other, false),
+        ("get", Method::Other, false),
+    ] {
+        let request = parse(&format!("{name} / HTTP/1.1\r\nHost: a\r\n\r\n"));
+        let method_of = request.unwrap().unwrap().method;
+        assert_eq!((method_of, method_of.is_idempotent()), (method, idempotent));
+    }
+    assert!(!Method::Connect.is_idempotent());
+}
+
+#[test]
+fn another_protocol_is_recognized_by_its_version() {
+    for (line, other) in [
+        ("OPTIONS rtsp://a RTSP/1.0\r\nCSeq: 1\r\n", true),
+        ("INVITE sip:a SIP/2.0", true),
+        ("GET / HTTP/3.0\r\n", false),
+        ("GET / HTTP/1.1 x\r\n", false),
+        ("GET / x y\r\n", false),
+        ("GET /\r\n", false),
+        ("\x16\x03\x01", false),
+    ] {
+        assert_eq!(is_other_protocol(line.as_bytes()), other, "{line}");
+    }
+}
+
+#[test]
+fn large_response_heads_are_rejected() {
+    let limits = HeadLimits {
+        head: 60,
+        ..HeadLimits::default()
+    };
+    let parse = |text: &str| response(text.as_bytes(), false, &limits, &mut Vec::new());
+    let head = |length: usize| format!("HTTP/1.1 200 OK\r\nA: {}\r\n\r\n", "b".repeat(length));
+    let room = 60 - head(0).len();
+    assert!(matches!(parse(&head(room)), Ok(Some(_))));
+    assert_eq!(parse(&head(room + 1)), Err(Refusal::HeadTooLarge));
+    assert_eq!(parse(&"H".repeat(60)), Ok(None));
+    assert_eq!(parse(&"H".repeat(61)), Err(Refusal::HeadTooLarge));
+    let part = format!("HTTP/1.1 200 OK\r\nA: {}", "b".repeat(60));
+    assert_eq!(parse(&part), Err(Refusal::HeadTooLarge));
+}
+
+#[test]
+fn response_without_a_body_has_no_framing_fields() {
+    let dropped = |text: &str| {
+        let mut fields = Vec::new();
+        let response = response(text.as_bytes(), false, &HeadLimits::default(), &mut fields);
+        response.unwrap().unwrap();
+        fields.iter().map(|field| field.dropped).collect::<Vec<_>>()
+    };
+    let fields = "A: 1\r\nContent-Length: 0\r\nConnection: x\r\nUpgrade: y\r\n\r\n";
+    for (status, expected) in [
+        ("200 OK", [false, false, true, true]),
+        ("204 No", [false, true, true, true]),
+        ("103 Early", [false, true, true, true]),
+        ("101 Switch", [false, true, true, false]),
+        ("426 Upgrade", [false, false, true, false]),
+        ("304 Not", [false, false, true, true]),
+    ] {
+        let text = format!("HTTP/1.1 {status}\r\n{fields}");
+        assert_eq!(dropped(&text), expected, "{status}");
+    }
+}

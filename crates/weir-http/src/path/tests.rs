@@ -277,7 +277,7 @@ fn paths() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2_000))]
+    #![proptest_config(ProptestConfig::with_cases(8 * ProptestConfig::default().cases))]
 
     #[test]
     fn normal_form_matches_the_definition(path in paths(), rules in any_rules()) {

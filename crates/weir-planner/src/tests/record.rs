@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use weir_abi::{
-    Be16, RULE_LC, RULE_SUM_WEIGHT, Range, SERVICE_ONE_PACKET, SERVICE_SNAT, TEMPLATE_PORT, Vip,
-    ticks_from,
+    Addr, Be16, Extent, RULE_FO, RULE_LC, RULE_SUM_ACTIVE, RULE_SUM_WEIGHT, Range,
+    SERVICE_ONE_PACKET, SERVICE_SNAT, TEMPLATE_PORT, Vip, ticks_from,
 };
-use weir_model::{NoServer, Persistence};
+use weir_model::{NoServer, Persistence, Tunnel, TunnelChecksum, TunnelKind};
 use weir_sched::Counts;
 
 use super::*;
@@ -75,6 +75,24 @@ fn short_list_and_hash_scheduler_have_no_tree() {
 }
 
 #[test]
+fn bounded_hash_scheduler_has_tree_of_active_flows() {
+    let mut wanted = many(SchedulerKind::Sh, 17);
+    if let Some(scheduler) = &mut wanted.pools[0].scheduler {
+        scheduler.max_load_percent = Some(125);
+    }
+    let tables = service_row(&wanted).tables;
+    let counts = |row: u32| Counts {
+        active: row,
+        inactive: 1000,
+    };
+    let nodes = tables.tree(&counts, &|_| false);
+    assert_eq!((nodes[0], nodes[1]), (RULE_SUM_ACTIVE, 17 * 18 / 2));
+    // Of servers without thresholds, a walk in order needs the first that is usable.
+    let walk = service_row(&many(SchedulerKind::Rr, 17)).tables;
+    assert_eq!(walk.tree(&counts, &|_| false)[0], RULE_FO);
+}
+
+#[test]
 fn data_plane_has_number_of_each_layer_4_scheduler() {
     for kind in SchedulerKind::ALL {
         assert_eq!(number(kind).is_some(), kind.is_built(), "{kind}");
@@ -124,6 +142,174 @@ fn service_record_has_every_field_of_the_row() {
     };
     assert_ne!(expected.generation, 0);
     assert_eq!(row.record(100, 200), expected);
+}
+
+#[test]
+fn server_row_has_every_field() {
+    let mut wanted = many(SchedulerKind::Rr, 1);
+    wanted.pools[0].servers[0].port = Some(8080);
+    let service = &mut wanted.services[0];
+    service.dscp = 9;
+    service.tunnel = Tunnel {
+        kind: TunnelKind::Gue,
+        port: 5555,
+        checksum: TunnelChecksum::Full,
+    };
+    let around = Surroundings {
+        sources: [(ip("10.0.0.1"), ip("10.0.0.254"))].into(),
+        ..Surroundings::default()
+    };
+    let row = |forward: Forward| {
+        let mut wanted = wanted.clone();
+        wanted.services[0].forward = forward;
+        let mut allocation = Allocation::default();
+        reconcile(&mut allocation, &wanted, Cursor::default());
+        rows_of(&wanted, &allocation, &around).dests[&1]
+    };
+    for (forward, number, port, tunnel_source, dscp) in [
+        (Forward::Nat, weir_abi::Forward::Nat, 8080, Addr::ZERO, 0),
+        (Forward::Direct, weir_abi::Forward::Direct, 0, Addr::ZERO, 0),
+        (
+            Forward::Tunnel,
+            weir_abi::Forward::Tunnel,
+            0,
+            ip("10.0.0.254").into(),
+            0,
+        ),
+        (Forward::L3dsr, weir_abi::Forward::L3dsr, 0, Addr::ZERO, 9),
+    ] {
+        let found = row(forward);
+        let expected = weir_abi::Dest {
+            addr: ip("10.0.0.1").into(),
+            tunnel_source,
+            service: 1,
+            live: 1,
+            port: Be16::new(port),
+            forward: number as u8,
+            flags: DEST_LIVE | DEST_USABLE,
+            tunnel: weir_abi::Tunnel::Gue as u8,
+            tunnel_flags: weir_abi::TUNNEL_CSUM,
+            tunnel_port: Be16::new(5555),
+            dscp,
+            family: 4,
+            generation: found.generation,
+            policy: weir_abi::POLICY_PERSISTENT,
+            ..weir_abi::Dest::ZERO
+        };
+        assert_ne!(found.generation, 0);
+        assert_eq!(found, expected, "{forward}");
+    }
+}
+
+#[test]
+fn header_has_every_field_of_the_tables() {
+    for (kind, count, max_load, max_weight, gcd) in [
+        (SchedulerKind::Lc, 17, None, 17, 1),
+        (SchedulerKind::Wlc, 2, Some(125), 2, 1),
+        (SchedulerKind::Maglev, 3, None, 3, 1),
+        (SchedulerKind::Sh, 3, Some(150), 3, 1),
+    ] {
+        let mut wanted = many(kind, count);
+        if let Some(scheduler) = &mut wanted.pools[0].scheduler {
+            scheduler.max_load_percent = max_load;
+        }
+        let (allocation, rows) = planned(&wanted);
+        let start = allocation.services["one"].start;
+        let tables = &rows.services[&1].tables;
+        let (header, [list_at, hash_at, spread_at]) = tables.header(100);
+        let (hash, spread) = (tables.hash().len() as u32, tables.spread().len() as u32);
+        let is_maglev = kind == SchedulerKind::Maglev;
+        let is_long = count > 16;
+        let expected = Extent {
+            scheduler: number(kind).unwrap() as u32,
+            flags: header.flags,
+            generation: start.generation,
+            list_at,
+            list_len: count,
+            hash_at: if is_maglev { spread_at } else { hash_at },
+            hash_len: if is_maglev { spread } else { hash },
+            spread_at,
+            spread_len: spread,
+            max_weight,
+            gcd,
+            start_seq: start.last_seq,
+            start_weight: start.pass_weight,
+            max_load: max_load.unwrap_or(0),
+            tree_at: if is_long {
+                100 + tables.image(100).len() as u32
+            } else {
+                0
+            },
+            tree_width: if is_long { 32 } else { 0 },
+            weight: u64::from(count * (count + 1) / 2),
+            ..Extent::ZERO
+        };
+        assert!(spread > 0 && (hash > 0) == (kind == SchedulerKind::Sh));
+        assert_eq!(header, expected, "{kind}");
+    }
+}
+
+#[test]
+fn walk_of_wrr_starts_where_the_allocation_says() {
+    let wanted = desired(SchedulerKind::Wrr, &[("10.0.0.1", 4), ("10.0.0.2", 2)]);
+    let (mut allocation, _) = planned(&wanted);
+    let slot = allocation.services.get_mut("one").unwrap();
+    slot.start.generation = 77;
+    slot.start.last_seq = 2;
+    slot.start.pass_weight = 3;
+    let rows = rows_of(&wanted, &allocation, &Surroundings::default());
+    let (header, _) = rows.services[&1].tables.header(1);
+    let found = (header.generation, header.start_seq, header.start_weight);
+    assert_eq!(found, (77, 2, 3));
+    assert_eq!((header.max_weight, header.gcd), (3, 2));
+}
+
+#[test]
+fn range_row_has_protocol_and_service() {
+    let mut wanted = many(SchedulerKind::Rr, 1);
+    let range = |protocol| Listener {
+        protocol,
+        ..listener(Ports::Range(8000, 9000))
+    };
+    wanted.services[0].listen = vec![range(Protocol::Udp), range(Protocol::Tcp)];
+    let row = &plan(&wanted).unwrap().vips[&ip("192.0.2.10")];
+    let expected = |proto| Range {
+        first: 8000,
+        last: 9000,
+        proto,
+        service: 1,
+        ..Range::ZERO
+    };
+    assert_eq!(row.ranges, [expected(6), expected(17)]);
+}
+
+#[test]
+fn settings_have_every_value() {
+    let mut wanted = many(SchedulerKind::Rr, 1);
+    let seconds = Duration::from_secs;
+    wanted.timeouts.tcp = seconds(1000);
+    wanted.timeouts.tcp_fin = seconds(200);
+    wanted.timeouts.udp = seconds(30);
+    wanted.node.syn_budget = 77;
+    wanted.ipvs.lblc_expiration = seconds(4000);
+    wanted.ipvs.lblcr_expiration = seconds(5000);
+    let found = crate::rows::settings(&Indexed::from(wanted));
+    let timeouts = weir_flow::timeout::Timeouts {
+        tcp: seconds(1000),
+        tcp_fin: seconds(200),
+        udp: seconds(30),
+    };
+    let expected = weir_abi::Settings {
+        timeouts: timeouts.ticks(),
+        syn_budget: 77,
+        reject_budget: 1_000,
+        flags: weir_abi::SETTINGS_REUSE,
+        untracked_ticks: ticks_from(seconds(1000)),
+        lblc_expiration: ticks_from(seconds(4000)),
+        lblcr_expiration: ticks_from(seconds(5000)),
+        ..weir_abi::Settings::ZERO
+    };
+    assert_eq!(found, expected);
 }
 
 #[test]

@@ -427,3 +427,78 @@ fn bounded_hash_skips_overloaded_servers() {
         .for_each(|target| target.load.active.store(500, Relaxed));
     assert_eq!(pick(&targets), owner);
 }
+
+#[test]
+fn source_key_has_what_the_flags_include() {
+    let key = |client: &str, networks, port| {
+        let flags = weir_model::SchedulerFlags {
+            networks,
+            port,
+            ..Default::default()
+        };
+        source_key(client.parse().unwrap(), flags)
+    };
+    let fold = |address: &str| hash::fold(address.parse().unwrap());
+    for (client, networks, port, expected) in [
+        ("192.0.2.7:99", false, false, (fold("192.0.2.7"), 0)),
+        ("192.0.2.7:99", false, true, (fold("192.0.2.7"), 99)),
+        ("192.0.2.7:99", true, false, (fold("192.0.2.0"), 0)),
+        ("[2001:db8::7]:99", true, true, (fold("2001:db8::7"), 99)),
+    ] {
+        assert_eq!(
+            key(client, networks, port),
+            expected,
+            "{client} {networks} {port}"
+        );
+    }
+}
+
+#[test]
+fn first_server_in_file_order_is_used_until_it_is_full() {
+    let mut targets = targets(SchedulerKind::Fo, &[1, 5, 3], 0);
+    targets.scheduler.flags.file_order = true;
+    let pick = |targets: &Targets, tried| {
+        let criteria = Criteria {
+            tried,
+            ..criteria(0)
+        };
+        Balancer::default().pick(&targets.pool(), &criteria, &mut SplitMix64::new(1))
+    };
+    let none = Tried::default();
+    assert_eq!(pick(&targets, none), Some(0));
+    let mut first = none;
+    first.add(0);
+    assert_eq!(pick(&targets, first), Some(1));
+    put_out(&targets, 2, Way::Full);
+    assert_eq!(pick(&targets, none), Some(2));
+    targets.scheduler.flags.file_order = false;
+    put_out(&targets, 3, Way::Quiesced);
+    assert_eq!(pick(&targets, none), None);
+}
+
+#[test]
+fn invalidated_tables_follow_a_new_list() {
+    let first = targets(SchedulerKind::Rr, &EQUAL, 0);
+    let second = targets(SchedulerKind::Rr, &[1, 1], 0);
+    let (mut balancer, mut random) = (Balancer::default(), SplitMix64::new(1));
+    let pick = |balancer: &mut Balancer, targets: &Targets, random: &mut SplitMix64| {
+        balancer
+            .pick(&targets.pool(), &criteria(0), random)
+            .unwrap()
+    };
+    let order: Vec<usize> = (0..4)
+        .map(|_| pick(&mut balancer, &first, &mut random))
+        .collect();
+    assert_eq!(
+        order
+            .iter()
+            .collect::<std::collections::BTreeSet<_>>()
+            .len(),
+        4
+    );
+    // The version is the same, so only the invalidation makes the balancer read the list again.
+    let mut balancer = balancer.invalidated();
+    for _ in 0..8 {
+        assert!(pick(&mut balancer, &second, &mut random) < 2);
+    }
+}

@@ -212,3 +212,14 @@ fn server_names_select_the_pool_of_tcp_services() {
     assert_eq!(pool(Some("b.example")), 1);
     assert_eq!((pool(Some("a.example")), pool(None)), (0, 0));
 }
+
+#[test]
+fn routes_have_indices_in_their_order() {
+    let routes = routes();
+    assert!(!routes.is_empty() && Routes::default().is_empty());
+    let path = |index| routes.get(index).and_then(|route| route.path.as_deref());
+    assert_eq!(
+        (path(0), path(3), path(4)),
+        (Some("/b*"), Some("/old*"), None)
+    );
+}

@@ -507,3 +507,26 @@ fn new_list_forgets_tried_and_sticky_servers() {
     assert_ne!(picked[0], picked[1], "round robin over both");
     assert_eq!(selection.retries(), 1, "retries stay counted");
 }
+
+#[test]
+fn ended_request_selects_no_server() {
+    let mut world = World::new(&[0, 0]);
+    let (mut selection, _) = world.connecting(Replay::Forbidden);
+    assert!(selection.is_started() && !Selection::default().is_started());
+    let verdict = world.fail(&mut selection, Failure::TotalTimeout);
+    assert!(matches!(verdict.next, Next::Answer { status: 504, .. }));
+    let closed = Output::Close {
+        reason: Reason::NoConnection,
+    };
+    assert_eq!(world.run(|env| selection.select(env)), closed);
+}
+
+#[test]
+fn request_is_started_between_two_attempts() {
+    let mut world = World::new(&[0, 0]);
+    let (mut selection, _) = world.connecting(Replay::Allowed);
+    assert_eq!(selection.replay(), Replay::Allowed);
+    assert_eq!(world.fail(&mut selection, Failure::Connect).next, RETRY);
+    assert!(selection.is_started());
+    assert_eq!(selection.retries(), 1);
+}

@@ -386,3 +386,105 @@ fn order_that_a_plane_refuses_is_taken_back() {
         assert_eq!(states.take_pool_changes(), []);
     }
 }
+
+#[test]
+fn failed_orders_say_what_is_active() {
+    let texts = [
+        (OrderError::Record("no space"), "no space"),
+        (OrderError::Apply("refused"), "refused"),
+        (
+            OrderError::Halfway {
+                cause: "refused",
+                back: "no space",
+            },
+            "refused; the order stays recorded and is applied by the next start, because: no space",
+        ),
+    ];
+    for (error, text) in texts {
+        assert_eq!(error.to_string(), text);
+    }
+}
+
+#[test]
+fn ejected_server_returns_on_trial() {
+    let pool = pool();
+    let mut states = ServerStates::default();
+    assert_eq!(eject(&mut states, &pool, None).len(), 1);
+    let ejection = states.ejection("p", FIRST, None).unwrap();
+    assert_eq!(ejection.reason, "explained");
+    assert_eq!(states.ejection("p", FIRST, Some("p")), None);
+    assert_eq!(states.ejection("p", SECOND, None), None);
+    let until = ejection.until;
+    let sample = |syns, answered| Sample { syns, answered };
+    let samples = vec![
+        (FIRST.to_owned(), sample(12, 0)),
+        (SECOND.to_owned(), sample(9, 9)),
+    ];
+    let watched = [Watched {
+        pool: &pool,
+        service: None,
+        samples,
+    }];
+    let same = |_: &str, _: &str, _: &mut Ejection| {};
+    let (events, changed) = states.handle_samples(Source::Requests, &watched, &same, until);
+    assert_eq!(changed, BTreeSet::from(["p".to_owned()]));
+    assert_eq!(
+        (events[0].server.server.as_str(), &events[0].ejection),
+        (FIRST, &None)
+    );
+    assert_eq!(
+        (states.ejection("p", FIRST, None), states.ejected()),
+        (None, BTreeSet::new())
+    );
+}
+
+#[test]
+fn servers_that_must_serve_or_are_down_are_not_ejected() {
+    let ejects = |pool: &Pool, first: State| {
+        let mut states = ServerStates::default();
+        states.handle_health(vec![event(FIRST, standing(first))]);
+        !eject(&mut states, pool, None).is_empty()
+    };
+    assert!(ejects(&pool(), State::Up));
+    assert!(!ejects(&pool(), State::Down), "its check has taken it out");
+    let mut never = pool();
+    never.health.max_ejected = 0;
+    assert!(!ejects(&never, State::Up));
+    let mut alone = pool();
+    alone.servers.pop();
+    alone.health.max_ejected = 100;
+    assert!(!ejects(&alone, State::Up), "the only server");
+}
+
+#[test]
+fn pool_in_panic_uses_servers_that_are_down() {
+    let mut pool = pool();
+    pool.health.panic_threshold = Some(50);
+    let mut states = ServerStates::default();
+    assert_eq!(states.exceptional_state("p"), None);
+    let down = |server| event(server, standing(State::Down));
+    states.handle_health(vec![down(FIRST), down(SECOND)]);
+    states.update_pool(&pool);
+    assert_eq!(states.exceptional_state("p"), Some(PoolState::Panic));
+    assert_eq!(effective(&states, &pool, None), [4, 2]);
+    let weights = states.weights(&pool, None);
+    assert!(weights.servers.iter().all(|one| !one.down), "they are used");
+}
+
+#[test]
+fn times_of_override_states_are_saved() {
+    let mut states = ServerStates::default();
+    states.handle_proxied(
+        [("p", FIRST), ("q", SECOND)].into_iter(),
+        Duration::from_secs(5),
+    );
+    let restored = ServerStates::restored(
+        Overrides::default(),
+        SavedStandings::default(),
+        states.since_times().clone(),
+    );
+    for (pool, server) in [("p", FIRST), ("q", SECOND)] {
+        assert_eq!(restored.since(pool, server), Some(Duration::from_secs(5)));
+    }
+    assert_eq!(restored.since("p", SECOND), None);
+}

@@ -1,0 +1,423 @@
+use super::*;
+use weir_model::Compression;
+
+use crate::rewrite::Encoding;
+
+fn exchange(request: &str) -> Exchange {
+    let limits = HeadLimits {
+        connect: true,
+        ..HeadLimits::default()
+    };
+    let request = head::request(request.as_bytes(), &limits, &mut Vec::new());
+    Exchange::new(
+        &request.unwrap().expect("a complete head"),
+        Underscores::Keep,
+    )
+}
+
+fn get() -> Exchange {
+    exchange("GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+}
+
+fn post(length: usize) -> Exchange {
+    exchange(&format!(
+        "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: {length}\r\n\r\n"
+    ))
+}
+
+/// What the client receives for the server's bytes, and how many of these were processed.
+fn received_with(
+    exchange: &mut Exchange,
+    input: &str,
+    closing: bool,
+    edit: &ResponseEdit<'_>,
+) -> Result<(String, usize), Refusal> {
+    let (mut fields, mut out) = (Vec::new(), Vec::new());
+    let limits = HeadLimits::default();
+    let step = exchange.server_data(
+        input.as_bytes(),
+        &limits,
+        closing,
+        edit,
+        &mut fields,
+        &mut out,
+    )?;
+    out.extend_from_slice(&input.as_bytes()[step.forward]);
+    Ok((String::from_utf8(out).unwrap(), step.consumed))
+}
+
+fn received(exchange: &mut Exchange, input: &str) -> (String, usize) {
+    received_with(exchange, input, false, &ResponseEdit::default()).unwrap()
+}
+
+const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n";
+
+#[test]
+fn response_is_forwarded_up_to_its_end() {
+    let mut exchange = get();
+    assert!(exchange.request_done() && !exchange.is_answered() && !exchange.response_done());
+    assert_eq!(
+        (exchange.status(), exchange.response_remaining()),
+        (0, None)
+    );
+    let incomplete = &OK[..OK.len() - 1];
+    assert_eq!(received(&mut exchange, incomplete), (String::new(), 0));
+    assert!(exchange.client_could_persist() && !exchange.client_persists());
+
+    let (text, consumed) = received(&mut exchange, &format!("{OK}a"));
+    assert_eq!((text, consumed), (format!("{OK}a"), OK.len() + 1));
+    assert!(exchange.is_answered() && !exchange.response_done());
+    assert_eq!(
+        (exchange.status(), exchange.response_remaining()),
+        (200, Some(2))
+    );
+    assert!(!exchange.client_persists() && !exchange.server_persists());
+    assert_eq!(received(&mut exchange, "bcHTTP/1.1"), ("bc".to_owned(), 2));
+    assert!(exchange.response_done() && exchange.client_persists() && exchange.server_persists());
+    assert!(!exchange.client_could_persist(), "it was answered");
+    assert_eq!(received(&mut exchange, "more"), (String::new(), 0));
+    assert_eq!(exchange.server_end(), ServerEnd::Complete);
+}
+
+#[test]
+fn head_without_a_body_ends_the_response() {
+    for text in [
+        "HTTP/1.1 204 No Content\r\n\r\n",
+        "HTTP/1.1 304 Not Modified\r\nContent-Length: 9\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+    ] {
+        let mut exchange = get();
+        let input = format!("{text}rest");
+        assert_eq!(
+            received(&mut exchange, &input),
+            (text.to_owned(), text.len())
+        );
+        assert!(exchange.client_persists() && exchange.response_remaining().is_none());
+    }
+    let mut exchange = exchange("HEAD / HTTP/1.1\r\nHost: h\r\n\r\n");
+    assert!(exchange.to_head() && !get().to_head());
+    assert_eq!(received(&mut exchange, &format!("{OK}rest")).1, OK.len());
+    assert!(exchange.client_persists());
+}
+
+#[test]
+fn spliced_bytes_count_as_the_body() {
+    let mut exchange = post(5);
+    assert_eq!(exchange.request_remaining(), Some(5));
+    exchange.request_forwarded(2);
+    assert_eq!(exchange.request_remaining(), Some(3));
+    assert!(!exchange.request_done() && !exchange.client_could_persist());
+    received(&mut exchange, OK);
+    assert_eq!(
+        exchange.request_remaining(),
+        Some(3),
+        "still wanted by the server"
+    );
+    exchange.response_forwarded(2);
+    assert_eq!(
+        (exchange.response_remaining(), exchange.response_done()),
+        (Some(1), false)
+    );
+    exchange.response_forwarded(1);
+    assert_eq!(
+        (exchange.response_remaining(), exchange.response_done()),
+        (None, true)
+    );
+    exchange.request_forwarded(3);
+    assert!(exchange.request_done() && exchange.request_remaining().is_none());
+
+    let mut endless = get();
+    received(&mut endless, "HTTP/1.1 200 OK\r\n\r\n");
+    assert_eq!(endless.response_remaining(), Some(u64::MAX));
+    endless.response_forwarded(10);
+    assert!(!endless.response_done());
+    let mut chunked = get();
+    received(
+        &mut chunked,
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+    );
+    assert_eq!(chunked.response_remaining(), None);
+}
+
+#[test]
+fn request_body_is_forwarded_up_to_its_end() {
+    let mut exchange = post(5);
+    assert_eq!(
+        exchange.client_data(b"ab").unwrap(),
+        Upload {
+            consumed: 2,
+            forward: 2,
+            trailers: Vec::new()
+        }
+    );
+    assert_eq!(
+        (exchange.request_content(), exchange.request_done()),
+        (2, false)
+    );
+    let last = exchange.client_data(b"cdeGET /").unwrap();
+    assert_eq!((last.consumed, last.forward), (3, 3));
+    assert_eq!(
+        (exchange.request_content(), exchange.request_done()),
+        (5, true)
+    );
+
+    let mut chunked =
+        self::exchange("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n");
+    assert_eq!(chunked.request_remaining(), None);
+    let upload = chunked
+        .client_data(b"3\r\nabc\r\n2\r\nde\r\n0\r\n\r\nGET")
+        .unwrap();
+    assert_eq!((upload.consumed, upload.forward), (20, 20));
+    assert_eq!(
+        (chunked.request_content(), chunked.request_done()),
+        (5, true)
+    );
+}
+
+#[test]
+fn connections_persist_if_both_messages_are_complete() {
+    // Request, response, closing: what the client is told, whether its connection persists, whether the server's does.
+    let close = "Connection: close\r\n";
+    let keep = "Connection: keep-alive\r\n";
+    let old = "GET / HTTP/1.0\r\nHost: h\r\n";
+    let new = "GET / HTTP/1.1\r\nHost: h\r\n";
+    for (request, response, closing, told, client, server) in [
+        (format!("{new}\r\n"), "", false, "", true, true),
+        (format!("{new}\r\n"), "", true, close, false, true),
+        (format!("{new}\r\n"), close, false, "", true, false),
+        (format!("{new}{close}\r\n"), "", false, close, false, true),
+        (format!("{old}\r\n"), "", false, close, false, true),
+        (format!("{old}{keep}\r\n"), "", false, keep, true, true),
+        (format!("{old}{keep}\r\n"), "", true, close, false, true),
+    ] {
+        let mut exchange = exchange(&request);
+        assert_eq!(exchange.is_http10(), request.starts_with(old));
+        let input = format!("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n{response}\r\nabc");
+        let (text, _) =
+            received_with(&mut exchange, &input, closing, &ResponseEdit::default()).unwrap();
+        let expected = format!("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n{told}\r\nabc");
+        assert_eq!(text, expected, "{request:?} {response:?}");
+        assert_eq!(
+            (exchange.client_persists(), exchange.server_persists()),
+            (client, server),
+            "{request:?} {response:?}"
+        );
+    }
+    // The rest of an incomplete request could be mistaken for the next one.
+    let mut early = post(5);
+    let (text, _) = received(&mut early, &format!("{OK}abc"));
+    assert!(text.contains(close), "{text}");
+    assert!(!early.client_persists() && !early.server_persists());
+    early.request_forwarded(5);
+    assert!(!early.client_persists() && early.server_persists());
+    // A body without a length ends with the connection.
+    let mut endless = get();
+    let (text, _) = received(&mut endless, "HTTP/1.1 200 OK\r\n\r\nabc");
+    assert!(text.contains(close), "{text}");
+    assert_eq!(endless.server_end(), ServerEnd::Complete);
+    assert!(endless.response_done() && !endless.client_persists() && !endless.server_persists());
+}
+
+#[test]
+fn end_of_the_servers_connection() {
+    let hints = "HTTP/1.1 103 Early Hints\r\n\r\n";
+    for (input, end) in [
+        ("", ServerEnd::Unanswered),
+        ("HTTP/1.1 2", ServerEnd::Unanswered),
+        (hints, ServerEnd::Interim),
+        (&format!("{hints}{OK}ab"), ServerEnd::Truncated),
+        (&format!("{hints}{OK}abc"), ServerEnd::Complete),
+        (
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n",
+            ServerEnd::Truncated,
+        ),
+        (
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+            ServerEnd::Complete,
+        ),
+    ] {
+        let mut exchange = get();
+        received(&mut exchange, input);
+        assert_eq!(exchange.server_end(), end, "{input:?}");
+    }
+}
+
+#[test]
+fn interim_responses_are_forwarded_except_to_http10() {
+    let hints = "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n";
+    let input = format!("{hints}{OK}abc");
+    let removed = ["link".to_owned()];
+    let edit = ResponseEdit {
+        remove: &removed,
+        ..ResponseEdit::default()
+    };
+    let (text, consumed) = received_with(&mut get(), &input, false, &edit).unwrap();
+    assert_eq!(
+        (text, consumed),
+        (input.clone(), input.len()),
+        "edits are for the final response"
+    );
+
+    let mut old = exchange("GET / HTTP/1.0\r\nHost: h\r\nConnection: keep-alive\r\n\r\n");
+    let (text, consumed) = received(&mut old, &input);
+    assert_eq!(consumed, input.len());
+    assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text}");
+
+    for (count, is_allowed) in [(16, true), (17, false)] {
+        let input = format!("{}{OK}", hints.repeat(count));
+        let result = received_with(&mut get(), &input, false, &ResponseEdit::default());
+        assert_eq!(result.is_ok(), is_allowed, "{count}");
+    }
+}
+
+#[test]
+fn http10_client_receives_chunked_bodies_decoded() {
+    let mut exchange = exchange("GET / HTTP/1.0\r\nHost: h\r\nConnection: keep-alive\r\n\r\n");
+    let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let (text, _) = received(&mut exchange, &format!("{head}3\r\nab"));
+    assert_eq!(text, "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nab");
+    let (text, consumed) = received(&mut exchange, "c\r\n0\r\n\r\nrest");
+    assert_eq!((text.as_str(), consumed), ("c", 8));
+    assert!(exchange.response_done() && !exchange.client_persists() && exchange.server_persists());
+}
+
+#[test]
+fn tunnels_forward_everything() {
+    let upgrade = "GET / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n";
+    let switching = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n";
+    let connect = "CONNECT h:443 HTTP/1.1\r\nHost: h\r\n\r\n";
+    for (request, response, told) in [
+        (
+            upgrade,
+            switching,
+            format!("{switching}Connection: Upgrade\r\n\r\nxyz"),
+        ),
+        (
+            connect,
+            "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n",
+            "HTTP/1.1 200 OK\r\n\r\nxyz".to_owned(),
+        ),
+    ] {
+        let mut exchange = exchange(request);
+        assert!(!exchange.is_tunnel() && exchange.request_done());
+        let input = format!("{response}\r\nxyz");
+        assert_eq!(received(&mut exchange, &input), (told, input.len()));
+        assert!(exchange.is_tunnel() && exchange.is_answered() && !exchange.request_done());
+        assert!(!exchange.response_done() && !exchange.client_persists());
+        assert_eq!(exchange.client_data(b"up").unwrap().forward, 2);
+        assert_eq!(received(&mut exchange, "down"), ("down".to_owned(), 4));
+        assert_eq!(exchange.server_end(), ServerEnd::Complete);
+    }
+    // A refused CONNECT is an ordinary response; a switch that was not requested is an error.
+    let mut refused = exchange(connect);
+    assert_eq!(
+        received(
+            &mut refused,
+            &format!("{}abc", OK.replace("200 OK", "403 No"))
+        )
+        .1,
+        OK.len() + 3
+    );
+    assert!(!refused.is_tunnel() && refused.response_done());
+    for request in [
+        "GET / HTTP/1.1\r\nHost: h\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\n",
+    ] {
+        let edit = ResponseEdit::default();
+        let result = received_with(
+            &mut exchange(request),
+            &format!("{switching}\r\n"),
+            false,
+            &edit,
+        );
+        assert_eq!(result, Err(Refusal::StatusLine));
+    }
+}
+
+#[test]
+fn discarded_response_can_be_followed_by_another() {
+    let mut exchange = get();
+    received(
+        &mut exchange,
+        "HTTP/1.1 503 Busy\r\nContent-Length: 9\r\n\r\n",
+    );
+    exchange.discard_response();
+    assert!(!exchange.is_answered() && exchange.client_could_persist());
+    assert_eq!(
+        received(&mut exchange, &format!("{OK}abc")).0,
+        format!("{OK}abc")
+    );
+    assert_eq!((exchange.status(), exchange.response_done()), (200, true));
+}
+
+#[test]
+fn content_to_compress_is_appended_for_the_caller() {
+    let rules = Compression::default();
+    let edit = |negotiated| ResponseEdit {
+        encoding: Some(Encoding {
+            rules: &rules,
+            negotiated,
+        }),
+        ..ResponseEdit::default()
+    };
+    let head = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2000\r\n\r\n";
+    let gzip = edit(Some(Coding::Gzip));
+    let mut exchange = get();
+    let (mut fields, mut out) = (Vec::new(), Vec::new());
+    let input = format!("{head}abc");
+    let limits = HeadLimits::default();
+    let step = exchange
+        .server_data(
+            input.as_bytes(),
+            &limits,
+            false,
+            &gzip,
+            &mut fields,
+            &mut out,
+        )
+        .unwrap();
+    assert_eq!((step.consumed, step.forward.len()), (input.len(), 0));
+    assert_eq!(&out[step.content..], b"abc");
+    assert_eq!(exchange.response_coding(), Some(Coding::Gzip));
+    assert_eq!(
+        exchange.response_remaining(),
+        None,
+        "it must pass the encoder"
+    );
+    // The coded body is chunked, also where the server's ends with its connection.
+    let mut endless = get();
+    let (text, _) = received_with(
+        &mut endless,
+        "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n",
+        false,
+        &gzip,
+    )
+    .unwrap();
+    assert!(
+        text.contains("Transfer-Encoding: chunked\r\n") && !text.contains("Connection: close"),
+        "{text}"
+    );
+
+    let plain = |request: &str, response: &str, edit: &ResponseEdit<'_>| {
+        let mut exchange = self::exchange(request);
+        let (text, _) = received_with(&mut exchange, response, false, edit).unwrap();
+        assert_eq!(exchange.response_coding(), None, "{text}");
+        text.contains("Vary: Accept-Encoding")
+    };
+    let new = "GET / HTTP/1.1\r\nHost: h\r\n\r\n";
+    assert!(
+        plain(new, head, &edit(None)),
+        "other clients get it compressed"
+    );
+    assert!(!plain("GET / HTTP/1.0\r\nHost: h\r\n\r\n", head, &gzip));
+    assert!(!plain(new, &head.replace("text", "video"), &gzip));
+    assert!(!plain(new, &head.replace("2000", "0"), &gzip));
+    let mut to_head = self::exchange("HEAD / HTTP/1.1\r\nHost: h\r\n\r\n");
+    let (text, _) = received_with(&mut to_head, head, false, &gzip).unwrap();
+    assert!(
+        text.contains("Content-Encoding: gzip"),
+        "as for GET: {text}"
+    );
+    exchange.discard_response();
+    assert_eq!(exchange.response_coding(), None);
+}

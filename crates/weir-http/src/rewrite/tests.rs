@@ -1,0 +1,391 @@
+use super::*;
+use crate::head::{self, HeadLimits};
+
+const CLIENT: Client = Client {
+    address: IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 107)),
+    secure: false,
+    trusted: false,
+    by: Forwarded::Customary,
+};
+
+const EDIT: RequestEdit<'static> = RequestEdit {
+    client: None,
+    host: b"own.example",
+    version: "1.1",
+    path: None,
+    add: b"",
+    route: None,
+    close: false,
+};
+
+/// The head that the server receives.
+fn request(text: &str, edit: &RequestEdit<'_>) -> String {
+    let limits = HeadLimits {
+        connect: true,
+        ..HeadLimits::default()
+    };
+    let (mut fields, mut out) = (Vec::new(), Vec::new());
+    let request = head::request(text.as_bytes(), &limits, &mut fields);
+    let request = request.unwrap().expect("a complete head");
+    write_request(text.as_bytes(), &request, &fields, edit, &mut out);
+    String::from_utf8(out).unwrap()
+}
+
+/// The lines that the server receives after those of a request with `fields`, from a client.
+fn forwarded(fields: &str, client: Client, route: Option<&RouteEdits>) -> String {
+    let edit = RequestEdit {
+        client: Some(client),
+        route,
+        ..EDIT
+    };
+    let text = request(&format!("GET / HTTP/1.1\r\nHost: h\r\n{fields}\r\n"), &edit);
+    let rest = text.strip_prefix("GET / HTTP/1.1\r\nHost: h\r\n").unwrap();
+    rest.strip_suffix("Via: 1.1 weir\r\n\r\n")
+        .unwrap()
+        .to_owned()
+}
+
+#[test]
+fn hop_by_hop_fields_are_not_forwarded() {
+    let text = "GET /a?b HTTP/1.1\r\nTE: trailers\r\nA: 1\r\nHost: h\r\nKeep-Alive: 5\r\nB: 2\r\nProxy-Connection: x\r\n\
+                Connection: B\r\nUpgrade: x\r\nHTTP2-Settings: x\r\nC: 3\r\nD: 4\r\n\r\n";
+    assert_eq!(
+        request(text, &EDIT),
+        "GET /a?b HTTP/1.1\r\nA: 1\r\nHost: h\r\nC: 3\r\nD: 4\r\nVia: 1.1 weir\r\n\r\n"
+    );
+}
+
+#[test]
+fn request_line_has_the_path_that_the_server_expects() {
+    let other = RequestEdit {
+        path: Some(b"/new?q"),
+        ..EDIT
+    };
+    for (line, edit, expected) in [
+        ("GET /a?b HTTP/1.1", &EDIT, "GET /a?b HTTP/1.1"),
+        ("GET /a?b HTTP/1.0", &EDIT, "GET /a?b HTTP/1.1"),
+        ("GET http://h/a HTTP/1.1", &EDIT, "GET /a HTTP/1.1"),
+        ("GET http://h?b HTTP/1.1", &EDIT, "GET /?b HTTP/1.1"),
+        ("OPTIONS * HTTP/1.1", &EDIT, "OPTIONS * HTTP/1.1"),
+        ("CONNECT h:443 HTTP/1.1", &EDIT, "CONNECT h:443 HTTP/1.1"),
+        ("GET /a?b HTTP/1.1", &other, "GET /new?q HTTP/1.1"),
+        ("CONNECT h:443 HTTP/1.1", &other, "CONNECT h:443 HTTP/1.1"),
+    ] {
+        let text = request(&format!("{line}\r\nHost: h\r\n\r\n"), edit);
+        assert_eq!(text.lines().next(), Some(expected), "{line}");
+    }
+}
+
+#[test]
+fn server_always_receives_one_host() {
+    for (text, host) in [
+        ("GET / HTTP/1.1\r\nHost: h\r\n\r\n", "h"),
+        ("GET / HTTP/1.0\r\n\r\n", "own.example"),
+        ("GET http://t:81/ HTTP/1.1\r\nHost: h\r\n\r\n", "t:81"),
+        ("GET http://t/ HTTP/1.0\r\n\r\n", "t"),
+    ] {
+        let written = request(text, &EDIT);
+        let hosts: Vec<_> = written
+            .lines()
+            .filter_map(|line| line.strip_prefix("Host: "))
+            .collect();
+        assert_eq!(hosts, [host], "{text:?}");
+    }
+}
+
+#[test]
+fn connection_field_of_a_request() {
+    let close = RequestEdit {
+        close: true,
+        version: "2",
+        add: b"X-Added: 1\r\n",
+        ..EDIT
+    };
+    let end = |fields: &str, edit| {
+        let text = request(&format!("GET / HTTP/1.1\r\nHost: h\r\n{fields}\r\n"), edit);
+        text.split_once("Host: h\r\n").unwrap().1.to_owned()
+    };
+    assert_eq!(
+        end("", &close),
+        "X-Added: 1\r\nVia: 2 weir\r\nConnection: close\r\n\r\n"
+    );
+    // An upgrade ends with its connection in any case.
+    assert_eq!(
+        end("Connection: upgrade\r\nUpgrade: websocket\r\n", &close),
+        "Upgrade: websocket\r\nX-Added: 1\r\nVia: 2 weir\r\nConnection: Upgrade\r\n\r\n"
+    );
+}
+
+#[test]
+fn customary_forwarding_fields() {
+    let sent = "X-Forwarded-For: 1.2.3.4\r\nX-Forwarded-Proto: ftp\r\nForwarded: for=x\r\nX-Real-IP: 5.6.7.8\r\n";
+    let own = "X-Forwarded-For: 192.0.2.107\r\nX-Forwarded-Proto: http\r\n";
+    assert_eq!(forwarded("", CLIENT, None), own);
+    assert_eq!(
+        forwarded(sent, CLIENT, None),
+        own,
+        "clients cannot forge them"
+    );
+    let trusted = Client {
+        trusted: true,
+        secure: true,
+        ..CLIENT
+    };
+    assert_eq!(
+        forwarded("X-Forwarded-For: 9.9.9.9\r\n", trusted, None),
+        "X-Forwarded-For: 9.9.9.9, 192.0.2.107\r\nX-Forwarded-Proto: https\r\n"
+    );
+    assert_eq!(
+        forwarded(sent, trusted, None),
+        "X-Forwarded-Proto: ftp\r\nForwarded: for=x\r\nX-Real-IP: 5.6.7.8\r\nX-Forwarded-For: 1.2.3.4, 192.0.2.107\r\n"
+    );
+    assert_eq!(
+        forwarded("X-Forwarded-Host: a\r\n", CLIENT, None),
+        own,
+        "untrusted"
+    );
+}
+
+#[test]
+fn standard_forwarding_field() {
+    let standard = Client {
+        by: Forwarded::Standard,
+        ..CLIENT
+    };
+    let own = "for=192.0.2.107;host=\"h\";proto=http\r\n";
+    let sent = "Forwarded: for=x\r\nX-Forwarded-For: 1.2.3.4\r\n";
+    assert_eq!(forwarded(sent, standard, None), format!("Forwarded: {own}"));
+    let trusted = Client {
+        trusted: true,
+        ..standard
+    };
+    assert_eq!(
+        forwarded(sent, trusted, None),
+        format!("X-Forwarded-For: 1.2.3.4\r\nForwarded: for=x, {own}")
+    );
+    let both = Client {
+        by: Forwarded::Both,
+        ..trusted
+    };
+    assert_eq!(
+        forwarded(sent, both, None),
+        format!(
+            "X-Forwarded-For: 1.2.3.4, 192.0.2.107\r\nX-Forwarded-Proto: http\r\nForwarded: for=x, {own}"
+        )
+    );
+    let v6 = Client {
+        address: "2001:db8::7".parse().unwrap(),
+        secure: true,
+        ..standard
+    };
+    assert_eq!(
+        forwarded("", v6, None),
+        "Forwarded: for=\"[2001:db8::7]\";host=\"h\";proto=https\r\n"
+    );
+    // HTTP/1.0 without a host, and no host of Weir's own.
+    let edit = RequestEdit {
+        client: Some(standard),
+        host: b"",
+        ..EDIT
+    };
+    let text = request("GET / HTTP/1.0\r\n\r\n", &edit);
+    assert!(
+        text.contains("Forwarded: for=192.0.2.107;proto=http\r\n"),
+        "{text}"
+    );
+}
+
+#[test]
+fn route_decides_about_forwarding_fields_that_it_sets_or_removes() {
+    let both = Client {
+        by: Forwarded::Both,
+        ..CLIENT
+    };
+    let lines = |route: &RouteEdits| {
+        let text = forwarded("", both, Some(route));
+        let names = text
+            .lines()
+            .map(|line| line.split(':').next().unwrap().to_owned());
+        names.collect::<Vec<_>>()
+    };
+    let sets = |name: &str| RouteEdits {
+        set: vec![(name.to_owned(), "x".to_owned())],
+        ..RouteEdits::default()
+    };
+    let removes = |name: &str| RouteEdits {
+        remove: vec![name.to_owned()],
+        ..RouteEdits::default()
+    };
+    let all = ["X-Forwarded-For", "X-Forwarded-Proto", "Forwarded"];
+    assert_eq!(lines(&sets("X-Other")), all);
+    for name in all {
+        let others: Vec<_> = all.into_iter().filter(|it| *it != name).collect();
+        assert_eq!(lines(&sets(name)), others);
+        assert_eq!(lines(&removes(&name.to_lowercase())), others);
+    }
+}
+
+#[test]
+fn addresses_are_written_without_leading_zeros() {
+    for address in [
+        "0.0.0.0",
+        "9.10.99.100",
+        "109.110.200.255",
+        "::1",
+        "2001:db8::ffff:1",
+    ] {
+        let mut out = Vec::new();
+        write_address(address.parse().unwrap(), &mut out);
+        assert_eq!(String::from_utf8(out).unwrap(), address);
+    }
+}
+
+#[test]
+fn framing_with_unusual_whitespace_is_normalized() {
+    let text = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length:   5 \r\nA: 1\r\n\r\n";
+    assert_eq!(
+        request(text, &EDIT),
+        "POST / HTTP/1.1\r\nHost: h\r\nA: 1\r\nContent-Length: 5\r\nVia: 1.1 weir\r\n\r\n"
+    );
+    let text = "HTTP/1.1 200 OK\r\nTransfer-Encoding:chunked\r\nA: 1\r\n\r\n";
+    assert_eq!(
+        response(text, HopEdit::default(), &ResponseEdit::default()),
+        "HTTP/1.1 200 OK\r\nA: 1\r\nTransfer-Encoding: chunked\r\n\r\n"
+    );
+}
+
+/// The head that the client receives.
+fn response(text: &str, hop: HopEdit, edit: &ResponseEdit<'_>) -> String {
+    let (mut fields, mut out) = (Vec::new(), Vec::new());
+    let response = head::response(text.as_bytes(), false, &HeadLimits::default(), &mut fields);
+    let response = response.unwrap().expect("a complete head");
+    write_response(text.as_bytes(), &response, &fields, hop, edit, &mut out);
+    String::from_utf8(out).unwrap()
+}
+
+#[test]
+fn connection_field_of_a_response() {
+    let hop = HopEdit::default();
+    let close = HopEdit { close: true, ..hop };
+    let keep = HopEdit {
+        keep_alive_10: true,
+        ..hop
+    };
+    let both = HopEdit {
+        keep_alive_10: true,
+        ..close
+    };
+    let tunnel = HopEdit {
+        tunnel: true,
+        ..both
+    };
+    for (status, hop, expected) in [
+        ("200 OK", hop, ""),
+        ("200 OK", close, "Connection: close\r\n"),
+        ("200 OK", keep, "Connection: keep-alive\r\n"),
+        ("200 OK", both, "Connection: close\r\n"),
+        ("200 OK", tunnel, ""),
+        ("103 Early Hints", both, ""),
+        ("101 Switching Protocols", both, "Connection: Upgrade\r\n"),
+    ] {
+        let text = format!("HTTP/1.1 {status}\r\nConnection: x\r\nA: 1\r\n\r\n");
+        let expected = format!("HTTP/1.1 {status}\r\nA: 1\r\n{expected}\r\n");
+        assert_eq!(response(&text, hop, &ResponseEdit::default()), expected);
+    }
+}
+
+#[test]
+fn response_framing_fields_follow_the_hop() {
+    let hop = HopEdit::default();
+    let decode = HopEdit {
+        decode: true,
+        ..hop
+    };
+    let tunnel = HopEdit {
+        tunnel: true,
+        ..hop
+    };
+    let (chunked, length) = ("Transfer-Encoding: chunked\r\n", "Content-Length: 5\r\n");
+    for (hop, sent, expected) in [
+        (hop, chunked, chunked),
+        (hop, length, length),
+        (decode, chunked, ""),
+        (decode, "Transfer-Encoding:chunked\r\n", ""),
+        (decode, length, length),
+        (tunnel, chunked, ""),
+        (tunnel, length, ""),
+        (tunnel, "Content-Length:  5\r\n", ""),
+    ] {
+        let text = format!("HTTP/1.1 200 OK\r\n{sent}A: 1\r\n\r\n");
+        let expected = format!("HTTP/1.1 200 OK\r\n{expected}A: 1\r\n\r\n");
+        let written = response(&text, hop, &ResponseEdit::default());
+        assert_eq!(written, expected, "{sent:?} {hop:?}");
+    }
+}
+
+#[test]
+fn response_fields_are_added_and_removed() {
+    let remove = ["server".to_owned()];
+    let edit = ResponseEdit {
+        add: b"X-Added: 1\r\n",
+        remove: &remove,
+        ..ResponseEdit::default()
+    };
+    assert_eq!(
+        response(
+            "HTTP/1.1 200 OK\r\nA: 1\r\nSERVER: x\r\nServers: y\r\n\r\n",
+            HopEdit::default(),
+            &edit
+        ),
+        "HTTP/1.1 200 OK\r\nA: 1\r\nServers: y\r\nX-Added: 1\r\n\r\n"
+    );
+}
+
+#[test]
+fn only_the_sticky_cookie_is_changed() {
+    let text = "HTTP/1.1 200 OK\r\nSet-Cookie: id=abc; Path=/\r\nSet-Cookie: idx=1\r\nX-Cookie: id=2\r\nset-cookie: id=3\r\n\r\n";
+    let others = "HTTP/1.1 200 OK\r\nSet-Cookie: idx=1\r\nX-Cookie: id=2\r\n";
+    let written = |prefix| {
+        let cookie = CookieEdit {
+            name: b"id",
+            signature: b"s1",
+            prefix,
+        };
+        let edit = ResponseEdit {
+            cookie: Some(cookie),
+            ..ResponseEdit::default()
+        };
+        response(text, HopEdit::default(), &edit)
+    };
+    assert_eq!(
+        written(true),
+        format!("{others}Set-Cookie: id=s1~abc; Path=/\r\nSet-Cookie: id=s1~3\r\n\r\n")
+    );
+    assert_eq!(
+        written(false),
+        format!("{others}Set-Cookie: id=s1; Path=/\r\nSet-Cookie: id=s1\r\n\r\n")
+    );
+}
+
+#[test]
+fn compressed_response_describes_its_new_content() {
+    let hop = HopEdit {
+        coding: Some(Coding::Gzip),
+        varies: true,
+        ..HopEdit::default()
+    };
+    let text = "HTTP/1.1 200 OK\r\nContent-Length:  2000\r\nETag: \"a\"\r\nAccept-Ranges: bytes\r\nA: 1\r\n\r\n";
+    let written = response(text, hop, &ResponseEdit::default());
+    let mut lines: Vec<_> = written.trim_end().lines().skip(1).collect();
+    lines.sort_unstable();
+    assert_eq!(
+        lines,
+        [
+            "A: 1",
+            "Content-Encoding: gzip",
+            "ETag: W/\"a\"",
+            "Transfer-Encoding: chunked",
+            "Vary: Accept-Encoding"
+        ]
+    );
+}

@@ -1,0 +1,467 @@
+//! What follows from several objects of a configuration: ports and paths of checks, users of pools, covered routes.
+
+use std::net::IpAddr;
+
+use weir_model::*;
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+fn text(text: &str) -> String {
+    text.to_owned()
+}
+
+fn server(name: &str, port: Option<u16>) -> Server {
+    Server::new(name, ip(name), port)
+}
+
+fn service(name: &str, forward: Forward, listen: &[(Protocol, &str, Ports)]) -> Service {
+    let mut service = Service::new(name, forward, "p");
+    let listeners = listen.iter().map(|(protocol, address, ports)| Listener {
+        protocol: *protocol,
+        address: ip(address),
+        ports: *ports,
+    });
+    service.listen = listeners.collect();
+    service
+}
+
+const VIP: &str = "192.0.2.10";
+
+#[test]
+fn port_of_a_check_is_its_own_the_servers_or_the_listeners() {
+    let check = |probe, port| {
+        let mut check = Check::new(probe);
+        check.target.port = port;
+        check
+    };
+    for (probe, own, server_port, listening, expected) in [
+        (Probe::Tcp, Some(1), Some(2), Some(3), Some(1)),
+        (Probe::Tcp, None, Some(2), Some(3), Some(2)),
+        (Probe::Tcp, None, None, Some(3), Some(3)),
+        (Probe::Tcp, None, None, None, None),
+        (Probe::Ping, Some(1), Some(2), Some(3), None),
+    ] {
+        let server = server("10.0.0.1", server_port);
+        assert_eq!(check(probe, own).port(&server, listening), expected);
+    }
+}
+
+#[test]
+fn probe_takes_the_path_of_clients() {
+    let tcp80 = (Protocol::Tcp, VIP, Ports::One(80));
+    let range = (Protocol::Tcp, VIP, Ports::Range(80, 90));
+    let udp = (Protocol::Udp, VIP, Ports::One(53));
+    let v6 = (Protocol::Tcp, "2001:db8::10", Ports::One(80));
+    let path = |probe: Probe, port, forward, server_port, listen: &[(Protocol, &str, Ports)]| {
+        let mut check = Check::new(probe);
+        check.target.port = port;
+        let service = service("s", forward, listen);
+        let path = check.probe_path(&service, &server("10.0.0.1", server_port))?;
+        assert_eq!((path.forward, path.dscp), (forward, 1));
+        Some((path.vip.to_string(), path.port))
+    };
+    let at = |port| Some((text(VIP), port));
+    let dns = || Probe::Dns {
+        name: text("x"),
+        record: DnsRecord::A,
+        answer: None,
+    };
+    for (found, expected) in [
+        (
+            path(Probe::Tcp, None, Forward::Direct, None, &[tcp80]),
+            at(80),
+        ),
+        (
+            path(Probe::Tcp, None, Forward::Direct, Some(8080), &[tcp80]),
+            at(80),
+        ),
+        (
+            path(Probe::Tcp, None, Forward::Nat, Some(8080), &[tcp80]),
+            at(8080),
+        ),
+        (
+            path(Probe::Tcp, Some(9), Forward::Nat, Some(8080), &[tcp80]),
+            at(9),
+        ),
+        (
+            path(Probe::Tcp, None, Forward::Direct, None, &[range]),
+            None,
+        ),
+        (
+            path(Probe::Tcp, Some(85), Forward::Direct, None, &[range]),
+            at(85),
+        ),
+        (
+            path(Probe::Tcp, None, Forward::Direct, None, &[udp, v6, tcp80]),
+            at(80),
+        ),
+        (
+            path(Probe::Tcp, None, Forward::Direct, None, &[udp, v6]),
+            None,
+        ),
+        (
+            path(dns(), None, Forward::Direct, None, &[tcp80, udp]),
+            at(53),
+        ),
+        (
+            path(Probe::Ping, Some(1), Forward::Direct, None, &[tcp80]),
+            None,
+        ),
+    ] {
+        assert_eq!(found, expected);
+    }
+}
+
+#[test]
+fn source_of_a_probe_is_the_vip_without_snat() {
+    let tcp80 = (Protocol::Tcp, VIP, Ports::One(80));
+    for (forward, snat, source_is_vip) in [
+        (Forward::Nat, None, true),
+        (Forward::Nat, Some(Snat::default()), false),
+        (Forward::Direct, None, false),
+    ] {
+        let mut service = service("s", forward, &[tcp80]);
+        service.snat = snat;
+        let path = Check::new(Probe::Tcp).probe_path(&service, &server("10.0.0.1", None));
+        assert_eq!(path.unwrap().source_is_vip, source_is_vip, "{forward}");
+    }
+}
+
+#[test]
+fn probes_have_kinds_protocols_and_record_numbers() {
+    for (probe, name, protocol) in [
+        (Probe::Tcp, "tcp", Some(Protocol::Tcp)),
+        (Probe::Http(Box::default()), "http", Some(Protocol::Tcp)),
+        (Probe::Redis, "redis", Some(Protocol::Tcp)),
+        (Probe::Agent { send: None }, "agent", Some(Protocol::Tcp)),
+        (
+            Probe::Udp {
+                payload: Vec::new(),
+                bytes: None,
+            },
+            "udp",
+            Some(Protocol::Udp),
+        ),
+        (Probe::Ping, "ping", None),
+        (Probe::File { path: text("/f") }, "file", None),
+    ] {
+        let found = (probe.as_str(), probe.protocol(), probe.needs_port());
+        assert_eq!(found, (name, protocol, protocol.is_some()));
+    }
+    for (record, number) in [
+        (DnsRecord::A, 1),
+        (DnsRecord::Ns, 2),
+        (DnsRecord::Soa, 6),
+        (DnsRecord::Mx, 15),
+        (DnsRecord::Txt, 16),
+        (DnsRecord::Aaaa, 28),
+    ] {
+        assert_eq!(record.number(), number, "{}", record.as_str());
+    }
+}
+
+/// Pools `p` and `q`; layer 4 services `a` and `b` of `p`, and a proxy service of both.
+fn desired() -> Desired {
+    let mut proxy = Proxy::new("www", ProxyProtocol::Http, "q");
+    proxy.listen = vec!["192.0.2.20:8080".parse().unwrap()];
+    let split = RouteAction::Split(vec![(text("p"), 1), (text("q"), 1)]);
+    proxy.routes = vec![Route::new(split), Route::new(RouteAction::Pool(text("p")))];
+    Desired {
+        pools: vec![Pool::new("p"), Pool::new("q")],
+        services: vec![
+            service("a", Forward::Nat, &[(Protocol::Tcp, VIP, Ports::Any)]),
+            service("b", Forward::Nat, &[(Protocol::Tcp, VIP, Ports::One(80))]),
+        ],
+        proxies: vec![proxy],
+        ..Desired::default()
+    }
+}
+
+#[test]
+fn pools_know_their_services_and_ports() {
+    let desired = desired();
+    let services = desired.services_by_pool();
+    let names: Vec<_> = services["p"].iter().map(|it| it.name.as_str()).collect();
+    assert_eq!(names, ["a", "b"]);
+    assert!(
+        !services.contains_key("q"),
+        "proxies are not layer 4 services"
+    );
+    let ports = desired.check_ports();
+    assert_eq!((ports["p"], ports["q"]), (80, 8080));
+    assert_eq!(desired.proxies[0].pools(), ["q", "p"]);
+}
+
+#[test]
+fn objects_are_found_by_name() {
+    let mut desired = desired();
+    desired.pools[0].servers = vec![server("10.0.0.1", None), server("10.0.0.2", None)];
+    assert_eq!(desired.pool("q").map(|it| it.name.as_str()), Some("q"));
+    assert_eq!(desired.service("b").map(|it| it.name.as_str()), Some("b"));
+    assert_eq!(desired.proxy("www").map(|it| it.name.as_str()), Some("www"));
+    let second = desired.pools[0].server("10.0.0.2").unwrap();
+    assert_eq!(second.address, ip("10.0.0.2"));
+    assert!(desired.pool("a").is_none() && desired.service("p").is_none());
+    assert!(desired.proxy("a").is_none() && desired.pools[0].server("10.0.0.3").is_none());
+}
+
+#[test]
+fn server_has_its_own_checks_or_those_of_the_pool() {
+    let mut pool = Pool::new("p");
+    pool.checks = vec![Check::new(Probe::Tcp)];
+    pool.servers = vec![server("10.0.0.1", None), server("10.0.0.2", None)];
+    pool.servers[1].checks = Some(Vec::new());
+    pool.sorry = Some(server("10.0.0.9", None));
+    let counts = |pool: &Pool| {
+        let servers = pool.servers.iter().chain(&pool.sorry);
+        servers
+            .map(|it| pool.checks_of(it).len())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(counts(&pool), [1, 0, 0]);
+    pool.sorry.as_mut().unwrap().checks = Some(vec![Check::new(Probe::Ping); 2]);
+    assert_eq!(counts(&pool), [1, 0, 2]);
+}
+
+#[test]
+fn paths_are_probed_if_any_check_says_so() {
+    let probes = |change: &dyn Fn(&mut Pool, Check)| {
+        let mut desired = desired();
+        desired.pools[1].servers = vec![server("10.0.0.1", None)];
+        desired.pools[1].sorry = Some(server("10.0.0.9", None));
+        let mut check = Check::new(Probe::Tcp);
+        check.target.via = Via::Path;
+        change(&mut desired.pools[1], check);
+        desired.probes_paths()
+    };
+    assert!(!probes(&|_, _| ()));
+    assert!(!probes(
+        &|pool, _| pool.checks = vec![Check::new(Probe::Tcp)]
+    ));
+    assert!(probes(
+        &|pool, check| pool.checks = vec![Check::new(Probe::Tcp), check]
+    ));
+    assert!(probes(
+        &|pool, check| pool.servers[0].checks = Some(vec![check])
+    ));
+    assert!(probes(
+        &|pool, check| pool.sorry.as_mut().unwrap().checks = Some(vec![check])
+    ));
+    for (via, through) in [(Via::Server, false), (Via::Path, true), (Via::Both, true)] {
+        assert_eq!(via.through_path(), through);
+    }
+}
+
+#[test]
+fn index_finds_addresses_and_shared_pools() {
+    let indexed = Indexed::from(desired());
+    for (address, is_used) in [(VIP, true), ("192.0.2.20", true), ("192.0.2.30", false)] {
+        assert_eq!(indexed.has_address(ip(address)), is_used, "{address}");
+    }
+    let names: Vec<_> = indexed
+        .listening(ip(VIP))
+        .map(|it| it.name.as_str())
+        .collect();
+    assert_eq!(names, ["a", "b"]);
+    let shared = |services: usize, strict: usize| {
+        let mut desired = Desired {
+            pools: vec![Pool::new("p")],
+            ..Desired::default()
+        };
+        for number in 0..services + strict {
+            let mut service = service(&number.to_string(), Forward::Nat, &[]);
+            service.strict_ipvs = number >= services;
+            desired.services.push(service);
+        }
+        Indexed::from(desired).sharing("p")
+    };
+    for (services, strict, expected) in [
+        (0, 0, Sharing::None),
+        (1, 3, Sharing::None),
+        (2, 0, Sharing::Few),
+        (Sharing::FEW, 1, Sharing::Few),
+        (Sharing::FEW + 1, 0, Sharing::Many),
+    ] {
+        assert_eq!(shared(services, strict), expected, "{services} {strict}");
+    }
+}
+
+#[test]
+fn secrets_are_those_of_cookies_and_tickets() {
+    let mut desired = desired();
+    let secret = |name: &str| Secret::new(SecretSource::Env(text(name)), Vec::new());
+    assert_eq!(desired.secrets().count(), 0);
+    desired.pools[1].sticky = Some(Sticky {
+        cookie: text("c"),
+        mode: StickyMode::Insert,
+        secret: Some(secret("cookie")),
+        attributes: None,
+    });
+    desired.proxies[0].tls = Some(ServiceTls {
+        ticket_keys: vec![secret("one"), secret("two")],
+        certificates: text("/c"),
+        strict_sni: false,
+        sni_host: SniHost::default(),
+        minimum: TlsVersion::default(),
+        client_ca: None,
+        client_auth: ClientAuth::Required,
+        source: Source::default(),
+    });
+    let names: Vec<_> = desired
+        .secrets()
+        .map(|it| it.source().to_string())
+        .collect();
+    let names: Vec<_> = names
+        .iter()
+        .filter_map(|it| it.strip_prefix("environment variable "))
+        .collect();
+    assert_eq!(names, ["cookie", "one", "two"]);
+}
+
+fn route() -> Route {
+    Route::new(RouteAction::Pool(text("p")))
+}
+
+fn pair(name: &str, value: Option<&str>) -> Vec<(String, Option<String>)> {
+    vec![(text(name), value.map(text))]
+}
+
+/// Routes with one condition each.
+fn conditions() -> Vec<Route> {
+    let network = Network {
+        address: [10, 0, 0, 0].into(),
+        prefix: 8,
+    };
+    vec![
+        Route {
+            host: Some(HostPattern::Exact(text("h"))),
+            ..route()
+        },
+        Route {
+            path: Some(text("/a")),
+            ..route()
+        },
+        Route {
+            path_regex: Some(PathRegex::new("x").unwrap()),
+            ..route()
+        },
+        Route {
+            methods: vec![text("GET")],
+            ..route()
+        },
+        Route {
+            headers: pair("x", None),
+            ..route()
+        },
+        Route {
+            queries: pair("q", None),
+            ..route()
+        },
+        Route {
+            cookies: pair("c", None),
+            ..route()
+        },
+        Route {
+            sources: vec![network],
+            ..route()
+        },
+    ]
+}
+
+#[test]
+fn route_without_conditions_is_for_all_and_covers_all() {
+    assert!(route().is_for_all());
+    assert!(route().covers(&route()));
+    for one in conditions() {
+        assert!(!one.is_for_all(), "{one}");
+        assert!(route().covers(&one), "{one}");
+        assert!(one.covers(&one), "{one}");
+        assert!(!one.covers(&route()), "{one}");
+        let others = conditions().into_iter().filter(|other| *other != one);
+        for other in others {
+            assert!(!one.covers(&other), "{one} and {other}");
+        }
+        // A route with an additional condition matches less.
+        let narrower = Route {
+            headers: pair("y", Some("1")),
+            ..one.clone()
+        };
+        if one.headers.is_empty() {
+            assert!(one.covers(&narrower) && !narrower.covers(&one), "{one}");
+        }
+    }
+}
+
+#[test]
+fn wider_conditions_cover_narrower_ones() {
+    let host = |pattern| Route {
+        host: Some(pattern),
+        ..route()
+    };
+    let exact = |name: &str| host(HostPattern::Exact(text(name)));
+    let suffix = |name: &str| host(HostPattern::Suffix(text(name)));
+    let path = |pattern: &str| Route {
+        path: Some(text(pattern)),
+        ..route()
+    };
+    let methods = |list: &[&str]| Route {
+        methods: list.iter().map(|it| text(it)).collect(),
+        ..route()
+    };
+    let header = |value| Route {
+        headers: pair("x", value),
+        ..route()
+    };
+    let regex = |expression: &str| Route {
+        path_regex: Some(PathRegex::new(expression).unwrap()),
+        ..path("/a")
+    };
+    for (wide, narrow) in [
+        (suffix(".b"), exact("a.b")),
+        (suffix(".b"), suffix(".a.b")),
+        (path("/a*"), path("/ab")),
+        (path("/a*"), path("/ab*")),
+        (path("*"), path("/ab*c*")),
+        (methods(&["GET", "HEAD"]), methods(&["GET"])),
+        (header(None), header(Some("1"))),
+        (path("/a"), regex("x")),
+    ] {
+        assert!(wide.covers(&narrow), "{wide} and {narrow}");
+        assert!(!narrow.covers(&wide), "{narrow} and {wide}");
+    }
+    for (one, other) in [
+        (exact("a.b"), exact("b.b")),
+        (suffix(".b"), exact("a.c")),
+        (suffix(".b"), suffix(".c")),
+        (path("/a*"), path("/b")),
+        (path("/a*c*"), path("/abc")),
+        (methods(&["GET"]), methods(&["POST"])),
+        (header(Some("1")), header(Some("2"))),
+        (regex("x"), regex("y")),
+    ] {
+        assert!(
+            !one.covers(&other) && !other.covers(&one),
+            "{one} and {other}"
+        );
+    }
+}
+
+#[test]
+fn only_a_host_leads_to_a_pool_by_name() {
+    assert!(route().is_by_name());
+    for one in conditions() {
+        assert_eq!(one.is_by_name(), one.host.is_some(), "{one}");
+    }
+    let split = RouteAction::Split(vec![(text("p"), 1)]);
+    assert!(Route::new(split).is_by_name());
+    let answer = RouteAction::Answer {
+        status: 200,
+        body: String::new(),
+    };
+    assert!(!Route::new(answer).is_by_name());
+    let mut edits = route();
+    edits.edits.remove = vec![text("x")];
+    assert!(!edits.is_by_name());
+}

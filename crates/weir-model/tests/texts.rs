@@ -1,0 +1,329 @@
+//! Texts in plans and status, and the names in configuration.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::Duration;
+
+use weir_model::*;
+
+fn text(text: &str) -> String {
+    text.to_owned()
+}
+
+#[test]
+fn routes_are_one_line() {
+    let pool = || Route::new(RouteAction::Pool(text("p")));
+    assert_eq!(pool().to_string(), "/* -> pool p");
+    let full = Route {
+        host: Some(HostPattern::Suffix(text(".example"))),
+        path: Some(text("/a*")),
+        path_regex: Some(PathRegex::new("^/a[0-9]").unwrap()),
+        methods: vec![text("GET"), text("HEAD")],
+        headers: vec![(text("x-a"), None), (text("x-b"), Some(text("1")))],
+        queries: vec![(text("q"), None), (text("r"), Some(text("2")))],
+        cookies: vec![(text("c"), Some(text("3")))],
+        sources: vec![Network {
+            address: [10, 0, 0, 0].into(),
+            prefix: 8,
+        }],
+        ..Route::new(RouteAction::Split(vec![(text("p"), 3), (text("q"), 1)]))
+    };
+    assert_eq!(
+        full.to_string(),
+        "GET HEAD *.example/a* ~^/a[0-9] x-a x-b=1 ?q ?r=2 cookie c=3 from 10.0.0.0/8 -> split p:3 q:1"
+    );
+    let regex = Route {
+        host: Some(HostPattern::Exact(text("h"))),
+        path_regex: Some(PathRegex::new("x$").unwrap()),
+        ..Route::new(RouteAction::Redirect {
+            to: text("/n"),
+            status: 301,
+        })
+    };
+    assert_eq!(regex.to_string(), "h~x$ -> 301 to /n");
+    let answer = RouteAction::Answer {
+        status: 410,
+        body: text("long"),
+    };
+    assert_eq!(Route::new(answer).to_string(), "/* -> answer 410");
+}
+
+#[test]
+fn admin_address_is_one_line() {
+    let admin = |listen: &str| Admin::new(listen.parse().unwrap());
+    for (listen, shown) in [
+        ("127.0.0.1:900", "127.0.0.1:900"),
+        ("[::1]:900", "[::1]:900"),
+        ("[::ffff:127.0.0.1]:900", "[::ffff:127.0.0.1]:900"),
+        ("192.0.2.1:900", "192.0.2.1:900, token required to read"),
+    ] {
+        assert_eq!(admin(listen).to_string(), shown);
+    }
+    let mut full = admin("192.0.2.1:900");
+    full.tls = Some(ServiceTls {
+        ticket_keys: Vec::new(),
+        certificates: text("/c"),
+        strict_sni: false,
+        sni_host: SniHost::default(),
+        minimum: TlsVersion::V13,
+        client_ca: Some(text("/ca")),
+        client_auth: ClientAuth::Optional,
+        source: Source::default(),
+    });
+    full.tokens = Some(text("/t"));
+    full.hosts = vec![text("a"), text("b")];
+    assert_eq!(
+        full.to_string(),
+        "192.0.2.1:900 with TLS 1.3 from /c, client certificates by /ca optional, tokens from /t, token required to \
+         read, hosts a b"
+    );
+}
+
+#[test]
+fn health_settings_are_one_line() {
+    assert_eq!(Health::default().to_string(), "require all");
+    let health = Health {
+        require: Require::Any,
+        slow_start: Duration::from_secs(30),
+        quorum: 3,
+        quorum_hysteresis: 1,
+        panic_threshold: Some(50),
+        max_ejected: 20,
+        notify: vec![text("/n"), text("password")],
+    };
+    assert_eq!(
+        health.to_string(),
+        "require any, slow_start 30s, quorum 3 ± 1, panic_threshold 50 %, max_ejected 20 %, notify /n"
+    );
+}
+
+#[test]
+fn listeners_families_and_forwards() {
+    let listener = |protocol, address: &str, ports| Listener {
+        protocol,
+        address: address.parse().unwrap(),
+        ports,
+    };
+    for (listener, shown, family, number) in [
+        (
+            listener(Protocol::Tcp, "192.0.2.10", Ports::One(80)),
+            "tcp/192.0.2.10:80",
+            Family::V4,
+            6,
+        ),
+        (
+            listener(Protocol::Udp, "2001:db8::1", Ports::Range(80, 90)),
+            "udp/[2001:db8::1]:80-90",
+            Family::V6,
+            17,
+        ),
+        (
+            listener(Protocol::Udp, "::ffff:192.0.2.1", Ports::Any),
+            "udp/[::ffff:192.0.2.1]:*",
+            Family::V6,
+            17,
+        ),
+    ] {
+        assert_eq!(listener.to_string(), shown);
+        assert_eq!(
+            (listener.family(), listener.protocol.number()),
+            (family, number)
+        );
+    }
+    assert_eq!(
+        (Family::V4.to_string(), Family::V6.to_string()),
+        (text("IPv4"), text("IPv6"))
+    );
+    for (forward, same_family, rewrites_port) in [
+        (Forward::Nat, true, true),
+        (Forward::Direct, true, false),
+        (Forward::L3dsr, true, false),
+        (Forward::Tunnel, false, false),
+    ] {
+        let found = (forward.needs_same_family(), forward.rewrites_port());
+        assert_eq!(found, (same_family, rewrites_port), "{forward}");
+    }
+}
+
+#[test]
+fn family_of_a_service_is_that_of_its_first_listener_or_mark() {
+    let mut service = Service::new("s", Forward::Nat, "p");
+    assert_eq!(service.family(), None);
+    service.marks = vec![Mark {
+        mark: 7.try_into().unwrap(),
+        family: Family::V6,
+    }];
+    assert_eq!(service.family(), Some(Family::V6));
+    service.listen = vec![Listener {
+        protocol: Protocol::Tcp,
+        address: [192, 0, 2, 1].into(),
+        ports: Ports::Any,
+    }];
+    assert_eq!(service.family(), Some(Family::V4));
+    assert_eq!(service.listens_on(), ["tcp/192.0.2.1:*", "fwmark6/7"]);
+}
+
+#[test]
+fn snat_and_tunnel_settings() {
+    let snat = |addresses: &[&str]| Snat {
+        addresses: addresses.iter().map(|it| it.parse().unwrap()).collect(),
+        ports: (1000, 2000),
+    };
+    for (addresses, shown) in [
+        (&[][..], "own addresses ports 1000-2000"),
+        (&["192.0.2.1"], "192.0.2.1 ports 1000-2000"),
+        (&["192.0.2.1", "::1"], "192.0.2.1, ::1 ports 1000-2000"),
+    ] {
+        assert_eq!(snat(addresses).to_string(), shown);
+    }
+    for (kind, checksum, shown) in [
+        (TunnelKind::Ipip, TunnelChecksum::None, "ipip"),
+        (TunnelKind::Gre, TunnelChecksum::Full, "gre checksum full"),
+        (
+            TunnelKind::Gue,
+            TunnelChecksum::Remote,
+            "gue port 6080 checksum remote",
+        ),
+    ] {
+        let tunnel = Tunnel {
+            kind,
+            checksum,
+            ..Tunnel::default()
+        };
+        assert_eq!(tunnel.to_string(), shown);
+    }
+}
+
+#[test]
+fn schedulers_with_flags() {
+    let flags = |port, fallback, networks, file_order| SchedulerFlags {
+        port,
+        fallback,
+        networks,
+        file_order,
+    };
+    for (kind, flags, max_load_percent, shown) in [
+        (SchedulerKind::Rr, SchedulerFlags::default(), None, "rr"),
+        (
+            SchedulerKind::Sh,
+            flags(true, true, false, false),
+            None,
+            "sh sh-port sh-fallback",
+        ),
+        (
+            SchedulerKind::Sh,
+            flags(false, false, true, false),
+            None,
+            "sh over the /24",
+        ),
+        (
+            SchedulerKind::Fo,
+            flags(false, false, false, true),
+            None,
+            "fo in file order",
+        ),
+        (
+            SchedulerKind::Mh,
+            SchedulerFlags::default(),
+            Some(105),
+            "mh max_load 1.05",
+        ),
+    ] {
+        let scheduler = Scheduler {
+            flags,
+            max_load_percent,
+            ..Scheduler::new(kind)
+        };
+        assert_eq!(scheduler.to_string(), shown);
+    }
+    let unknown = "x".parse::<SchedulerKind>().unwrap_err();
+    assert_eq!(unknown.to_string(), "unknown scheduler");
+    let hashing: Vec<_> = SchedulerKind::hashing().collect();
+    assert!(hashing.contains(&SchedulerKind::Sh) && !hashing.contains(&SchedulerKind::Rr));
+    for (protocol, kind) in [
+        (ProxyProtocol::Http, SchedulerKind::P2c),
+        (ProxyProtocol::Tcp, SchedulerKind::Wlc),
+    ] {
+        assert_eq!(Proxy::default_scheduler(protocol).kind, kind);
+    }
+}
+
+#[test]
+fn reasons_for_the_end_of_connections_at_failover() {
+    let scheduler = EndsAtFailover::Scheduler(SchedulerKind::Wlc);
+    for (reason, begin) in [
+        (
+            EndsAtFailover::Nat,
+            "with `nat`, the address translation of connections is",
+        ),
+        (
+            EndsAtFailover::Persistence,
+            "the servers of persistent clients are",
+        ),
+        (
+            EndsAtFailover::Bound,
+            "the servers selected because of `max_load` are",
+        ),
+        (scheduler, "the servers selected by `wlc` are"),
+    ] {
+        let expected = format!("{begin} only stored on this director");
+        assert_eq!(reason.to_string(), expected);
+    }
+}
+
+#[test]
+fn secrets_show_their_source_only() {
+    for (source, shown) in [
+        (SecretSource::Text, "text"),
+        (SecretSource::File(text("/s")), "file /s"),
+        (SecretSource::Env(text("S")), "environment variable S"),
+        (SecretSource::Credential(text("s")), "credential s"),
+    ] {
+        assert_eq!(source.to_string(), shown);
+        let secret = Secret::new(source.clone(), b"value".to_vec());
+        assert_eq!(secret.source(), &source);
+        assert!(!format!("{secret:?}").contains("value"));
+    }
+}
+
+fn hash_of(value: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
+
+#[test]
+fn expressions_are_compared_and_shown_by_their_text() {
+    let pattern = |text: &str| Pattern::new(text).unwrap();
+    assert_eq!(pattern("a.b").to_string(), "/a.b/");
+    assert_eq!(format!("{:?}", pattern("a.b")), "/a.b/");
+    let path = |text: &str| PathRegex::new(text).unwrap();
+    assert_eq!(format!("{:?}", path("a\"b")), "\"a\\\"b\"");
+    assert!(path("a") == path("a") && path("a") != path("b"));
+    assert_eq!(
+        (path("a").group_count(), path("(a)(b)").group_count()),
+        (0, 2)
+    );
+    let regex = path("^/(x+)/(y)");
+    let groups = regex.groups(b"/xx/y").unwrap();
+    assert_eq!((&groups[1], &groups[2]), (&b"xx"[..], &b"y"[..]));
+    assert!(regex.groups(b"/y").is_none());
+    assert_eq!(hash_of(&path("a")), hash_of(&path("a")));
+    assert_ne!(hash_of(&path("a")), hash_of(&path("b")));
+    assert_eq!(hash_of(&pattern("a")), hash_of(&pattern("a")));
+    assert_ne!(hash_of(&pattern("a")), hash_of(&pattern("b")));
+}
+
+#[test]
+fn retry_rules() {
+    let rules = RetryOn {
+        conditions: vec![RetryCondition::Timeout],
+        statuses: vec![(502, 504), (500, 500)],
+    };
+    assert_eq!(rules.to_string(), "timeout, 502-504, 500");
+    assert!(rules.has(RetryCondition::Timeout) && !rules.has(RetryCondition::Empty));
+    let retried: Vec<u16> = (400..600)
+        .filter(|status| rules.has_status(*status))
+        .collect();
+    assert_eq!(retried, [500, 502, 503, 504]);
+    assert_eq!(RetryOn::default().to_string(), "connect, empty");
+}

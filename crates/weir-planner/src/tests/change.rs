@@ -1,0 +1,437 @@
+//! Changes of weights, schedulers, sharing and marks, and what they change in rows.
+
+use weir_abi::{
+    DEST_RESCHEDULE, POLICY_DOWN, POLICY_PERSISTENT, SERVICE_DROP_NO_SERVER, SERVICE_STRICT,
+    SETTINGS_DROP_ENTRY, SETTINGS_LEARN_CLIENTS, SETTINGS_LOCAL_NAT, SETTINGS_UNFINISHED,
+    TUNNEL_CSUM, TUNNEL_REMCSUM,
+};
+use weir_model::{Family, Mark, NoServer, Tunnel, TunnelChecksum};
+
+use super::*;
+use crate::allocation::{Former, Removal, ServerWeight};
+use crate::mark::{self, Pair};
+use crate::row_set::Changes;
+
+/// Reconciles the service `one` at `now_ms` with these weights of its servers.
+fn reweigh(
+    allocation: &mut Allocation,
+    desired: &Desired,
+    servers: &[ServerWeight],
+    now_ms: u64,
+) -> crate::Result<Former> {
+    let weights = |_: &str, _: &Pool| PoolWeights {
+        servers: servers.to_vec(),
+        sorry: 0,
+    };
+    let facts = Facts {
+        services: 16,
+        dests: DEST_ROWS,
+        now_ms,
+        cursor: &|_| Cursor::default(),
+        weights: &weights,
+    };
+    let desired = Indexed::from(desired.clone());
+    let names = allocation.service_names(&desired);
+    allocation.reconcile(&desired, names.iter().map(String::as_str), &facts)
+}
+
+const fn weight(effective: u32) -> ServerWeight {
+    ServerWeight {
+        effective,
+        removed: false,
+        quiesced: false,
+        down: false,
+    }
+}
+
+/// Services `one` and `two` of one pool.
+fn two_services() -> Desired {
+    let mut wanted = desired(SchedulerKind::Wlc, &[("10.0.0.1", 1), ("10.0.0.2", 1)]);
+    let mut second = Service::new("two", Forward::Nat, "pool");
+    second.listen.push(listener(Ports::One(81)));
+    wanted.services.push(second);
+    wanted
+}
+
+#[test]
+fn changed_weight_keeps_row_and_last_weight() {
+    let mut wanted = desired(SchedulerKind::Mh, &[("10.0.0.1", 4), ("10.0.0.2", 2)]);
+    wanted.pools[0].on_remove = OnRemove::Reschedule;
+    let (mut allocation, _) = planned(&wanted);
+    let down = ServerWeight {
+        removed: true,
+        down: true,
+        ..weight(0)
+    };
+    let first = |allocation: &Allocation| allocation.services["one"].dests[0].clone();
+    // Weights of the first server; effective and last weight, since when, and what a failure does to its flows.
+    for (now_ms, now, expected) in [
+        (5, weight(4), (4, 4, 1, None)),
+        (6, weight(8), (8, 8, 6, None)),
+        (7, weight(0), (0, 8, 7, None)),
+        (8, down, (0, 8, 8, Some(Removal::Reschedule))),
+        (9, down, (0, 8, 8, Some(Removal::Reschedule))),
+        (10, weight(3), (3, 3, 10, None)),
+    ] {
+        reweigh(&mut allocation, &wanted, &[now, weight(2)], now_ms).unwrap();
+        let dest = first(&allocation);
+        let found = (dest.effective, dest.last_weight, dest.since_ms, dest.failed);
+        assert_eq!(found, expected, "at {now_ms}");
+        assert_eq!((dest.id, dest.seq, dest.weight), (1, 1, 4), "at {now_ms}");
+    }
+}
+
+#[test]
+fn server_row_says_why_a_server_gets_no_new_flow() {
+    let wanted = desired(SchedulerKind::Rr, &[("10.0.0.1", 1), ("10.0.0.2", 1)]);
+    let failed = |on_remove| {
+        let mut wanted = wanted.clone();
+        wanted.pools[0].on_remove = on_remove;
+        wanted
+    };
+    let quiesced = ServerWeight {
+        quiesced: true,
+        ..weight(0)
+    };
+    let down = ServerWeight {
+        down: true,
+        ..weight(0)
+    };
+    let removed = ServerWeight {
+        removed: true,
+        ..down
+    };
+    for (wanted, now, flags, policy) in [
+        (wanted.clone(), weight(1), DEST_USABLE, POLICY_PERSISTENT),
+        (wanted.clone(), weight(0), 0, 0),
+        (wanted.clone(), quiesced, 0, POLICY_PERSISTENT),
+        (wanted.clone(), down, 0, POLICY_DOWN),
+        (failed(OnRemove::Keep), removed, 0, POLICY_DOWN),
+        (failed(OnRemove::Reset), removed, DEST_RESET, POLICY_DOWN),
+        (
+            failed(OnRemove::Reschedule),
+            removed,
+            DEST_RESCHEDULE,
+            POLICY_DOWN,
+        ),
+    ] {
+        let mut allocation = Allocation::default();
+        reweigh(&mut allocation, &wanted, &[now, weight(1)], 1).unwrap();
+        let rows = rows_of(&wanted, &allocation, &Surroundings::default());
+        let row = &rows.dests[&1];
+        assert_eq!(
+            (row.flags, row.policy),
+            (DEST_LIVE | flags, policy),
+            "{now:?}"
+        );
+    }
+}
+
+#[test]
+fn another_scheduler_starts_its_walk_with_a_new_generation() {
+    let servers = [("10.0.0.1", 4), ("10.0.0.2", 2)];
+    let (mut allocation, _) = planned(&desired(SchedulerKind::Rr, &servers));
+    let mut before = allocation.services["one"].start.generation;
+    for kind in [SchedulerKind::Wrr, SchedulerKind::Lc, SchedulerKind::Rr] {
+        reconcile(&mut allocation, &desired(kind, &servers), Cursor::default());
+        let slot = &allocation.services["one"];
+        assert_eq!(slot.scheduler, kind.as_str());
+        assert_ne!(slot.start.generation, before, "{kind}");
+        if kind == SchedulerKind::Wrr {
+            // As ip_vs_wrr.c: the greatest weight less the divisor, plus one.
+            assert_eq!((slot.start.max_weight, slot.start.step), (3, 2));
+        }
+        before = slot.start.generation;
+    }
+}
+
+#[test]
+fn failed_reconciliation_changes_nothing() {
+    let mut wanted = two_services();
+    let (mut allocation, _) = planned(&wanted);
+    let before = allocation.clone();
+    wanted.pools[0].servers.remove(0);
+    wanted.services[1].pool = "other".to_owned();
+    let error = reweigh(&mut allocation, &wanted, &[weight(7)], 9).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "service two names pool other, which does not exist"
+    );
+    assert_eq!(allocation, before);
+
+    let mut many = desired(SchedulerKind::Rr, &[]);
+    for number in 0..16 {
+        many.services
+            .push(Service::new(format!("s{number}"), Forward::Nat, "pool"));
+    }
+    let error = reweigh(&mut Allocation::default(), &many, &[], 1).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "more than 15 services: raise max_services in [node]"
+    );
+}
+
+#[test]
+fn restored_allocation_is_as_before() {
+    let one = desired(SchedulerKind::Wlc, &[("10.0.0.1", 1), ("10.0.0.2", 1)]);
+    let mut strict = two_services();
+    for service in &mut strict.services {
+        service.strict_ipvs = true;
+    }
+    // From one configuration to another: whether the shared counts change, and the services that change.
+    let cases = [
+        (&one, &one, false, &[][..]),
+        (&one, &two_services(), true, &["one", "two"]),
+        (&two_services(), &strict, true, &["one", "two"]),
+        (&two_services(), &two_services(), false, &[]),
+    ];
+    for (from, to, sharing, names) in cases {
+        let (mut allocation, _) = planned(from);
+        let before = allocation.clone();
+        let former = reweigh(&mut allocation, to, &[weight(1), weight(1)], 2).unwrap();
+        assert_eq!(former.sharing_changed(), sharing);
+        assert_eq!(former.changed(&allocation).collect::<Vec<_>>(), names);
+        allocation.restore(former);
+        assert_eq!(allocation, before);
+    }
+}
+
+#[test]
+fn shared_counts_last_as_long_as_a_server_uses_them() {
+    let (mut allocation, _) = planned(&two_services());
+    let shared = |allocation: &Allocation| allocation.shared.keys().cloned().collect::<Vec<_>>();
+    let both = ["pool 10.0.0.1 0", "pool 10.0.0.2 0"];
+    assert_eq!(shared(&allocation), both);
+    // One service remains: existing flows are counted there.
+    let mut one = two_services();
+    one.services.pop();
+    let weights = [weight(1), weight(1)];
+    let former = reweigh(&mut allocation, &one, &weights, 2).unwrap();
+    assert!(!former.sharing_changed());
+    let totals = |_: &crate::allocation::DestSlot| Some(Totals::default());
+    assert!(
+        !allocation.release(&totals).sharing_changed,
+        "one still uses them"
+    );
+    assert_eq!(shared(&allocation), both);
+    one.pools[0].servers.pop();
+    reweigh(&mut allocation, &one, &weights[..1], 3).unwrap();
+    let released = allocation.release(&totals);
+    assert!(released.sharing_changed);
+    assert_eq!(released.addresses, [ip("10.0.0.2")].into());
+    assert_eq!(released.touched, ["one"]);
+    assert_eq!(shared(&allocation), both[..1]);
+    one.services[0].strict_ipvs = true;
+    let former = reweigh(&mut allocation, &one, &weights[..1], 4).unwrap();
+    assert!(former.sharing_changed());
+    assert_eq!(shared(&allocation), [""; 0]);
+}
+
+#[test]
+fn rows_are_found_by_address() {
+    let (mut allocation, _) = planned(&two_services());
+    let addresses = |allocation: &Allocation| allocation.addresses().collect::<Vec<_>>();
+    assert_eq!(addresses(&allocation), [ip("10.0.0.1"), ip("10.0.0.2")]);
+    assert_eq!(allocation.at(ip("10.0.0.1")), [1, 3]);
+    assert_eq!(allocation.at(ip("10.0.0.3")), [0_u32; 0]);
+    let mut one = two_services();
+    one.pools[0].servers.remove(0);
+    reweigh(&mut allocation, &one, &[weight(1)], 2).unwrap();
+    assert_eq!(allocation.at(ip("10.0.0.1")), [1, 3], "flows may remain");
+    allocation.release(&|_| Some(Totals::default()));
+    assert_eq!(allocation.at(ip("10.0.0.1")), [0_u32; 0]);
+    assert_eq!(addresses(&allocation), [ip("10.0.0.2")]);
+    // The freed rows are assigned again.
+    reweigh(&mut allocation, &two_services(), &[weight(1), weight(1)], 3).unwrap();
+    let mut rows = allocation.at(ip("10.0.0.1")).to_vec();
+    rows.sort_unstable();
+    assert_eq!(rows, [1, 3]);
+}
+
+#[test]
+fn marks_are_listeners_of_their_family() {
+    let mut wanted = desired(SchedulerKind::Rr, &[("10.0.0.1", 1)]);
+    wanted.services[0].listen.clear();
+    let mark = |number: u32, family| Mark {
+        mark: number.try_into().unwrap(),
+        family,
+    };
+    wanted.services[0].marks = vec![mark(7, Family::V4), mark(7, Family::V6)];
+    let (allocation, rows) = planned(&wanted);
+    assert_eq!(allocation.marks(), [(false, 7), (true, 7)].into());
+    assert_eq!(
+        rows.listeners,
+        [((ip("::7"), 4, 0), 1), ((ip("::7"), 6, 0), 1)].into()
+    );
+    assert_eq!(mark::key(&mark(9, Family::V6)), (true, 9));
+    let around = Surroundings {
+        marks: Some(Pair { entry: 5, exit: 6 }),
+        ..Surroundings::default()
+    };
+    let settings = rows_of(&wanted, &allocation, &around).settings;
+    assert_eq!((settings.mark_entry, settings.mark_exit), (5, 6));
+    assert_eq!((rows.settings.mark_entry, rows.settings.mark_exit), (0, 0));
+}
+
+#[test]
+fn settings_follow_the_surroundings() {
+    let mut wanted = desired(SchedulerKind::Rr, &[("10.0.0.1", 1)]);
+    wanted.ipvs.drop_entry = 1;
+    let (allocation, plain) = planned(&wanted);
+    let around = Surroundings::default;
+    let cases = [
+        (
+            Surroundings {
+                local: [ip("10.0.0.1")].into(),
+                ..around()
+            },
+            SETTINGS_LOCAL_NAT,
+        ),
+        (
+            Surroundings {
+                learn_clients: true,
+                ..around()
+            },
+            SETTINGS_LEARN_CLIENTS,
+        ),
+        (
+            Surroundings {
+                leaves_unfinished: true,
+                ..around()
+            },
+            SETTINGS_UNFINISHED,
+        ),
+        (
+            Surroundings {
+                memory_is_short: true,
+                ..around()
+            },
+            SETTINGS_DROP_ENTRY,
+        ),
+    ];
+    for (around, flag) in cases {
+        assert_eq!(plain.settings.flags & flag, 0);
+        let settings = rows_of(&wanted, &allocation, &around).settings;
+        assert_eq!(settings.flags, plain.settings.flags | flag);
+    }
+}
+
+#[test]
+fn service_row_has_the_flags_of_the_service() {
+    let wanted = desired(SchedulerKind::Rr, &[("10.0.0.1", 1)]);
+    let row = |change: &dyn Fn(&mut Desired)| {
+        let mut wanted = wanted.clone();
+        change(&mut wanted);
+        let (_, mut rows) = planned(&wanted);
+        (rows.services.remove(&1).unwrap(), rows.dests[&1])
+    };
+    let flags = |change: &dyn Fn(&mut Desired)| row(change).0.flags;
+    assert_eq!(flags(&|it| it.pools[0].no_server = NoServer::Reject), 0);
+    assert_eq!(
+        flags(&|it| it.pools[0].no_server = NoServer::Drop),
+        SERVICE_DROP_NO_SERVER
+    );
+    let base = flags(&|_| ());
+    assert_eq!(
+        flags(&|it| it.services[0].strict_ipvs = true),
+        base | SERVICE_STRICT
+    );
+    for (forward, dscp) in [(Forward::L3dsr, 12), (Forward::Direct, 0)] {
+        let (service, dest) = row(&|it| {
+            it.services[0].forward = forward;
+            it.services[0].dscp = 12;
+        });
+        assert_eq!((service.dscp, dest.dscp), (dscp, dscp), "{forward}");
+    }
+    for (checksum, flags) in [
+        (TunnelChecksum::None, 0),
+        (TunnelChecksum::Full, TUNNEL_CSUM),
+        (TunnelChecksum::Remote, TUNNEL_REMCSUM),
+    ] {
+        let (_, dest) = row(&|it| {
+            it.services[0].forward = Forward::Tunnel;
+            it.services[0].tunnel = Tunnel {
+                checksum,
+                ..Tunnel::default()
+            };
+        });
+        assert_eq!(dest.tunnel_flags, flags, "{checksum:?}");
+    }
+}
+
+#[test]
+fn removed_listener_frees_its_address() {
+    let mut wanted = desired(SchedulerKind::Rr, &[("10.0.0.1", 1)]);
+    let any = listener(Ports::Any);
+    wanted.services[0].listen = vec![any];
+    let (mut allocation, mut rows) = planned(&wanted);
+    assert_eq!(rows.vips[&any.address].any_tcp, 1);
+    assert!(rows.filter.may_be_to(any.address.into()));
+    wanted.services.clear();
+    reweigh(&mut allocation, &wanted, &[], 2).unwrap();
+    allocation.release(&|_| Some(Totals::default()));
+    let indexed = Indexed::from(wanted);
+    let around = Surroundings::default();
+    let changes = rows
+        .replan(&indexed, &allocation, &around, DEST_ROWS, ["one"])
+        .unwrap();
+    assert_eq!(
+        (changes.services, changes.vips),
+        ([1].into(), [any.address].into())
+    );
+    assert!(rows.vips.is_empty() && rows.dests.is_empty() && rows.services.is_empty());
+    assert!(!rows.filter.may_be_to(any.address.into()));
+    assert!(!rows.filter.may_be_from(ip("10.0.0.1").into()));
+}
+
+#[test]
+fn services_at_one_address_share_its_row_and_filter_bits() {
+    let (mut allocation, mut rows) = planned(&two_services());
+    let vip = ip("192.0.2.10");
+    let mut wanted = two_services();
+    wanted.services.pop();
+    reweigh(&mut allocation, &wanted, &[weight(1), weight(1)], 2).unwrap();
+    allocation.release(&|_| Some(Totals::default()));
+    let indexed = Indexed::from(wanted);
+    let around = Surroundings::default();
+    rows.replan(&indexed, &allocation, &around, DEST_ROWS, ["two"])
+        .unwrap();
+    assert!(rows.filter.may_be_to(vip.into()) && rows.vips.contains_key(&vip));
+    assert!(rows.filter.may_be_from(ip("10.0.0.1").into()));
+    assert_eq!(rows.listeners.keys().collect::<Vec<_>>(), [&(vip, 80, 6)]);
+}
+
+#[test]
+fn changes_are_collected() {
+    let mut all = Changes::default();
+    assert!(all.is_empty());
+    let parts = [
+        Changes {
+            services: [1].into(),
+            ..Changes::default()
+        },
+        Changes {
+            dests: [2].into(),
+            ..Changes::default()
+        },
+        Changes {
+            listeners: [(ip("192.0.2.1"), 80, 6)].into(),
+            ..Changes::default()
+        },
+        Changes {
+            vips: [ip("192.0.2.1")].into(),
+            ..Changes::default()
+        },
+    ];
+    for part in parts {
+        assert!(!part.is_empty());
+        all.extend(part);
+    }
+    let counts = (
+        all.services.len(),
+        all.dests.len(),
+        all.listeners.len(),
+        all.vips.len(),
+    );
+    assert_eq!(counts, (1, 1, 1, 1));
+}
