@@ -200,6 +200,7 @@ enum weir_forward {
 	WEIR_FORWARD_DIRECT = 2,
 	WEIR_FORWARD_TUNNEL = 3,
 	WEIR_FORWARD_L3DSR = 4,
+	WEIR_FORWARD_SOCKET = 5, /* no packet: the connect() hooks select the server (weir_socket.h) */
 };
 
 enum weir_tunnel {
@@ -570,5 +571,6 @@ struct weir_probe {
 };
 
 #include "weir_reasons.h"
+#include "weir_socket.h"
 
 #endif

@@ -47,7 +47,7 @@ pub use check::{
     ProxyHeader, Require, Script, Start, Timing, Via,
 };
 pub use desired::{
-    Attach, Desired, MAX_WEIGHT, NoServer, Node, OnRemove, Persistence, Pool, Server, Service,
+    Attach, Desired, MAX_WEIGHT, NoServer, LocalClient, Node, OnRemove, Persistence, Pool, Server, Service,
     SocketMode, Source, Timeouts,
 };
 pub use diff::{Change, Edit, diff};

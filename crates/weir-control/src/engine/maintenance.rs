@@ -83,6 +83,7 @@ impl Engine {
             &mut self.count_differences,
         )?;
         self.writer.refresh_trees(self.plane.maps())?;
+        self.release_local_clients()?;
         if self.network.refresh_drivers().await? {
             self.hops_due = true;
         }

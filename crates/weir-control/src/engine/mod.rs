@@ -18,6 +18,7 @@ mod foreign_program;
 mod handshakes;
 mod journal;
 mod listing;
+mod local_client;
 mod maintenance;
 mod mark;
 mod network;
@@ -50,6 +51,7 @@ use weir_state::ServerStates;
 use crate::snapshot::Drift;
 use crate::vip::Announcements;
 
+use self::local_client::LocalClients;
 use self::network::Network;
 use self::no_reply::ReplyMonitor;
 use self::rate_estimate::RateEstimates;
@@ -94,6 +96,8 @@ pub struct Engine {
     plane: Dataplane,
     writer: Writer,
     rows: RowSet,
+    /// Balancing of clients on this machine.
+    local_clients: LocalClients,
     /// Planned rows that are not written yet.
     pending: Changes,
     /// All next hops must be compared with the maps.

@@ -189,6 +189,7 @@ impl Engine {
             plane,
             writer,
             rows,
+            local_clients: super::local_client::LocalClients::default(),
             pending,
             hops_due: true,
             network_stale: false,
