@@ -48,6 +48,7 @@ impl Engine {
         self.write_pending()?;
         self.activate_programs()?;
         self.finish_local_clients()?;
+        self.end_sockets()?;
         let before = (self.network.attached.clone(), self.network.learns_clients());
         if let Err(error) = self.attach().await {
             return Err(self.explain_attach_error(error).await);

@@ -17,7 +17,9 @@ use super::{Engine, Error, Result};
 /// The state of the cgroup programs.
 #[derive(Debug, Default)]
 pub(super) struct LocalClients {
-    maps: Option<Sockets>,
+    pub(super) maps: Option<Sockets>,
+    /// Sockets that were already ended.
+    pub(super) ended: BTreeSet<u64>,
     written: BTreeMap<Key, u32>,
     wanted: BTreeMap<Key, u32>,
     /// Scopes that services use, and their cgroups.
@@ -97,6 +99,33 @@ fn open(path: Option<&str>) -> Result<Cgroup> {
 }
 
 impl Engine {
+    /// Attaches the programs again where another program has detached them, or where the cgroup was removed and made
+    /// again.
+    ///
+    /// # Errors
+    /// A cgroup cannot be opened, or the kernel refuses.
+    pub(super) fn repair_local_clients(&mut self) -> Result<()> {
+        let local = &self.local_clients;
+        if local.used.is_empty() {
+            return Ok(());
+        }
+        let attached = socket::scopes(self.plane.pins())?;
+        let intact = |(scope, cgroup): (&u32, &Cgroup)| {
+            attached
+                .get(scope)
+                .is_some_and(|it| it.complete && it.cgroup == cgroup.id())
+        };
+        if local.used.iter().all(intact) {
+            return Ok(());
+        }
+        self.prepare_local_clients()?;
+        self.local_clients.write_listeners()?;
+        self.finish_local_clients()?;
+        self.drift.programs += 1;
+        tracing::warn!("the programs of a cgroup were attached again");
+        Ok(())
+    }
+
     /// Attaches the programs to new cgroups and plans the listeners, which [`Self::write_pending`] writes.
     ///
     /// # Errors

@@ -84,6 +84,7 @@ impl Engine {
         )?;
         self.writer.refresh_trees(self.plane.maps())?;
         self.release_local_clients()?;
+        self.end_sockets()?;
         if self.network.refresh_drivers().await? {
             self.hops_due = true;
         }

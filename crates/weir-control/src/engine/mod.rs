@@ -11,6 +11,7 @@ mod attach;
 mod clean;
 mod commit;
 mod drift;
+mod end_socket;
 mod error;
 mod explain;
 mod explain_choice;
