@@ -17,9 +17,9 @@ mod vrrp;
 use std::time::Duration;
 
 use weir_model::{
-    Attach, Forward, Forwarded, Ipvs, LocalClient, MAX_WEIGHT, NoServer, Node, OnRemove, Persistence,
-    ProxyLimits, ProxyProtocol, ProxyTimeouts, SchedulerKind, ServersRecord, SocketMode, Timeouts,
-    TunnelChecksum, TunnelKind, Underscores,
+    Attach, Forward, Forwarded, Ipvs, LocalClient, MAX_WEIGHT, NoServer, Node, OnRemove,
+    Persistence, ProxyLimits, ProxyProtocol, ProxyTimeouts, SchedulerKind, ServersRecord,
+    SocketMode, Timeouts, TunnelChecksum, TunnelKind, Underscores,
 };
 
 use crate::key::{Choices, Key, Kind, Presence, Section};

@@ -139,7 +139,11 @@ fn refused(object: &'static str, message: &str) -> Error {
 }
 
 /// Creates an object's maps; loads no programs.
-pub(crate) fn prepare(name: &'static str, maps: &[MapSource], constants: &[Constant]) -> Result<Ebpf> {
+pub(crate) fn prepare(
+    name: &'static str,
+    maps: &[MapSource],
+    constants: &[Constant],
+) -> Result<Ebpf> {
     let bytes = object(name)?;
     let mut loader = EbpfLoader::new();
     for map in maps {

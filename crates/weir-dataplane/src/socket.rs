@@ -32,12 +32,7 @@ struct Hook {
     selects: bool,
 }
 
-const fn hook(
-    name: &'static str,
-    program: &'static str,
-    kind: LinkKind,
-    selects: bool,
-) -> Hook {
+const fn hook(name: &'static str, program: &'static str, kind: LinkKind, selects: bool) -> Hook {
     Hook {
         name,
         program,
@@ -51,8 +46,18 @@ const HOOKS: [Hook; 9] = [
     hook("release", "weir_sock_release", LinkKind::SockRelease, false),
     hook("recvmsg4", "weir_recvmsg4", LinkKind::Recvmsg4, false),
     hook("recvmsg6", "weir_recvmsg6", LinkKind::Recvmsg6, false),
-    hook("getpeername4", "weir_getpeername4", LinkKind::Getpeername4, false),
-    hook("getpeername6", "weir_getpeername6", LinkKind::Getpeername6, false),
+    hook(
+        "getpeername4",
+        "weir_getpeername4",
+        LinkKind::Getpeername4,
+        false,
+    ),
+    hook(
+        "getpeername6",
+        "weir_getpeername6",
+        LinkKind::Getpeername6,
+        false,
+    ),
     hook("connect4", "weir_connect4", LinkKind::Connect4, true),
     hook("connect6", "weir_connect6", LinkKind::Connect6, true),
     hook("sendmsg4", "weir_sendmsg4", LinkKind::Sendmsg4, true),

@@ -163,7 +163,9 @@ pub(crate) const SOCKET_MAPS: &[MapSpec] = &[
         NO_PREALLOC,
         |_| SOCKET_LISTENERS,
     ),
-    hash::<SocketKey, Socket>("weir_sockets", Group::Counts, HASH, NO_PREALLOC, |_| SOCKETS),
+    hash::<SocketKey, Socket>("weir_sockets", Group::Counts, HASH, NO_PREALLOC, |_| {
+        SOCKETS
+    }),
     hash::<SocketClientKey, SocketClient>(
         "weir_socket_clients",
         Group::Counts,

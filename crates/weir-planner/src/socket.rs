@@ -153,10 +153,20 @@ mod tests {
 
     #[test]
     fn blocks_cover_exactly_the_ports_of_a_range() {
-        for (first, last) in [(1, 65_535), (8_000, 8_999), (80, 80), (81, 82), (65_535, 65_535)] {
+        for (first, last) in [
+            (1, 65_535),
+            (8_000, 8_999),
+            (80, 80),
+            (81, 82),
+            (65_535, 65_535),
+        ] {
             let found = blocks(Ports::Range(first, last));
             for port in 0..=u16::MAX {
-                assert_eq!(holds(&found, port), (first..=last).contains(&port), "{port}");
+                assert_eq!(
+                    holds(&found, port),
+                    (first..=last).contains(&port),
+                    "{port}"
+                );
             }
             assert!(found.len() <= 30);
         }

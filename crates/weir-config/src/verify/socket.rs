@@ -35,7 +35,12 @@ pub(super) fn verify(sink: &mut Sink<'_>, lowered: &LoweredService) {
     };
     if let Some(location) = lowered.marks.first() {
         let cause = "a server is selected before there is a packet that a firewall rule could mark";
-        refuse(location, "a firewall mark", cause, "listen on addresses and ports");
+        refuse(
+            location,
+            "a firewall mark",
+            cause,
+            "listen on addresses and ports",
+        );
     }
     if let Some(location) = &lowered.strict_ipvs {
         let cause = "IPVS does not balance sockets";
@@ -68,7 +73,8 @@ pub(super) fn verify_pool(sink: &mut Sink<'_>, lowered: &LoweredService, pool: &
             .forward
             .is_some_and(|own| (own == Forward::Socket) != is_socket)
         {
-            let message = "a server cannot have another forwarding method if one of both is \"socket\"";
+            let message =
+                "a server cannot have another forwarding method if one of both is \"socket\"";
             sink.push(
                 Diagnostic::new(Code::Contradiction, location, message)
                     .also(forward, "the forwarding method of the service")

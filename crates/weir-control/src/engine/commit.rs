@@ -108,13 +108,10 @@ impl Engine {
                 write_hops(maps, *id, &self.network.hops(address))?;
             }
         }
-        self.writer.services(
-            maps,
-            &self.rows,
-            &self.pending,
-            Instant::now(),
-            &mut || self.local_clients.write_listeners(),
-        )?;
+        self.writer
+            .services(maps, &self.rows, &self.pending, Instant::now(), &mut || {
+                self.local_clients.write_listeners()
+            })?;
         (self.pending, self.hops_due) = (Changes::default(), false);
         Ok(())
     }

@@ -65,7 +65,10 @@ impl LocalClients {
 type Paths = BTreeMap<Option<String>, u32>;
 
 /// Gives every cgroup of the configuration a scope: the one that it has, else a free one.
-fn assign(desired: &Desired, attached: &BTreeMap<u32, Scope>) -> Result<(Paths, BTreeMap<u32, Cgroup>)> {
+fn assign(
+    desired: &Desired,
+    attached: &BTreeMap<u32, Scope>,
+) -> Result<(Paths, BTreeMap<u32, Cgroup>)> {
     let mut paths = Paths::new();
     let mut used: BTreeMap<u32, Cgroup> = BTreeMap::new();
     for path in cgroups(desired) {
@@ -80,7 +83,9 @@ fn assign(desired: &Desired, attached: &BTreeMap<u32, Scope>) -> Result<(Paths, 
             (SOCKET_SCOPE_OWN + 1..=SCOPE_MAX)
                 .find(|scope| !attached.contains_key(scope) && !used.contains_key(scope))
         };
-        let scope = known.or_else(free).ok_or(Error::Cgroups { most: SCOPE_MAX })?;
+        let scope = known
+            .or_else(free)
+            .ok_or(Error::Cgroups { most: SCOPE_MAX })?;
         paths.insert(path.map(str::to_owned), scope);
         used.insert(scope, cgroup);
     }
@@ -176,7 +181,10 @@ impl Engine {
             }
         }
         let attached = socket::scopes(self.plane.pins())?;
-        for scope in attached.keys().filter(|scope| !local.used.contains_key(scope)) {
+        for scope in attached
+            .keys()
+            .filter(|scope| !local.used.contains_key(scope))
+        {
             socket::stop(self.plane.pins(), *scope)?;
             local.current.remove(scope);
             local.lingering = true;
