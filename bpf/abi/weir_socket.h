@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Maps of the cgroup programs that balance local clients (weir_socket.bpf.c). They exist only while a service needs them.
- * Services, extents, servers and counts are those of weir_abi.h.
+ * Maps of the cgroup programs that balance local clients (weir_socket.bpf.c). They exist only while a service needs
+ * them. Services, extents, servers and counts are those of weir_abi.h.
  */
 #ifndef WEIR_SOCKET_H
 #define WEIR_SOCKET_H
 
 /*
- * weir_socket_listeners (LPM trie): service of a listener for the clients of one cgroup. The prefix of a range or of any
- * port ends within the port, so that the most specific listener is found.
+ * weir_socket_listeners (LPM trie): service of a listener for the clients of one cgroup. The prefix of a range or of
+ * any port ends within the port, so that the most specific listener is found.
  */
 #define WEIR_SOCKET_SCOPE_OWN   0   /* scope of the director's own connections (balance_own) */
 #define WEIR_SOCKET_PREFIX_ANY  176 /* bits of scope, address and protocol */
@@ -24,8 +24,8 @@ struct weir_socket_listener {
 };
 
 /*
- * weir_sockets (hash): the servers of a socket. Index 0 is the only one of a connected socket; an unconnected UDP socket
- * has one per VIP and server. Indexes are used in ascending order without gaps.
+ * weir_sockets (hash): the servers of a socket. Index 0 is the only one of a connected socket; an unconnected UDP
+ * socket has one per VIP and server. Indexes are used in ascending order without gaps.
  */
 #define WEIR_SOCKET_SLOTS 8
 struct weir_socket_key {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Balancing of local clients: selects a server when a socket connects or sends, and records it, so that addresses can be
- * translated back and the socket is counted until it is closed.
+ * Balancing of local clients: selects a server when a socket connects or sends, and records it, so that addresses can
+ * be translated back and the socket is counted until it is closed.
  *
  * These programs run in process context and may be preempted, so that they keep no state in per-CPU maps. A socket's
  * records change only in calls on this socket, except for `state`.

@@ -12,6 +12,7 @@ const volatile __u64 weir_netns = 0;
 
 WEIR_HASH(weir_socket_listeners, BPF_MAP_TYPE_LPM_TRIE, struct weir_socket_listener, __u32, 65536, BPF_F_NO_PREALLOC);
 WEIR_HASH(weir_sockets, BPF_MAP_TYPE_HASH, struct weir_socket_key, struct weir_socket, 1048576, BPF_F_NO_PREALLOC);
-WEIR_HASH(weir_socket_clients, BPF_MAP_TYPE_LRU_HASH, struct weir_socket_client_key, struct weir_socket_client, 16384, 0);
+WEIR_HASH(weir_socket_clients, BPF_MAP_TYPE_LRU_HASH, struct weir_socket_client_key, struct weir_socket_client, 16384,
+	  0);
 
 #endif
