@@ -200,6 +200,8 @@ enum weir_forward {
 	WEIR_FORWARD_DIRECT = 2,
 	WEIR_FORWARD_TUNNEL = 3,
 	WEIR_FORWARD_L3DSR = 4,
+	/* No packet: the hooks of connect() select the server (weir_socket.h). */
+	WEIR_FORWARD_SOCKET = 5,
 };
 
 enum weir_tunnel {
@@ -570,5 +572,6 @@ struct weir_probe {
 };
 
 #include "weir_reasons.h"
+#include "weir_socket.h"
 
 #endif

@@ -5,6 +5,7 @@
 #ifndef WEIR_BIND_H
 #define WEIR_BIND_H
 
+#include "lib/extent.h"
 #include "lib/flood.h"
 #include "lib/front_reply.h"
 #include "lib/schedule.h"
@@ -335,22 +336,6 @@ static __always_inline int spread_uses_nat(const struct weir_extent *extent, __u
 	struct weir_dest *dest = WEIR_LOOKUP(weir_dests, schedule_spread(extent, hash));
 
 	return dest && dest->forward == WEIR_FORWARD_NAT;
-}
-
-static __noinline int extent_copy(struct weir_extent *to, __u32 at)
-{
-	struct weir_element *words;
-
-	if (!to)
-		return 0;
-#pragma unroll
-	for (int i = 0; i < sizeof(*to) / 16; i++) {
-		words = WEIR_LOOKUP(weir_tables, at + i);
-		if (!words)
-			return 0;
-		__builtin_memcpy((void *)to + i * 16, words, 16);
-	}
-	return 1;
 }
 
 /* Whether packets to this server are translated. A local server that owns the VIP gets them unchanged. */

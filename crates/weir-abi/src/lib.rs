@@ -13,6 +13,7 @@ mod reason;
 mod server;
 mod service;
 mod setting;
+mod socket;
 mod tick;
 
 pub use addr::{Addr, Be16};
@@ -23,6 +24,7 @@ pub use reason::{ABI_HASH, REASONS, Reason, ReasonInfo, UnknownReason};
 pub use server::*;
 pub use service::*;
 pub use setting::*;
+pub use socket::*;
 pub use tick::{ticks_from, ticks_to_duration};
 
 /// The layouts of all mirrored structs, for the comparison with the object's BTF.
@@ -33,6 +35,7 @@ pub fn layouts() -> Vec<Layout> {
         flow::LAYOUTS,
         setting::LAYOUTS,
         probe::LAYOUTS,
+        socket::LAYOUTS,
     ]
     .concat()
 }
@@ -44,6 +47,7 @@ pub fn constants() -> Vec<Constant> {
         server::CONSTANTS,
         flow::CONSTANTS,
         setting::CONSTANTS,
+        socket::CONSTANTS,
     ]
     .concat()
 }

@@ -75,6 +75,8 @@ numbered! {
         Tunnel = 3,
         /// Only the destination address is rewritten, marked by DSCP.
         L3dsr = 4,
+        /// No packet: the hooks of connect() select the server.
+        Socket = 5,
     }
 }
 

@@ -17,9 +17,9 @@ mod vrrp;
 use std::time::Duration;
 
 use weir_model::{
-    Attach, Forward, Forwarded, Ipvs, MAX_WEIGHT, NoServer, Node, OnRemove, Persistence,
-    ProxyLimits, ProxyProtocol, ProxyTimeouts, SchedulerKind, ServersRecord, SocketMode, Timeouts,
-    TunnelChecksum, TunnelKind, Underscores,
+    Attach, Forward, Forwarded, Ipvs, LocalClient, MAX_WEIGHT, NoServer, Node, OnRemove,
+    Persistence, ProxyLimits, ProxyProtocol, ProxyTimeouts, SchedulerKind, ServersRecord,
+    SocketMode, Timeouts, TunnelChecksum, TunnelKind, Underscores,
 };
 
 use crate::key::{Choices, Key, Kind, Presence, Section};
@@ -70,7 +70,6 @@ fn server_forwards() -> Choices {
             .iter()
             .map(|forward| forward.as_str())
             .collect(),
-        later: vec!["socket"],
         known_as: &[
             ("DR", "direct"),
             ("dsr", "direct"),
@@ -79,6 +78,17 @@ fn server_forwards() -> Choices {
             ("TUN", "tunnel"),
             ("ipip", "tunnel"),
         ],
+        ..Choices::default()
+    }
+}
+
+/// Values of `persistence.client`.
+fn local_clients() -> Choices {
+    Choices {
+        now: LocalClient::ALL
+            .iter()
+            .map(|client| client.as_str())
+            .collect(),
         ..Choices::default()
     }
 }
@@ -291,6 +301,15 @@ pub(crate) static NODE: Section = Section {
             "Address of the HTTP API and of `/metrics`, in addition to the unix socket. An address that is reachable \
              from other machines requires the table form with `tls`.",
             "admin = \"127.0.0.1:9900\"",
+        ),
+        Key::new(
+            "balance_own",
+            Kind::Flag,
+            Default("false"),
+            "Balances this machine's own connections to its layer 4 services: connect() and sendmsg() get a server's \
+             address, as with `forward = \"socket\"`. Only processes in the director's network namespace are \
+             affected. The servers must accept connections to their own addresses.",
+            "balance_own = true",
         ),
         Key::new(
             "socket_group",

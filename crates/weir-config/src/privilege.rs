@@ -51,6 +51,7 @@ const PRIVILEGED: &[(&str, &str, Privilege)] = &[
     ("pool", "servers_file", Privilege::Read),
     ("pool-tls", "ca", Privilege::Read),
     ("pool-tls", "certificate", Privilege::Read),
+    ("service", "cgroup", Privilege::Read),
     ("service-tls", "certificates", Privilege::Read),
     ("service-tls", "client_ca", Privilege::Read),
     ("error-pages", "file", Privilege::Read),

@@ -9,6 +9,7 @@ mod listener;
 mod mark;
 mod proxy;
 mod server;
+mod socket;
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -96,6 +97,7 @@ pub(crate) fn verify(sink: &mut Sink<'_>, lowered: &Lowered, host: &dyn Machine)
     for service in &lowered.services {
         snat(sink, service, host);
         one_packet(sink, service);
+        socket::verify(sink, service);
         let Some(location) = &service.pool else {
             continue;
         };
@@ -103,6 +105,7 @@ pub(crate) fn verify(sink: &mut Sink<'_>, lowered: &Lowered, host: &dyn Machine)
             Some(pool) => {
                 server::servers_of(sink, service, pool);
                 layer4::verify(sink, service, pool);
+                socket::verify_pool(sink, service, pool);
                 server::without_effect(sink, service, pool);
             }
             None => report_missing_pool(

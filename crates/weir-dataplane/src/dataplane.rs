@@ -346,6 +346,10 @@ impl Dataplane {
         &self.record.sizes
     }
 
+    pub(crate) fn record(&self) -> &LayoutRecord {
+        &self.record
+    }
+
     /// The hash secret of the flow table.
     pub fn secret(&self) -> [u64; 2] {
         self.record.secret
@@ -428,6 +432,7 @@ pub fn clean(pins: &PinDir) -> Result<bool> {
     for (ifindex, hook, _) in pins.links()? {
         attach::detach(pins, ifindex, hook)?;
     }
+    crate::socket::detach_all(pins)?;
     pins.remove_all()?;
     Ok(found)
 }

@@ -22,6 +22,7 @@ mod pins;
 mod plan;
 mod pod;
 pub mod real_server;
+pub mod socket;
 mod spec;
 mod status;
 mod sys;

@@ -112,6 +112,25 @@ pub(crate) fn load_all(
     Ok(programs)
 }
 
+/// Loads the programs of one object without pinning them.
+///
+/// # Errors
+/// As [`load_all`].
+pub(crate) fn load(
+    name: &'static str,
+    maps: &[MapSource],
+    constants: &[Constant],
+) -> Result<Programs> {
+    let mut object = prepare(name, maps, constants)?;
+    load_programs([&mut object]).map_err(|message| refused(name, &message))?;
+    let mut programs = Programs::new();
+    for (program_name, program) in object.programs() {
+        let descriptor = program_fd(program).map_err(|message| refused(name, &message))?;
+        programs.insert(program_name.to_owned(), descriptor);
+    }
+    Ok(programs)
+}
+
 fn refused(object: &'static str, message: &str) -> Error {
     Error::Load {
         object,
@@ -120,7 +139,11 @@ fn refused(object: &'static str, message: &str) -> Error {
 }
 
 /// Creates an object's maps; loads no programs.
-fn prepare(name: &'static str, maps: &[MapSource], constants: &[Constant]) -> Result<Ebpf> {
+pub(crate) fn prepare(
+    name: &'static str,
+    maps: &[MapSource],
+    constants: &[Constant],
+) -> Result<Ebpf> {
     let bytes = object(name)?;
     let mut loader = EbpfLoader::new();
     for map in maps {
@@ -181,6 +204,8 @@ fn load_program(name: &str, program: &mut Program) -> std::result::Result<(), St
     let loaded = match program {
         Program::Xdp(program) => until_verified(|| program.load()),
         Program::SchedClassifier(program) => until_verified(|| program.load()),
+        Program::CgroupSockAddr(program) => until_verified(|| program.load()),
+        Program::CgroupSock(program) => until_verified(|| program.load()),
         _ => {
             return Err(format!("program {name} has an unsupported type"));
         }

@@ -6,6 +6,7 @@
 //! PIN_DIR/flows-LAYOUT-BUCKETS/MAP    the flow table
 //! PIN_DIR/prog-G/PROGRAM, …/MAP       one generation of programs with its private maps
 //! PIN_DIR/link-IFINDEX-HOOK           attachments
+//! PIN_DIR/socket/MAP, …/link-SCOPE-HOOK  maps and attachments of the cgroup programs
 //! ```
 //! A directory that the record does not refer to is left over from an interrupted change; the next open removes it.
 
@@ -90,6 +91,11 @@ pub enum PinKind {
         /// Its hook.
         hook: Hook,
     },
+    /// An attachment to a cgroup.
+    Cgroup {
+        /// Number of the cgroup.
+        scope: u32,
+    },
     /// Not Weir's, by its name.
     Foreign,
 }
@@ -133,6 +139,10 @@ impl PinDir {
 
     pub(crate) fn link(&self, ifindex: u32, hook: Hook) -> PathBuf {
         self.root.join(format!("link-{ifindex}-{}", hook.name()))
+    }
+
+    pub(crate) fn sockets(&self) -> PathBuf {
+        self.root.join(SOCKETS)
     }
 
     /// Creates the directory on a bpffs. If its parent is not on one and is empty, mounts a bpffs there.
@@ -216,6 +226,18 @@ impl PinDir {
                     path,
                     kind: PinKind::Directory,
                 });
+            } else if file_name(&path) == SOCKETS {
+                for inner in entries(&path)? {
+                    let kind = match crate::socket::parse_link(file_name(&inner)) {
+                        Some((scope, _)) => PinKind::Cgroup { scope },
+                        None => PinKind::Map,
+                    };
+                    found.push(Pinned { path: inner, kind });
+                }
+                found.push(Pinned {
+                    path,
+                    kind: PinKind::Directory,
+                });
             } else if let Some((ifindex, hook)) = parse_link(&path) {
                 found.push(Pinned {
                     path,
@@ -244,6 +266,7 @@ impl PinDir {
                 remove_tree(&path)?;
             }
         }
+        remove_tree(&self.sockets())?;
         remove_file(&self.layout_staging())?;
         remove_file(&self.layout())?;
         match fs::remove_dir(&self.root) {
@@ -261,7 +284,10 @@ impl PinDir {
     }
 }
 
-fn file_name(path: &Path) -> &str {
+/// The directory of the cgroup programs.
+const SOCKETS: &str = "socket";
+
+pub(crate) fn file_name(path: &Path) -> &str {
     path.file_name().and_then(OsStr::to_str).unwrap_or_default()
 }
 
@@ -282,7 +308,7 @@ fn parse_link(path: &Path) -> Option<(u32, Hook)> {
     Some((ifindex.parse().ok()?, hook))
 }
 
-fn entries(directory: &Path) -> Result<impl Iterator<Item = PathBuf>> {
+pub(crate) fn entries(directory: &Path) -> Result<impl Iterator<Item = PathBuf>> {
     let found: io::Result<Vec<PathBuf>> = fs::read_dir(directory)
         .and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect());
     Ok(found.at(directory)?.into_iter())

@@ -155,7 +155,7 @@ pub(crate) fn share_counts(pins: &PinDir, old: &LayoutRecord, new: &LayoutRecord
     Ok(())
 }
 
-fn sources(pins: &PinDir, record: &LayoutRecord) -> Vec<MapSource> {
+pub(crate) fn sources(pins: &PinDir, record: &LayoutRecord) -> Vec<MapSource> {
     let state = pins.state(record.state);
     let flows = flow_directory(pins, record);
     let own = pins.programs(record.programs);
@@ -197,7 +197,7 @@ fn old_table(pins: &PinDir, record: &LayoutRecord) -> impl Iterator<Item = MapSo
     })
 }
 
-fn constants(record: &LayoutRecord) -> Vec<Constant> {
+pub(crate) fn constants(record: &LayoutRecord) -> Vec<Constant> {
     let sizes = &record.sizes;
     let word = |name, value: u32| Constant {
         name,

@@ -7,7 +7,7 @@ use weir_abi::{
     Addr, BUCKET_SLOTS, Bucket, Budget, CLIENT_SLOTS, Client, Cursor, Dest, Device, Element,
     Filter, FlowCold, Fragment, FragmentKey, HINTS, HOPS_PER_DEST, Hints, Hop, Listener, Live,
     Locality, LocalityKey, MARKS_ROWS, Marks, Probe, ProbeKey, REASON_COUNT, Service, Settings,
-    SweepPublic, Traffic, Vip,
+    Socket, SocketClient, SocketClientKey, SocketKey, SocketListener, SweepPublic, Traffic, Vip,
 };
 
 use crate::error::{Error, Result};
@@ -146,6 +146,33 @@ pub(crate) const MAPS: &[MapSpec] = &[
     mapped::<FlowCold>("weir_flows_cold", Group::Flows, |sizes| {
         sizes.buckets() * BUCKET_SLOTS
     }),
+];
+
+/// Listeners for clients on this machine at most, and sockets.
+const SOCKET_LISTENERS: u32 = 65_536;
+const SOCKETS: u32 = 1 << 20;
+const SOCKET_CLIENTS: u32 = 16_384;
+const LPM_TRIE: u32 = 11;
+
+/// The maps of the cgroup programs, which exist only while a service needs them; see [`crate::socket`].
+pub(crate) const SOCKET_MAPS: &[MapSpec] = &[
+    hash::<SocketListener, u32>(
+        "weir_socket_listeners",
+        Group::Counts,
+        LPM_TRIE,
+        NO_PREALLOC,
+        |_| SOCKET_LISTENERS,
+    ),
+    hash::<SocketKey, Socket>("weir_sockets", Group::Counts, HASH, NO_PREALLOC, |_| {
+        SOCKETS
+    }),
+    hash::<SocketClientKey, SocketClient>(
+        "weir_socket_clients",
+        Group::Counts,
+        LRU_HASH,
+        0,
+        |_| SOCKET_CLIENTS,
+    ),
 ];
 
 impl MapSpec {

@@ -203,7 +203,13 @@ fn depths(elf: &[u8]) -> (usize, Vec<String>) {
 
 #[test]
 fn every_chain_of_calls_fits_the_stack_of_the_oldest_kernel() {
-    for object in ["weir_xdp", "weir_tc", "weir_skb", "weir_real_server"] {
+    for object in [
+        "weir_xdp",
+        "weir_tc",
+        "weir_skb",
+        "weir_real_server",
+        "weir_socket",
+    ] {
         let path = format!("{}/{object}.bpf.o", env!("OUT_DIR"));
         let (deepest, wrong) = depths(&std::fs::read(&path).unwrap());
         println!("{object}: {deepest} bytes");

@@ -82,7 +82,9 @@ pub(crate) fn claimants(
 
 /// The VIPs of layer 4 services.
 pub(crate) fn listeners(desired: &Desired) -> BTreeSet<IpAddr> {
-    let listeners = desired.services.iter().flat_map(|service| &service.listen);
+    let services = desired.services.iter();
+    let addressed = services.filter(|service| service.forward.handles_packets());
+    let listeners = addressed.flat_map(|service| &service.listen);
     listeners.map(|listener| listener.address).collect()
 }
 

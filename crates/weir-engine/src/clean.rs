@@ -74,7 +74,11 @@ pub async fn clean_unused(paths: &Paths) -> Result<bool> {
     let made = memory
         .as_ref()
         .is_some_and(|memory| memory.origin != Origin::default());
-    if made || !attached.is_ok_and(|attached| attached.is_empty()) {
+    let local = weir_dataplane::socket::scopes(&PinDir::new(&paths.pin_dir));
+    if made
+        || !local.is_ok_and(|scopes| scopes.is_empty())
+        || !attached.is_ok_and(|attached| attached.is_empty())
+    {
         return Ok(false);
     }
     let mut kept = read_record(&paths.runtime_dir);

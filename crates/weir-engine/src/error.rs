@@ -75,6 +75,20 @@ pub enum Error {
         /// How to remove it.
         fix: String,
     },
+    /// The cgroup of a socket service cannot be used.
+    #[error("cgroup {path}: {source}")]
+    Cgroup {
+        /// Its path.
+        path: String,
+        /// The cause.
+        source: weir_sys::Error,
+    },
+    /// Too many cgroups at the same time.
+    #[error("more than {most} cgroups are in use")]
+    Cgroups {
+        /// The limit.
+        most: u32,
+    },
     /// No room for lists and hash tables.
     #[error("no room for {elements} elements of tables: raise max_servers in [node]")]
     NoRoom {

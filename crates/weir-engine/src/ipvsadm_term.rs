@@ -37,7 +37,8 @@ pub(crate) fn key_of_mark(mark: &Mark) -> ServiceKey {
 /// Converts a forwarding method to ipvsadm's.
 pub(crate) const fn forward(forward: weir_model::Forward) -> Forward {
     match forward {
-        weir_model::Forward::Nat => Forward::Masq,
+        // A socket service is not listed; its address is rewritten as by masquerading.
+        weir_model::Forward::Nat | weir_model::Forward::Socket => Forward::Masq,
         weir_model::Forward::Direct => Forward::Route,
         weir_model::Forward::Tunnel => Forward::Tunnel,
         weir_model::Forward::L3dsr => Forward::L3dsr,

@@ -41,7 +41,10 @@ impl View<'_> {
         for entry in origin.table.services() {
             services.push(self.made(entry)?);
         }
-        let own = |service: &&weir_model::Service| !is_from_ipvsadm(&service.name);
+        // IPVS has no service that balances sockets.
+        let own = |service: &&weir_model::Service| {
+            !is_from_ipvsadm(&service.name) && service.forward.handles_packets()
+        };
         for service in self.desired.services.iter().rev().filter(own) {
             for mark in service.marks.iter().rev() {
                 services.push(self.configured(service, key_of_mark(mark), None)?);

@@ -9,6 +9,7 @@ pub const fn abi_forward(forward: Forward) -> weir_abi::Forward {
         Forward::Direct => weir_abi::Forward::Direct,
         Forward::Tunnel => weir_abi::Forward::Tunnel,
         Forward::L3dsr => weir_abi::Forward::L3dsr,
+        Forward::Socket => weir_abi::Forward::Socket,
     }
 }
 

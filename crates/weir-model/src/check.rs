@@ -142,10 +142,13 @@ named_enum! {
 
 impl Check {
     /// Forwarding path of this check's probes to a server through a service; `None` = the service has no single-port
-    /// listener of the probe's protocol and the server's family, and the check sets no port.
+    /// listener of the probe's protocol and the server's family, and the check sets no port; or packets do not pass it.
     pub fn probe_path(&self, service: &Service, server: &Server) -> Option<ProbePath> {
         let protocol = self.probe.protocol()?;
         let forward = server.forward_in(service);
+        if !forward.handles_packets() {
+            return None;
+        }
         let fits = |address: &IpAddr| address.is_ipv4() == server.address.is_ipv4();
         let listeners = service
             .listen

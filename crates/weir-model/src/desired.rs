@@ -98,6 +98,8 @@ pub struct Node {
     pub interfaces: Option<Vec<String>>,
     /// Hook of the data plane.
     pub attach: Attach,
+    /// This machine's own connections to its layer 4 services are balanced when they connect.
+    pub balance_own: bool,
     /// Interface to add missing VIPs to; `None` = none are added.
     pub vip_interface: Option<String>,
     /// HTTP API, metrics and dashboard over TCP; `None` = unix socket only.
@@ -167,6 +169,7 @@ impl Default for Node {
         Self {
             interfaces: None,
             attach: Attach::default(),
+            balance_own: false,
             vip_interface: None,
             admin: None,
             socket_group: None,
@@ -414,6 +417,18 @@ impl Default for Persistence {
     }
 }
 
+named_enum! {
+    /// What identifies a client on this machine.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+    pub enum LocalClient {
+        /// Its cgroup.
+        #[default]
+        Cgroup = "cgroup",
+        /// Its user.
+        Uid = "uid",
+    }
+}
+
 /// `[service.NAME]`: a layer 4 virtual service.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Service {
@@ -439,6 +454,10 @@ pub struct Service {
     pub persistence: Option<Persistence>,
     /// Schedule each UDP packet separately, IPVS's `-o`.
     pub one_packet: bool,
+    /// With `socket`, the cgroup whose processes are the clients: a path; `None` = the root of cgroup2.
+    pub cgroup: Option<String>,
+    /// With `socket` and persistence, what identifies a client.
+    pub persistent_client: LocalClient,
     /// Position of the service's table.
     pub source: Source,
 }
@@ -461,6 +480,8 @@ impl Service {
             strict_ipvs: false,
             persistence: None,
             one_packet: false,
+            cgroup: None,
+            persistent_client: LocalClient::default(),
             source: Source::default(),
         }
     }

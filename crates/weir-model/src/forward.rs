@@ -19,6 +19,8 @@ named_enum! {
         Tunnel = "tunnel",
         /// Rewrites the destination address, marks packets with a DSCP, and routes them.
         L3dsr = "l3dsr",
+        /// Replaces the address when a client on this machine connects or sends.
+        Socket = "socket",
     }
 }
 
@@ -26,15 +28,23 @@ impl Forward {
     /// Whether server and listener must have the same address family; only a tunnel can carry one family in the other.
     pub const fn needs_same_family(self) -> bool {
         match self {
-            Self::Nat | Self::Direct | Self::L3dsr => true,
+            Self::Nat | Self::Direct | Self::L3dsr | Self::Socket => true,
             Self::Tunnel => false,
+        }
+    }
+
+    /// Whether packets pass the director; `Socket` decides before there is one.
+    pub const fn handles_packets(self) -> bool {
+        match self {
+            Self::Nat | Self::Direct | Self::Tunnel | Self::L3dsr => true,
+            Self::Socket => false,
         }
     }
 
     /// Whether the destination port is rewritten to the server's; otherwise the client's port is kept.
     pub const fn rewrites_port(self) -> bool {
         match self {
-            Self::Nat => true,
+            Self::Nat | Self::Socket => true,
             Self::Direct | Self::Tunnel | Self::L3dsr => false,
         }
     }

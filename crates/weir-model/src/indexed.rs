@@ -59,7 +59,9 @@ impl From<Desired> for Indexed {
                 Some(users) => users.push(at),
                 None => drop(indexed.users.insert(service.pool.clone(), vec![at])),
             }
-            for listener in &service.listen {
+            // A socket service's VIP need not be an address of any machine.
+            let addressed = service.forward.handles_packets();
+            for listener in service.listen.iter().filter(|_| addressed) {
                 let services = indexed.listening.entry(listener.address).or_default();
                 if services.last() != Some(&at) {
                     services.push(at);

@@ -67,6 +67,31 @@ impl SchedulerKind {
         self.traits().layer4
     }
 
+    /// Whether it can select a server for a socket before there is a packet. The kernel's schedulers by destination see
+    /// only the VIP; `ovf` and `twos` are replaced by `fo` and `p2c`.
+    pub const fn works_for_sockets(self) -> bool {
+        match self {
+            Self::Rr
+            | Self::Wrr
+            | Self::Lc
+            | Self::Wlc
+            | Self::Sed
+            | Self::Nq
+            | Self::Fo
+            | Self::Sh
+            | Self::Mh
+            | Self::Maglev
+            | Self::P2c => true,
+            Self::Ovf
+            | Self::Twos
+            | Self::Dh
+            | Self::Lblc
+            | Self::Lblcr
+            | Self::LeastTime
+            | Self::Hash => false,
+        }
+    }
+
     /// Schedulers for which `max_load` applies.
     pub fn hashing() -> impl Iterator<Item = Self> {
         Self::ALL.into_iter().filter(|kind| kind.hashes())

@@ -1,6 +1,7 @@
-//! TCP sockets of the namespace, by sock_diag(7): who listens where, and which connections are not accepted yet.
+//! Sockets of the namespace, by sock_diag(7): who listens where, which connections are not accepted yet, and the end of
+//! sockets whose server is gone.
 //!
-//! Reading only. The dump is not a snapshot: a socket that comes or goes meanwhile may be missed or be listed twice.
+//! The dump is not a snapshot: a socket that comes or goes meanwhile may be missed or be listed twice.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;

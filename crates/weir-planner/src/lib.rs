@@ -14,6 +14,7 @@ mod number;
 pub mod policy;
 pub mod row_set;
 pub mod rows;
+pub mod socket;
 #[cfg(test)]
 mod tests;
 mod totals;

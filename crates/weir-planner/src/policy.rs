@@ -4,10 +4,10 @@
 use weir_abi::{
     DEST_LIVE, DEST_RESCHEDULE, DEST_RESET, POLICY_DOWN, POLICY_EXPIRE, POLICY_PERSISTENT,
     POLICY_SILENT, SETTINGS_CACHE_BYPASS, SETTINGS_EXPIRE_NODEST, SETTINGS_PROBES, SETTINGS_REUSE,
-    SETTINGS_REUSE_FIN_WAIT, SETTINGS_SCHEDULE_ICMP, SETTINGS_SLOPPY_TCP, TEMPLATE_PORT,
-    TEMPLATE_SERVICE, TEMPLATE_VIP, ticks_from,
+    SETTINGS_REUSE_FIN_WAIT, SETTINGS_SCHEDULE_ICMP, SETTINGS_SLOPPY_TCP, SOCKET_CLIENT_CGROUP,
+    SOCKET_CLIENT_UID, TEMPLATE_PORT, TEMPLATE_SERVICE, TEMPLATE_VIP, ticks_from,
 };
-use weir_model::{Desired, Ipvs, Ports, Service};
+use weir_model::{Desired, Forward, Ipvs, LocalClient, Ports, Service};
 
 use crate::allocation::{DestSlot, Removal};
 
@@ -33,6 +33,16 @@ pub fn template(service: &Service) -> Template {
     let Some(persistence) = service.persistence else {
         return Template::default();
     };
+    if service.forward == Forward::Socket {
+        return Template {
+            ticks: ticks_from(persistence.timeout),
+            scope: match service.persistent_client {
+                LocalClient::Cgroup => SOCKET_CLIENT_CGROUP,
+                LocalClient::Uid => SOCKET_CLIENT_UID,
+            },
+            ..Template::default()
+        };
+    }
     let scope = match (service.listen.as_slice(), service.marks.as_slice()) {
         ([only], []) => match only.ports {
             Ports::One(FTP) | Ports::Range(..) | Ports::Any => TEMPLATE_VIP,
@@ -115,7 +125,7 @@ pub fn probes(desired: &Desired) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use weir_model::{Family, Forward, Listener, Mark, Persistence, Protocol};
+    use weir_model::{Family, Listener, Mark, Persistence, Protocol};
 
     use super::*;
 

@@ -279,6 +279,10 @@ impl Part {
     }
 
     fn add_listeners(&mut self, service: &Service, row: u32) {
+        // Packets to the VIP pass: the listeners are in a map of their own (`crate::socket`).
+        if !service.forward.handles_packets() {
+            return;
+        }
         for listener in &service.listen {
             let vip = self.vips.entry(listener.address).or_default();
             vip.flags |= VIP_ECHO;

@@ -32,7 +32,7 @@ impl Desired {
     pub fn with(&self, request: &UpRequest) -> Result<Self, Vec<Problem>> {
         let mut problems = request_problems(request);
         let role = match request.forward {
-            Forward::Nat => return Err(problems),
+            Forward::Nat | Forward::Socket => return Err(problems),
             Forward::Direct => Role::Direct,
             Forward::Tunnel => {
                 let TunnelArgument { kind: tunnel, port } = request.tunnel.unwrap_or_default();
@@ -175,7 +175,7 @@ fn add_tunnel(rules: &mut Rules, entry: &Entry, tunnel: TunnelKind, port: u16) {
 fn request_problems(request: &UpRequest) -> Vec<Problem> {
     let mut problems = Vec::new();
     let forward = request.forward;
-    if forward == Forward::Nat {
+    if matches!(forward, Forward::Nat | Forward::Socket) {
         problems.push(Problem::Forward { forward });
     }
     if request.vips.is_empty() {

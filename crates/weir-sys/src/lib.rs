@@ -10,6 +10,7 @@
 
 mod activation;
 mod capability;
+mod cgroup;
 mod channel;
 mod clock;
 mod cpu;
@@ -27,6 +28,7 @@ pub mod untrusted_file;
 
 pub use activation::inherited_files;
 pub use capability::{Capabilities, Capability};
+pub use cgroup::Cgroup;
 pub use channel::{Channel, FILES_MAX, MESSAGE_MAX, Message};
 pub use clock::{Clock, boot_id, now_ns};
 pub use cpu::{pin_thread, possible_cpus};

@@ -31,8 +31,9 @@ pub(crate) static SERVICE: Section = Section {
             Required,
             "Forwarding method. `nat` rewrites address and port, and replies return through the director. `direct` \
              rewrites only the destination MAC. `tunnel` encapsulates. `l3dsr` rewrites the address, marks the \
-             packets with a DSCP, and routes them. With the last three, replies go directly to the client. `proxy` \
-             terminates the client's connection and opens its own to a server; it requires `protocol`, and needs \
+             packets with a DSCP, and routes them. With the last three, replies go directly to the client. `socket` \
+             balances clients on this machine: it replaces the address when they connect, and no packet passes Weir. \
+             `proxy` terminates the client's connection and opens its own to a server; it requires `protocol`, and needs \
              neither XDP nor root.",
             "forward = \"direct\"",
         )
@@ -62,6 +63,14 @@ pub(crate) static SERVICE: Section = Section {
             Default("1"),
             "With `l3dsr`, the DSCP value that identifies these packets to the server. 0 = no DSCP.",
             "dscp = 10",
+        ),
+        Key::new(
+            "cgroup",
+            Kind::DescribedText("the path of a cgroup"),
+            Absent("the root of cgroup2"),
+            "With `socket`, the cgroup (version 2) whose processes are balanced, including processes in cgroups below \
+             it. It must exist. The default covers every process and container of the machine.",
+            "cgroup = \"/sys/fs/cgroup/system.slice\"",
         ),
         Key::new(
             "strict_ipvs",
@@ -281,6 +290,13 @@ pub(crate) static PERSISTENCE: Section = Section {
             "netmask = 24",
         )
         .known_as(&["granularity", "persistence_granularity", "mask"]),
+        Key::new(
+            "client",
+            Kind::OneOf(local_clients),
+            Default("cgroup"),
+            "With `socket`, what identifies a client: its cgroup or its user id. `netmask` and `netmask6` do not apply.",
+            "client = \"uid\"",
+        ),
         Key::new(
             "netmask6",
             integer((1, 128)),

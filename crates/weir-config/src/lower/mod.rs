@@ -79,6 +79,7 @@ pub(crate) struct LoweredPool {
     /// Whether `check` has a reported error, so that its meaning is unknown.
     pub(crate) check_is_wrong: bool,
     pub(crate) slow_start: Option<Range<usize>>,
+    pub(crate) scheduler: Option<Range<usize>>,
 }
 
 /// A service and the positions of its parts.
@@ -96,6 +97,8 @@ pub(crate) struct LoweredService {
     pub(crate) tunnel: Option<Range<usize>>,
     pub(crate) snat: Option<Range<usize>>,
     pub(crate) dscp: Option<Range<usize>>,
+    pub(crate) cgroup: Option<Range<usize>>,
+    pub(crate) strict_ipvs: Option<Range<usize>>,
     pub(crate) one_packet: Option<Range<usize>>,
 }
 

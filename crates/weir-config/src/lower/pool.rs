@@ -68,6 +68,9 @@ pub(super) fn pool(
         http2: view.get("http2").map(|(entry, _)| entry.key_span.clone()),
         checks: locations,
         check_is_wrong,
+        scheduler: view
+            .get("scheduler")
+            .map(|(entry, _)| entry.item.span.clone()),
         slow_start: view
             .get("slow_start")
             .map(|(entry, _)| entry.item.span.clone()),

@@ -18,10 +18,11 @@ use crate::tree::{Entry, Table, Value};
 use crate::view::{Sink, View, text, wrong_type};
 
 /// Keys for layer 4 services only.
-const LAYER_4: [&str; 6] = [
+const LAYER_4: [&str; 7] = [
     "tunnel",
     "snat",
     "dscp",
+    "cgroup",
     "strict_ipvs",
     "one_packet",
     "persistence",

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::ops::Range;
 
-use weir_model::{Forward, Persistence, Service, Snat};
+use weir_model::{Forward, LocalClient, Persistence, Service, Snat};
 
 use super::{LoweredService, listen, refuse, tunnel};
 use crate::address::{self, Listening};
@@ -52,7 +52,9 @@ pub(super) fn service(sink: &mut Sink<'_>, entry: &Entry<'_>, table: &Table<'_>)
     service.strict_ipvs = view.flag(sink, "strict_ipvs").unwrap_or(false);
     service.persistence = view
         .get("persistence")
-        .and_then(|(entry, kind)| persistence(sink, entry, kind));
+        .and_then(|(entry, kind)| persistence(sink, entry, kind, &mut service.persistent_client));
+    let cgroup = view.text(sink, "cgroup");
+    service.cgroup = cgroup.map(|(path, _)| path.to_owned());
     service.one_packet = view.flag(sink, "one_packet").unwrap_or(false);
     let span = |name| view.get(name).map(|(entry, _)| entry.item.span.clone());
     LoweredService {
@@ -64,6 +66,8 @@ pub(super) fn service(sink: &mut Sink<'_>, entry: &Entry<'_>, table: &Table<'_>)
         tunnel: written_tunnel.and_then(|_| span("tunnel")),
         snat: service.snat.is_some().then(|| span("snat")).flatten(),
         dscp: dscp.and_then(|_| span("dscp")),
+        cgroup: cgroup.map(|(_, span)| span.clone()),
+        strict_ipvs: service.strict_ipvs.then(|| span("strict_ipvs")).flatten(),
         one_packet: service.one_packet.then(|| span("one_packet")).flatten(),
         service,
     }
@@ -103,7 +107,12 @@ fn snat(sink: &mut Sink<'_>, entry: &Entry<'_>, kind: &Kind) -> Option<Snat> {
     Some(snat)
 }
 
-fn persistence(sink: &mut Sink<'_>, entry: &Entry<'_>, kind: &Kind) -> Option<Persistence> {
+fn persistence(
+    sink: &mut Sink<'_>,
+    entry: &Entry<'_>,
+    kind: &Kind,
+    client: &mut LocalClient,
+) -> Option<Persistence> {
     let table = match &entry.item.value {
         Value::Bool(on) => return on.then(Persistence::default),
         Value::Table(table) => table,
@@ -113,6 +122,9 @@ fn persistence(sink: &mut Sink<'_>, entry: &Entry<'_>, kind: &Kind) -> Option<Pe
         }
     };
     let view = View::open(sink, &catalog::PERSISTENCE, table, &entry.key_span);
+    *client = view
+        .choice(sink, "client", &LocalClient::ALL, LocalClient::as_str)
+        .unwrap_or_default();
     let default = Persistence::default();
     let mut prefix = |name, default| {
         view.integer(sink, name)

@@ -94,7 +94,8 @@ fn absent(
     seen.retain(|address| added_to(*address).is_none());
     let mut found = Vec::new();
     let needed: BTreeSet<IpAddr> = desired.proxied_addresses().collect();
-    for service in &desired.services {
+    let addressed = |service: &&weir_model::Service| service.forward.handles_packets();
+    for service in desired.services.iter().filter(addressed) {
         for listener in &service.listen {
             if seen.insert(listener.address) {
                 found.push(AbsentVip {

@@ -18,8 +18,8 @@ pub(crate) use element::{
     delete, delete_batch, lookup, lookup_batch, next_key, update, update_batch,
 };
 pub(crate) use program::{
-    LinkKind, TestRunAttr, link_create, link_detach, link_info, link_update, program_info,
-    programs_at, test_run,
+    LinkKind, TestRunAttr, cgroup_link_create, cgroup_link_info, link_create, link_detach,
+    link_info, link_update, program_info, programs_at, test_run,
 };
 
 /// Commands of enum bpf_cmd (include/uapi/linux/bpf.h).

@@ -39,6 +39,24 @@ pub(crate) fn link_info(link: BorrowedFd<'_>) -> io::Result<LinkInfo> {
     unsafe { object_info(link) }
 }
 
+/// `struct bpf_link_info` of a link on a cgroup.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct CgroupLinkInfo {
+    kind: u32,
+    id: u32,
+    program: u32,
+    pad: u32,
+    /// 0 = the cgroup was removed, and the link is detached.
+    pub(crate) cgroup: u64,
+}
+
+/// Information about a link on a cgroup.
+pub(crate) fn cgroup_link_info(link: BorrowedFd<'_>) -> io::Result<CgroupLinkInfo> {
+    // SAFETY: CgroupLinkInfo is the head of struct bpf_link_info as cgroup links fill it: integers only.
+    unsafe { object_info(link) }
+}
+
 /// Where a link attaches: enum bpf_attach_type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
@@ -46,6 +64,15 @@ pub(crate) enum LinkKind {
     Xdp = 37,
     TcxIngress = 46,
     TcxEgress = 47,
+    Connect4 = 10,
+    Connect6 = 11,
+    Sendmsg4 = 14,
+    Sendmsg6 = 15,
+    Recvmsg4 = 19,
+    Recvmsg6 = 20,
+    Getpeername4 = 29,
+    Getpeername6 = 30,
+    SockRelease = 34,
 }
 
 #[repr(C)]
@@ -57,6 +84,15 @@ struct LinkCreateAttr {
     relative: u32,
     pad: u32,
     expected_revision: u64,
+}
+
+/// Attaches a program to a cgroup, in addition to programs of others.
+pub(crate) fn cgroup_link_create(
+    program: BorrowedFd<'_>,
+    cgroup: BorrowedFd<'_>,
+    kind: LinkKind,
+) -> io::Result<OwnedFd> {
+    link_create(program, cgroup.as_raw_fd() as u32, kind, 0)
 }
 
 /// Attaches a program to a device of the calling thread's network namespace.

@@ -30,3 +30,8 @@ struct weir_settings settings;
 struct weir_budget budget;
 struct weir_sweep_public sweep_public;
 struct weir_filter filter;
+struct weir_socket_listener socket_listener;
+struct weir_socket_key socket_key;
+struct weir_socket socket;
+struct weir_socket_client_key socket_client_key;
+struct weir_socket_client socket_client;

@@ -45,8 +45,11 @@ impl Engine {
         if self.network.leaves_unfinished() != left {
             self.replan(&[])?;
         }
+        self.prepare_local_clients()?;
         self.write_pending()?;
         self.activate_programs()?;
+        self.finish_local_clients()?;
+        self.end_sockets()?;
         let before = (self.network.attached.clone(), self.network.learns_clients());
         if let Err(error) = self.attach().await {
             return Err(self.explain_attach_error(error).await);
@@ -107,7 +110,9 @@ impl Engine {
             }
         }
         self.writer
-            .services(maps, &self.rows, &self.pending, Instant::now())?;
+            .services(maps, &self.rows, &self.pending, Instant::now(), &mut || {
+                self.local_clients.write_listeners()
+            })?;
         (self.pending, self.hops_due) = (Changes::default(), false);
         Ok(())
     }

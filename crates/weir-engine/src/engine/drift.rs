@@ -38,6 +38,7 @@ impl Engine {
 
     async fn try_repair_drift(&mut self) -> Result<()> {
         self.repair_programs().await?;
+        self.repair_local_clients()?;
         self.repair_maps()?;
         self.repair_addresses().await?;
         self.repair_marks().await

@@ -5,12 +5,25 @@ use weir_health::State;
 use weir_model::{Listener, Protocol, Service};
 use weir_planner::allocation::{DestSlot, ServiceSlot};
 use weir_planner::rows::rule;
+use weir_planner::socket::is_socket;
 use weir_state::ServerStates;
 
 use super::Engine;
 use super::explain_choice::{Choice, why};
 use crate::error::Result;
 use crate::packet::{Explanation, Packet};
+
+/// The clients that a socket service balances.
+fn local_clients_of(service: &Service) -> String {
+    let cgroup = match &service.cgroup {
+        Some(path) => format!("in cgroup {path}"),
+        None => "of this machine".to_owned(),
+    };
+    format!(
+        "forward = \"socket\": processes {cgroup} get a server's address when they connect; packets to the VIP are not \
+         handled"
+    )
+}
 
 impl Engine {
     /// Returns the service, pool and server that a packet would get, and the reasons.
@@ -38,7 +51,11 @@ impl Engine {
         let Some(slot) = self.memory.allocation.services.get(&service.name) else {
             return Ok(answer);
         };
-        answer.steps.extend(self.after_failover(packet, service));
+        if is_socket(service) {
+            answer.steps.push(local_clients_of(service));
+        } else {
+            answer.steps.extend(self.after_failover(packet, service));
+        }
         if let Some(dest) = self.flow_of(packet, slot) {
             answer.steps.push(format!(
                 "it belongs to a tracked flow, which is bound to {}",
@@ -50,6 +67,12 @@ impl Engine {
         let rule = rule(&self.desired, service, self.plane.sizes().dests);
         self.candidates(service, slot, states, &mut answer)?;
         let scheduler = rule.scheduler;
+        if is_socket(service) && scheduler.kind.hashes() {
+            answer.steps.push(format!(
+                "a new socket: {scheduler} chooses among the candidates, by the client's cgroup or the socket"
+            ));
+            return Ok(answer);
+        }
         let reason = why(scheduler);
         answer
             .steps

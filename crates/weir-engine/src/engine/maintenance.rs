@@ -85,6 +85,8 @@ impl Engine {
             &mut self.count_differences,
         )?;
         self.writer.refresh_trees(self.plane.maps())?;
+        self.release_local_clients()?;
+        self.end_sockets()?;
         if self.network.refresh_drivers().await? {
             self.hops_due = true;
         }

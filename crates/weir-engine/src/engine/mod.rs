@@ -9,11 +9,13 @@ mod attach;
 mod commit;
 mod drift;
 mod edit;
+mod end_socket;
 mod explain;
 mod explain_choice;
 mod foreign_program;
 mod handshakes;
 mod listing;
+mod local_client;
 mod maintenance;
 mod mark;
 mod no_reply;
@@ -46,6 +48,8 @@ pub use self::edit::WeightOrder;
 pub use self::handshakes::Handshakes;
 pub use self::open::Opening;
 
+use self::local_client::LocalClients;
+
 /// The result of a reload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Applied {
@@ -67,6 +71,8 @@ pub struct Engine {
     plane: Dataplane,
     writer: Writer,
     rows: RowSet,
+    /// Balancing of clients on this machine.
+    local_clients: LocalClients,
     /// Planned rows that are not written yet.
     pending: Changes,
     /// All next hops must be compared with the maps.

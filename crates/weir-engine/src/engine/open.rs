@@ -15,6 +15,7 @@ use weir_state::{SavedServers, ServerStates};
 
 use super::Engine;
 use super::attach::{RESOLVE_TIMEOUT, attached};
+use super::local_client::LocalClients;
 use crate::adopt;
 use crate::allocate::{allocate, now_ms};
 use crate::clean::{clean_pinned, is_pinned};
@@ -233,6 +234,7 @@ impl<'a> Opening<'a> {
                 plane,
                 writer,
                 rows,
+                local_clients: LocalClients::default(),
                 pending,
                 hops_due: true,
                 network_stale: false,

@@ -79,6 +79,7 @@ impl Engine {
         if let Some(replaced) = replaced {
             self.writer = replaced.writer;
             self.plane = replaced.plane;
+            self.local_clients.replace_programs();
             self.hops_due = true;
         }
         let before = std::mem::replace(&mut self.desired, desired);

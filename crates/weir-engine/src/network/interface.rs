@@ -85,6 +85,12 @@ impl Network {
             };
             return names.iter().map(index).collect();
         }
+        // No packet passes the director.
+        if !desired.services.is_empty()
+            && desired.services.iter().all(weir_planner::socket::is_socket)
+        {
+            return Ok(BTreeSet::new());
+        }
         let elsewhere = DEFAULT_ROUTE_PROBES
             .into_iter()
             .flat_map(|ip| resolve(ip, &self.state))

@@ -86,7 +86,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes services with their tables, then their listeners.
+    /// Writes services with their tables, then their listeners, and calls `then` before services are removed.
     ///
     /// # Errors
     /// No room for tables, or a map is full.
@@ -96,6 +96,7 @@ impl Writer {
         rows: &RowSet,
         changes: &Changes,
         now: Instant,
+        then: &mut dyn FnMut() -> Result<()>,
     ) -> Result<()> {
         self.elements.reclaim(now);
         for index in &changes.services {
@@ -111,6 +112,7 @@ impl Writer {
             }
         }
         self.addresses(maps, rows, changes, now)?;
+        then()?;
         self.remove_services(maps, rows, changes, now)?;
         self.mark_removed_servers(maps, rows, changes)?;
         let inherited = std::mem::take(&mut self.inherited_rows);

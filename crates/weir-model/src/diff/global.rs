@@ -42,6 +42,12 @@ pub(super) fn node(old: &Node, new: &Node) -> Vec<Edit> {
         .compare("socket_mode", old.socket_mode, new.socket_mode, |mode| {
             mode.as_str().to_owned()
         })
+        .compare(
+            "balance_own",
+            old.balance_own,
+            new.balance_own,
+            bool::to_string,
+        )
         .compare("max_flows", old.max_flows, new.max_flows, u32::to_string)
         .compare(
             "max_servers",

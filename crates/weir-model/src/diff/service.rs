@@ -40,6 +40,15 @@ fn edits(old: &Service, new: &Service) -> Vec<Edit> {
             new.one_packet,
             bool::to_string,
         )
+        .compare("cgroup", &old.cgroup, &new.cgroup, |cgroup| {
+            or_none(cgroup.as_ref())
+        })
+        .compare(
+            "persistence.client",
+            old.persistent_client,
+            new.persistent_client,
+            |client| client.as_str().to_owned(),
+        )
         .done()
 }
 

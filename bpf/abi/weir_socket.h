@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Maps of the cgroup programs that balance local clients (weir_socket.bpf.c). They exist only while a service needs
+ * them. Services, extents, servers and counts are those of weir_abi.h.
+ */
+#ifndef WEIR_SOCKET_H
+#define WEIR_SOCKET_H
+
+/*
+ * weir_socket_listeners (LPM trie): service of a listener for the clients of one cgroup. The prefix of a range or of
+ * any port ends within the port, so that the most specific listener is found.
+ */
+#define WEIR_SOCKET_SCOPE_OWN   0   /* scope of the director's own connections (balance_own) */
+#define WEIR_SOCKET_PREFIX_ANY  176 /* bits of scope, address and protocol */
+#define WEIR_SOCKET_PREFIX_PORT 192
+struct weir_socket_listener {
+	__u32 prefix;
+	__u32 scope; /* number of the cgroup */
+	struct weir_addr addr;
+	__u8 proto;
+	__u8 pad;
+	__be16 port;
+	__u32 pad2;
+};
+
+/*
+ * weir_sockets (hash): the servers of a socket. Index 0 is the only one of a connected socket; an unconnected UDP
+ * socket has one per VIP and server. Indexes are used in ascending order without gaps.
+ */
+#define WEIR_SOCKET_SLOTS 8
+struct weir_socket_key {
+	__u64 cookie;
+	__u32 index;
+	__u32 pad;
+};
+
+#define WEIR_SOCKET_COUNTED   1 /* counted as active flow of the dest */
+#define WEIR_SOCKET_CONNECTED 2
+struct weir_socket {
+	struct weir_addr vip;
+	struct weir_addr server;
+	__be16 vip_port;
+	__be16 server_port;
+	__u32 state; /* WEIR_SOCKET_* */
+	__u32 dest;
+	__u32 dest_generation;
+	__u32 service;
+	__u8 proto;
+	__u8 scope;
+	__u8 pad[2];
+};
+
+/*
+ * weir_socket_clients (LRU hash): persistence by the client's cgroup or user. Values of weir_service.template_scope, in
+ * addition to WEIR_TEMPLATE_*, which mean the cgroup here.
+ */
+#define WEIR_SOCKET_CLIENT_CGROUP 0
+#define WEIR_SOCKET_CLIENT_UID    3
+struct weir_socket_client_key {
+	__u64 client;
+	__u32 service;
+	__u32 generation; /* of the service row */
+};
+struct weir_socket_client {
+	__u32 dest;
+	__u32 dest_generation;
+	__u32 seen; /* tick */
+	__u32 pad;
+};
+
+#endif

@@ -1,0 +1,287 @@
+//! The programs that balance clients on this machine, attached to cgroups by pinned links.
+//!
+//! Every cgroup has a number, its scope; its programs see only listeners with this number. The programs share services,
+//! servers and counts with the director's. Scope and cgroup are read back from the pinned links, so that a new process
+//! continues with them. If the process dies between two steps, the next [`Sockets::attach`] completes them.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::PathBuf;
+
+use weir_abi::{Socket, SocketKey, SocketListener};
+
+use crate::dataplane::Dataplane;
+use crate::error::{Context, Result};
+use crate::loader::{self, Constant, MapSource};
+use crate::pins::{PinDir, entries, file_name, remove_file};
+use crate::plan;
+use crate::spec::SOCKET_MAPS;
+use crate::sys::{self, Access, LinkKind};
+use crate::table::Table;
+
+const OBJECT: &str = "weir_socket";
+
+/// Greatest scope: it is a byte of a socket's record.
+pub const SCOPE_MAX: u32 = 255;
+
+/// A hook of a cgroup: the suffix of its pin and its program, and whether it selects servers.
+struct Hook {
+    name: &'static str,
+    program: &'static str,
+    kind: LinkKind,
+    selects: bool,
+}
+
+const fn hook(name: &'static str, program: &'static str, kind: LinkKind, selects: bool) -> Hook {
+    Hook {
+        name,
+        program,
+        kind,
+        selects,
+    }
+}
+
+/// In the order of attaching: a socket is counted only when its end is noticed too.
+const HOOKS: [Hook; 9] = [
+    hook("release", "weir_sock_release", LinkKind::SockRelease, false),
+    hook("recvmsg4", "weir_recvmsg4", LinkKind::Recvmsg4, false),
+    hook("recvmsg6", "weir_recvmsg6", LinkKind::Recvmsg6, false),
+    hook(
+        "getpeername4",
+        "weir_getpeername4",
+        LinkKind::Getpeername4,
+        false,
+    ),
+    hook(
+        "getpeername6",
+        "weir_getpeername6",
+        LinkKind::Getpeername6,
+        false,
+    ),
+    hook("connect4", "weir_connect4", LinkKind::Connect4, true),
+    hook("connect6", "weir_connect6", LinkKind::Connect6, true),
+    hook("sendmsg4", "weir_sendmsg4", LinkKind::Sendmsg4, true),
+    hook("sendmsg6", "weir_sendmsg6", LinkKind::Sendmsg6, true),
+];
+
+/// Scope and index of the hook of a pinned link.
+pub(crate) fn parse_link(name: &str) -> Option<(u32, usize)> {
+    let (scope, hook) = name.strip_prefix("link-")?.split_once('-')?;
+    let hook = HOOKS.iter().position(|one| one.name == hook)?;
+    Some((scope.parse().ok()?, hook))
+}
+
+fn link(pins: &PinDir, scope: u32, hook: &Hook) -> PathBuf {
+    pins.sockets().join(format!("link-{scope}-{}", hook.name))
+}
+
+/// An attached scope.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scope {
+    /// Id of the cgroup; 0 = the cgroup was removed.
+    pub cgroup: u64,
+    /// Whether every hook is attached; otherwise only those that open sockets need.
+    pub complete: bool,
+}
+
+/// The attached scopes.
+///
+/// # Errors
+/// A pin cannot be read.
+pub fn scopes(pins: &PinDir) -> Result<BTreeMap<u32, Scope>> {
+    let mut scopes: BTreeMap<u32, (u64, usize)> = BTreeMap::new();
+    for (scope, hook) in links(pins)? {
+        let path = link(pins, scope, &HOOKS[hook]);
+        let object = sys::open_pin(&path, Access::Full).at(&path)?;
+        let info = sys::cgroup_link_info(object.as_fd()).at(&path)?;
+        let found = scopes.entry(scope).or_insert((info.cgroup, 0));
+        found.1 += 1;
+        if info.cgroup == 0 {
+            found.0 = 0;
+        }
+    }
+    let scopes = scopes.into_iter();
+    Ok(scopes
+        .map(|(scope, (cgroup, hooks))| {
+            let complete = hooks == HOOKS.len();
+            (scope, Scope { cgroup, complete })
+        })
+        .collect())
+}
+
+/// Scope and index of the hook of every pinned link.
+fn links(pins: &PinDir) -> Result<Vec<(u32, usize)>> {
+    let directory = pins.sockets();
+    if !directory.exists() {
+        return Ok(Vec::new());
+    }
+    let mut links: Vec<_> = entries(&directory)?
+        .filter_map(|path| parse_link(file_name(&path)))
+        .collect();
+    links.sort_unstable();
+    Ok(links)
+}
+
+/// The maps of the programs.
+#[derive(Debug)]
+pub struct Sockets {
+    /// Listeners by scope; value: the service row.
+    pub listeners: Table<SocketListener, u32>,
+    /// Servers of sockets.
+    pub sockets: Table<SocketKey, Socket>,
+}
+
+impl Sockets {
+    /// Opens the pinned maps, or creates them.
+    ///
+    /// # Errors
+    /// A pinned map has other properties than this build expects, or the kernel refuses.
+    pub fn open(plane: &Dataplane) -> Result<Self> {
+        let directory = plane.pins().sockets();
+        let missing = SOCKET_MAPS
+            .iter()
+            .any(|spec| !directory.join(spec.name).exists());
+        if missing {
+            std::fs::create_dir_all(&directory).at(&directory)?;
+            drop(loader::prepare(OBJECT, &sources(plane), &[])?);
+        }
+        Self::open_pinned(plane.pins(), Access::Full)
+    }
+
+    /// The pinned maps, for reading; `None` = there are none.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn read(pins: &PinDir) -> Result<Option<Self>> {
+        if !pins.sockets().join(SOCKET_MAPS[0].name).exists() {
+            return Ok(None);
+        }
+        Self::open_pinned(pins, Access::Read).map(Some)
+    }
+
+    fn open_pinned(pins: &PinDir, access: Access) -> Result<Self> {
+        let directory = pins.sockets();
+        let sizes = crate::layout::Sizes::default();
+        for spec in SOCKET_MAPS {
+            let path = directory.join(spec.name);
+            let map = sys::open_pin(&path, access).at(&path)?;
+            spec.check(&sizes, &sys::map_info(map.as_fd()).at(&path)?)?;
+        }
+        let open = |name: &str| {
+            let path = directory.join(name);
+            sys::open_pin(&path, access).at(&path)
+        };
+        Ok(Self {
+            listeners: Table::new("weir_socket_listeners", open("weir_socket_listeners")?)?,
+            sockets: Table::new("weir_sockets", open("weir_sockets")?)?,
+        })
+    }
+}
+
+/// Attaches the programs to a cgroup, or replaces them where they are attached. `netns` limits them to clients in that
+/// network namespace.
+///
+/// # Errors
+/// The kernel rejects a program or an attachment; those before it remain.
+pub fn attach(
+    plane: &Dataplane,
+    scope: u32,
+    cgroup: BorrowedFd<'_>,
+    netns: Option<u64>,
+) -> Result<()> {
+    let mut constants = plan::constants(plane.record());
+    constants.push(Constant {
+        name: "weir_scope",
+        bytes: scope.to_ne_bytes().to_vec(),
+    });
+    constants.push(Constant {
+        name: "weir_netns",
+        bytes: netns.unwrap_or(0).to_ne_bytes().to_vec(),
+    });
+    let programs = loader::load(OBJECT, &sources(plane), &constants)?;
+    for hook in &HOOKS {
+        let program = loader::program(&programs, hook.program)?;
+        let path = link(plane.pins(), scope, hook);
+        match sys::open_pin(&path, Access::Full) {
+            Ok(link) => sys::link_update(link.as_fd(), program)
+                .during("replacing the program of", || path.display().to_string())?,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                let link = sys::cgroup_link_create(program, cgroup, hook.kind)
+                    .during("attaching", || format!("{} to the cgroup", hook.name))?;
+                sys::pin(link.as_fd(), &path).at(&path)?;
+            }
+            Err(error) => return Err(error).at(&path),
+        }
+    }
+    Ok(())
+}
+
+/// Detaches the hooks that select servers. The others stay while sockets of the scope are open.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn stop(pins: &PinDir, scope: u32) -> Result<()> {
+    HOOKS
+        .iter()
+        .rev()
+        .filter(|hook| hook.selects)
+        .try_for_each(|hook| detach_hook(pins, scope, hook))
+}
+
+/// Detaches all hooks of a scope.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn detach(pins: &PinDir, scope: u32) -> Result<()> {
+    HOOKS
+        .iter()
+        .rev()
+        .try_for_each(|hook| detach_hook(pins, scope, hook))
+}
+
+/// Detaches all scopes.
+pub(crate) fn detach_all(pins: &PinDir) -> Result<()> {
+    let mut scopes: Vec<u32> = links(pins)?.into_iter().map(|(scope, _)| scope).collect();
+    scopes.dedup();
+    scopes.into_iter().try_for_each(|scope| detach(pins, scope))
+}
+
+fn detach_hook(pins: &PinDir, scope: u32, hook: &Hook) -> Result<()> {
+    let path = link(pins, scope, hook);
+    let link = match sys::open_pin(&path, Access::Full) {
+        Ok(link) => link,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error).at(&path),
+    };
+    sys::link_detach(link.as_fd()).during("detaching", || path.display().to_string())?;
+    remove_file(&path)
+}
+
+fn sources(plane: &Dataplane) -> Vec<MapSource> {
+    let mut sources = plan::sources(plane.pins(), plane.record());
+    sources.retain(|source| !loader::OWN_MAPS.contains(&source.name));
+    let directory = plane.pins().sockets();
+    let own = SOCKET_MAPS.iter().map(|spec| MapSource {
+        name: spec.name,
+        pin: directory.join(spec.name),
+        entries: Some(spec.entries(plane.sizes())),
+    });
+    sources.extend(own);
+    sources
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn link_names_are_parsed_back() {
+        let pins = PinDir::new("/pins");
+        for (at, hook) in HOOKS.iter().enumerate() {
+            let path = link(&pins, 7, hook);
+            assert_eq!(parse_link(file_name(&path)), Some((7, at)));
+        }
+        assert_eq!(parse_link("link-x-connect4"), None);
+        assert_eq!(parse_link("weir_sockets"), None);
+    }
+}

@@ -1,0 +1,124 @@
+//! Ends sockets whose server is removed or down, so that their programs connect again and get another server.
+//!
+//! A TCP connection ends where `on_remove` says so: a socket cannot change its server, so that `reschedule` is the same
+//! as `reset`. A connected UDP socket would send to a dead server for ever, without noticing: it always ends.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use weir_abi::{
+    DEST_RESCHEDULE, DEST_RESET, DEST_USABLE, POLICY_DOWN, SOCKET_CONNECTED, SOCKET_COUNTED,
+};
+use weir_model::Protocol;
+use weir_netlink::end_sockets;
+use weir_sys::NetNs;
+
+use super::Engine;
+use crate::error::Result;
+
+/// What happens to the connected sockets of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    /// Only datagram sockets end.
+    Datagrams,
+    /// All end.
+    All,
+}
+
+/// Cookies of sockets by protocol.
+type Doomed = BTreeMap<Protocol, BTreeSet<u64>>;
+
+impl Engine {
+    /// Ends the sockets of removed and failed servers.
+    ///
+    /// # Errors
+    /// A map cannot be read, or the kernel cannot list sockets.
+    pub(super) fn end_sockets(&mut self) -> Result<()> {
+        let endings = self.endings();
+        if endings.is_empty() {
+            self.local_clients.ended.clear();
+            return Ok(());
+        }
+        let doomed = self.doomed(&endings)?;
+        if doomed.is_empty() {
+            return Ok(());
+        }
+        let mut ended = 0;
+        for (protocol, cookies) in doomed {
+            self.local_clients.ended.extend(&cookies);
+            ended += end_everywhere(protocol, cookies)?;
+        }
+        if ended > 0 {
+            tracing::info!(ended, "sockets of removed or failed servers were closed");
+        }
+        Ok(())
+    }
+
+    /// The server rows whose sockets end.
+    fn endings(&self) -> BTreeMap<u32, Ending> {
+        if self.local_clients.maps.is_none() {
+            return BTreeMap::new();
+        }
+        let ends = |flags: u8| flags & (DEST_RESET | DEST_RESCHEDULE) != 0;
+        let removed = self.rows.removed.iter().map(|(id, removed)| {
+            let all = ends(removed.flags);
+            (*id, if all { Ending::All } else { Ending::Datagrams })
+        });
+        let failed = self.rows.dests.iter().filter_map(|(id, row)| {
+            let down = row.flags & DEST_USABLE == 0 && row.policy & POLICY_DOWN != 0;
+            match (ends(row.flags), down) {
+                (true, _) => Some((*id, Ending::All)),
+                (false, true) => Some((*id, Ending::Datagrams)),
+                (false, false) => None,
+            }
+        });
+        removed.chain(failed).collect()
+    }
+
+    fn doomed(&self, endings: &BTreeMap<u32, Ending>) -> Result<Doomed> {
+        let mut doomed = Doomed::new();
+        let Some(maps) = &self.local_clients.maps else {
+            return Ok(doomed);
+        };
+        let ended = &self.local_clients.ended;
+        maps.sockets.each(|key, record| {
+            let connected = SOCKET_CONNECTED | SOCKET_COUNTED;
+            let protocol = [Protocol::Tcp, Protocol::Udp]
+                .into_iter()
+                .find(|protocol| protocol.number() == record.proto);
+            let (Some(protocol), Some(ending)) = (protocol, endings.get(&record.dest)) else {
+                return;
+            };
+            let ends = *ending == Ending::All || protocol == Protocol::Udp;
+            if ends && record.state & connected == connected && !ended.contains(&key.cookie) {
+                doomed.entry(protocol).or_default().insert(key.cookie);
+            }
+        })?;
+        Ok(doomed)
+    }
+}
+
+/// Ends sockets in this network namespace, then the remaining ones in those of other processes.
+fn end_everywhere(protocol: Protocol, mut cookies: BTreeSet<u64>) -> Result<usize> {
+    let before = cookies.len();
+    end_sockets(protocol.number(), &mut cookies)?;
+    let mut seen = BTreeSet::from([own_namespace()]);
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    for process in processes {
+        if cookies.is_empty() {
+            break;
+        }
+        let Ok(netns) = NetNs::open(process.path().join("ns/net")) else {
+            continue;
+        };
+        if seen.insert(netns.id().ok().map(|id| id.inode)) {
+            // A namespace that cannot be entered keeps its sockets.
+            let rest = &mut cookies;
+            let _ = netns.run(|| end_sockets(protocol.number(), rest));
+        }
+    }
+    Ok(before - cookies.len())
+}
+
+fn own_namespace() -> Option<u64> {
+    Some(NetNs::current().ok()?.id().ok()?.inode)
+}

@@ -1,0 +1,232 @@
+//! Balancing of the clients on this machine: which cgroups the programs are attached to, and their listeners.
+//!
+//! A new cgroup gets its programs before its listeners are written, and a cgroup that is no longer used keeps its
+//! programs until its listeners are removed: a connection finds either the old or the new listener. The hooks that
+//! translate addresses back and count stay as long as sockets are open.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use weir_abi::SOCKET_SCOPE_OWN;
+use weir_dataplane::socket::{self, SCOPE_MAX, Scope, Sockets};
+use weir_model::Desired;
+use weir_planner::socket::{Key, cgroups, is_used, listeners};
+use weir_sys::{Cgroup, NetNs};
+
+use super::Engine;
+use crate::error::{Error, Result};
+
+/// The state of the cgroup programs.
+#[derive(Debug, Default)]
+pub(super) struct LocalClients {
+    pub(super) maps: Option<Sockets>,
+    /// Sockets that were already ended.
+    pub(super) ended: BTreeSet<u64>,
+    written: BTreeMap<Key, u32>,
+    wanted: BTreeMap<Key, u32>,
+    /// Scopes that services use, and their cgroups.
+    used: BTreeMap<u32, Cgroup>,
+    /// Scopes whose programs are those of this process and data plane.
+    current: BTreeSet<u32>,
+    /// Scopes that are attached for open sockets only.
+    lingering: bool,
+}
+
+impl LocalClients {
+    /// The programs refer to maps of a replaced data plane.
+    pub(super) fn replace_programs(&mut self) {
+        self.current.clear();
+    }
+
+    /// Writes the listeners that differ: added ones first.
+    ///
+    /// # Errors
+    /// The map is full.
+    pub(super) fn write_listeners(&mut self) -> Result<()> {
+        let Some(maps) = &self.maps else {
+            return Ok(());
+        };
+        for (key, row) in &self.wanted {
+            if self.written.get(key) != Some(row) {
+                maps.listeners.set(&key.record(), row)?;
+                self.written.insert(*key, *row);
+            }
+        }
+        let old: Vec<Key> = self.written.keys().copied().collect();
+        for key in old {
+            if !self.wanted.contains_key(&key) {
+                maps.listeners.remove(&key.record())?;
+                self.written.remove(&key);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Scopes by path of the cgroup.
+type Paths = BTreeMap<Option<String>, u32>;
+
+/// Gives every cgroup of the configuration a scope: the one that it has, else a free one.
+fn assign(
+    desired: &Desired,
+    attached: &BTreeMap<u32, Scope>,
+) -> Result<(Paths, BTreeMap<u32, Cgroup>)> {
+    let mut paths = Paths::new();
+    let mut used: BTreeMap<u32, Cgroup> = BTreeMap::new();
+    for path in cgroups(desired) {
+        let cgroup = open(path)?;
+        let there = attached.iter().map(|(scope, it)| (*scope, it.cgroup));
+        let there = there.chain(used.iter().map(|(scope, it)| (*scope, it.id())));
+        let known = there
+            .filter(|(scope, id)| *scope != SOCKET_SCOPE_OWN && *id == cgroup.id())
+            .map(|(scope, _)| scope)
+            .next();
+        let free = || {
+            (SOCKET_SCOPE_OWN + 1..=SCOPE_MAX)
+                .find(|scope| !attached.contains_key(scope) && !used.contains_key(scope))
+        };
+        let scope = known
+            .or_else(free)
+            .ok_or(Error::Cgroups { most: SCOPE_MAX })?;
+        paths.insert(path.map(str::to_owned), scope);
+        used.insert(scope, cgroup);
+    }
+    if desired.node.balance_own {
+        used.insert(SOCKET_SCOPE_OWN, open(None)?);
+    }
+    Ok((paths, used))
+}
+
+fn open(path: Option<&str>) -> Result<Cgroup> {
+    let opened = path.map_or_else(Cgroup::root, Cgroup::open);
+    opened.map_err(|source| Error::Cgroup {
+        path: path.unwrap_or("(root)").to_owned(),
+        source,
+    })
+}
+
+impl Engine {
+    /// Attaches the programs again where another program has detached them, or where the cgroup was removed and made
+    /// again.
+    ///
+    /// # Errors
+    /// A cgroup cannot be opened, or the kernel refuses.
+    pub(super) fn repair_local_clients(&mut self) -> Result<()> {
+        let local = &self.local_clients;
+        if local.used.is_empty() {
+            return Ok(());
+        }
+        let attached = socket::scopes(self.plane.pins())?;
+        let intact = |(scope, cgroup): (&u32, &Cgroup)| {
+            attached
+                .get(scope)
+                .is_some_and(|it| it.complete && it.cgroup == cgroup.id())
+        };
+        if local.used.iter().all(intact) {
+            return Ok(());
+        }
+        self.prepare_local_clients()?;
+        self.local_clients.write_listeners()?;
+        self.finish_local_clients()?;
+        self.drift.programs += 1;
+        tracing::warn!("the programs of a cgroup were attached again");
+        Ok(())
+    }
+
+    /// Attaches the programs to new cgroups and plans the listeners, which [`Self::write_pending`] writes.
+    ///
+    /// # Errors
+    /// A cgroup cannot be opened, or the kernel refuses.
+    pub(super) fn prepare_local_clients(&mut self) -> Result<()> {
+        let attached = socket::scopes(self.plane.pins())?;
+        let local = &mut self.local_clients;
+        if local.maps.is_none() {
+            let maps = if is_used(&self.desired) || !attached.is_empty() {
+                Sockets::open(&self.plane)?
+            } else {
+                return Ok(());
+            };
+            for (key, row) in maps.listeners.elements()? {
+                local.written.insert(Key::of(&key), row);
+            }
+            local.maps = Some(maps);
+        }
+        let (paths, used) = assign(&self.desired, &attached)?;
+        for (scope, cgroup) in &used {
+            if !attached.get(scope).is_some_and(|it| it.complete) {
+                attach(&self.plane, *scope, cgroup)?;
+                local.current.insert(*scope);
+            }
+        }
+        let services = &self.memory.allocation.services;
+        local.used = used;
+        local.wanted = listeners(
+            &self.desired,
+            |name| services.get(name).map(|slot| slot.row),
+            |path| paths.get(&path.map(str::to_owned)).copied(),
+        );
+        Ok(())
+    }
+
+    /// Replaces programs of an earlier process or data plane, and detaches those that no service uses.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub(super) fn finish_local_clients(&mut self) -> Result<()> {
+        let local = &mut self.local_clients;
+        if local.maps.is_none() {
+            return Ok(());
+        }
+        for (scope, cgroup) in &local.used {
+            if local.current.insert(*scope) {
+                attach(&self.plane, *scope, cgroup)?;
+            }
+        }
+        let attached = socket::scopes(self.plane.pins())?;
+        for scope in attached
+            .keys()
+            .filter(|scope| !local.used.contains_key(scope))
+        {
+            socket::stop(self.plane.pins(), *scope)?;
+            local.current.remove(scope);
+            local.lingering = true;
+        }
+        self.release_local_clients()
+    }
+
+    /// Detaches what remains of unused scopes without open sockets.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub(super) fn release_local_clients(&mut self) -> Result<()> {
+        let local = &mut self.local_clients;
+        let Some(maps) = local.maps.as_ref().filter(|_| local.lingering) else {
+            return Ok(());
+        };
+        let mut open = BTreeSet::new();
+        maps.sockets.each(|_, record| {
+            open.insert(u32::from(record.scope));
+        })?;
+        local.lingering = false;
+        for scope in socket::scopes(self.plane.pins())?.keys() {
+            if local.used.contains_key(scope) {
+                continue;
+            }
+            if open.contains(scope) {
+                local.lingering = true;
+            } else {
+                socket::detach(self.plane.pins(), *scope)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Attaches a scope. The director's own clients are those in its network namespace.
+fn attach(plane: &weir_dataplane::Dataplane, scope: u32, cgroup: &Cgroup) -> Result<()> {
+    use std::os::fd::AsFd;
+    let netns = match scope {
+        SOCKET_SCOPE_OWN => Some(NetNs::current()?.cookie()?),
+        _ => None,
+    };
+    Ok(socket::attach(plane, scope, cgroup.as_fd(), netns)?)
+}

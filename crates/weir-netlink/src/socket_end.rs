@@ -1,0 +1,195 @@
+//! Ends sockets from outside, by SOCK_DESTROY of sock_diag(7) (`ss --kill`).
+//!
+//! The program that has the socket gets ECONNABORTED from its next call. TCP sends a reset to the peer.
+
+use std::collections::BTreeSet;
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with,
+};
+
+use crate::{Error, Result};
+
+/// struct nlmsghdr.
+const HEADER: usize = 16;
+/// struct inet_diag_req_v2: family, protocol, extensions, states, then struct inet_diag_sockid.
+const REQUEST: usize = 56;
+/// struct inet_diag_sockid.
+const ID: usize = 48;
+/// Offset of the cookie in it.
+const COOKIE: usize = 40;
+const SOCK_DIAG_BY_FAMILY: u16 = 20;
+const SOCK_DESTROY: u16 = 21;
+const NLMSG_ERROR: u16 = 2;
+const NLMSG_DONE: u16 = 3;
+const NLM_F_REQUEST: u16 = 0x1;
+const NLM_F_ACK: u16 = 0x4;
+const NLM_F_DUMP: u16 = 0x300;
+const FAMILIES: [u8; 2] = [2, 10];
+/// All states except TIME_WAIT and LISTEN (include/net/tcp_states.h).
+const STATES: u32 = 0xfff & !(1 << 6 | 1 << 10);
+
+/// Ends the sockets of the calling thread's namespace with these cookies, and takes the cookies of ended ones out of the
+/// set. `protocol` is 6 or 17.
+///
+/// # Errors
+/// The kernel has no sock_diag, or refuses to list sockets. A socket that was closed meanwhile is no error.
+pub fn end_sockets(protocol: u8, cookies: &mut BTreeSet<u64>) -> Result<()> {
+    for family in FAMILIES {
+        if cookies.is_empty() {
+            break;
+        }
+        let socket = open()?;
+        let dump = message(SOCK_DIAG_BY_FAMILY, NLM_F_DUMP, family, protocol, &[0; ID]);
+        send(&socket, &dump, SendFlags::empty()).map_err(refused)?;
+        let found = receive(&socket, cookies)?;
+        for (cookie, id) in found {
+            let end = message(SOCK_DESTROY, NLM_F_ACK, family, protocol, &id);
+            send(&socket, &end, SendFlags::empty()).map_err(refused)?;
+            if acknowledged(&socket)? {
+                cookies.remove(&cookie);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn open() -> Result<OwnedFd> {
+    let opened = socket_with(
+        AddressFamily::NETLINK,
+        SocketType::RAW,
+        SocketFlags::CLOEXEC,
+        Some(netlink::SOCK_DIAG),
+    );
+    opened.map_err(|errno| Error::Socket {
+        source: errno.into(),
+    })
+}
+
+fn refused(errno: Errno) -> Error {
+    Error::refused("ending sockets", errno.into())
+}
+
+fn message(kind: u16, flags: u16, family: u8, protocol: u8, id: &[u8; ID]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(HEADER + REQUEST);
+    bytes.extend_from_slice(&((HEADER + REQUEST) as u32).to_ne_bytes());
+    bytes.extend_from_slice(&kind.to_ne_bytes());
+    bytes.extend_from_slice(&(NLM_F_REQUEST | flags).to_ne_bytes());
+    // Sequence number and port.
+    bytes.extend_from_slice(&[0; 8]);
+    bytes.extend_from_slice(&[family, protocol, 0, 0]);
+    bytes.extend_from_slice(&STATES.to_ne_bytes());
+    bytes.extend_from_slice(id);
+    bytes
+}
+
+fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+    bytes.get(at..at + N)?.try_into().ok()
+}
+
+/// A message of a datagram: its type, its body, and the rest.
+fn next(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
+    let length = u32::from_ne_bytes(array(bytes, 0)?) as usize;
+    let kind = u16::from_ne_bytes(array(bytes, 4)?);
+    let body = bytes.get(HEADER..length)?;
+    let rest = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
+    Some((kind, body, rest))
+}
+
+/// The number of an error message; 0 = acknowledged.
+fn number(body: &[u8]) -> Option<i32> {
+    array(body, 0).map(|bytes| i32::from_ne_bytes(bytes).wrapping_neg())
+}
+
+/// Reads a dump. Returns the identities of the sockets with these cookies.
+fn receive(socket: &OwnedFd, cookies: &BTreeSet<u64>) -> Result<Vec<(u64, [u8; ID])>> {
+    let mut found = Vec::new();
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        let (length, _) =
+            recv(socket, buffer.as_mut_slice(), RecvFlags::empty()).map_err(refused)?;
+        let mut bytes = buffer.get(..length).unwrap_or_default();
+        while let Some((kind, body, rest)) = next(bytes) {
+            match kind {
+                NLMSG_DONE => return Ok(found),
+                NLMSG_ERROR => {
+                    let errno = number(body).map_or(Errno::BADMSG, Errno::from_raw_os_error);
+                    return Err(refused(errno));
+                }
+                _ => found.extend(identity(body).filter(|(cookie, _)| cookies.contains(cookie))),
+            }
+            bytes = rest;
+        }
+    }
+}
+
+/// Cookie and identity of a socket in struct inet_diag_msg.
+fn identity(body: &[u8]) -> Option<(u64, [u8; ID])> {
+    let id: [u8; ID] = array(body, 4)?;
+    let low = u32::from_ne_bytes(array(&id, COOKIE)?);
+    let high = u32::from_ne_bytes(array(&id, COOKIE + 4)?);
+    Some((u64::from(high) << 32 | u64::from(low), id))
+}
+
+/// Reads the reply to an order; false = the socket was closed meanwhile.
+fn acknowledged(socket: &OwnedFd) -> Result<bool> {
+    let mut buffer = vec![0; 4 << 10];
+    let (length, _) = recv(socket, buffer.as_mut_slice(), RecvFlags::empty()).map_err(refused)?;
+    let reply = next(buffer.get(..length).unwrap_or_default());
+    match reply.and_then(|(_, body, _)| number(body)) {
+        Some(0) => Ok(true),
+        Some(number) => match Errno::from_raw_os_error(number) {
+            Errno::NOENT => Ok(false),
+            errno => Err(refused(errno)),
+        },
+        None => Err(refused(Errno::BADMSG)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::net::{TcpListener, TcpStream, UdpSocket};
+
+    use rustix::net::sockopt::socket_cookie;
+
+    use super::*;
+
+    #[test]
+    fn only_the_named_socket_ends() {
+        if !weir_testing::require_root() {
+            return;
+        }
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut one = TcpStream::connect(address).unwrap();
+        let other = TcpStream::connect(address).unwrap();
+        let mut cookies = BTreeSet::from([socket_cookie(&one).unwrap(), u64::MAX]);
+        end_sockets(6, &mut cookies).unwrap();
+        assert_eq!(cookies, BTreeSet::from([u64::MAX]));
+        assert!(one.read(&mut [0]).is_err());
+        assert!(other.take_error().unwrap().is_none());
+    }
+
+    #[test]
+    fn connected_datagram_socket_ends() {
+        if !weir_testing::require_root() {
+            return;
+        }
+        let client = UdpSocket::bind("[::1]:0").unwrap();
+        client.connect("[::1]:9").unwrap();
+        let mut cookies = BTreeSet::from([socket_cookie(&client).unwrap()]);
+        end_sockets(17, &mut cookies).unwrap();
+        assert!(cookies.is_empty());
+        assert!(client.send(b"x").is_err());
+    }
+
+    #[test]
+    fn truncated_message_is_rejected() {
+        let bytes = message(SOCK_DESTROY, 0, 2, 6, &[0; ID]);
+        assert!(next(&bytes).is_some());
+        assert!(next(&bytes[..40]).is_none() && next(&[]).is_none());
+    }
+}

@@ -1,0 +1,234 @@
+//! Listeners for the clients on this machine: services with `forward = "socket"`, and with `balance_own` all others.
+//!
+//! The map is a trie, so that the most specific listener is found: a range of ports becomes blocks of ports with a common
+//! prefix, and any port is the empty prefix.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use weir_abi::{Be16, SOCKET_PREFIX_ANY, SOCKET_PREFIX_PORT, SOCKET_SCOPE_OWN, SocketListener};
+use weir_model::{Desired, Listener, Ports, Service};
+
+/// Bits of a port.
+const PORT_BITS: u32 = SOCKET_PREFIX_PORT - SOCKET_PREFIX_ANY;
+
+/// A listener, ordered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key {
+    /// Number of the cgroup.
+    pub scope: u32,
+    /// VIP in canonical form.
+    pub addr: (u64, u64),
+    /// IP protocol number.
+    pub proto: u8,
+    /// First port of the block.
+    pub port: u16,
+    /// Common bits of the ports of the block.
+    pub bits: u32,
+}
+
+impl Key {
+    /// The key in the map.
+    #[must_use]
+    pub fn record(&self) -> SocketListener {
+        SocketListener {
+            prefix: SOCKET_PREFIX_ANY + self.bits,
+            scope: self.scope,
+            addr: weir_abi::Addr {
+                hi: self.addr.0,
+                lo: self.addr.1,
+            },
+            proto: self.proto,
+            port: Be16::new(self.port),
+            ..SocketListener::ZERO
+        }
+    }
+
+    /// The listener of a key in the map.
+    #[must_use]
+    pub fn of(record: &SocketListener) -> Self {
+        Self {
+            scope: record.scope,
+            addr: (record.addr.hi, record.addr.lo),
+            proto: record.proto,
+            port: record.port.get(),
+            bits: record.prefix.saturating_sub(SOCKET_PREFIX_ANY),
+        }
+    }
+}
+
+/// Cgroups of the socket services; `None` is the root of cgroup2.
+#[must_use]
+pub fn cgroups(desired: &Desired) -> BTreeSet<Option<&str>> {
+    let sockets = desired.services.iter().filter(|it| is_socket(it));
+    sockets.map(|service| service.cgroup.as_deref()).collect()
+}
+
+/// Whether any client on this machine is balanced when it connects.
+#[must_use]
+pub fn is_used(desired: &Desired) -> bool {
+    desired.node.balance_own || desired.services.iter().any(is_socket)
+}
+
+/// Whether local clients of the service are balanced when they connect.
+#[must_use]
+pub const fn is_socket(service: &Service) -> bool {
+    !service.forward.handles_packets()
+}
+
+/// All listeners and their service rows. `row` returns the row of a service, `scope` the number of a cgroup.
+pub fn listeners(
+    desired: &Desired,
+    row: impl Fn(&str) -> Option<u32>,
+    scope: impl Fn(Option<&str>) -> Option<u32>,
+) -> BTreeMap<Key, u32> {
+    let mut found = BTreeMap::new();
+    for service in &desired.services {
+        let scope = if is_socket(service) {
+            scope(service.cgroup.as_deref())
+        } else {
+            desired.node.balance_own.then_some(SOCKET_SCOPE_OWN)
+        };
+        let (Some(scope), Some(row)) = (scope, row(&service.name)) else {
+            continue;
+        };
+        let (exact, wide): (Vec<&Listener>, Vec<&Listener>) = service
+            .listen
+            .iter()
+            .partition(|listener| matches!(listener.ports, Ports::One(_)));
+        // An exact port precedes a range, also the block of a range that is one port.
+        for listener in wide {
+            for (port, bits) in blocks(listener.ports) {
+                found.entry(key(scope, listener, port, bits)).or_insert(row);
+            }
+        }
+        for listener in exact {
+            for (port, bits) in blocks(listener.ports) {
+                found.insert(key(scope, listener, port, bits), row);
+            }
+        }
+    }
+    found
+}
+
+fn key(scope: u32, listener: &Listener, port: u16, bits: u32) -> Key {
+    let addr = weir_abi::Addr::from(listener.address);
+    Key {
+        scope,
+        addr: (addr.hi, addr.lo),
+        proto: listener.protocol.number(),
+        port,
+        bits,
+    }
+}
+
+/// Blocks of ports: the first port and the number of common bits.
+fn blocks(ports: Ports) -> Vec<(u16, u32)> {
+    let (mut first, last) = match ports {
+        Ports::One(port) => (u32::from(port), u32::from(port)),
+        Ports::Range(first, last) => (u32::from(first), u32::from(last)),
+        Ports::Any => return vec![(0, 0)],
+    };
+    let mut blocks = Vec::new();
+    while first <= last {
+        let aligned = first.trailing_zeros().min(PORT_BITS);
+        let fitting = (last - first + 1).ilog2();
+        let free = aligned.min(fitting);
+        blocks.push((first as u16, PORT_BITS - free));
+        first += 1 << free;
+    }
+    blocks
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_model::{Forward, Protocol};
+
+    use super::*;
+
+    fn holds(blocks: &[(u16, u32)], port: u16) -> bool {
+        blocks
+            .iter()
+            .any(|(first, bits)| *bits == 0 || (first ^ port) >> (16 - bits) == 0)
+    }
+
+    #[test]
+    fn blocks_cover_exactly_the_ports_of_a_range() {
+        for (first, last) in [
+            (1, 65_535),
+            (8_000, 8_999),
+            (80, 80),
+            (81, 82),
+            (65_535, 65_535),
+        ] {
+            let found = blocks(Ports::Range(first, last));
+            for port in 0..=u16::MAX {
+                assert_eq!(
+                    holds(&found, port),
+                    (first..=last).contains(&port),
+                    "{port}"
+                );
+            }
+            assert!(found.len() <= 30);
+        }
+        assert_eq!(blocks(Ports::Any), [(0, 0)]);
+    }
+
+    fn service(name: &str, forward: Forward, ports: Ports) -> Service {
+        let mut service = Service::new(name, forward, "pool");
+        service.listen.push(Listener {
+            protocol: Protocol::Tcp,
+            address: "192.0.2.10".parse().unwrap(),
+            ports,
+        });
+        service
+    }
+
+    fn scopes(desired: &Desired) -> Vec<(u32, u16, u32, u32)> {
+        let row = |name: &str| name.parse().ok();
+        let scope = |path: Option<&str>| Some(if path.is_some() { 2 } else { 1 });
+        let found = listeners(desired, row, scope);
+        found
+            .iter()
+            .map(|(key, row)| (key.scope, key.port, key.bits, *row))
+            .collect()
+    }
+
+    #[test]
+    fn exact_port_replaces_block_of_one_port() {
+        let mut desired = Desired::default();
+        desired.services = vec![
+            service("1", Forward::Socket, Ports::One(81)),
+            service("2", Forward::Socket, Ports::Range(81, 82)),
+        ];
+        assert_eq!(scopes(&desired), [(1, 81, 16, 1), (1, 82, 16, 2)]);
+        desired.services.reverse();
+        assert_eq!(scopes(&desired), [(1, 81, 16, 1), (1, 82, 16, 2)]);
+    }
+
+    #[test]
+    fn other_services_are_included_with_balance_own() {
+        let mut desired = Desired::default();
+        desired.services = vec![
+            service("1", Forward::Nat, Ports::One(80)),
+            service("2", Forward::Socket, Ports::One(81)),
+        ];
+        desired.services[1].cgroup = Some("/one".to_owned());
+        assert_eq!(scopes(&desired), [(2, 81, 16, 2)]);
+        assert!(is_used(&desired));
+        desired.node.balance_own = true;
+        assert_eq!(scopes(&desired), [(0, 80, 16, 1), (2, 81, 16, 2)]);
+        assert_eq!(cgroups(&desired), BTreeSet::from([Some("/one")]));
+    }
+
+    #[test]
+    fn key_survives_the_record() {
+        let key = Key {
+            scope: 3,
+            addr: (1, 2),
+            proto: 17,
+            port: 53,
+            bits: 16,
+        };
+        assert_eq!(Key::of(&key.record()), key);
+    }
+}

@@ -1,0 +1,129 @@
+//! Directories of the cgroup2 hierarchy.
+
+use std::fs::{self, File};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, Mode, OFlags, fstatfs, openat};
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
+
+use crate::{Error, Result};
+
+// linux/magic.h
+const CGROUP2_SUPER_MAGIC: u64 = 0x6367_7270;
+
+/// An open cgroup.
+#[derive(Debug)]
+pub struct Cgroup {
+    directory: OwnedFd,
+    id: u64,
+}
+
+impl Cgroup {
+    /// The cgroup with this directory.
+    ///
+    /// # Errors
+    /// There is no such directory, or it is not in a cgroup2 file system.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
+        let directory =
+            openat(CWD, path, flags, Mode::empty()).map_err(|e| Error::file(path, e))?;
+        Self::of(directory, &path.display().to_string())
+    }
+
+    /// The root of the hierarchy, mounted or not: where it is not, a mount is made that no process sees.
+    ///
+    /// # Errors
+    /// It is mounted nowhere, and the process lacks `CAP_SYS_ADMIN`.
+    pub fn root() -> Result<Self> {
+        if let Some(path) = mounted() {
+            return Self::open(path);
+        }
+        let failed = |call| move |e| Error::call(call, "cgroup2", e);
+        let context = fsopen("cgroup2", FsOpenFlags::FSOPEN_CLOEXEC).map_err(failed("fsopen"))?;
+        fsconfig_create(context.as_fd()).map_err(failed("fsconfig"))?;
+        let flags = MountAttrFlags::MOUNT_ATTR_NOSUID
+            | MountAttrFlags::MOUNT_ATTR_NODEV
+            | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+        let mount = fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, flags)
+            .map_err(failed("fsmount"))?;
+        // The descriptor of a mount is opened for paths only, which bpf(2) does not accept.
+        let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
+        let root = openat(&mount, ".", flags, Mode::empty()).map_err(failed("openat"))?;
+        Self::of(root, "cgroup2")
+    }
+
+    fn of(directory: OwnedFd, subject: &str) -> Result<Self> {
+        let facts = fstatfs(&directory).map_err(|e| Error::call("fstatfs", subject, e))?;
+        if facts.f_type as u64 & 0xffff_ffff != CGROUP2_SUPER_MAGIC {
+            return Err(Error::Format {
+                subject: subject.to_owned(),
+                expected: "a directory of cgroup2",
+                found: "another file system".to_owned(),
+            });
+        }
+        let file = File::from(directory);
+        // The number of the inode is the id of the cgroup.
+        let id = file
+            .metadata()
+            .map_err(|e| Error::file(Path::new(subject), e))?
+            .ino();
+        Ok(Self {
+            directory: file.into(),
+            id,
+        })
+    }
+
+    /// The kernel's id.
+    pub const fn id(&self) -> u64 {
+        self.id
+    }
+}
+
+impl AsFd for Cgroup {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.directory.as_fd()
+    }
+}
+
+/// Where the root of the hierarchy is mounted.
+fn mounted() -> Option<PathBuf> {
+    mount_point(&fs::read_to_string("/proc/thread-self/mountinfo").ok()?)
+}
+
+/// The mount point of the whole cgroup2 hierarchy in a `mountinfo` (proc_pid_mountinfo(5)).
+fn mount_point(table: &str) -> Option<PathBuf> {
+    table.lines().find_map(|line| {
+        let (mount, file_system) = line.split_once(" - ")?;
+        let mut fields = mount.split(' ').skip(3);
+        let (root, point) = (fields.next()?, fields.next()?);
+        let whole = root == "/" && file_system.split(' ').next() == Some("cgroup2");
+        // A path with escapes is not decoded: another mount is used.
+        (whole && !point.contains('\\')).then(|| PathBuf::from(point))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mount_point_is_that_of_the_whole_hierarchy() {
+        let table = "30 23 0:26 /x /mnt rw,nosuid - cgroup2 cgroup2 rw\n\
+                     31 23 0:27 / /sys/fs/cgroup/pids rw - cgroup cgroup rw,pids\n\
+                     32 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw\n";
+        assert_eq!(mount_point(table), Some(PathBuf::from("/sys/fs/cgroup")));
+        assert_eq!(mount_point("garbage\n30 23 - cgroup2"), None);
+    }
+
+    #[test]
+    fn root_is_open_without_a_mount() {
+        if !weir_testing::require_root() {
+            return;
+        }
+        assert!(Cgroup::root().unwrap().id() > 0);
+        assert!(Cgroup::open("/proc").is_err());
+    }
+}

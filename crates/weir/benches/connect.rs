@@ -1,0 +1,146 @@
+//! The cost of connect() and sendto() with `forward = "socket"`, next to the same calls with a server's own address, in
+//! CPU time of the calling thread. The calls alternate, so that the load of the machine affects both.
+
+use std::fs;
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+
+const ROUNDS: u32 = 15;
+const VIP: &str = "198.51.100.77";
+
+struct Rig {
+    directory: PathBuf,
+    daemon: Option<Child>,
+}
+
+impl Rig {
+    fn weir(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+        command
+            .env("WEIR_RUNTIME_DIR", self.directory.join("run"))
+            .env("WEIR_PIN_DIR", self.directory.join("bpf/weir"));
+        command
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        if let Some(mut daemon) = self.daemon.take() {
+            let _ = daemon.kill();
+            let _ = daemon.wait();
+        }
+        let _ = self.weir().args(["clean", "--force"]).output();
+        // A cgroup with processes cannot be removed.
+        let root = self.directory.join("cgroup2");
+        let _ = fs::write(root.join("cgroup.procs"), std::process::id().to_string());
+        let _ = fs::remove_dir(root.join(name()));
+        for mount in ["cgroup2", "bpf"] {
+            let _ = Command::new("umount")
+                .arg(self.directory.join(mount))
+                .status();
+        }
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+fn name() -> String {
+    format!("weir-bench-{}", std::process::id())
+}
+
+fn main() -> io::Result<()> {
+    if !weir_testing::require_root() {
+        return Ok(());
+    }
+    let directory = std::env::temp_dir().join(name());
+    let mut rig = Rig {
+        directory: directory.clone(),
+        daemon: None,
+    };
+    for kind in ["cgroup2", "bpf"] {
+        let mount = directory.join(kind);
+        fs::create_dir_all(&mount)?;
+        let status = Command::new("mount")
+            .args(["-t", kind, "none"])
+            .arg(mount)
+            .status()?;
+        assert!(status.success(), "{kind} is mounted");
+    }
+    let cgroup = directory.join("cgroup2").join(name());
+    fs::create_dir(&cgroup)?;
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let server = listener.local_addr()?;
+    std::thread::spawn(move || listener.incoming().for_each(drop));
+    let _datagrams = UdpSocket::bind(server)?;
+    start(&mut rig, &cgroup, server)?;
+    fs::write(cgroup.join("cgroup.procs"), std::process::id().to_string())?;
+    let vip = SocketAddr::new(VIP.parse().expect("an address"), server.port());
+
+    println!("CPU time of a call, directly and by the VIP");
+    let socket = UdpSocket::bind("0.0.0.0:0")?;
+    row("connect(), UDP", [server, vip], 20_000, |to| {
+        socket.connect(to)
+    });
+    row("socket, connect, close, TCP", [server, vip], 1_000, |to| {
+        TcpStream::connect(to).map(drop)
+    });
+    let socket = UdpSocket::bind("0.0.0.0:0")?;
+    row("sendto(), unconnected UDP", [server, vip], 20_000, |to| {
+        socket.send_to(b"x", to).map(drop)
+    });
+    Ok(())
+}
+
+fn start(rig: &mut Rig, cgroup: &Path, server: SocketAddr) -> io::Result<()> {
+    let path = rig.directory.join("weir.toml");
+    let port = server.port();
+    let text = format!(
+        "[pool.web]\nservers = [\"{server}\"]\n[service.web]\nlisten = [\"{VIP}:{port}\", \"udp/{VIP}:{port}\"]\n\
+         forward = \"socket\"\ncgroup = \"{}\"\npool = \"web\"\n",
+        cgroup.display()
+    );
+    fs::write(&path, text)?;
+    let mut command = rig.weir();
+    command.args(["run", "-c"]).arg(&path);
+    rig.daemon = Some(command.stderr(Stdio::null()).spawn()?);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !rig
+        .weir()
+        .args(["status", "--json"])
+        .output()?
+        .status
+        .success()
+    {
+        assert!(Instant::now() < deadline, "the daemon does not answer");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    Ok(())
+}
+
+fn row(what: &str, ends: [SocketAddr; 2], calls: u32, call: impl Fn(SocketAddr) -> io::Result<()>) {
+    let mut sums = [Duration::ZERO; 2];
+    for _ in 0..ROUNDS {
+        for (sum, to) in sums.iter_mut().zip(ends) {
+            let begun = cpu_time();
+            for _ in 0..calls {
+                call(to).expect("it is sent");
+            }
+            *sum += cpu_time() - begun;
+        }
+    }
+    let [direct, vip] = sums.map(|sum| sum.as_secs_f64() * 1e9 / f64::from(calls * ROUNDS));
+    println!(
+        "  {what:<28} {direct:>7.0} ns {vip:>7.0} ns   {:+.0} ns, {:.2} x",
+        vip - direct,
+        vip / direct
+    );
+}
+
+fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}

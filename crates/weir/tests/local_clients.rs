@@ -1,0 +1,450 @@
+//! forward = "socket" and balance_own: programs on the director's machine are clients, with no change to them.
+
+mod world;
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use world::{Family, World, bracketed, privileged, sh, wait_for};
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+fn script(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/local_clients")
+        .join(name)
+}
+
+/// A world whose director's namespace has the clients, and a cgroup for them.
+struct Rig {
+    world: World,
+    /// A mount of cgroup2 of its own: the machine may have version 1.
+    mount: PathBuf,
+    cgroup: PathBuf,
+}
+
+impl Rig {
+    fn new(servers: usize) -> Self {
+        let world = World::new(servers);
+        let mount = world.path("cgroup2");
+        fs::create_dir(&mount).expect("a directory");
+        sh(&format!("mount -t cgroup2 none {}", mount.display()));
+        let cgroup = mount.join(world.namespace("clients"));
+        fs::create_dir(&cgroup).expect("a cgroup");
+        let mut rig = Self {
+            world,
+            mount,
+            cgroup,
+        };
+        for server in 0..servers {
+            rig.start_server(server);
+        }
+        rig
+    }
+
+    fn start_server(&mut self, server: usize) {
+        let mut command = self.world.command(&format!("server{server}"), "python3");
+        command
+            .arg(script("server.py"))
+            .arg(format!("server{server}"))
+            .stdout(Stdio::piped());
+        let mut child = command.spawn().expect("python3 runs");
+        let mut line = String::new();
+        let output = child.stdout.take().expect("piped");
+        BufReader::new(output).read_line(&mut line).expect("ready");
+        assert_eq!(line, "ready\n");
+        // The end of the namespace ends it.
+        std::mem::forget(child);
+    }
+
+    fn client(&self) -> Client {
+        Client::start(&self.world, &self.cgroup)
+    }
+
+    fn active(&self, service: &str) -> Vec<u64> {
+        let status = self.world.status();
+        let services = status["services"].as_array().expect("services");
+        let found = services.iter().find(|it| it["name"] == service);
+        let servers = found.expect("the service")["servers"].as_array();
+        let count = |server: &Value| server["active_connections"].as_u64().expect("a count");
+        servers.expect("servers").iter().map(count).collect()
+    }
+
+    fn sum(&self, service: &str) -> u64 {
+        self.active(service).iter().sum()
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        let _ = self
+            .world
+            .weir("director")
+            .args(["clean", "--force"])
+            .output();
+        for cgroup in [&self.cgroup, &other(&self.cgroup)] {
+            let pids = fs::read_to_string(cgroup.join("cgroup.procs")).unwrap_or_default();
+            for pid in pids.lines() {
+                let _ = Command::new("kill").args(["-9", pid]).status();
+            }
+            for _ in 0..100 {
+                if !cgroup.exists() || fs::remove_dir(cgroup).is_ok() {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
+        let _ = Command::new("umount").arg(&self.mount).status();
+    }
+}
+
+/// A second cgroup with a name like that of the first.
+fn other(cgroup: &Path) -> PathBuf {
+    cgroup.with_extension("other")
+}
+
+struct Client {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Client {
+    fn start(world: &World, cgroup: &Path) -> Self {
+        let mut child = world
+            .command("director", "python3")
+            .arg(script("client.py"))
+            .arg(cgroup)
+            .arg(world.path("stop"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("python3 runs");
+        let input = child.stdin.take().expect("piped");
+        let output = BufReader::new(child.stdout.take().expect("piped"));
+        Self {
+            child,
+            input,
+            output,
+        }
+    }
+
+    fn order(&mut self, line: &str) {
+        writeln!(self.input, "{line}").expect("the client lives");
+    }
+
+    fn answer(&mut self) -> Value {
+        let mut line = String::new();
+        self.output.read_line(&mut line).expect("an answer");
+        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"))
+    }
+
+    fn ask(&mut self, line: &str) -> Value {
+        self.order(line);
+        self.answer()
+    }
+
+    fn kill(mut self) {
+        self.child.kill().expect("it lives");
+        self.child.wait().expect("it is gone");
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+const VIP: &str = "198.51.100.10";
+const VIP6: &str = "2001:db8:9::10";
+
+fn config(cgroup: &Path, pool: &str, extra: &str) -> String {
+    let servers = |family: Family| format!("\"{}\", \"{}\"", family.server(0), family.server(1));
+    let (v4, v6) = (servers(Family::V4), servers(Family::V6));
+    let common = format!("forward = \"socket\"\ncgroup = \"{}\"\n", cgroup.display());
+    format!(
+        "[pool.web]\n{pool}servers = [{v4}]\n[pool.six]\nservers = [{v6}]\n\
+         [pool.none]\nservers = [{{ address = \"192.0.2.99\", weight = 0 }}]\n\
+         [service.web]\nlisten = [\"{VIP}:80\", \"{VIP}:8090\"]\npool = \"web\"\n{common}{extra}\
+         [service.dns]\nlisten = [\"udp/{VIP}:53\"]\npool = \"web\"\n{common}\
+         [service.six]\nlisten = [\"[{VIP6}]:80\", \"udp/[{VIP6}]:53\"]\npool = \"six\"\n{common}\
+         [service.none]\nlisten = [\"{VIP}:81\"]\npool = \"none\"\n{common}"
+    )
+}
+
+/// One name for the servers of both families.
+fn name(answer: &Value) -> &str {
+    answer[0].as_str().unwrap_or_else(|| panic!("{answer}"))
+}
+
+#[test]
+fn addresses_are_translated_both_ways() {
+    if !privileged() {
+        return;
+    }
+    let mut rig = Rig::new(2);
+    let text = config(&rig.cgroup, "scheduler = \"rr\"\n", "");
+    rig.world.start_director(&text);
+    let mut client = rig.client();
+    let names: Vec<String> = (0..4)
+        .map(|_| {
+            let answer = client.ask(&format!("get {VIP} 80"));
+            assert_eq!(answer[1], json!([VIP, 80]));
+            name(&answer).to_owned()
+        })
+        .collect();
+    assert!(names[0] == names[2] && names[1] == names[3] && names[0] != names[1]);
+    let mapped = format!("::ffff:{VIP}");
+    for (order, port) in [("get", 80), ("connected", 53), ("unconnected", 53)] {
+        for address in [VIP, VIP6, &mapped] {
+            let answer = client.ask(&format!("{order} {address} {port}"));
+            for peer in &answer.as_array().expect("an answer")[1..] {
+                assert_eq!(*peer, json!([address, port]), "{order}: {answer}");
+            }
+        }
+    }
+    let refused = client.ask(&format!("get {VIP} 81"));
+    assert_eq!(refused["error"], "ECONNREFUSED");
+    // Open sockets are counted, closed ones are not.
+    assert_eq!((rig.sum("web"), rig.sum("dns"), rig.sum("six")), (0, 4, 2));
+    client.ask("close");
+    assert_eq!((rig.sum("web"), rig.sum("dns"), rig.sum("six")), (0, 0, 0));
+    // Another program, and one outside the cgroup.
+    let joined = format!(
+        "echo $$ > {}/cgroup.procs; exec curl -sS -m 5 {VIP}:8090",
+        rig.cgroup.display()
+    );
+    let shell = |line: &str| {
+        let mut command = rig.world.command("director", "sh");
+        command.args(["-c", line]).output().expect("sh runs")
+    };
+    let output = shell(&joined);
+    assert!(output.stdout.starts_with(b"server"), "{output:?}");
+    let output = shell(&format!("exec curl -sS -m 1 {VIP}:8090"));
+    assert!(!output.status.success());
+    let explained =
+        rig.world
+            .run_weir(&["explain", "--packet", &format!("tcp 127.0.0.1:1 {VIP}:80")]);
+    assert!(explained.contains("when they connect"), "{explained}");
+}
+
+#[test]
+fn counts_are_exact_after_kills() {
+    if !privileged() {
+        return;
+    }
+    let mut rig = Rig::new(2);
+    let text = config(&rig.cgroup, "scheduler = \"wlc\"\n", "");
+    let daemon = rig.world.start_director(&text);
+    let mut client = rig.client();
+    for _ in 0..6 {
+        client.ask(&format!("hold {VIP} 80"));
+    }
+    client.ask(&format!("unconnected {VIP} 53"));
+    assert_eq!((rig.active("web"), rig.sum("dns")), (vec![3, 3], 1));
+    rig.world.kill_director(daemon);
+    for _ in 0..4 {
+        client.ask(&format!("hold {VIP} 80"));
+    }
+    assert_eq!(name(&client.ask(&format!("get {VIP} 80"))).len(), 7);
+    let daemon = rig.world.start_director(&text);
+    assert_eq!((rig.active("web"), rig.sum("dns")), (vec![5, 5], 1));
+    client.kill();
+    wait_for("no socket is counted", LIMIT, || {
+        rig.sum("web") == 0 && rig.sum("dns") == 0
+    });
+    let pins = rig.world.pin_dir("director");
+    rig.world.kill_director(daemon);
+    rig.world.run_weir(&["clean", "--force"]);
+    assert!(!pins.exists() || fs::read_dir(&pins).map_or(true, |mut it| it.next().is_none()));
+}
+
+#[test]
+fn sockets_of_removed_server_end() {
+    if !privileged() {
+        return;
+    }
+    let mut rig = Rig::new(2);
+    let pool = "scheduler = \"rr\"\non_remove = \"reset\"\n";
+    let text = config(&rig.cgroup, pool, "");
+    rig.world.start_director(&text);
+    let (one, two) = (
+        Family::V4.server(0).to_string(),
+        Family::V4.server(1).to_string(),
+    );
+    let drained = rig
+        .world
+        .run_weir(&["server", &format!("web/{two}"), "drain"]);
+    let (mut stream, mut datagrams, mut free) = (rig.client(), rig.client(), rig.client());
+    for _ in 0..3 {
+        assert_eq!(
+            name(&stream.ask(&format!("hold {VIP} 80"))),
+            "server0",
+            "{drained}"
+        );
+    }
+    assert_eq!(
+        name(&datagrams.ask(&format!("connected {VIP} 53"))),
+        "server0"
+    );
+    assert_eq!(name(&free.ask(&format!("unconnected {VIP} 53"))), "server0");
+    rig.world
+        .run_weir(&["server", &format!("web/{two}"), "ready"]);
+    rig.world.reload(&text.replace(&format!("\"{one}\", "), ""));
+    assert_eq!(name(&stream.ask(&format!("get {VIP} 80"))), "server1");
+    assert!(stream.ask("receive")["error"].is_string());
+    assert!(datagrams.ask("send")["error"].is_string());
+    // An unconnected socket only gets another server.
+    assert_eq!(
+        free.ask(&format!("again {VIP} 53")),
+        json!(["server1", [VIP, 53]])
+    );
+}
+
+#[test]
+fn membership_changes_lose_no_connection() {
+    if !privileged() {
+        return;
+    }
+    let mut rig = Rig::new(3);
+    let text = config(&rig.cgroup, "scheduler = \"rr\"\n", "");
+    rig.world.start_director(&text);
+    let mut clients = [rig.client(), rig.client()];
+    for client in &mut clients {
+        client.order(&format!("load {VIP} 80"));
+    }
+    let socket = rig.world.path("run-director").join("weir.sock");
+    let third = Family::V4.server(2);
+    // 1 000 in `make soak`; the machine's load decides how many fit into the short form.
+    let most = if std::env::var_os("WEIR_SOAK").is_some() {
+        600
+    } else {
+        6
+    };
+    let end = Instant::now() + Duration::from_secs(most);
+    let mut changes = 0;
+    while changes < 1_000 && (Instant::now() < end || changes < 20) {
+        let change = changes;
+        changes += 1;
+        let method = if change % 2 == 0 { "PUT" } else { "DELETE" };
+        let status = http(&socket, method, &format!("/v1/servers/web/{third}"));
+        assert!(status.starts_with("HTTP/1.1 2"), "{method}: {status}");
+    }
+    fs::write(rig.world.path("stop"), "").expect("a file");
+    for client in &mut clients {
+        let answer = client.answer();
+        assert_eq!(answer[0], 0, "{answer}");
+        assert!(answer[1].as_u64() > Some(100), "{answer}");
+    }
+    println!("{changes} changes");
+    assert_eq!(rig.sum("web"), 0);
+}
+
+/// One request to the daemon's socket. Returns the status line.
+fn http(socket: &Path, method: &str, path: &str) -> String {
+    use std::os::unix::net::UnixStream;
+    let mut stream = UnixStream::connect(socket).expect("the daemon answers");
+    let body = if method == "PUT" { "{}" } else { "" };
+    let length = body.len();
+    write!(
+        stream,
+        "{method} {path} HTTP/1.1\r\nHost: weir\r\nConnection: close\r\nContent-Type: application/json\r\n\
+         Content-Length: {length}\r\n\r\n{body}"
+    )
+    .expect("written");
+    let mut line = String::new();
+    BufReader::new(stream)
+        .read_line(&mut line)
+        .expect("a reply");
+    line
+}
+
+#[test]
+fn reload_moves_the_attachment() {
+    if !privileged() {
+        return;
+    }
+    let mut rig = Rig::new(2);
+    let second = other(&rig.cgroup);
+    fs::create_dir(&second).expect("a cgroup");
+    let text = config(&rig.cgroup, "scheduler = \"sh\"\n", "");
+    rig.world.start_director(&text);
+    let mut before = rig.client();
+    let mut after = Client::start(&rig.world, &second);
+    // sh: one cgroup is one client.
+    let first = name(&before.ask(&format!("hold {VIP} 80"))).to_owned();
+    for _ in 0..3 {
+        assert_eq!(name(&before.ask(&format!("get {VIP} 80"))), first);
+    }
+    rig.world
+        .reload(&config(&second, "scheduler = \"sh\"\n", ""));
+    after.ask(&format!("hold {VIP} 80"));
+    // The open socket of the former cgroup is still counted and translated.
+    assert_eq!(rig.sum("web"), 2);
+    before.ask("close");
+    assert_eq!(rig.sum("web"), 1);
+    let links = || {
+        let entries = fs::read_dir(rig.world.pin_dir("director").join("socket")).expect("pins");
+        let names = entries.map(|it| it.expect("one").file_name().to_string_lossy().into_owned());
+        names.filter(|name| name.starts_with("link-1-")).count()
+    };
+    wait_for("the former cgroup is left", LIMIT, || links() == 0);
+}
+
+#[test]
+fn persistent_user_keeps_its_server() {
+    if !privileged() {
+        return;
+    }
+    let mut rig = Rig::new(2);
+    let persistence = "persistence = { timeout = \"5m\", client = \"uid\" }\n";
+    let text = config(&rig.cgroup, "scheduler = \"rr\"\n", persistence);
+    rig.world.start_director(&text);
+    let mut client = rig.client();
+    let first = name(&client.ask(&format!("get {VIP} 80"))).to_owned();
+    for _ in 0..3 {
+        assert_eq!(name(&client.ask(&format!("get {VIP} 80"))), first);
+    }
+    let number = if first == "server0" { 0 } else { 1 };
+    let server = Family::V4.server(number);
+    rig.world
+        .run_weir(&["server", &format!("web/{server}"), "drain"]);
+    assert_ne!(name(&client.ask(&format!("get {VIP} 80"))), first);
+}
+
+#[test]
+fn director_balances_its_own_connections() {
+    if !privileged() {
+        return;
+    }
+    for family in [Family::V4, Family::V6] {
+        let mut rig = Rig::new(2);
+        let text = format!(
+            "[node]\ninterfaces = [\"eth0\"]\nbalance_own = true\n\
+             [pool.web]\nscheduler = \"rr\"\nservers = [\"{}\", \"{}\"]\n\
+             [service.web]\nlisten = [\"{}:80\"]\nforward = \"direct\"\npool = \"web\"\n",
+            family.server(0),
+            family.server(1),
+            bracketed(family.vip())
+        );
+        rig.world.start_director(&text);
+        let mut client = Client::start(&rig.world, Path::new("-"));
+        let vip = family.vip();
+        let (one, other) = (
+            client.ask(&format!("hold {vip} 80")),
+            client.ask(&format!("hold {vip} 80")),
+        );
+        assert_ne!(name(&one), name(&other));
+        assert_eq!(one[1], json!([vip.to_string(), 80]));
+        assert_eq!(rig.active("web"), [1, 1]);
+        rig.world
+            .reload(&text.replace("balance_own = true", "balance_own = false"));
+        assert!(!client.ask(&format!("get {vip} 80"))["error"].is_null());
+    }
+}

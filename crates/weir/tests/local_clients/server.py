@@ -1,0 +1,46 @@
+"""A TCP, UDP and HTTP server that replies with its name, on all addresses."""
+import http.server
+import socket
+import sys
+import threading
+
+NAME = sys.argv[1].encode()
+
+
+def talk(client):
+    try:
+        client.sendall(NAME)
+        while client.recv(100):
+            pass
+    except OSError:
+        pass
+    client.close()
+
+
+def serve_datagrams():
+    server = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+    server.bind(("::", 53))
+    while True:
+        _, client = server.recvfrom(2000)
+        server.sendto(NAME, client)
+
+
+class Page(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(NAME)))
+        self.end_headers()
+        self.wfile.write(NAME)
+
+    def log_message(self, *_):
+        pass
+
+
+web = http.server.ThreadingHTTPServer(("0.0.0.0", 8090), Page)
+threading.Thread(target=web.serve_forever, daemon=True).start()
+threading.Thread(target=serve_datagrams, daemon=True).start()
+listener = socket.create_server(("::", 80), family=socket.AF_INET6, backlog=1000, dualstack_ipv6=True)
+print("ready", flush=True)
+while True:
+    connection, _ = listener.accept()
+    threading.Thread(target=talk, args=(connection,), daemon=True).start()
