@@ -31,8 +31,8 @@ const FAMILIES: [u8; 2] = [2, 10];
 /// All states except TIME_WAIT and LISTEN (include/net/tcp_states.h).
 const STATES: u32 = 0xfff & !(1 << 6 | 1 << 10);
 
-/// Ends the sockets of the calling thread's namespace with these cookies, and takes the cookies of ended ones out of the
-/// set. `protocol` is 6 or 17.
+/// Ends the sockets of the calling thread's namespace with these cookies, and removes the cookies of ended ones from
+/// the set. `protocol` is 6 or 17.
 ///
 /// # Errors
 /// The kernel has no sock_diag, or refuses to list sockets. A socket that was closed meanwhile is no error.

@@ -1,7 +1,7 @@
 //! Listeners for the clients on this machine: services with `forward = "socket"`, and with `balance_own` all others.
 //!
-//! The map is a trie, so that the most specific listener is found: a range of ports becomes blocks of ports with a common
-//! prefix, and any port is the empty prefix.
+//! The map is a trie, so that the most specific listener is found: a range of ports becomes blocks of ports with a
+//! common prefix, and any port is the empty prefix.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -33,8 +33,8 @@ pub(crate) static SERVICE: Section = Section {
              rewrites only the destination MAC. `tunnel` encapsulates. `l3dsr` rewrites the address, marks the \
              packets with a DSCP, and routes them. With the last three, replies go directly to the client. `socket` \
              balances clients on this machine: it replaces the address when they connect, and no packet passes Weir. \
-             `proxy` terminates the client's connection and opens its own to a server; it requires `protocol`, and needs \
-             neither XDP nor root.",
+             `proxy` terminates the client's connection and opens its own to a server; it requires `protocol`, and \
+             needs neither XDP nor root.",
             "forward = \"direct\"",
         )
         .known_as(&["lb_kind", "lvs_method", "mode", "gate", "masq"]),
@@ -294,7 +294,8 @@ pub(crate) static PERSISTENCE: Section = Section {
             "client",
             Kind::OneOf(local_clients),
             Default("cgroup"),
-            "With `socket`, what identifies a client: its cgroup or its user id. `netmask` and `netmask6` do not apply.",
+            "With `socket`, what identifies a client: its cgroup or its user id. `netmask` and `netmask6` do not \
+             apply.",
             "client = \"uid\"",
         ),
         Key::new(

@@ -90,7 +90,7 @@ impl Setup {
                 Forward::Direct => weir_model::Forward::Direct,
                 Forward::Tunnel => weir_model::Forward::Tunnel,
                 Forward::L3dsr => weir_model::Forward::L3dsr,
-                Forward::None => panic!("a service has a forwarding method"),
+                Forward::None | Forward::Socket => panic!("a service forwards packets"),
             },
             snat: false,
         };
