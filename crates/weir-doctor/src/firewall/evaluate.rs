@@ -1,60 +1,60 @@
-//! Evaluates the chains of a packet's hooks as far as the packet is known. Only certain drops are reported.
+//! Evaluates the chains of the hooks that a packet passes. Only certain drops are reported.
 //!
 //! A rule that matches on an unknown field may match or not. If it would drop the packet, it is ignored; if it would
 //! accept the packet, the packet counts as accepted; otherwise the verdict is unknown.
 
 use serde_json::Value;
 
-use super::compare::{looked_up, matches};
+use super::compare::{look_up, matches};
 use super::packet::{Packet, Tracking};
 use super::ruleset::{Chain, Ruleset};
 use super::tool::Tool;
 
-/// Deepest nesting of jumps; the kernel rejects loops.
-const DEEPEST: u8 = 16;
+/// Maximum nesting of jumps; the kernel rejects loops.
+const MAX_DEPTH: u8 = 16;
 
-/// Conntrack sees packets after chains of a lower priority (NF_IP_PRI_CONNTRACK).
-const CONNTRACK: i64 = -200;
+/// Priority of conntrack (NF_IP_PRI_CONNTRACK): it handles packets after chains of a lower priority.
+const CONNTRACK_PRIORITY: i64 = -200;
 
 /// A certain drop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Drop {
-    /// Whose rule it is.
+    /// The tool that manages the rule.
     pub tool: Tool,
-    /// In the tool's notation: `inet filter`, `filter`.
+    /// The table in the tool's notation: `inet filter`, `filter`.
     pub table: String,
     /// The base chain.
     pub chain: String,
-    /// The text of the rule that drops it; `None` = the chain's policy.
+    /// The text of the rule that drops the packet; `None` = the chain's policy.
     pub rule: Option<String>,
 }
 
-/// What a chain does to a packet.
-enum End {
-    /// No rule decided.
-    Through,
+/// The verdict of a chain.
+enum Verdict {
+    /// No rule of the chain decided.
+    None,
     Accepted,
     Dropped(Option<String>),
-    /// It depends on an unknown field.
-    Unsure,
-    /// The packet is rewritten here.
-    Changed,
+    /// The verdict depends on an unknown field.
+    Unknown,
+    /// The packet is rewritten.
+    Rewritten,
 }
 
 impl Ruleset {
-    /// The rule or policy that certainly drops a packet that passes these hooks in order.
-    pub fn drops(&self, packet: Packet, hooks: &[&str]) -> Option<Drop> {
+    /// Returns the rule or policy that certainly drops a packet which passes these hooks in order.
+    pub fn find_drop(&self, packet: Packet, hooks: &[&str]) -> Option<Drop> {
         let mut packet = packet;
         for hook in hooks {
-            for chain in self.at(hook, packet.is_ipv4) {
+            for chain in self.base_chains(hook, packet.is_ipv4) {
                 let Some(base) = &chain.base else { continue };
-                let untracks = base.priority < CONNTRACK;
-                let end = self.walk(chain, &mut packet, untracks, 0);
-                let rule = match end {
-                    End::Dropped(rule) => rule,
-                    End::Through if base.drops => None,
-                    End::Changed => return None,
-                    End::Through | End::Accepted | End::Unsure => continue,
+                let before_conntrack = base.priority < CONNTRACK_PRIORITY;
+                let verdict = self.evaluate(chain, &mut packet, before_conntrack, 0);
+                let rule = match verdict {
+                    Verdict::Dropped(rule) => rule,
+                    Verdict::None if base.drops => None,
+                    Verdict::Rewritten => return None,
+                    Verdict::None | Verdict::Accepted | Verdict::Unknown => continue,
                 };
                 return Some(Drop {
                     tool: chain.tool,
@@ -67,32 +67,38 @@ impl Ruleset {
         None
     }
 
-    fn walk(&self, chain: &Chain, packet: &mut Packet, untracks: bool, depth: u8) -> End {
-        if depth > DEEPEST {
-            return End::Unsure;
+    fn evaluate(
+        &self,
+        chain: &Chain,
+        packet: &mut Packet,
+        before_conntrack: bool,
+        depth: u8,
+    ) -> Verdict {
+        if depth > MAX_DEPTH {
+            return Verdict::Unknown;
         }
         for rule in &chain.rules {
             let mut certain = true;
             for expression in rule {
-                let step = self.step(chain, packet, expression, (untracks, depth));
+                let step = self.step(chain, packet, expression, (before_conntrack, depth));
                 match step {
-                    Step::On => continue,
-                    Step::Next => {}
-                    Step::Maybe => {
+                    Step::Match => continue,
+                    Step::NoMatch => {}
+                    Step::MaybeMatch => {
                         certain = false;
                         continue;
                     }
-                    Step::End(End::Through) => {}
-                    Step::Return if certain => return End::Through,
-                    Step::End(end) if certain => return described(end, rule),
-                    // What it would drop or not, others after it may.
-                    Step::End(End::Dropped(_)) => {}
-                    Step::Return | Step::End(_) => return End::Unsure,
+                    Step::Verdict(Verdict::None) => {}
+                    Step::Return if certain => return Verdict::None,
+                    Step::Verdict(verdict) if certain => return with_rule_text(verdict, rule),
+                    // If the rule does not match, later rules decide.
+                    Step::Verdict(Verdict::Dropped(_)) => {}
+                    Step::Return | Step::Verdict(_) => return Verdict::Unknown,
                 }
                 break;
             }
         }
-        End::Through
+        Verdict::None
     }
 
     fn step(
@@ -100,90 +106,99 @@ impl Ruleset {
         chain: &Chain,
         packet: &mut Packet,
         expression: &Value,
-        (untracks, depth): (bool, u8),
+        (before_conntrack, depth): (bool, u8),
     ) -> Step {
-        let Some((name, it)) = expression.as_object().and_then(|one| one.iter().next()) else {
-            return Step::Maybe;
+        let Some((name, statement)) = expression.as_object().and_then(|one| one.iter().next())
+        else {
+            return Step::MaybeMatch;
         };
         match name.as_str() {
-            "match" => match matches(self, chain, packet, it) {
-                Some(true) => Step::On,
-                Some(false) => Step::Next,
-                None => Step::Maybe,
+            "match" => match matches(self, chain, packet, statement) {
+                Some(true) => Step::Match,
+                Some(false) => Step::NoMatch,
+                None => Step::MaybeMatch,
             },
-            "vmap" => match looked_up(self, chain, packet, it) {
-                Some(Some(verdict)) => self.step(chain, packet, verdict, (untracks, depth)),
-                Some(None) => Step::Next,
-                // Whatever it holds: a packet that nothing takes falls out at the end as well.
-                None => Step::End(End::Unsure),
+            "vmap" => match look_up(self, chain, packet, statement) {
+                Some(Some(verdict)) => self.step(chain, packet, verdict, (before_conntrack, depth)),
+                Some(None) => Step::NoMatch,
+                // An element may decide, or none may match.
+                None => Step::Verdict(Verdict::Unknown),
             },
-            "accept" => Step::End(End::Accepted),
-            "drop" | "reject" => Step::End(End::Dropped(Some(String::new()))),
+            "accept" => Step::Verdict(Verdict::Accepted),
+            "drop" | "reject" => Step::Verdict(Verdict::Dropped(Some(String::new()))),
             "return" => Step::Return,
             "jump" | "goto" => {
-                let Some(target) = it["target"].as_str().and_then(|to| self.chain(chain, to))
+                let Some(target) = statement["target"]
+                    .as_str()
+                    .and_then(|to| self.chain(chain, to))
                 else {
-                    return Step::End(End::Unsure);
+                    return Step::Verdict(Verdict::Unknown);
                 };
-                match self.walk(target, packet, untracks, depth + 1) {
-                    End::Through if name == "goto" => Step::Return,
-                    end => Step::End(end),
+                match self.evaluate(target, packet, before_conntrack, depth + 1) {
+                    Verdict::None if name == "goto" => Step::Return,
+                    verdict => Step::Verdict(verdict),
                 }
             }
             "notrack" => {
-                if untracks {
+                if before_conntrack {
                     packet.tracking = Tracking::Untracked;
                 }
-                Step::On
+                Step::Match
             }
-            "dnat" | "redirect" | "tproxy" | "queue" | "fwd" => Step::End(End::Changed),
-            "mangle" if !it["key"]["meta"].is_object() && !it["key"]["ct"].is_object() => {
-                Step::End(End::Changed)
+            "dnat" | "redirect" | "tproxy" | "queue" | "fwd" => Step::Verdict(Verdict::Rewritten),
+            "mangle"
+                if !statement["key"]["meta"].is_object() && !statement["key"]["ct"].is_object() =>
+            {
+                Step::Verdict(Verdict::Rewritten)
             }
             "mangle" | "counter" | "log" | "comment" | "quota" | "dup" | "snat" | "masquerade"
-            | "words" => Step::On,
-            _ => Step::Maybe,
+            | "words" => Step::Match,
+            _ => Step::MaybeMatch,
         }
     }
 }
 
+/// The result of an expression of a rule.
 enum Step {
-    /// The rule's next expression.
-    On,
-    /// The next rule.
-    Next,
-    /// The same, if something that is not known is so.
-    Maybe,
-    /// Back to the chain that jumped here.
+    /// The expression matches or has no effect: continue with the rule's next expression.
+    Match,
+    /// The expression does not match: continue with the next rule.
+    NoMatch,
+    /// Whether the expression matches is unknown.
+    MaybeMatch,
+    /// Return to the calling chain.
     Return,
-    End(End),
+    /// The evaluation ends.
+    Verdict(Verdict),
 }
 
-/// A rule that drops, in its own words where they are few.
-fn described(end: End, rule: &[Value]) -> End {
-    match end {
-        End::Dropped(Some(words)) if words.is_empty() => End::Dropped(Some(words_of(rule))),
-        end => end,
+/// Adds the text of the rule to a drop.
+fn with_rule_text(verdict: Verdict, rule: &[Value]) -> Verdict {
+    match verdict {
+        Verdict::Dropped(Some(text)) if text.is_empty() => Verdict::Dropped(Some(rule_text(rule))),
+        verdict => verdict,
     }
 }
 
-fn words_of(rule: &[Value]) -> String {
-    if let Some(own) = rule.last().and_then(|last| last["words"].as_str()) {
-        return own.to_owned();
+/// Returns the text of a rule, similar to the output of nft.
+fn rule_text(rule: &[Value]) -> String {
+    if let Some(text) = rule.last().and_then(|last| last["words"].as_str()) {
+        return text.to_owned();
     }
     let mut words = Vec::new();
     for expression in rule {
-        let Some((name, it)) = expression.as_object().and_then(|one| one.iter().next()) else {
+        let Some((name, statement)) = expression.as_object().and_then(|one| one.iter().next())
+        else {
             continue;
         };
         match name.as_str() {
             "match" => words.push(format!(
                 "{} {} {}",
-                side(&it["left"]),
-                it["op"].as_str().unwrap_or_default(),
-                side(&it["right"])
+                operand(&statement["left"]),
+                statement["op"].as_str().unwrap_or_default(),
+                operand(&statement["right"])
             )),
-            "vmap" => words.push(format!("{} vmap", side(&it["key"]))),
+            "vmap" => words.push(format!("{} vmap", operand(&statement["key"]))),
             "drop" | "reject" => words.push(name.clone()),
             _ => {}
         }
@@ -191,28 +206,28 @@ fn words_of(rule: &[Value]) -> String {
     words.join(" ").replace(" == ", " ").replace(" in ", " ")
 }
 
-/// One side of a comparison, nearly as nft writes it.
-fn side(value: &Value) -> String {
+/// Returns the text of an operand of a comparison, similar to the output of nft.
+fn operand(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
-        Value::Array(list) => list.iter().map(side).collect::<Vec<_>>().join(","),
+        Value::Array(list) => list.iter().map(operand).collect::<Vec<_>>().join(","),
         Value::Object(object) => {
-            let both = |a: &str, b: &str| {
+            let pair = |a: &str, b: &str| {
                 let (a, b) = (
                     object.values().next()?.get(a)?,
                     object.values().next()?.get(b)?,
                 );
-                Some(format!("{} {}", side(a), side(b)))
+                Some(format!("{} {}", operand(a), operand(b)))
             };
-            if let Some(text) = both("protocol", "field") {
+            if let Some(text) = pair("protocol", "field") {
                 return text;
             }
             if let Some((name, inner)) = object.iter().next() {
                 return match (name.as_str(), inner) {
-                    ("meta" | "ct", inner) => format!("{name} {}", side(&inner["key"])),
-                    ("prefix", inner) => format!("{}/{}", side(&inner["addr"]), inner["len"]),
-                    ("&", Value::Array(sides)) => sides.first().map(side).unwrap_or_default(),
-                    (_, inner) => side(inner),
+                    ("meta" | "ct", inner) => format!("{name} {}", operand(&inner["key"])),
+                    ("prefix", inner) => format!("{}/{}", operand(&inner["addr"]), inner["len"]),
+                    ("&", Value::Array(sides)) => sides.first().map(operand).unwrap_or_default(),
+                    (_, inner) => operand(inner),
                 };
             }
             String::new()
