@@ -289,7 +289,7 @@ fn small_tunnel_mtus(desired: &Desired, state: &NetState) -> Vec<Diagnosis> {
         .map(|link| {
             Diagnosis::new(
                 format!("tunnel packets are sent on {}, whose MTU is {}", link.name, link.mtu),
-                "full-sized packets of clients do not fit with an additional header: each client receives an ICMP error \
+                "full-sized packets of clients do not fit with another header: each client receives an ICMP error \
                 once, and a client whose network drops ICMP hangs",
             )
             .fix(format!(

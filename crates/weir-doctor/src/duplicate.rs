@@ -27,7 +27,7 @@ pub fn unusable_vips(
             found.push(
                 Diagnosis::new(
                     format!("the VIP {vip} on {device} failed duplicate address detection"),
-                    "another machine on the segment replied for it when it was added: this machine does not use the VIP",
+                    "another machine on the segment replied for it when it was added: this machine does not use it",
                 )
                 .fix(add_again),
             );

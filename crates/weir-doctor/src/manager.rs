@@ -174,11 +174,12 @@ fn network_manager(held: &Held, root: &Path) -> Option<Diagnosis> {
     let family = if vip.is_ipv4() { "ipv4" } else { "ipv6" };
     Some(
         Diagnosis::new(
-            format!("NetworkManager manages {device}, which has the VIP {vip}, with the connection {uuid}, which does not list \
+            format!("NetworkManager manages {device}, which has the VIP {vip}, with the connection {uuid}, \
+                 which does not list \
                  the VIP"),
             format!(
-                "{CONSEQUENCE}. If keepalived or Pacemaker moves the VIP, do not add it to the connection; set the device \
-                 to unmanaged instead (nmcli device set {device} managed no)"
+                "{CONSEQUENCE}. If keepalived or Pacemaker moves the VIP, do not add it to the connection; set the \
+                 device to unmanaged instead (nmcli device set {device} managed no)"
             ),
         )
         .fix(format!(

@@ -133,7 +133,7 @@ impl Holding {
     fn release(&mut self) {
         self.ended = true;
         if let Err(error) = self.hold.until(0) {
-            tracing::warn!(%error, "could not stop holding connections: the BPF programs stop when their deadline expires");
+            tracing::warn!(%error, "could not stop holding: the BPF programs stop when their deadline expires");
         }
         self.collect();
         self.reinject();

@@ -101,7 +101,7 @@ fn diagnosis(step: &Step) -> Diagnosis {
             "this machine answers ARP for the VIP: clients and routers bypass the director"
         }
         Step::SetSysctl { name, .. } if name.ends_with("arp_announce") => {
-            "ARP requests of this machine have the VIP as the sender: neighbours learn this machine's link address for it"
+            "ARP requests of this machine have the VIP as the sender: neighbours learn its link address for it"
         }
         Step::SetSysctl { .. } => {
             "clients' packets arrive on an interface that the return route does not use, and strict rp_filter drops \

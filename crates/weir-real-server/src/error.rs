@@ -37,7 +37,7 @@ pub enum Error {
         source: serde_json::Error,
     },
     /// The state file has an unsupported version.
-    #[error("{path}: version {version} is not supported; this build supports version {supported}", path = path.display())]
+    #[error("{path}: version {version} is not supported; this build supports {supported}", path = path.display())]
     StateVersion {
         /// The file.
         path: PathBuf,

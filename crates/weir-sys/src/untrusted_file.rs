@@ -113,8 +113,8 @@ fn check_owner(file: &Stat, directory: &Stat) -> Result<(), String> {
     let owner = file.st_uid;
     if ![0, process_user, directory.st_uid].contains(&owner) {
         return Err(format!(
-            "it belongs to user {owner}; it must belong to root, to the user that runs Weir ({process_user}), or to the \
-             owner of its directory ({})",
+            "it belongs to user {owner}; it must belong to root, to the user that runs Weir ({process_user}), or to \
+             the owner of its directory ({})",
             directory.st_uid
         ));
     }

@@ -277,7 +277,8 @@ fn addresses(key: &'static str, node: &Node, notes: &mut Notes) -> Option<Entry>
         let text = format!("{parsed}/{}", length.unwrap_or(bits));
         addresses.push(Item::new(text, Some(line.position)));
         if line.words.len() > 1 {
-            let why = "the options after the address were not imported: Weir adds the address to the instance's interface";
+            let why = "the options after the address were not imported: Weir adds the address to the \
+                       instance's interface";
             notes.add(line.position, why);
         }
     }

@@ -36,7 +36,7 @@ pub struct Experiment {
 const EXPERIMENTS: [Experiment; 5] = [
     Experiment {
         name: "saturated-uplink",
-        summary: "4 MB files over slow links: which methods share the director's uplink, and which use all servers' uplinks",
+        summary: "4 MB files over slow links: which methods share the director's uplink, and which use all uplinks",
         trials: saturated_uplink::trials,
     },
     Experiment {
