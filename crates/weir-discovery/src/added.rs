@@ -1,20 +1,18 @@
-//! Servers that users of the API add to a pool and remove again.
-//!
-//! They are stored as a list in the JSON form of `servers_file`, with the same keys: an address, a weight, limits, and
-//! the name of a check.
+//! Servers that API clients add to a pool and remove from it. They are stored as a list in the JSON format of
+//! `servers_file`, with the same keys: an address, a weight, limits, and the name of a check.
 
 use serde_json::{Map, Value};
 use weir_config::{MEMBER_KEYS, Member};
 use weir_model::{Desired, Pool, Server};
 
-use crate::{List, ListSource, Lists, Membership, misfit};
+use crate::{List, ListSource, Lists, Membership, incompatibility};
 
 impl Membership {
-    /// The lists with a server added to a pool, or changed: `keys` are the keys of an entry of a list, except
+    /// Returns the lists after adding a server to a pool or changing it. `keys` are the keys of a list entry, except
     /// the address.
     ///
     /// # Errors
-    /// The keys or the address are wrong, or the server is not the API's; in one line.
+    /// The keys or the address are invalid, or the server comes from another source. The message is one line.
     pub fn with(
         &self,
         configured: &Desired,
@@ -22,41 +20,44 @@ impl Membership {
         address: &str,
         mut keys: Map<String, Value>,
     ) -> Result<Lists, String> {
-        // The body is the caller's own, so an unknown key may be named.
+        // The client sent the body, so the message may contain the unknown key.
         if let Some(key) = keys.keys().find(|key| !MEMBER_KEYS.contains(&key.as_str())) {
             let allowed = MEMBER_KEYS[1..].join("`, `");
             return Err(format!(
-                "`{key}` is not allowed here; a server that the API adds has `{allowed}` (the name of a [check.NAME])"
+                "unknown key `{key}`; allowed keys are `{allowed}` (the name of a [check.NAME])"
             ));
         }
         keys.insert("address".to_owned(), address.into());
-        let one = one(address, keys.clone().into())?;
-        let server = &one.server;
-        self.reject_others(pool, server)?;
+        let member = parse_entry(address, keys.clone().into())?;
+        let server = &member.server;
+        self.reject_other_source(pool, server)?;
         let mut entries = self.entries(&pool.name);
-        match entries.iter_mut().find(|entry| names(entry, server)) {
+        match entries
+            .iter_mut()
+            .find(|entry| is_for_server(entry, server))
+        {
             Some(entry) => *entry = keys.into(),
             None => entries.push(keys.into()),
         }
         self.with_entries(configured, pool, entries)
     }
 
-    /// The lists without a server that the API had added.
+    /// Returns the lists without a server that the API added.
     ///
     /// # Errors
-    /// The API has not added it; in one line.
+    /// The API has not added the server. The message is one line.
     pub fn without(
         &self,
         configured: &Desired,
         pool: &Pool,
         address: &str,
     ) -> Result<Lists, String> {
-        let one = one(address, address.into())?;
+        let member = parse_entry(address, address.into())?;
         let mut entries = self.entries(&pool.name);
         let before = entries.len();
-        entries.retain(|entry| !names(entry, &one.server));
+        entries.retain(|entry| !is_for_server(entry, &member.server));
         if entries.len() == before {
-            self.reject_others(pool, &one.server)?;
+            self.reject_other_source(pool, &member.server)?;
         }
         if entries.len() == before {
             return Err(format!("pool {} has no server {address}", pool.name));
@@ -64,20 +65,23 @@ impl Membership {
         self.with_entries(configured, pool, entries)
     }
 
-    /// Rejects servers that the configuration or another source lists.
-    fn reject_others(&self, pool: &Pool, server: &Server) -> Result<(), String> {
+    /// Rejects a server that the configuration or another source contains.
+    fn reject_other_source(&self, pool: &Pool, server: &Server) -> Result<(), String> {
         let same = |other: &Server| (other.address, other.port) == (server.address, server.port);
         let name = &server.name;
         if pool.servers.iter().any(same) {
             return Err(format!(
-                "the configuration lists {name} in pool {}; `weir server` changes its state and weight",
+                "{name} in pool {} is defined in the configuration; use `weir server` to change its state or weight",
                 pool.name
             ));
         }
         for (source, list) in self.lists.of(&pool.name) {
             let mut servers = list.members.iter().map(|member| &member.server);
             if source != ListSource::Api && servers.any(same) {
-                return Err(format!("another list of pool {} has {name}", pool.name));
+                return Err(format!(
+                    "{name} is already in another server list of pool {}",
+                    pool.name
+                ));
             }
         }
         Ok(())
@@ -101,7 +105,7 @@ impl Membership {
         let text = Value::from(entries).to_string();
         let members = weir_config::members(&text).map_err(|error| error.reason.to_string())?;
         for member in &members {
-            if let Some(reason) = misfit(configured, pool, member) {
+            if let Some(reason) = incompatibility(configured, pool, member) {
                 return Err(format!("{}: {reason}", member.server.name));
             }
         }
@@ -118,18 +122,19 @@ impl Membership {
     }
 }
 
-/// The one server of an entry.
-fn one(address: &str, entry: Value) -> Result<Member, String> {
-    let read = weir_config::members(&Value::from(vec![entry]).to_string());
-    let mut read = read.map_err(|error| format!("{address}: {}", error.reason))?;
-    read.pop().ok_or_else(|| format!("{address}: no server"))
+/// Parses an entry.
+fn parse_entry(address: &str, entry: Value) -> Result<Member, String> {
+    let members = weir_config::members(&Value::from(vec![entry]).to_string());
+    let mut members = members.map_err(|error| format!("{address}: {}", error.reason))?;
+    members.pop().ok_or_else(|| format!("{address}: no server"))
 }
 
-/// Whether an entry is about the same address and port.
-fn names(entry: &Value, server: &Server) -> bool {
-    let one = weir_config::members(&Value::from(vec![entry.clone()]).to_string());
-    one.is_ok_and(|one| {
-        one.iter()
+/// Returns whether an entry has the address and port of a server.
+fn is_for_server(entry: &Value, server: &Server) -> bool {
+    let members = weir_config::members(&Value::from(vec![entry.clone()]).to_string());
+    members.is_ok_and(|members| {
+        members
+            .iter()
             .any(|other| (other.server.address, other.server.port) == (server.address, server.port))
     })
 }
@@ -171,17 +176,21 @@ mod tests {
         assert_eq!(servers[1].max_connections, 9);
         let site = configured.check("site").cloned();
         assert_eq!(servers[1].checks, site.map(|site| vec![site]));
-        for (address, text, word) in [
-            ("10.0.0.1", "{}", "the configuration lists"),
+        for (address, text, expected) in [
+            ("10.0.0.1", "{}", "is defined in the configuration"),
             ("10.0.0.300", "{}", "10.0.0.300"),
             ("10.0.0.3", r#"{"colour": 1}"#, "colour"),
-            ("10.0.0.3", r#"{"user": "root"}"#, "`user` is not allowed"),
+            ("10.0.0.3", r#"{"user": "root"}"#, "unknown key `user`"),
             (
                 "10.0.0.3",
                 r#"{"forward": "tunnel"}"#,
-                "`forward` is not allowed",
+                "unknown key `forward`",
             ),
-            ("10.0.0.3", r#"{"check": "other"}"#, "names no [check.NAME]"),
+            (
+                "10.0.0.3",
+                r#"{"check": "other"}"#,
+                "does not name a [check.NAME]",
+            ),
             (
                 "10.0.0.3",
                 r#"{"check": {"kind": "tcp"}}"#,
@@ -194,23 +203,23 @@ mod tests {
             ),
             ("2001:db8::1", "{}", "cannot forward to"),
         ] {
-            let why = put(&mut membership, address, text).expect_err(address);
-            assert!(why.contains(word), "{why}");
+            let error = put(&mut membership, address, text).expect_err(address);
+            assert!(error.contains(expected), "{error}");
         }
 
-        // After a restart, and a reload that reads every list again.
-        let mut again = Membership::new(&directory);
-        let lists = again.lists_of(&configured);
+        // The server is kept over a restart and a reload.
+        let mut restarted = Membership::new(&directory);
+        let lists = restarted.lists_of(&configured);
         assert_eq!(lists.added_to(&configured).pools[0].servers.len(), 2);
-        again.commit(&configured, lists);
-        assert_eq!(again.sources(&configured)[0].kind, ListSource::Api);
-        assert!(again.without(&configured, &pool, "10.0.0.1").is_err());
-        assert!(again.without(&configured, &pool, "10.0.0.9").is_err());
-        let lists = again
+        restarted.commit(&configured, lists);
+        assert_eq!(restarted.sources(&configured)[0].kind, ListSource::Api);
+        assert!(restarted.without(&configured, &pool, "10.0.0.1").is_err());
+        assert!(restarted.without(&configured, &pool, "10.0.0.9").is_err());
+        let lists = restarted
             .without(&configured, &pool, "10.0.0.2:80")
             .expect("removed");
-        again.commit(&configured, lists);
-        let servers = again.lists_of(&configured).added_to(&configured);
+        restarted.commit(&configured, lists);
+        let servers = restarted.lists_of(&configured).added_to(&configured);
         assert_eq!(servers.pools[0].servers.len(), 1);
         std::fs::remove_dir_all(&directory).expect("removed");
     }

@@ -1,4 +1,4 @@
-//! DNS messages: builds a query and parses an answer (RFC 1035, RFC 3596, RFC 2782).
+//! DNS messages: builds a query and parses a response (RFC 1035, RFC 3596, RFC 2782).
 
 use std::collections::BTreeMap;
 use std::io;
@@ -8,14 +8,14 @@ use std::time::Duration;
 use simple_dns::rdata::RData;
 use simple_dns::{CLASS, Name, Packet, PacketFlag, QCLASS, QTYPE, Question, RCODE, TYPE};
 
-/// The records of one answer.
+/// The records of one response.
 #[derive(Debug, Default, PartialEq)]
-pub(crate) struct Found {
+pub(crate) struct Records {
     pub(crate) addresses: Vec<IpAddr>,
     pub(crate) services: Vec<Target>,
     /// Addresses of targets from the additional section.
     pub(crate) additional: BTreeMap<String, Vec<IpAddr>>,
-    /// The shortest time to live of all records.
+    /// The minimum time to live of all records.
     pub(crate) ttl: Option<Duration>,
 }
 
@@ -28,12 +28,12 @@ pub(crate) struct Target {
     pub(crate) name: String,
 }
 
-/// Why a query failed.
+/// Error of a query.
 #[derive(Debug, PartialEq)]
 pub(crate) enum QueryError {
-    /// Another resolver would return the same.
+    /// Another resolver would return the same error.
     Final(String),
-    /// Another resolver may answer.
+    /// Another resolver may return the records.
     Retryable(String),
 }
 
@@ -47,7 +47,7 @@ impl From<io::Error> for QueryError {
 ///
 /// # Errors
 /// The name is not a valid DNS name.
-pub(crate) fn query(name: &str, kind: TYPE, id: u16) -> Result<Vec<u8>, QueryError> {
+pub(crate) fn build_query(name: &str, kind: TYPE, id: u16) -> Result<Vec<u8>, QueryError> {
     let build = || -> simple_dns::Result<Vec<u8>> {
         let mut packet = Packet::new_query(id);
         packet.set_flags(PacketFlag::RECURSION_DESIRED);
@@ -60,21 +60,21 @@ pub(crate) fn query(name: &str, kind: TYPE, id: u16) -> Result<Vec<u8>, QueryErr
     build().map_err(|error| QueryError::Final(format!("{name}: {error}")))
 }
 
-/// Parses a message; `None` = it does not answer this query, `Some(Ok(None))` = the answer is truncated.
-pub(crate) fn read(
+/// Parses a message. `None` = it is not the response to this query; `Some(Ok(None))` = the response is truncated.
+pub(crate) fn parse_response(
     message: &[u8],
     name: &str,
     kind: TYPE,
     id: u16,
-) -> Option<Result<Option<Found>, QueryError>> {
+) -> Option<Result<Option<Records>, QueryError>> {
     let Ok(packet) = Packet::parse(message) else {
         return is_truncated(message, id).then_some(Ok(None));
     };
     let question = packet.questions.first()?;
-    let same = question.qname.to_string().eq_ignore_ascii_case(name);
+    let same_name = question.qname.to_string().eq_ignore_ascii_case(name);
     if packet.id() != id
         || !packet.has_flags(PacketFlag::RESPONSE)
-        || !same
+        || !same_name
         || question.qtype != QTYPE::TYPE(kind)
     {
         return None;
@@ -85,28 +85,28 @@ pub(crate) fn read(
             let problem = format!("{name} does not exist (NXDOMAIN)");
             return Some(Err(QueryError::Final(problem)));
         }
-        other => return Some(Err(QueryError::Retryable(refusal(other)))),
+        other => return Some(Err(QueryError::Retryable(rcode_message(other)))),
     }
     if packet.has_flags(PacketFlag::TRUNCATION) {
         return Some(Ok(None));
     }
-    Some(Ok(Some(found(&packet))))
+    Some(Ok(Some(records(&packet))))
 }
 
-/// The meaning of a response code (RFC 1035 section 4.1.1).
-fn refusal(code: RCODE) -> String {
-    let words = match code {
-        RCODE::FormatError => "the name server does not understand the question (FORMERR)",
+/// Describes a response code (RFC 1035 section 4.1.1).
+fn rcode_message(code: RCODE) -> String {
+    let message = match code {
+        RCODE::FormatError => "the name server cannot interpret the query (FORMERR)",
         RCODE::ServerFailure => "the name server failed (SERVFAIL)",
-        RCODE::NotImplemented => "the name server does not support this question (NOTIMP)",
-        RCODE::Refused => "the name server refuses the question (REFUSED)",
+        RCODE::NotImplemented => "the name server does not support this type of query (NOTIMP)",
+        RCODE::Refused => "the name server refused the query (REFUSED)",
         _ => "the name server returned an error",
     };
-    words.to_owned()
+    message.to_owned()
 }
 
-/// Whether a malformed message has the truncation flag (RFC 1035 section 4.1.1, QR and TC): some servers truncate in
-/// the middle of a record.
+/// Returns whether a malformed message has the truncation flag (RFC 1035 section 4.1.1, QR and TC). Some servers
+/// truncate in the middle of a record.
 fn is_truncated(message: &[u8], id: u16) -> bool {
     const RESPONSE_TRUNCATED: u16 = 0x8200;
     let [first @ .., high, low] = message.first_chunk::<4>().unwrap_or(&[0; 4]);
@@ -114,30 +114,33 @@ fn is_truncated(message: &[u8], id: u16) -> bool {
     *first == id.to_be_bytes() && flags & RESPONSE_TRUNCATED == RESPONSE_TRUNCATED
 }
 
-fn found(packet: &Packet<'_>) -> Found {
-    let mut found = Found::default();
+fn records(packet: &Packet<'_>) -> Records {
+    let mut records = Records::default();
     for record in &packet.answers {
         let ttl = Duration::from_secs(record.ttl.into());
-        found.ttl = found.ttl.into_iter().chain([ttl]).min();
+        records.ttl = records.ttl.into_iter().chain([ttl]).min();
         match &record.rdata {
-            RData::SRV(target) => found.services.push(Target {
+            RData::SRV(target) => records.services.push(Target {
                 priority: target.priority,
                 weight: target.weight,
                 port: target.port,
                 name: target.target.to_string(),
             }),
-            other => found.addresses.extend(address(other)),
+            other => records.addresses.extend(address(other)),
         }
     }
     for record in &packet.additional_records {
         if let Some(address) = address(&record.rdata) {
             let ttl = Duration::from_secs(record.ttl.into());
-            found.ttl = found.ttl.into_iter().chain([ttl]).min();
-            let of = found.additional.entry(record.name.to_string()).or_default();
-            of.push(address);
+            records.ttl = records.ttl.into_iter().chain([ttl]).min();
+            let addresses = records
+                .additional
+                .entry(record.name.to_string())
+                .or_default();
+            addresses.push(address);
         }
     }
-    found
+    records
 }
 
 fn address(data: &RData<'_>) -> Option<IpAddr> {
@@ -148,11 +151,11 @@ fn address(data: &RData<'_>) -> Option<IpAddr> {
     }
 }
 
-/// Reads a message as an answer to some question, for weir-fuzz.
+/// Parses a message as a response to queries of each type, for weir-fuzz.
 pub(crate) fn replay(message: &[u8]) {
     let id = u16::from_be_bytes(*message.first_chunk().unwrap_or(&[0; 2]));
     for kind in [TYPE::A, TYPE::AAAA, TYPE::SRV] {
-        let _ = read(message, "a.example", kind, id);
+        let _ = parse_response(message, "a.example", kind, id);
     }
 }
 
@@ -180,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn services_come_with_the_addresses_that_are_along() {
+    fn srv_records_are_returned_with_additional_addresses() {
         let message = reply(|packet| {
             for (priority, weight, target) in [(1, 5, "a.example"), (2, 1, "b.example")] {
                 let target = Name::new_unchecked(target);
@@ -193,53 +196,58 @@ mod tests {
                 packet.answers.push(record(NAME, 30, RData::SRV(data)));
             }
             let address = u32::from(Ipv4Addr::new(10, 0, 0, 5));
-            let along = record("a.example", 20, RData::A(A { address }));
-            packet.additional_records.push(along);
+            let additional = record("a.example", 20, RData::A(A { address }));
+            packet.additional_records.push(additional);
         });
-        let found = read(&message, "WEB.example", TYPE::SRV, 7)
-            .expect("ours")
-            .expect("no trouble")
-            .expect("whole");
-        assert_eq!(found.ttl, Some(Duration::from_secs(20)));
-        assert_eq!(found.services.len(), 2);
+        let records = parse_response(&message, "WEB.example", TYPE::SRV, 7)
+            .expect("a response to the query")
+            .expect("no error")
+            .expect("not truncated");
+        assert_eq!(records.ttl, Some(Duration::from_secs(20)));
+        assert_eq!(records.services.len(), 2);
         assert_eq!(
-            (found.services[0].port, found.services[0].weight),
+            (records.services[0].port, records.services[0].weight),
             (8080, 5)
         );
         assert_eq!(
-            found.additional[&found.services[0].name],
+            records.additional[&records.services[0].name],
             [IpAddr::from([10, 0, 0, 5])]
         );
     }
 
     #[test]
-    fn answer_to_another_question_is_ignored() {
+    fn response_to_another_query_is_ignored() {
         let message = reply(|_| {});
-        let ours = |name, kind, id| read(&message, name, kind, id).is_some();
-        assert!(ours(NAME, TYPE::SRV, 7));
-        assert!(!ours("www.example", TYPE::SRV, 7));
-        assert!(!ours(NAME, TYPE::A, 7));
-        assert!(!ours(NAME, TYPE::SRV, 8));
+        let matches = |name, kind, id| parse_response(&message, name, kind, id).is_some();
+        assert!(matches(NAME, TYPE::SRV, 7));
+        assert!(!matches("www.example", TYPE::SRV, 7));
+        assert!(!matches(NAME, TYPE::A, 7));
+        assert!(!matches(NAME, TYPE::SRV, 8));
         for end in 0..message.len() {
-            assert!(read(&message[..end], NAME, TYPE::SRV, 7).is_none(), "{end}");
+            assert!(
+                parse_response(&message[..end], NAME, TYPE::SRV, 7).is_none(),
+                "{end}"
+            );
         }
     }
 
     #[test]
-    fn errors_and_truncated_answers_are_distinguished() {
+    fn errors_and_truncated_responses_are_distinguished() {
         let code = |code| reply(|packet| *packet.rcode_mut() = code);
-        let of = |message: &[u8]| read(message, NAME, TYPE::SRV, 7).expect("ours");
+        let parse = |message: &[u8]| {
+            parse_response(message, NAME, TYPE::SRV, 7).expect("a response to the query")
+        };
         assert!(matches!(
-            of(&code(RCODE::NameError)),
+            parse(&code(RCODE::NameError)),
             Err(QueryError::Final(_))
         ));
         assert!(matches!(
-            of(&code(RCODE::ServerFailure)),
+            parse(&code(RCODE::ServerFailure)),
             Err(QueryError::Retryable(_))
         ));
-        let cut = reply(|packet| packet.set_flags(PacketFlag::TRUNCATION));
-        assert_eq!(of(&cut), Ok(None));
-        // In the middle of a record.
+        let truncated = reply(|packet| packet.set_flags(PacketFlag::TRUNCATION));
+        assert_eq!(parse(&truncated), Ok(None));
+        // Truncated in the middle of a record.
         let full = reply(|packet| {
             packet.set_flags(PacketFlag::TRUNCATION);
             let address = u32::from(Ipv4Addr::new(10, 0, 0, 5));
@@ -248,7 +256,7 @@ mod tests {
                 .push(record(NAME, 30, RData::A(A { address })));
         });
         let half = &full[..full.len() - 2];
-        assert_eq!(of(half), Ok(None));
-        assert!(read(half, NAME, TYPE::SRV, 8).is_none());
+        assert_eq!(parse(half), Ok(None));
+        assert!(parse_response(half, NAME, TYPE::SRV, 8).is_none());
     }
 }

@@ -1,8 +1,7 @@
-//! Servers of pools from other sources than the configuration: `servers_file`, `servers_dns`, and the API.
-//!
-//! The active configuration is the file's with these servers added. A list that cannot be read, was removed, or has
-//! lost more than half of its servers at once is rejected: the last good one is kept, over restarts too, and the status
-//! reports it. A reload of the configuration accepts a list that has become short.
+//! Servers of pools from sources other than the configuration: `servers_file`, `servers_dns`, and the API. The active
+//! configuration is the configuration file plus these servers. A list is rejected if it cannot be read, was removed, or
+//! lost more than half of its servers at once. The last good list is then kept, also over restarts, and the status
+//! reports the problem. A reload of the configuration accepts a shorter list.
 
 mod added;
 mod answer;
@@ -22,16 +21,16 @@ use weir_model::{Desired, Family, Pool, Server};
 use weir_sys::replace_file;
 use weir_sys::untrusted_file::{self, Owner};
 
-use crate::dns::{Answer, Names};
+use crate::dns::{Names, ServerList};
 use crate::watch::Watch;
 
-/// Reads a resolver's message, for weir-fuzz.
+/// Parses a resolver's message, for weir-fuzz.
 #[doc(hidden)]
 pub fn read_answer(message: &[u8]) {
     answer::replay(message);
 }
 
-/// File of the last good lists in the runtime directory.
+/// Name of the file with the last good lists in the runtime directory.
 const FILE: &str = "members.json";
 
 /// The source of a list.
@@ -40,14 +39,14 @@ const FILE: &str = "members.json";
 pub enum ListSource {
     /// A file that another program writes.
     File,
-    /// The domain name system.
+    /// DNS.
     Dns,
     /// The API.
     Api,
 }
 
 impl ListSource {
-    /// For logs.
+    /// The name in logs.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::File => "servers_file",
@@ -57,18 +56,18 @@ impl ListSource {
     }
 }
 
-/// A pool's list as the status shows it.
+/// The status of a pool's server list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Source {
     /// The pool.
     pub pool: String,
-    /// Its kind.
+    /// The kind of source.
     pub kind: ListSource,
-    /// The file, the name with its records, or the API.
+    /// The file, the DNS name and record type, or the API.
     pub from: String,
-    /// Number of servers in it.
+    /// Number of servers in the list.
     pub servers: usize,
-    /// Why its present content is rejected.
+    /// Why the current content of the source is rejected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
 }
@@ -86,10 +85,10 @@ pub struct Lists {
     by_source: BTreeMap<Key, List>,
 }
 
-/// A pool and a source; sources are ordered: file, DNS, API.
+/// A pool and a source. The order of sources determines precedence: file, DNS, API.
 type Key = (String, ListSource);
 
-/// See the module.
+/// The active lists, and the watches on their sources.
 #[derive(Debug)]
 pub struct Membership {
     lists: Lists,
@@ -99,16 +98,16 @@ pub struct Membership {
 }
 
 impl Lists {
-    /// Reads the lists of a configuration's pools. `force`: lists that have become short are accepted.
+    /// Reads the lists of a configuration's pools. `force` accepts lists that lost more than half of their servers.
     fn read(&self, configured: &Desired, names: &Names, force: bool) -> Self {
         let mut read = BTreeMap::new();
         for pool in &configured.pools {
-            let mut update = |source, new: Option<Answer>| {
+            let mut update = |source, new: Option<ServerList>| {
                 let key = (pool.name.clone(), source);
-                let former = self.by_source.get(&key).cloned().unwrap_or_default();
+                let previous = self.by_source.get(&key).cloned().unwrap_or_default();
                 let list = match new {
-                    Some(new) => validate_update(configured, pool, new, former, force),
-                    None => former,
+                    Some(new) => validate_update(configured, pool, new, previous, force),
+                    None => previous,
                 };
                 read.insert(key, list);
             };
@@ -117,7 +116,7 @@ impl Lists {
                 update(ListSource::File, Some(text));
             }
             if let Some(name) = &pool.servers_dns {
-                update(ListSource::Dns, names.answer(name));
+                update(ListSource::Dns, names.list(name));
             }
             let added = self.by_source.get(&(pool.name.clone(), ListSource::Api));
             if let Some(added) = added.filter(|list| !list.members.is_empty()) {
@@ -132,25 +131,25 @@ impl Lists {
         sources.filter_map(|source| Some((source, self.by_source.get(&(pool.to_owned(), source))?)))
     }
 
-    /// The configuration with the lists' servers. A server of the configuration itself is kept as it is there; a server
-    /// of several lists is as in the first.
+    /// Returns the configuration plus the servers of the lists. If a server occurs more than once, the configuration
+    /// has precedence, then the first list.
     pub fn added_to(&self, configured: &Desired) -> Desired {
         let mut desired = configured.clone();
         for pool in &mut desired.pools {
             let key = |server: &Server| (server.address, server.port);
             let mut known: BTreeSet<_> = pool.servers.iter().map(key).collect();
             for (_, list) in self.of(&pool.name) {
-                let news = list.members.iter();
-                let news = news.filter(|member| known.insert(key(&member.server)));
-                let news = news.map(|member| checked(configured, member));
-                pool.servers.extend(news);
+                let added = list.members.iter();
+                let added = added.filter(|member| known.insert(key(&member.server)));
+                let added = added.map(|member| with_checks(configured, member));
+                pool.servers.extend(added);
             }
         }
         desired
     }
 
-    /// These lists, for a rollback to `configured` from `between`, whose lists are `now`: of a source that both have,
-    /// the latest list is kept.
+    /// Returns these lists for a rollback from configuration `between`, with lists `now`, to `configured`. The latest
+    /// list of a source that both configurations use is kept.
     pub fn rolled_back(&self, configured: &Desired, now: &Self, between: &Desired) -> Self {
         let same = |(name, source): &Key| {
             let pools = (configured.pool(name), between.pool(name));
@@ -163,9 +162,9 @@ impl Lists {
                 ListSource::Api => true,
             }
         };
-        let former = self.by_source.iter().filter(|(key, _)| !same(key));
+        let previous = self.by_source.iter().filter(|(key, _)| !same(key));
         let latest = now.by_source.iter().filter(|(key, _)| same(key));
-        let both = former.chain(latest);
+        let both = previous.chain(latest);
         Self {
             by_source: both
                 .map(|(key, list)| (key.clone(), list.clone()))
@@ -173,7 +172,7 @@ impl Lists {
         }
     }
 
-    /// The effective content of each list.
+    /// Returns the content of each list, without positions.
     fn servers(&self) -> BTreeMap<&Key, Vec<Content<'_>>> {
         let lists = self.by_source.iter();
         let servers = lists.map(|(key, list)| (key, list.members.iter().map(content).collect()));
@@ -181,42 +180,42 @@ impl Lists {
     }
 }
 
-/// A member without its position in the list, which has no effect.
+/// A list entry without its position, which has no effect.
 type Content<'a> = (&'a Server, Option<&'a [String]>);
 
 fn content(member: &Member) -> Content<'_> {
     (&member.server, member.checks.as_deref())
 }
 
-/// A server with the checks that its list names. If the configuration no longer has one of them, the server gets the
-/// pool's checks, so that it is never unchecked.
-fn checked(configured: &Desired, member: &Member) -> Server {
-    let named = member.checks.as_ref().and_then(|names| {
+/// Returns a server with the checks that its list entry names. If one of them is no longer configured, the server has
+/// the pool's checks, so that it is never without checks.
+fn with_checks(configured: &Desired, member: &Member) -> Server {
+    let checks = member.checks.as_ref().and_then(|names| {
         let checks = names.iter().map(|name| configured.check(name).cloned());
         checks.collect()
     });
     Server {
-        checks: named,
+        checks,
         ..member.server.clone()
     }
 }
 
-/// The new list, or the previous one annotated with the reason why the new one was rejected.
+/// Returns the new list, or the previous one with the reason why the new one is rejected.
 fn validate_update(
     configured: &Desired,
     pool: &Pool,
-    new: Answer,
-    former: List,
+    new: ServerList,
+    previous: List,
     force: bool,
 ) -> List {
     let list = new.and_then(|text| {
         let members = weir_config::members(&text).map_err(|error| error.to_string())?;
-        fits(configured, pool, &members)?;
-        let before = former.members.len();
+        check_members(configured, pool, &members)?;
+        let before = previous.members.len();
         if !force && members.len() * 2 < before {
             let now = members.len();
             return Err(format!(
-                "it shrank from {before} servers to {now} at once; `weir reload` accepts it"
+                "it shrank from {before} to {now} servers at once; `weir reload` accepts it"
             ));
         }
         Ok(List {
@@ -227,15 +226,15 @@ fn validate_update(
     });
     list.unwrap_or_else(|problem| List {
         problem: Some(problem),
-        ..former
+        ..previous
     })
 }
 
-/// Checks that layer 4 services can use these servers, and that their checks exist. The error names a position in the
-/// list, but none of its content.
-fn fits(configured: &Desired, pool: &Pool, members: &[Member]) -> Result<(), String> {
+/// Checks that layer 4 services can use these servers, and that their checks exist. The error contains a position in
+/// the list, but none of its content.
+fn check_members(configured: &Desired, pool: &Pool, members: &[Member]) -> Result<(), String> {
     for member in members {
-        misfit(configured, pool, member).map_or(Ok(()), |reason| {
+        incompatibility(configured, pool, member).map_or(Ok(()), |reason| {
             let (line, column) = (member.at.line, member.at.column);
             Err(format!("line {line}, column {column}: {reason}"))
         })?;
@@ -243,33 +242,33 @@ fn fits(configured: &Desired, pool: &Pool, members: &[Member]) -> Result<(), Str
     Ok(())
 }
 
-/// The reason why a server cannot be in a pool.
-fn misfit(configured: &Desired, pool: &Pool, member: &Member) -> Option<String> {
+/// Returns why a server cannot be in a pool; `None` = it can.
+fn incompatibility(configured: &Desired, pool: &Pool, member: &Member) -> Option<String> {
     let server = &member.server;
     let names = member.checks.iter().flatten();
     if names
         .into_iter()
         .any(|name| configured.check(name).is_none())
     {
-        return Some("`check` names no [check.NAME] of the configuration".to_owned());
+        return Some("`check` does not name a [check.NAME] of the configuration".to_owned());
     }
     let mut services = configured.services.iter().filter(|s| s.pool == pool.name);
     services.find_map(|service| {
         let forward = service.forward;
         let family = Family::of(server.address);
         let other = |listener: &weir_model::Listener| listener.family() != family;
-        let fits = !forward.needs_same_family() || !service.listen.iter().any(other);
-        (!fits).then(|| {
+        let compatible = !forward.needs_same_family() || !service.listen.iter().any(other);
+        (!compatible).then(|| {
             let name = &service.name;
             format!(
-                "`{forward}` of service {name} cannot forward to a server of this address family"
+                "service {name} (`{forward}`) cannot forward to a server of this address family"
             )
         })
     })
 }
 
 impl Membership {
-    /// With the lists persisted in a runtime directory.
+    /// Creates the state from the lists persisted in a runtime directory.
     pub fn new(runtime_dir: &Path) -> Self {
         let file = runtime_dir.join(FILE);
         let by_source = persisted::read(&file);
@@ -283,59 +282,63 @@ impl Membership {
         }
     }
 
-    /// Starts to resolve names of a configuration that are new, and waits a few seconds at most for the first answers.
+    /// Starts to resolve the new names of a configuration, and waits for the first responses, at most a few seconds.
     pub async fn resolve_new(&mut self, configured: &Desired) {
         let names = configured.pools.iter();
         let names = names.filter_map(|pool| pool.servers_dns.as_ref());
         self.names.resolve_new(names).await;
     }
 
-    /// The lists that a configuration would have after a reload; lists that have become short are accepted.
+    /// Returns the lists of a configuration after a reload, which accepts shorter lists.
     pub fn lists_of(&self, configured: &Desired) -> Lists {
         self.lists.read(configured, &self.names, true)
     }
 
-    /// The lists at the start of the daemon; lists that have become short are rejected.
+    /// Returns the lists at the start of the daemon, which rejects lists that lost more than half of their servers.
     pub fn first_lists(&self, configured: &Desired) -> Lists {
         self.lists.read(configured, &self.names, false)
     }
 
-    /// The active lists.
+    /// Returns the active lists.
     pub fn lists(&self) -> Lists {
         self.lists.clone()
     }
 
-    /// The present lists, if they change `configured`.
+    /// Returns the current lists if they change `configured`, and logs lists that are newly rejected.
     pub fn news(&mut self, configured: &Desired) -> Option<Lists> {
         let now = self.lists.read(configured, &self.names, false);
         for (key, list) in &now.by_source {
-            let former = self.lists.by_source.get(key);
+            let previous = self.lists.by_source.get(key);
             let (pool, source) = key;
-            let known = former.and_then(|former| former.problem.as_ref());
-            if let Some(problem) = list.problem.as_ref().filter(|it| Some(*it) != known) {
+            let known = previous.and_then(|previous| previous.problem.as_ref());
+            if let Some(problem) = list
+                .problem
+                .as_ref()
+                .filter(|problem| Some(*problem) != known)
+            {
                 tracing::warn!(
                     pool,
                     source = source.as_str(),
                     problem,
-                    "rejected a list of servers; the last good one is kept"
+                    "server list rejected; the last good list is kept"
                 );
             }
         }
         let changed = now.servers() != self.lists.servers();
         if !changed {
-            // Only problems have changed.
+            // At most the problems have changed.
             self.lists = now;
             return None;
         }
         Some(now)
     }
 
-    /// Makes these lists active and persists them.
+    /// Activates these lists and persists them.
     pub fn commit(&mut self, configured: &Desired, lists: Lists) {
         self.lists = lists;
         let files = configured.pools.iter();
         let files = files.filter_map(|pool| pool.servers_file.as_ref().map(PathBuf::from));
-        self.watch.follow(files.collect());
+        self.watch.set_files(files.collect());
         self.names.retain(|name| {
             let mut pools = configured.pools.iter();
             pools.any(|pool| pool.servers_dns.as_ref() == Some(name))
@@ -350,37 +353,37 @@ impl Membership {
         let written = serde_json::to_vec(&texts).map_err(std::io::Error::from);
         let written = written.and_then(|text| replace_file(&self.file, &text));
         if let Err(error) = written {
-            tracing::warn!(%error, "could not persist the lists of servers");
+            tracing::warn!(%error, "could not persist the server lists");
         }
     }
 
-    /// Records why these lists could not be applied; the previous ones are kept.
+    /// Records why these lists could not be applied. The previous lists are kept.
     pub fn reject(&mut self, lists: &Lists, problem: &str) {
         for (key, list) in &mut self.lists.by_source {
-            let other = lists.by_source.get(key);
+            let rejected = lists.by_source.get(key);
             let same = |new: &List| {
                 new.members
                     .iter()
                     .map(content)
                     .eq(list.members.iter().map(content))
             };
-            if !other.is_some_and(same) {
+            if !rejected.is_some_and(same) {
                 list.problem = Some(problem.to_owned());
             }
         }
     }
 
-    /// Waits until a list may have changed. Dropping the future loses nothing.
+    /// Waits until a list may have changed. The future is cancel-safe.
     pub async fn changed(&self) {
         self.watch.changed().await;
     }
 
-    /// To be called once a second: returns whether files may be in other directories than before.
+    /// Updates the watched directories; must be called once a second. Returns whether a directory was replaced.
     pub fn check_directories(&mut self) -> bool {
         self.watch.check_directories()
     }
 
-    /// The lists, for the status.
+    /// Returns the lists of a configuration for the status.
     pub fn sources(&self, configured: &Desired) -> Vec<Source> {
         let of_pool = |pool: &'_ Pool| {
             let source = |(source, list): (ListSource, &List)| Source {

@@ -1,7 +1,6 @@
-//! Reads the lists that a previous daemon persisted in the runtime directory.
-//!
-//! An earlier build allowed every key of the configuration in a list, including programs to run. Keys that are no
-//! longer allowed are removed before the list is used; the log names the pool and the address, but not the value.
+//! Reads the lists that a previous daemon persisted in the runtime directory. Earlier versions allowed every
+//! configuration key in a list, including programs to run. Keys that are no longer allowed are removed before the list
+//! is used. The log contains the pool and the address, but not the value.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,11 +15,11 @@ pub(crate) fn read(file: &Path) -> BTreeMap<Key, List> {
     let persisted: Vec<(String, ListSource, String)> =
         serde_json::from_str(&text).unwrap_or_default();
     let lists = persisted.into_iter().filter_map(|(pool, source, text)| {
-        let former = migrate_members(&text);
-        warn(&pool, source, &former);
-        let members = weir_config::members(&former.text).ok()?;
+        let migrated = migrate_members(&text);
+        log_removed_keys(&pool, source, &migrated);
+        let members = weir_config::members(&migrated.text).ok()?;
         let list = List {
-            text: former.text,
+            text: migrated.text,
             members,
             problem: None,
         };
@@ -29,29 +28,29 @@ pub(crate) fn read(file: &Path) -> BTreeMap<Key, List> {
     lists.collect()
 }
 
-fn warn(pool: &str, source: ListSource, former: &MigratedMembers) {
-    for address in &former.unchecked {
+fn log_removed_keys(pool: &str, source: ListSource, migrated: &MigratedMembers) {
+    for address in &migrated.unchecked {
         tracing::warn!(
             pool,
             address,
             source = source.as_str(),
-            "a persisted server had a check of its own, which is no longer allowed in a list: the server uses the \
-             pool's checks"
+            "a persisted server defines a check, which is no longer allowed in a server list: the server uses the \
+                pool's checks"
         );
     }
-    for address in &former.removed {
+    for address in &migrated.removed {
         tracing::warn!(
             pool,
             address,
             source = source.as_str(),
-            "removed a persisted server with keys that are no longer allowed in a list"
+            "removed a persisted server with keys that are no longer allowed in a server list"
         );
     }
-    if former.unusable {
+    if migrated.unusable {
         tracing::warn!(
             pool,
             source = source.as_str(),
-            "a persisted list of servers is not usable"
+            "ignored an invalid persisted server list"
         );
     }
 }

@@ -1,7 +1,6 @@
-//! Resolves a name to a list of servers (RFC 1035, RFC 3596, RFC 2782).
-//!
-//! Queries use UDP from a port of their own with a random identifier; truncated answers are requested again over TCP.
-//! Resolvers are tried in order until one answers. Names are fully qualified: there is no search list and no cache.
+//! Resolves a name to a list of servers (RFC 1035, RFC 3596, RFC 2782). Each query uses UDP from a new port with a
+//! random identifier. If the response is truncated, the query is repeated over TCP. Resolvers are tried in order until
+//! one responds. Names are fully qualified: there is no search list and no cache.
 
 use std::hash::{BuildHasher, Hasher};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -12,27 +11,28 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
 use weir_model::{MAX_WEIGHT, ServersDns, ServersRecord};
 
-use crate::answer::{Found, QueryError, query, read};
+use crate::answer::{QueryError, Records, build_query, parse_response};
 
-/// The file with this machine's resolvers.
+/// File with the system's resolvers.
 const RESOLV_CONF: &str = "/etc/resolv.conf";
 const PORT: u16 = 53;
-/// Time limit of one resolver, and how often all are tried.
+/// Time limit for one resolver.
 const TIMEOUT: Duration = Duration::from_secs(1);
+/// Number of times that all resolvers are tried.
 const ROUNDS: usize = 2;
-/// Largest answer: TCP has a length field of 16 bits.
+/// Maximum size of a response: the length field over TCP has 16 bits.
 const MAX_MESSAGE_BYTES: usize = 65_535;
-/// Most servers of one name.
+/// Maximum number of servers of one name.
 const MAX_SERVERS: usize = 4096;
 
-/// A name's servers as a list, one per line, and their time to live.
+/// Resolves a name to a list of servers, one per line, and returns it with its time to live.
 ///
 /// # Errors
-/// Why they are not known, in one line.
+/// The name cannot be resolved. The message is one line.
 pub(crate) async fn resolve(wanted: &ServersDns) -> Result<(String, Duration), String> {
     let resolvers = match wanted.resolvers.as_slice() {
         [] => system_resolvers()?,
-        own => own.to_vec(),
+        configured => configured.to_vec(),
     };
     let mut resolver = Resolver {
         resolvers,
@@ -66,12 +66,12 @@ pub(crate) async fn resolve(wanted: &ServersDns) -> Result<(String, Duration), S
             wanted.name
         ));
     }
-    let text = lines.into_iter().map(line).collect();
+    let text = lines.into_iter().map(format_line).collect();
     Ok((text, resolver.ttl.unwrap_or_default()))
 }
 
-/// As `servers_file` has them.
-fn line((address, port, weight): (IpAddr, Option<u16>, u32)) -> String {
+/// Formats a server as a line of `servers_file`.
+fn format_line((address, port, weight): (IpAddr, Option<u16>, u32)) -> String {
     let address = match port {
         Some(port) => SocketAddr::new(address, port).to_string(),
         None => address.to_string(),
@@ -94,14 +94,14 @@ fn system_resolvers() -> Result<Vec<SocketAddr>, String> {
         .map(|address| SocketAddr::new(address, PORT))
         .collect();
     if found.is_empty() {
-        return Err(format!("{RESOLV_CONF} names no resolver"));
+        return Err(format!("{RESOLV_CONF} contains no name server"));
     }
     Ok(found)
 }
 
 struct Resolver {
     resolvers: Vec<SocketAddr>,
-    /// The shortest time to live of all answers.
+    /// The minimum time to live of all responses.
     ttl: Option<Duration>,
 }
 
@@ -121,7 +121,7 @@ impl Resolver {
         Ok(addresses)
     }
 
-    /// Address, port and weight of each.
+    /// Returns the address, port and weight of each server.
     async fn services(&mut self, name: &str) -> Result<Vec<(IpAddr, u16, u32)>, String> {
         let found = self.query(name, TYPE::SRV).await?;
         let best = found.services.iter().map(|target| target.priority).min();
@@ -148,38 +148,38 @@ impl Resolver {
         Ok(all)
     }
 
-    /// The answer of the first resolver that answers.
-    async fn query(&mut self, name: &str, kind: TYPE) -> Result<Found, String> {
-        let mut why = String::new();
+    /// Returns the response of the first resolver that responds.
+    async fn query(&mut self, name: &str, kind: TYPE) -> Result<Records, String> {
+        let mut last_error = String::new();
         for _ in 0..ROUNDS {
             for resolver in &self.resolvers {
-                let answer = exchange(*resolver, name, kind);
-                match tokio::time::timeout(TIMEOUT, answer).await {
+                let response = exchange(*resolver, name, kind);
+                match tokio::time::timeout(TIMEOUT, response).await {
                     Ok(Ok(found)) => {
                         self.ttl = self.ttl.into_iter().chain(found.ttl).min();
                         return Ok(found);
                     }
                     Ok(Err(QueryError::Final(problem))) => return Err(problem),
                     Ok(Err(QueryError::Retryable(problem))) => {
-                        why = format!("{resolver}: {problem}")
+                        last_error = format!("{resolver}: {problem}")
                     }
-                    Err(_) => why = format!("{resolver} does not answer"),
+                    Err(_) => last_error = format!("{resolver} does not respond"),
                 }
             }
         }
-        Err(why)
+        Err(last_error)
     }
 }
 
-/// A random identifier.
+/// Returns a random identifier.
 fn random_id() -> u16 {
     let random = std::hash::RandomState::new().build_hasher().finish();
     (random & u64::from(u16::MAX)) as u16
 }
 
-async fn exchange(resolver: SocketAddr, name: &str, kind: TYPE) -> Result<Found, QueryError> {
+async fn exchange(resolver: SocketAddr, name: &str, kind: TYPE) -> Result<Records, QueryError> {
     let id = random_id();
-    let query = query(name, kind, id)?;
+    let query = build_query(name, kind, id)?;
     let any: SocketAddr = match resolver {
         SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
         SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
@@ -190,12 +190,12 @@ async fn exchange(resolver: SocketAddr, name: &str, kind: TYPE) -> Result<Found,
     let mut buffer = vec![0; MAX_MESSAGE_BYTES];
     loop {
         let length = socket.recv(&mut buffer).await?;
-        match read(&buffer[..length], name, kind, id) {
-            // Not the answer to this query: it may still arrive.
+        match parse_response(&buffer[..length], name, kind, id) {
+            // Another message: the response may still arrive.
             None => {}
             Some(Ok(None)) => break,
             Some(Ok(Some(found))) => return Ok(found),
-            Some(Err(trouble)) => return Err(trouble),
+            Some(Err(error)) => return Err(error),
         }
     }
     let mut stream = TcpStream::connect(resolver).await?;
@@ -205,10 +205,10 @@ async fn exchange(resolver: SocketAddr, name: &str, kind: TYPE) -> Result<Found,
         .await?;
     let length = usize::from(stream.read_u16().await?);
     stream.read_exact(&mut buffer[..length]).await?;
-    match read(&buffer[..length], name, kind, id) {
+    match parse_response(&buffer[..length], name, kind, id) {
         Some(Ok(Some(found))) => Ok(found),
-        Some(Err(trouble)) => Err(trouble),
-        _ => Err(QueryError::Retryable("invalid answer".to_owned())),
+        Some(Err(error)) => Err(error),
+        _ => Err(QueryError::Retryable("invalid response".to_owned())),
     }
 }
 
@@ -217,12 +217,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_those_of_servers_file() {
+    fn lines_have_the_format_of_servers_file() {
         let lines: String = [
             (IpAddr::from([10, 0, 0, 5]), None, 1),
             ("2001:db8::5".parse().expect("an address"), Some(80), 7),
         ]
-        .map(line)
+        .map(format_line)
         .concat();
         assert_eq!(lines, "10.0.0.5\n[2001:db8::5]:80 weight=7\n");
         assert_eq!(weir_config::members(&lines).expect("a list").len(), 2);

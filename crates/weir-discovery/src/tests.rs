@@ -19,7 +19,7 @@ fn names(desired: &Desired) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn the_last_good_list_stays() {
+async fn last_good_list_is_kept() {
     let directory = std::env::temp_dir().join(format!("weir-members-{}", std::process::id()));
     fs::create_dir_all(&directory).unwrap();
     let file = directory.join("list");
@@ -41,7 +41,7 @@ async fn the_last_good_list_stays() {
     for bad in [
         "10.0.0.2",
         "",
-        "no list at all",
+        "not a list",
         "2001:db8::1\n10.0.0.2\n10.0.0.3",
     ] {
         fs::write(&file, bad).unwrap();
@@ -53,32 +53,32 @@ async fn the_last_good_list_stays() {
         );
     }
     fs::remove_file(&file).unwrap();
-    let mut again = Membership::new(&directory);
-    let remembered = again.lists_of(&configured);
-    assert_eq!(names(&remembered.added_to(&configured)), all);
-    again.commit(&configured, remembered);
+    let mut restarted = Membership::new(&directory);
+    let persisted = restarted.lists_of(&configured);
+    assert_eq!(names(&persisted.added_to(&configured)), all);
+    restarted.commit(&configured, persisted);
 
     fs::write(&file, "10.0.0.9").unwrap();
-    assert!(again.news(&configured).is_none());
-    let vouched = again.lists_of(&configured);
+    assert!(restarted.news(&configured).is_none());
+    let reloaded = restarted.lists_of(&configured);
     assert_eq!(
-        names(&vouched.added_to(&configured)),
+        names(&reloaded.added_to(&configured)),
         ["10.0.0.1", "10.0.0.9"]
     );
     fs::remove_dir_all(&directory).unwrap();
 }
 
-/// What became of the list in a directory of its own, until `done`: by the watch, or by the look once a second.
-async fn follow(
+/// Applies changed lists until `done`, like the daemon: after an event of the watch, or after `check_directories`.
+async fn apply_changes_until(
     membership: &mut Membership,
     configured: &Desired,
     done: impl Fn(&Membership) -> bool,
 ) {
-    let begun = std::time::Instant::now();
+    let started = std::time::Instant::now();
     while !done(membership) {
-        assert!(begun.elapsed().as_secs() < 10, "{membership:?}");
-        let second = std::time::Duration::from_millis(100);
-        if tokio::time::timeout(second, membership.changed())
+        assert!(started.elapsed().as_secs() < 10, "{membership:?}");
+        let interval = std::time::Duration::from_millis(100);
+        if tokio::time::timeout(interval, membership.changed())
             .await
             .is_err()
             && !membership.check_directories()
@@ -98,25 +98,29 @@ fn servers(count: usize) -> impl Fn(&Membership) -> bool {
     }
 }
 
-fn in_doubt(word: &'static str) -> impl Fn(&Membership) -> bool {
+fn has_problem(text: &'static str) -> impl Fn(&Membership) -> bool {
     move |membership| {
         let mut lists = membership.lists.by_source.values();
-        lists.any(|list| list.problem.as_ref().is_some_and(|it| it.contains(word)))
+        lists.any(|list| {
+            list.problem
+                .as_ref()
+                .is_some_and(|problem| problem.contains(text))
+        })
     }
 }
 
 #[tokio::test]
-async fn files_are_followed_wherever_they_are() {
+async fn replaced_files_links_and_directories_are_noticed() {
     let root = std::env::temp_dir().join(format!("weir-followed-{}", std::process::id()));
     let _ = fs::remove_dir_all(&root);
-    let (seen, other) = (root.join("seen"), root.join("other"));
-    fs::create_dir_all(&seen).unwrap();
+    let (watched, other) = (root.join("watched"), root.join("other"));
+    fs::create_dir_all(&watched).unwrap();
     fs::create_dir_all(&other).unwrap();
-    let file = seen.join("list");
-    // As volumes of Kubernetes do: the file is a link, by way of a link to a directory that is replaced.
-    fs::create_dir(seen.join("..one")).unwrap();
-    fs::write(seen.join("..one/list"), "10.0.0.2").unwrap();
-    std::os::unix::fs::symlink("..one", seen.join("..data")).unwrap();
+    let file = watched.join("list");
+    // As in Kubernetes volumes: the file is a link through a second link to a directory that is replaced.
+    fs::create_dir(watched.join("..one")).unwrap();
+    fs::write(watched.join("..one/list"), "10.0.0.2").unwrap();
+    std::os::unix::fs::symlink("..one", watched.join("..data")).unwrap();
     std::os::unix::fs::symlink("..data/list", &file).unwrap();
     let configured = desired(&file);
     let mut membership = Membership::new(&root);
@@ -124,52 +128,52 @@ async fn files_are_followed_wherever_they_are() {
     membership.commit(&configured, lists);
     assert!(servers(1)(&membership));
 
-    // A link's target changes, in a directory of its own; then the directory is another one.
-    fs::write(seen.join("..one/list"), "10.0.0.2\n10.0.0.3").unwrap();
-    follow(&mut membership, &configured, servers(2)).await;
-    fs::create_dir(seen.join("..two")).unwrap();
-    fs::write(seen.join("..two/list"), "10.0.0.2\n10.0.0.3\n10.0.0.4").unwrap();
-    std::os::unix::fs::symlink("..two", seen.join("..data_tmp")).unwrap();
-    fs::rename(seen.join("..data_tmp"), seen.join("..data")).unwrap();
-    follow(&mut membership, &configured, servers(3)).await;
-    fs::write(seen.join("..two/list"), "10.0.0.2\n10.0.0.3").unwrap();
-    follow(&mut membership, &configured, servers(2)).await;
-    // A link out of the directory is another matter.
+    // The link's target changes, then the directory of the target is replaced.
+    fs::write(watched.join("..one/list"), "10.0.0.2\n10.0.0.3").unwrap();
+    apply_changes_until(&mut membership, &configured, servers(2)).await;
+    fs::create_dir(watched.join("..two")).unwrap();
+    fs::write(watched.join("..two/list"), "10.0.0.2\n10.0.0.3\n10.0.0.4").unwrap();
+    std::os::unix::fs::symlink("..two", watched.join("..data_tmp")).unwrap();
+    fs::rename(watched.join("..data_tmp"), watched.join("..data")).unwrap();
+    apply_changes_until(&mut membership, &configured, servers(3)).await;
+    fs::write(watched.join("..two/list"), "10.0.0.2\n10.0.0.3").unwrap();
+    apply_changes_until(&mut membership, &configured, servers(2)).await;
+    // A link out of the directory is rejected.
     fs::write(other.join("list"), "10.0.0.7\n10.0.0.8").unwrap();
     fs::remove_file(&file).unwrap();
     std::os::unix::fs::symlink(other.join("list"), &file).unwrap();
-    follow(
+    apply_changes_until(
         &mut membership,
         &configured,
-        in_doubt("out of its directory"),
+        has_problem("outside its directory"),
     )
     .await;
     assert!(servers(2)(&membership));
-    // The file is gone, and there again.
+    // The file is removed and created again.
     fs::remove_file(&file).unwrap();
-    follow(&mut membership, &configured, in_doubt("No such file")).await;
+    apply_changes_until(&mut membership, &configured, has_problem("No such file")).await;
     assert!(servers(2)(&membership));
     fs::write(&file, "10.0.0.2\n10.0.0.3\n10.0.0.4").unwrap();
-    follow(&mut membership, &configured, servers(3)).await;
-    assert!(!in_doubt("")(&membership));
-    // The directory is another one, and is still watched then.
-    fs::remove_dir_all(&seen).unwrap();
-    follow(&mut membership, &configured, in_doubt("No such file")).await;
-    fs::create_dir(&seen).unwrap();
+    apply_changes_until(&mut membership, &configured, servers(3)).await;
+    assert!(!has_problem("")(&membership));
+    // The directory is replaced, and the new one is watched.
+    fs::remove_dir_all(&watched).unwrap();
+    apply_changes_until(&mut membership, &configured, has_problem("No such file")).await;
+    fs::create_dir(&watched).unwrap();
     fs::write(&file, "10.0.0.2\n10.0.0.3").unwrap();
-    follow(&mut membership, &configured, servers(2)).await;
+    apply_changes_until(&mut membership, &configured, servers(2)).await;
     fs::write(&file, "10.0.0.2\n10.0.0.3\n10.0.0.4").unwrap();
-    follow(&mut membership, &configured, servers(3)).await;
-    // As deployments do: one link for all.
-    fs::rename(&seen, root.join("away")).unwrap();
-    std::os::unix::fs::symlink(&other, &seen).unwrap();
-    follow(&mut membership, &configured, servers(2)).await;
+    apply_changes_until(&mut membership, &configured, servers(3)).await;
+    // The directory becomes a link, as in some deployments.
+    fs::rename(&watched, root.join("away")).unwrap();
+    std::os::unix::fs::symlink(&other, &watched).unwrap();
+    apply_changes_until(&mut membership, &configured, servers(2)).await;
     assert!(membership.watch.count() <= 2, "{membership:?}");
     fs::remove_dir_all(&root).unwrap();
 }
 
 #[tokio::test]
-async fn restart_trusts_no_stored_state() {
+async fn list_that_shrank_is_rejected_after_restart() {
     let root = std::env::temp_dir().join(format!("weir-unvouched-{}", std::process::id()));
     fs::create_dir_all(&root).unwrap();
     let file = root.join("list");
@@ -179,17 +183,17 @@ async fn restart_trusts_no_stored_state() {
     let lists = membership.first_lists(&configured);
     membership.commit(&configured, lists);
     fs::write(&file, "10.0.0.2").unwrap();
-    let mut again = Membership::new(&root);
-    let lists = again.first_lists(&configured);
-    again.commit(&configured, lists);
-    assert!(servers(3)(&again) && in_doubt("it shrank")(&again));
+    let mut restarted = Membership::new(&root);
+    let lists = restarted.first_lists(&configured);
+    restarted.commit(&configured, lists);
+    assert!(servers(3)(&restarted) && has_problem("it shrank")(&restarted));
     fs::remove_dir_all(&root).unwrap();
 }
 
-/// What a build wrote whose lists could hold everything.
+/// Earlier versions allowed any key in a list.
 #[tokio::test]
-async fn stored_check_of_an_earlier_build_never_runs() {
-    let root = std::env::temp_dir().join(format!("weir-remembered-{}", std::process::id()));
+async fn persisted_check_of_earlier_version_is_removed() {
+    let root = std::env::temp_dir().join(format!("weir-persisted-{}", std::process::id()));
     let _ = fs::remove_dir_all(&root);
     fs::create_dir_all(&root).unwrap();
     let script = r#"{"kind":"script","command":["/bin/sh","-c","id > /tmp/x"],"user":"root"}"#;
@@ -211,11 +215,11 @@ async fn stored_check_of_an_earlier_build_never_runs() {
         desired.pools[0]
             .servers
             .iter()
-            .all(|it| it.checks.is_none())
+            .all(|server| server.checks.is_none())
     );
     assert_eq!(desired.pools[0].servers[2].weight, 3);
     membership.commit(&configured, lists);
-    assert!(in_doubt("`check` can only name a [check.NAME]")(
+    assert!(has_problem("`check` can only name a [check.NAME]")(
         &membership
     ));
     let kept = fs::read_to_string(root.join(FILE)).unwrap();
@@ -239,7 +243,7 @@ async fn list_entry_names_a_configured_check() {
     assert_eq!(servers[1].checks.as_deref(), Some(&[site][..]));
     assert_eq!(servers[2].checks, None);
     membership.commit(&configured, lists);
-    // The configuration loses the check: the last good list stays, with the pool's.
+    // The check is removed from the configuration: the last good list is kept, with the pool's checks.
     configured.checks.clear();
     let lists = membership.lists_of(&configured);
     assert!(
@@ -248,8 +252,8 @@ async fn list_entry_names_a_configured_check() {
             .is_none()
     );
     membership.commit(&configured, lists);
-    assert!(in_doubt("line 1, column 1: `check` names no [check.NAME]")(
-        &membership
-    ));
+    assert!(has_problem(
+        "line 1, column 1: `check` does not name a [check.NAME]"
+    )(&membership));
     fs::remove_dir_all(&root).unwrap();
 }

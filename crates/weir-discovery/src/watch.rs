@@ -1,7 +1,6 @@
-//! Waits for changes of files, by inotify(7) on their directories, because a replaced file is a new inode.
-//!
-//! A directory may be replaced as well, and a file may be a link into another directory below, so the watched
-//! directories are compared with the files' directories once a second.
+//! Waits for changes of files with inotify(7). It watches the directories, because a replaced file is a new inode. A
+//! directory can be replaced too, and a file can be a link into a subdirectory. The watched directories are therefore
+//! compared with the files' current directories once a second.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -13,10 +12,10 @@ use std::sync::Arc;
 use rustix::fs::inotify::{CreateFlags, Reader, WatchFlags, add_watch, init, remove_watch};
 use tokio::sync::Notify;
 
-/// Buffer size for the events of one read.
+/// Size of the event buffer, in bytes.
 const BUFFER_BYTES: usize = 4096;
 
-/// A file was created, replaced or removed, or its mode was changed.
+/// Events that are watched: a file was created, replaced or removed, or its mode was changed.
 const EVENTS: WatchFlags = WatchFlags::CLOSE_WRITE
     .union(WatchFlags::MOVED_TO)
     .union(WatchFlags::MOVED_FROM)
@@ -24,13 +23,13 @@ const EVENTS: WatchFlags = WatchFlags::CLOSE_WRITE
     .union(WatchFlags::ATTRIB)
     .union(WatchFlags::ONLYDIR);
 
-/// See the module. The waiting thread ends with the process.
+/// Watches files; see the module. Its thread ends with the process.
 #[derive(Debug)]
 pub(crate) struct Watch {
     descriptor: Option<Arc<OwnedFd>>,
     changed: Arc<Notify>,
     files: BTreeSet<PathBuf>,
-    /// The watch descriptor of each directory; two paths of one directory have the same one.
+    /// The watch descriptor of each directory; two paths to one directory have the same descriptor.
     watched: BTreeMap<PathBuf, i32>,
 }
 
@@ -44,13 +43,13 @@ impl Watch {
         }
     }
 
-    /// Notified when a list may have changed; shared with the other sources.
+    /// Returns the notification for changed lists, which the other sources share.
     pub(crate) fn notify(&self) -> Arc<Notify> {
         Arc::clone(&self.changed)
     }
 
-    /// Watches these files and no others.
-    pub(crate) fn follow(&mut self, files: BTreeSet<PathBuf>) {
+    /// Replaces the set of watched files.
+    pub(crate) fn set_files(&mut self, files: BTreeSet<PathBuf>) {
         self.files = files;
         if self.check_directories() {
             // A file may have changed between its first read and the start of the watch.
@@ -58,8 +57,8 @@ impl Watch {
         }
     }
 
-    /// Watches the present directories of the files. Returns whether one of them has changed, so that an event may have
-    /// been missed.
+    /// Watches the current directories of the files. Returns whether one of them was replaced, so that an event may
+    /// have been missed.
     pub(crate) fn check_directories(&mut self) -> bool {
         if self.files.is_empty() && self.watched.is_empty() {
             return false;
@@ -71,14 +70,18 @@ impl Watch {
             self.files.iter().flat_map(|f| directories_of(f)).collect();
         let mut watched = BTreeMap::new();
         for directory in directories {
-            // A missing directory is tried again next time. A watched one keeps its descriptor.
+            // A missing directory is retried next time. A directory that is already watched keeps its descriptor.
             if let Ok(number) = add_watch(&*descriptor, &directory, EVENTS) {
                 watched.insert(directory, number);
             }
         }
         let wanted: BTreeSet<i32> = watched.values().copied().collect();
-        for number in self.watched.values().filter(|it| !wanted.contains(it)) {
-            // The kernel has removed those of deleted directories already.
+        for number in self
+            .watched
+            .values()
+            .filter(|number| !wanted.contains(number))
+        {
+            // The kernel has already removed the watches of deleted directories.
             let _ = remove_watch(&*descriptor, *number);
         }
         let changed = self.watched != watched;
@@ -86,7 +89,7 @@ impl Watch {
         changed
     }
 
-    /// Number of watched directories.
+    /// Returns the number of watched directories.
     #[cfg(test)]
     pub(crate) fn count(&self) -> usize {
         self.watched.len()
@@ -97,14 +100,14 @@ impl Watch {
             let descriptor = match init(CreateFlags::CLOEXEC) {
                 Ok(descriptor) => Arc::new(descriptor),
                 Err(error) => {
-                    tracing::warn!(%error, "could not watch files with servers");
+                    tracing::warn!(%error, "could not watch server lists");
                     return None;
                 }
             };
-            let (waits, changed) = (Arc::clone(&descriptor), Arc::clone(&self.changed));
+            let (events, changed) = (Arc::clone(&descriptor), Arc::clone(&self.changed));
             std::thread::spawn(move || {
                 let mut buffer = [MaybeUninit::uninit(); BUFFER_BYTES];
-                let mut reader = Reader::new(&*waits, &mut buffer);
+                let mut reader = Reader::new(&*events, &mut buffer);
                 while reader.next().is_ok() {
                     changed.notify_one();
                 }
@@ -114,16 +117,16 @@ impl Watch {
         self.descriptor.clone()
     }
 
-    /// Waits until a file may have changed. Dropping the future loses nothing.
+    /// Waits until a file may have changed. The future is cancel-safe.
     pub(crate) async fn changed(&self) {
         self.changed.notified().await;
     }
 }
 
-/// The directory of a file and, if the file is a link, the target's directory if it is below: other targets are never
-/// read.
+/// Returns the directory of a file. If the file is a link into a subdirectory, also returns the target's directory;
+/// files outside the directory are never read.
 fn directories_of(file: &Path) -> impl Iterator<Item = PathBuf> {
-    let is_link = fs::symlink_metadata(file).is_ok_and(|it| it.is_symlink());
+    let is_link = fs::symlink_metadata(file).is_ok_and(|metadata| metadata.is_symlink());
     let directory = |path: &Path| path.parent().map(Path::to_owned);
     let target = || {
         let real = fs::canonicalize(file.parent()?).ok()?;

@@ -11,28 +11,29 @@ use weir_wire::{ArpOperation, ArpPacket, MacAddr, NeighbourMessage, Packet};
 
 use crate::Diagnosis;
 
-/// Time limit of answers.
+/// Time limit for replies.
 const TIMEOUT: Duration = Duration::from_millis(300);
 
 const ETHERTYPE_ARP: u16 = 0x0806;
 const ETHERTYPE_IPV6: u16 = 0x86dd;
 
-/// Offsets after the Ethernet header: the ICMPv6 message of an answer, and the next header field.
-const MESSAGE: usize = 14 + 40;
-const NEXT_HEADER: usize = 14 + 6;
+/// Offset of the ICMPv6 message in a frame.
+const ICMPV6_OFFSET: usize = 14 + 40;
+/// Offset of IPv6's next header field in a frame.
+const NEXT_HEADER_OFFSET: usize = 14 + 6;
 const ICMPV6: u8 = 58;
 
-/// An answer that only this machine should have given: the VIP, and the link address of the machine that gave it.
+/// A reply from another machine for a VIP: the VIP, and the link address of the machine.
 type Claim = (IpAddr, String);
 
-/// Other machines that answer for a VIP of a layer 4 service. Of VIPs that are `moving` and are not here, that is the
-/// active director.
+/// Reports other machines that answer for a VIP of a layer 4 service. A VIP in `moving` that is not on this machine is
+/// skipped: the active director has it.
 pub(crate) fn claimants(
     desired: &Desired,
     state: &NetState,
     moving: &BTreeSet<IpAddr>,
 ) -> Vec<Diagnosis> {
-    let vips = &listeners(desired);
+    let vips = &layer_4_vips(desired);
     let servers = servers(desired, state);
     let mut found = Vec::new();
     let usable = |link: &&Link| link.up && link.carrier && !link.loopback;
@@ -41,17 +42,17 @@ pub(crate) fn claimants(
             continue;
         };
         for is_ipv4 in [true, false] {
-            let asked: Vec<IpAddr> = vips
+            let queried: Vec<IpAddr> = vips
                 .iter()
                 .copied()
                 .filter(|vip| vip.is_ipv4() == is_ipv4)
                 .collect();
-            // Segments without the networks of these addresses are asked too: AnyIP and misplaced VIPs answer there.
+            // Segments with other networks are queried too: machines with AnyIP or a misplaced VIP answer there.
             let sender = state.addresses.iter().find_map(|address| {
-                let own = address.ifindex == link.index && address.ip.is_ipv4() == is_ipv4;
-                (own && !vips.contains(&address.ip) && !address.tentative).then_some(address.ip)
+                let matches = address.ifindex == link.index && address.ip.is_ipv4() == is_ipv4;
+                (matches && !vips.contains(&address.ip) && !address.tentative).then_some(address.ip)
             });
-            let Some(sender) = sender.filter(|_| !asked.is_empty()) else {
+            let Some(sender) = sender.filter(|_| !queried.is_empty()) else {
                 continue;
             };
             let ethertype = if is_ipv4 {
@@ -59,16 +60,16 @@ pub(crate) fn claimants(
             } else {
                 ETHERTYPE_IPV6
             };
-            let question = |vip| question(mac, sender, vip);
-            // Without the right to send frames nothing is found.
-            let claims = ask(link.index, ethertype, &asked, &question, &|frame| {
-                answer(frame, mac).filter(|(vip, _)| asked.contains(vip))
+            let query = |vip| query(mac, sender, vip);
+            // Without the capability to send frames, nothing is reported.
+            let claims = query_all(link.index, ethertype, &queried, &query, &|frame| {
+                parse_claim(frame, mac).filter(|(vip, _)| queried.contains(vip))
             });
             for (vip, other) in claims.unwrap_or_default() {
                 let server = servers.get(&other).copied();
-                let here = state.addresses.iter().any(|address| address.ip == vip);
+                let on_this_machine = state.addresses.iter().any(|address| address.ip == vip);
                 match server {
-                    None if moving.contains(&vip) && here => {
+                    None if moving.contains(&vip) && on_this_machine => {
                         found.push(both_active(&link.name, vip, &other));
                     }
                     None if moving.contains(&vip) => {}
@@ -80,44 +81,48 @@ pub(crate) fn claimants(
     found
 }
 
-/// The VIPs of layer 4 services.
-pub(crate) fn listeners(desired: &Desired) -> BTreeSet<IpAddr> {
+/// Returns the VIPs of layer 4 services.
+pub(crate) fn layer_4_vips(desired: &Desired) -> BTreeSet<IpAddr> {
     let services = desired.services.iter();
     let addressed = services.filter(|service| service.forward.handles_packets());
     let listeners = addressed.flat_map(|service| &service.listen);
     listeners.map(|listener| listener.address).collect()
 }
 
-/// Servers on this machine's segments, by link address.
+/// Returns the servers on this machine's segments, by link address.
 fn servers(desired: &Desired, state: &NetState) -> BTreeMap<String, IpAddr> {
     let servers = desired.pools.iter().flat_map(|pool| &pool.servers);
     let mut found = BTreeMap::new();
     for server in servers.map(|server| server.address) {
-        let ways = resolve(server, state).into_iter();
-        let direct = ways.filter(|way| way.gateway.is_none());
-        found.extend(direct.filter_map(|way| Some((way.mac?.to_string(), server))));
+        let paths = resolve(server, state).into_iter();
+        let direct = paths.filter(|path| path.gateway.is_none());
+        found.extend(direct.filter_map(|path| Some((path.mac?.to_string(), server))));
     }
     found
 }
 
-/// The forward that a server must be prepared for; `None` = none, since its packets carry its own address.
-fn preparation(desired: &Desired, vip: IpAddr, server: IpAddr) -> Option<Forward> {
+/// Returns the forward that a server must be prepared for; `None` = no preparation is required, because packets are
+/// addressed to the server itself.
+fn required_preparation(desired: &Desired, vip: IpAddr, server: IpAddr) -> Option<Forward> {
     desired.services.iter().find_map(|service| {
-        let listens = service.listen.iter().any(|it| it.address == vip);
+        let listens = service
+            .listen
+            .iter()
+            .any(|listener| listener.address == vip);
         let mut servers = desired.pool(&service.pool)?.servers.iter();
-        let server = servers.find(|it| it.address == server && listens)?;
-        Some(server.forward_in(service)).filter(|it| *it != Forward::Nat)
+        let server = servers.find(|candidate| candidate.address == server && listens)?;
+        Some(server.forward_in(service)).filter(|forward| *forward != Forward::Nat)
     })
 }
 
-/// Reports two directors with a VIP that only the active one should have.
+/// Reports that another director also has a VIP that only the active one should have.
 fn both_active(device: &str, vip: IpAddr, other: &str) -> Diagnosis {
     Diagnosis::new(
-        format!("{other} on {device} has the VIP {vip} too: two directors are active"),
-        "clients and routers send their packets to the one that answered last",
+        format!("{other} on {device} also has the VIP {vip}: two directors are active"),
+        "clients and routers send packets to the one that replied last",
     )
     .fix(
-        "let the directors' messages pass between them (VRRP: IP protocol 112 to 224.0.0.18 or the unicast peers; \
+        "allow the directors' messages between them (VRRP: IP protocol 112 to 224.0.0.18 or the unicast peers; \
          Pacemaker: Corosync's ports)",
     )
 }
@@ -128,36 +133,36 @@ fn diagnosis(
     vip: IpAddr,
     (other, server): (&str, Option<IpAddr>),
 ) -> Diagnosis {
-    let asked = if vip.is_ipv4() {
+    let protocol = if vip.is_ipv4() {
         "ARP"
     } else {
         "neighbour solicitations"
     };
-    let (who, host) = match server {
+    let (machine, host) = match server {
         Some(server) => (
             format!("server {server} ({other})"),
             format!("server {server}"),
         ),
         None => (other.to_owned(), "that machine".to_owned()),
     };
-    // The kernel answers for an address of the receiving interface whatever arp_ignore is: remove it from there first.
+    // The kernel answers for an address of the receiving interface regardless of arp_ignore: remove the VIP there
+    // first.
     let mut fix = format!(
-        "on {host}: ip addr del {vip} dev eth0, or whichever of its interfaces but lo has it"
+        "on {host}: ip addr del {vip} dev eth0, or the interface other than lo that has it"
     );
-    if let Some(forward) = server.and_then(|server| preparation(desired, vip, server)) {
+    if let Some(forward) = server.and_then(|server| required_preparation(desired, vip, server)) {
         fix += &format!(
-            "; then weir real-server up --forward {forward} --vip {vip}, which puts it on lo, where the server does \
-             not answer for it"
+            "; then weir real-server up --forward {forward} --vip {vip}, which adds it to lo without ARP replies"
         );
     }
     Diagnosis::new(
-        format!("{who} on {device} answers {asked} for the VIP {vip}"),
-        "clients and routers that get its answer first send their packets there, past the director",
+        format!("{machine} on {device} answers {protocol} for the VIP {vip}"),
+        "clients and routers that receive this reply send their packets there, bypassing the director",
     )
     .fix(fix)
 }
 
-fn question(mac: MacAddr, sender: IpAddr, vip: IpAddr) -> Option<Vec<u8>> {
+fn query(mac: MacAddr, sender: IpAddr, vip: IpAddr) -> Option<Vec<u8>> {
     match (sender, vip) {
         (IpAddr::V4(sender), IpAddr::V4(target)) => {
             Some(Packet::ethernet(mac, MacAddr::BROADCAST).arp(&ArpPacket {
@@ -184,41 +189,41 @@ fn question(mac: MacAddr, sender: IpAddr, vip: IpAddr) -> Option<Vec<u8>> {
     }
 }
 
-/// The address that another machine claims in a frame, and its link address.
-fn answer(frame: &[u8], own: MacAddr) -> Option<Claim> {
+/// Parses the reply of another machine in a frame.
+fn parse_claim(frame: &[u8], local: MacAddr) -> Option<Claim> {
     if let Ok(packet) = ArpPacket::parse(frame.get(14..)?)
         && packet.operation == ArpOperation::Reply
     {
-        let other = packet.sender_mac != own;
-        return other.then(|| (packet.sender.into(), packet.sender_mac.to_string()));
+        let is_other = packet.sender_mac != local;
+        return is_other.then(|| (packet.sender.into(), packet.sender_mac.to_string()));
     }
-    if *frame.get(NEXT_HEADER)? != ICMPV6 {
+    if *frame.get(NEXT_HEADER_OFFSET)? != ICMPV6 {
         return None;
     }
     let source: [u8; 6] = frame.get(6..12)?.try_into().ok()?;
-    match NeighbourMessage::parse(frame.get(MESSAGE..)?) {
-        Ok(NeighbourMessage::Advertisement { target, .. }) if MacAddr::new(source) != own => {
+    match NeighbourMessage::parse(frame.get(ICMPV6_OFFSET..)?) {
+        Ok(NeighbourMessage::Advertisement { target, .. }) if MacAddr::new(source) != local => {
             Some((target.into(), MacAddr::new(source).to_string()))
         }
         _ => None,
     }
 }
 
-fn ask(
+fn query_all(
     ifindex: u32,
     ethertype: u16,
     vips: &[IpAddr],
-    question: &dyn Fn(IpAddr) -> Option<Vec<u8>>,
+    query: &dyn Fn(IpAddr) -> Option<Vec<u8>>,
     claim: &dyn Fn(&[u8]) -> Option<Claim>,
 ) -> Result<BTreeSet<Claim>, weir_sys::Error> {
     let socket = FrameSocket::listening(ifindex, ethertype)?;
-    for frame in vips.iter().filter_map(|vip| question(*vip)) {
+    for frame in vips.iter().filter_map(|vip| query(*vip)) {
         socket.send(ifindex, &frame)?;
     }
-    let (until, mut frame) = (Instant::now() + TIMEOUT, [0; 128]);
+    let (deadline, mut frame) = (Instant::now() + TIMEOUT, [0; 128]);
     let mut claims = BTreeSet::new();
     loop {
-        let remaining = until.saturating_duration_since(Instant::now());
+        let remaining = deadline.saturating_duration_since(Instant::now());
         if remaining.is_zero() {
             return Ok(claims);
         }

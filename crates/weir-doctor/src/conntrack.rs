@@ -1,52 +1,55 @@
-//! Conntrack, where firewall rules use it: packets for which its table has no room, or which it calls invalid.
+//! Reports conntrack problems: a table that is nearly full, and packets that it considers invalid and a rule drops.
 
 use weir_netlink::Sysctl;
 
 use crate::Diagnosis;
 use crate::firewall::{self, Packet, Ruleset, Tracking};
 
-/// Fill level of the table that is reported, in percent.
-const NEARLY_FULL: u64 = 90;
+/// Fill level from which the table is reported, in percent.
+const NEARLY_FULL_PERCENT: u64 = 90;
 
-fn number(name: &str) -> Option<u64> {
+fn read_sysctl(name: &str) -> Option<u64> {
     let sysctl = Sysctl::new(format!("net/netfilter/{name}")).ok()?;
     sysctl.find().ok()??.parse().ok()
 }
 
 /// Reports a conntrack table that is nearly full.
-pub fn full() -> Option<Diagnosis> {
-    room(number("nf_conntrack_count")?, number("nf_conntrack_max")?)
+pub fn nearly_full() -> Option<Diagnosis> {
+    evaluate_fill_level(
+        read_sysctl("nf_conntrack_count")?,
+        read_sysctl("nf_conntrack_max")?,
+    )
 }
 
-fn room(count: u64, most: u64) -> Option<Diagnosis> {
-    if most == 0 || count * 100 < most * NEARLY_FULL {
+fn evaluate_fill_level(count: u64, max: u64) -> Option<Diagnosis> {
+    if max == 0 || count * 100 < max * NEARLY_FULL_PERCENT {
         return None;
     }
-    let larger = most * 2;
+    let larger = max * 2;
     Some(
         Diagnosis::new(
-            format!("conntrack's table holds {count} of {most} entries"),
-            "when it is full the kernel drops the first packet of every further connection",
+            format!("the conntrack table contains {count} of {max} entries"),
+            "when the table is full, the kernel drops the first packet of every new connection",
         )
         .fix(format!("sysctl -w net.netfilter.nf_conntrack_max={larger}")),
     )
 }
 
-/// Reports that connections older than conntrack's own entries are cut: conntrack may not pick them up.
-pub fn unknown(rules: &Ruleset, client: Packet) -> Option<Diagnosis> {
-    if number("nf_conntrack_tcp_loose") != Some(0) {
+/// Reports that connections without a conntrack entry are dropped, because conntrack does not pick them up.
+pub fn no_pickup(rules: &Ruleset, client: Packet) -> Option<Diagnosis> {
+    if read_sysctl("nf_conntrack_tcp_loose") != Some(0) {
         return None;
     }
-    let drop = rules.drops(client.later(Tracking::Invalid), firewall::INBOUND)?;
+    let drop = rules.find_drop(client.later(Tracking::Invalid), firewall::INBOUND)?;
     Some(
         Diagnosis::new(
             format!(
-                "net/netfilter/nf_conntrack_tcp_loose is 0, and the chain `{} {}` of {} drops what conntrack calls \
-                 invalid",
+                "net/netfilter/nf_conntrack_tcp_loose is 0, and the chain `{} {}` of {} drops packets that conntrack \
+                 considers invalid",
                 drop.table, drop.chain, drop.tool
             ),
-            "connections whose beginning conntrack has not seen (rules that were reloaded, an entry that timed out \
-             while they were silent) are cut: their clients hang",
+            "connections whose handshake conntrack has not seen (because rules were reloaded, or the entry of an idle \
+            connection timed out) are dropped: their clients hang",
         )
         .fix("sysctl -w net.netfilter.nf_conntrack_tcp_loose=1"),
     )
@@ -57,11 +60,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn room_in_the_table() {
-        assert_eq!(room(0, 0), None);
-        assert_eq!(room(89_999, 100_000), None);
-        let found = room(90_000, 100_000).expect("it is nearly full");
-        assert!(found.seen.contains("90000 of 100000"), "{found}");
+    fn nearly_full_table_is_reported() {
+        assert_eq!(evaluate_fill_level(0, 0), None);
+        assert_eq!(evaluate_fill_level(89_999, 100_000), None);
+        let found = evaluate_fill_level(90_000, 100_000).expect("a finding");
+        assert!(found.observation.contains("90000 of 100000"), "{found}");
         let fix = found.fix.expect("a command");
         assert!(fix.ends_with("nf_conntrack_max=200000"), "{fix}");
     }

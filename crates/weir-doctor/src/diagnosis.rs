@@ -1,16 +1,18 @@
-//! A problem that `weir doctor` reports: the observation, why it breaks balancing, and the command that fixes it.
+//! A problem that `weir doctor` reports: the observation, why it breaks load balancing, and the command that fixes it.
 
 use std::fmt;
 
 use serde::Serialize;
 
-/// A problem that breaks, or would break, balancing.
+/// A problem that breaks load balancing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Diagnosis {
     /// The observation.
-    pub seen: String,
+    #[serde(rename = "seen")]
+    pub observation: String,
     /// The consequence.
-    pub why: String,
+    #[serde(rename = "why")]
+    pub consequence: String,
     /// The command that fixes it; `None` = the operator has to decide.
     #[serde(rename = "mend", skip_serializing_if = "Option::is_none")]
     pub fix: Option<String>,
@@ -20,17 +22,17 @@ pub struct Diagnosis {
 }
 
 impl Diagnosis {
-    /// Without a command.
-    pub fn new(seen: impl Into<String>, why: impl Into<String>) -> Self {
+    /// Creates a finding without a fix.
+    pub fn new(observation: impl Into<String>, consequence: impl Into<String>) -> Self {
         Self {
-            seen: seen.into(),
-            why: why.into(),
+            observation: observation.into(),
+            consequence: consequence.into(),
             fix: None,
             fixed: false,
         }
     }
 
-    /// With the command that fixes it.
+    /// Adds the command that fixes the problem.
     #[must_use]
     pub fn fix(self, command: impl Into<String>) -> Self {
         Self {
@@ -45,10 +47,10 @@ impl fmt::Display for Diagnosis {
         writeln!(
             f,
             "{}{}",
-            self.seen,
+            self.observation,
             if self.fixed { " (fixed)" } else { "" }
         )?;
-        writeln!(f, "  why:  {}", self.why)?;
+        writeln!(f, "  why:  {}", self.consequence)?;
         match &self.fix {
             Some(command) => writeln!(f, "  fix:  {command}"),
             None => Ok(()),

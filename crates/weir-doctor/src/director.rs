@@ -1,7 +1,5 @@
-//! The findings of a director.
-//!
-//! Reads the configuration, the kernel's settings, the daemon's status and the neighbours on the wire. Changes nothing:
-//! the daemon repairs its own settings, and the others belong to the operator.
+//! `weir doctor` on a director. Reads the configuration, the kernel's settings, the daemon's status and replies of
+//! neighbours. It changes nothing: the daemon repairs its own settings, and the operator is responsible for all others.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -13,31 +11,32 @@ use weir_netlink::{Link, NetState, Netlink, Sysctl, resolve};
 use crate::manager::{self, Held};
 use crate::{Diagnosis, ServerReport, ServiceReport, claimant, duplicate, reach, stack};
 
-/// Time limit for resolving link addresses. The kernel asks once a second, and one request or answer may be lost.
-const RESOLVING: Duration = Duration::from_millis(2_500);
-const RESOLVING_POLL: Duration = Duration::from_millis(50);
+/// Time limit for resolving link addresses. The kernel sends a request each second, and one request or reply may be
+/// lost.
+const RESOLVE_TIMEOUT: Duration = Duration::from_millis(2_500);
+const RESOLVE_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The discard port (RFC 863); the datagrams are empty.
-const DISCARD: u16 = 9;
+/// The discard port (RFC 863), to which empty datagrams are sent.
+const DISCARD_PORT: u16 = 9;
 
-/// The daemon, as far as this process can see it.
+/// The state of the daemon.
 #[derive(Clone, Debug)]
 pub enum Daemon {
-    /// It runs and reports these services.
-    Answers(Vec<ServiceReport>),
-    /// No daemon runs.
-    Absent,
-    /// It runs and its answer is an error.
-    Fails(String),
-    /// This process may not use its socket.
-    Closed,
+    /// The daemon is running and reports these services.
+    Running(Vec<ServiceReport>),
+    /// No daemon is running.
+    NotRunning,
+    /// The daemon is running but returned an error.
+    Failed(String),
+    /// This process may not access the daemon's socket.
+    NoAccess,
 }
 
-/// What is wrong here, by the services of the configuration, with those of ipvsadm, and by what the daemon reports.
-/// `moving` = VIPs that keepalived or Pacemaker adds, which a standby does not have.
+/// Returns the problems of this director. `desired` includes the services of ipvsadm. `moving` = VIPs that keepalived
+/// or Pacemaker adds, which a standby director does not have.
 ///
 /// # Errors
-/// The network cannot be read.
+/// The state of the network cannot be read.
 pub async fn director(
     desired: &Desired,
     daemon: &Daemon,
@@ -45,7 +44,7 @@ pub async fn director(
 ) -> Result<Vec<Diagnosis>, weir_netlink::Error> {
     let netlink = Netlink::open()?;
     let reported = match daemon {
-        Daemon::Answers(services) => services.as_slice(),
+        Daemon::Running(services) => services.as_slice(),
         _ => &[],
     };
     let servers: BTreeSet<IpAddr> = desired
@@ -54,91 +53,103 @@ pub async fn director(
         .flat_map(|pool| pool.servers.iter().chain(&pool.sorry))
         .map(|server| server.address)
         .collect();
-    let state = resolved(&netlink, &servers).await?;
+    let state = resolve_neighbours(&netlink, &servers).await?;
     let mut found = Vec::new();
     match daemon {
-        Daemon::Absent => found.push(
+        Daemon::NotRunning => found.push(
             Diagnosis::new(
-                "no daemon runs",
+                "no daemon is running",
                 "packets are still forwarded, but checks do not run and nothing is repaired",
             )
             .fix("weir run"),
         ),
-        Daemon::Fails(how) => found.push(Diagnosis::new(
-            how,
-            "packets are still forwarded; findings from the daemon's status are missing",
+        Daemon::Failed(message) => found.push(Diagnosis::new(
+            message,
+                "packets are still forwarded; problems that only the daemon's status shows are not reported",
         )),
-        Daemon::Answers(_) | Daemon::Closed => {}
+        Daemon::Running(_) | Daemon::NoAccess => {}
     }
-    let runs = !matches!(daemon, Daemon::Absent);
-    found.extend(vips(desired, &state, runs, moving));
-    found.extend(duplicate::unusable(
-        &addresses(desired),
+    let is_running = !matches!(daemon, Daemon::NotRunning);
+    found.extend(missing_vips(desired, &state, is_running, moving));
+    found.extend(duplicate::unusable_vips(
+        &all_vips(desired),
         &state.addresses,
         |index| state.links.get(&index).map(|link| link.name.clone()),
     ));
-    found.extend(manager::removed_vips(&held(desired, &state)));
-    found.extend(unresolved(&servers, &state));
-    found.extend(nat(desired, &netlink, &state));
-    found.extend(sizes(desired, &state));
+    found.extend(manager::removed_vips(&foreign_vips(desired, &state)));
+    found.extend(unresolved_servers(&servers, &state));
+    found.extend(icmp_redirects(desired, &netlink, &state));
+    found.extend(small_tunnel_mtus(desired, &state));
     found.extend(claimant::claimants(desired, &state, moving));
-    found.extend(stack::obstacles(desired));
-    found.extend(reach::unreachable_vips(desired, &state, &down(reported)));
-    found.extend(by_status(reported, desired, &state));
+    found.extend(stack::dropped_packets(desired));
+    found.extend(reach::unreachable_vips(
+        desired,
+        &state,
+        &down_servers(reported),
+    ));
+    found.extend(status_findings(reported, desired, &state));
     Ok(found)
 }
 
-/// The network, once the kernel has looked for the servers' neighbours: it forgets those that were not used for a
-/// while.
-async fn resolved(
+/// Returns the state of the network after the kernel has resolved the servers' link addresses, which it removes after a
+/// while without traffic.
+async fn resolve_neighbours(
     netlink: &Netlink,
     servers: &BTreeSet<IpAddr>,
 ) -> Result<NetState, weir_netlink::Error> {
     let mut state = netlink.state(servers.iter().copied()).await?;
-    for server in servers.iter().filter(|it| is_unresolved(**it, &state)) {
-        prompt(*server);
+    for server in servers
+        .iter()
+        .filter(|server| is_unresolved(**server, &state))
+    {
+        trigger_resolution(*server);
     }
-    let deadline = Instant::now() + RESOLVING;
-    while servers.iter().any(|it| is_unresolved(*it, &state)) && Instant::now() < deadline {
-        tokio::time::sleep(RESOLVING_POLL).await;
+    let deadline = Instant::now() + RESOLVE_TIMEOUT;
+    while servers.iter().any(|server| is_unresolved(*server, &state)) && Instant::now() < deadline {
+        tokio::time::sleep(RESOLVE_POLL_INTERVAL).await;
         let neighbours = netlink.neighbours().await?.into_iter();
-        state.neighbours = neighbours.map(|it| ((it.ifindex, it.ip), it)).collect();
+        state.neighbours = neighbours
+            .map(|neighbour| ((neighbour.ifindex, neighbour.ip), neighbour))
+            .collect();
     }
     Ok(state)
 }
 
-/// Whether packets for a server would wait for a link address.
+/// Returns whether the link address for packets to a server is unknown.
 fn is_unresolved(server: IpAddr, state: &NetState) -> bool {
-    let ways = resolve(server, state);
-    !ways.is_empty() && ways.iter().all(|way| !way.local && way.mac.is_none())
+    let paths = resolve(server, state);
+    !paths.is_empty() && paths.iter().all(|path| !path.local && path.mac.is_none())
 }
 
-/// Makes the kernel resolve a server's link address, or its router's, by sending an empty datagram there. If it cannot
-/// be sent the address remains unknown.
-fn prompt(server: IpAddr) {
+/// Makes the kernel resolve the link address of a server or its router, by sending an empty datagram. If sending fails,
+/// the address remains unknown.
+fn trigger_resolution(server: IpAddr) {
     let any: IpAddr = match server {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
     if let Ok(socket) = UdpSocket::bind((any, 0)) {
-        let _ = socket.send_to(&[], (server, DISCARD));
+        let _ = socket.send_to(&[], (server, DISCARD_PORT));
     }
 }
 
-/// The VIPs of all services.
-fn addresses(desired: &Desired) -> BTreeSet<IpAddr> {
-    let mut all = claimant::listeners(desired);
-    all.extend(desired.proxied_addresses());
-    all
+/// Returns the VIPs of all services.
+fn all_vips(desired: &Desired) -> BTreeSet<IpAddr> {
+    let mut vips = claimant::layer_4_vips(desired);
+    vips.extend(desired.proxied_addresses());
+    vips
 }
 
-/// VIPs on devices that Weir did not add and does not restore.
-fn held(desired: &Desired, state: &NetState) -> Vec<Held> {
+/// Returns the VIPs on this machine that Weir did not add and does not restore.
+fn foreign_vips(desired: &Desired, state: &NetState) -> Vec<Held> {
     if desired.node.vip_interface.is_some() {
         return Vec::new();
     }
-    let vips = addresses(desired);
-    let addresses = state.addresses.iter().filter(|it| vips.contains(&it.ip));
+    let vips = all_vips(desired);
+    let addresses = state
+        .addresses
+        .iter()
+        .filter(|address| vips.contains(&address.ip));
     let held = addresses.filter_map(|address| {
         let link = state.links.get(&address.ifindex)?;
         Some(Held {
@@ -151,78 +162,82 @@ fn held(desired: &Desired, state: &NetState) -> Vec<Held> {
     held.collect()
 }
 
-/// Servers that are down by their checks.
-fn down(reported: &[ServiceReport]) -> Vec<String> {
+/// Returns the servers that are down according to their checks.
+fn down_servers(reported: &[ServiceReport]) -> Vec<String> {
     let servers = reported.iter().flat_map(|service| &service.servers);
     let down = servers.filter(|server| server.state == "down");
     down.map(|server| server.address.clone()).collect()
 }
 
-/// VIPs that this machine lacks. Those that Weir adds are missing while no daemon `runs`, which is reported on its own;
-/// those that are `moving` are missing on a standby.
-fn vips(
+/// Reports VIPs that are not on this machine. Two kinds are skipped: VIPs that Weir adds while the daemon is not
+/// running, which is a finding itself, and VIPs in `moving`.
+fn missing_vips(
     desired: &Desired,
     state: &NetState,
-    runs: bool,
+    is_running: bool,
     moving: &BTreeSet<IpAddr>,
 ) -> Vec<Diagnosis> {
     let added_to = desired.node.vip_interface.as_deref();
-    if added_to.is_some() && !runs {
+    if added_to.is_some() && !is_running {
         return Vec::new();
     }
-    let here: BTreeSet<IpAddr> = state.addresses.iter().map(|address| address.ip).collect();
+    let present: BTreeSet<IpAddr> = state.addresses.iter().map(|address| address.ip).collect();
     let device = state.links.values().find(|link| !link.loopback && link.up);
     let device = device.map_or("INTERFACE", |link| link.name.as_str());
     let device = added_to.unwrap_or(device);
-    let layer_4 = claimant::listeners(desired);
-    let why = |vip: &IpAddr| match (added_to, layer_4.contains(vip)) {
-        (Some(_), _) => "the daemon could not add it to `vip_interface`; its log has the reason",
-        (None, true) => {
-            "no machine answers ARP for it: unless a router sends its packets here, no client reaches it"
+    let layer_4 = claimant::layer_4_vips(desired);
+    let consequence = |vip: &IpAddr| match (added_to, layer_4.contains(vip)) {
+        (Some(_), _) => {
+            "the daemon could not add it to `vip_interface`; its log contains the reason"
         }
-        (None, false) => "without it, no connection reaches the proxy service",
+        (None, true) => {
+            "no machine answers ARP for it: unless a router sends packets for it here, clients cannot reach it"
+        }
+        (None, false) => "clients cannot connect to the proxy service",
     };
-    addresses(desired)
-        .difference(&here)
+    all_vips(desired)
+        .difference(&present)
         .filter(|vip| !moving.contains(vip))
         .map(|vip| {
             let length = if vip.is_ipv4() { 32 } else { 128 };
-            let what = format!("the VIP {vip} is on no interface of this machine");
-            Diagnosis::new(what, why(vip)).fix(format!("ip addr add {vip}/{length} dev {device}"))
+            let observation = format!("the VIP {vip} is on no interface of this machine");
+            Diagnosis::new(observation, consequence(vip))
+                .fix(format!("ip addr add {vip}/{length} dev {device}"))
         })
         .collect()
 }
 
-/// Servers without a route or without a resolved neighbour.
-fn unresolved(servers: &BTreeSet<IpAddr>, state: &NetState) -> Vec<Diagnosis> {
+/// Reports servers without a route or without a known link address.
+fn unresolved_servers(servers: &BTreeSet<IpAddr>, state: &NetState) -> Vec<Diagnosis> {
     let mut found = Vec::new();
     for server in servers {
         if resolve(*server, state).is_empty() {
             found.push(Diagnosis::new(
-                format!("no route leads to server {server}"),
+                format!("there is no route to server {server}"),
                 "packets for it are dropped",
             ));
         } else if is_unresolved(*server, state) {
-            let asked = if server.is_ipv4() {
+            let protocol = if server.is_ipv4() {
                 "ARP"
             } else {
                 "neighbour discovery"
             };
             found.push(Diagnosis::new(
-                format!("server {server}, or the router to it, does not answer {asked}"),
-                "it is off, or its address, VLAN or cabling is wrong",
+                format!("server {server}, or the router to it, does not answer {protocol}"),
+                "it is not running, or its address, VLAN or cabling is wrong",
             ));
         }
     }
     found
 }
 
-/// Under nat without source rewriting replies must pass this machine, and must not be redirected past it.
-fn nat(desired: &Desired, netlink: &Netlink, state: &NetState) -> Vec<Diagnosis> {
+/// Reports devices that send ICMP redirects, if a service uses nat without source rewriting: replies must pass this
+/// machine.
+fn icmp_redirects(desired: &Desired, netlink: &Netlink, state: &NetState) -> Vec<Diagnosis> {
     let translated = desired.services.iter().filter(|service| {
         let pool = desired.pool(&service.pool);
         let mut servers = pool.into_iter().flat_map(|pool| &pool.servers);
-        service.snat.is_none() && servers.any(|it| it.forward_in(service) == Forward::Nat)
+        service.snat.is_none() && servers.any(|server| server.forward_in(service) == Forward::Nat)
     });
     if translated.count() == 0 {
         return Vec::new();
@@ -233,17 +248,17 @@ fn nat(desired: &Desired, netlink: &Netlink, state: &NetState) -> Vec<Diagnosis>
         .values()
         .filter(|link| link.up && !link.loopback)
     {
-        let reads = |name: &str, key: &str| {
+        let read = |name: &str, key: &str| {
             let sysctl = Sysctl::of_device(false, name, key).ok()?;
             netlink.sysctl(&sysctl).ok()?.parse::<i64>().ok()
         };
-        let redirects = reads(&device.name, "send_redirects").max(reads("all", "send_redirects"));
-        let forwards = reads(&device.name, "forwarding") == Some(1);
+        let redirects = read(&device.name, "send_redirects").max(read("all", "send_redirects"));
+        let forwards = read(&device.name, "forwarding") == Some(1);
         if forwards && redirects == Some(1) {
             found.push(
                 Diagnosis::new(
                     format!("{} sends ICMP redirects", device.name),
-                    "redirects make servers on the clients' segment answer clients directly, bypassing the director",
+                    "redirects make servers on the clients' segment reply to clients directly, bypassing the director",
                 )
                 .fix(format!(
                     "sysctl -w net.ipv4.conf.all.send_redirects=0 net.ipv4.conf.{}.send_redirects=0",
@@ -255,30 +270,30 @@ fn nat(desired: &Desired, netlink: &Netlink, state: &NetState) -> Vec<Diagnosis>
     found
 }
 
-/// Tunnels whose outer packets exceed the MTU.
-fn sizes(desired: &Desired, state: &NetState) -> Vec<Diagnosis> {
-    const ETHERNET: u32 = 1500;
+/// Reports devices on which the outer packets of tunnels exceed the MTU.
+fn small_tunnel_mtus(desired: &Desired, state: &NetState) -> Vec<Diagnosis> {
+    const ETHERNET_MTU: u32 = 1500;
     let mut devices = BTreeSet::new();
     for service in &desired.services {
         let pool = desired.pool(&service.pool);
         for server in pool.into_iter().flat_map(|pool| &pool.servers) {
             if server.forward_in(service) == Forward::Tunnel {
-                let ways = resolve(server.address, state);
-                devices.extend(ways.iter().map(|way| way.device));
+                let paths = resolve(server.address, state);
+                devices.extend(paths.iter().map(|path| path.device));
             }
         }
     }
-    let narrow = devices.iter().filter_map(|device| state.links.get(device));
-    narrow
-        .filter(|link: &&Link| link.mtu <= ETHERNET)
+    let links = devices.iter().filter_map(|device| state.links.get(device));
+    links
+        .filter(|link: &&Link| link.mtu <= ETHERNET_MTU)
         .map(|link| {
             Diagnosis::new(
-                format!("tunnels leave by {}, whose MTU is {}", link.name, link.mtu),
-                "full-sized packets of clients do not fit with another header: each client gets an ICMP error once, \
-                 and a client whose network drops ICMP hangs",
+                format!("tunnel packets are sent on {}, whose MTU is {}", link.name, link.mtu),
+                "full-sized packets of clients do not fit with another header: each client receives an ICMP error \
+                once, and a client whose network drops ICMP hangs",
             )
             .fix(format!(
-                "ip link set {} mtu 1600, where the network carries it; or an MSS clamp on the servers: ip route \
+                "ip link set {} mtu 1600, if the network supports it; or an MSS clamp on the servers: ip route \
                  change default … advmss 1400",
                 link.name
             ))
@@ -286,74 +301,91 @@ fn sizes(desired: &Desired, state: &NetState) -> Vec<Diagnosis> {
         .collect()
 }
 
-/// Findings from the daemon's status.
-fn by_status(reported: &[ServiceReport], desired: &Desired, state: &NetState) -> Vec<Diagnosis> {
+/// Returns the problems that the daemon's status shows.
+fn status_findings(
+    reported: &[ServiceReport],
+    desired: &Desired,
+    state: &NetState,
+) -> Vec<Diagnosis> {
     let mut found = Vec::new();
     for service in reported {
         let name = &service.name;
-        let usable = service.servers.iter().any(|it| it.effective_weight > 0);
+        let usable = service
+            .servers
+            .iter()
+            .any(|server| server.effective_weight > 0);
         if !usable && !service.servers.is_empty() {
             found.push(Diagnosis::new(
                 format!("service {name} has no usable server"),
-                "every client is refused",
+                "every client is rejected",
             ));
         }
-        // Removed servers only keep their flows.
+        // Removed servers only serve their existing flows.
         let servers = service.servers.iter().filter(|server| !server.removed);
         for server in servers.clone() {
-            found.extend(ejected(name, server, (desired, state)));
-            found.extend(silent(name, server, (desired, state)));
+            found.extend(ejected_server(name, server, (desired, state)));
+            found.extend(server_with_warning(name, server, (desired, state)));
             if server.state == "down" {
                 found.push(Diagnosis::new(
                     format!(
                         "server {} of {name} is down: {}",
                         server.address, server.reason
                     ),
-                    "it gets no clients",
+                    "it receives no clients",
                 ));
             }
         }
-        let finishes = |it: &ServerReport| it.handshakes.is_some_and(|it| it.finished > 0);
-        if servers.clone().any(finishes) {
-            found.extend(servers.filter_map(|it| fruitless(name, it, (desired, state))));
+        let completes = |server: &ServerReport| {
+            let handshakes = server.handshakes.as_ref();
+            handshakes.is_some_and(|handshakes| handshakes.finished > 0)
+        };
+        if servers.clone().any(completes) {
+            found
+                .extend(servers.filter_map(|server| {
+                    server_without_handshakes(name, server, (desired, state))
+                }));
         } else {
-            found.extend(unfinished(service));
+            found.extend(service_without_handshakes(service));
         }
     }
     found
 }
 
-/// Clients' handshakes with it do not finish. Under nat without a check the path of its replies may be the reason.
-fn ejected(
+/// Reports an ejected server: clients' handshakes with it do not complete. With nat and no check, the path of its
+/// replies may be the cause.
+fn ejected_server(
     service: &str,
     server: &ServerReport,
     context: (&Desired, &NetState),
 ) -> Option<Diagnosis> {
     let ejected = server.ejected.as_ref()?;
-    let seen = format!(
+    let observation = format!(
         "server {} of {service} is ejected: {}",
         server.address, ejected
     );
-    let why = "clients' handshakes with it do not finish: it drops or resets SYNs, or a device on the path does";
-    if !returns_here(service, server, context.0) {
-        return Some(Diagnosis::new(seen, why));
+    let consequence = "clients' handshakes do not complete: the server or a device on the path drops or resets SYNs";
+    if !replies_pass_director(service, server, context.0) {
+        return Some(Diagnosis::new(observation, consequence));
     }
-    let why = format!(
-        "{why}; or its replies do not come back through this machine, which must be its default gateway. A check \
-         shows which of these it is, and keeps it in use in the latter case"
+    let consequence = format!(
+        "{consequence}; or its replies do not return through this machine, which must be its default gateway. A \
+        check shows which is the case, and keeps the server in use in the second case"
     );
-    let way_back = way_back(service, server, context);
-    Some(Diagnosis::new(seen, why).fix(format!("a check in the pool; then {way_back}")))
+    let return_route_fix = return_route_fix(service, server, context);
+    Some(
+        Diagnosis::new(observation, consequence)
+            .fix(format!("a check in the pool; then {return_route_fix}")),
+    )
 }
 
-/// Whether a server's replies must come through this machine: under nat without source rewriting.
-fn returns_here(service: &str, server: &ServerReport, desired: &Desired) -> bool {
+/// Returns whether a server's replies must pass this machine: with nat without source rewriting.
+fn replies_pass_director(service: &str, server: &ServerReport, desired: &Desired) -> bool {
     let service = desired.service(service);
     server.forward == "nat" && service.is_none_or(|service| service.snat.is_none())
 }
 
-/// Under nat replies must pass this machine; this server's do not.
-fn silent(
+/// Reports a server with nat whose replies do not pass this machine.
+fn server_with_warning(
     service: &str,
     server: &ServerReport,
     context: (&Desired, &NetState),
@@ -361,61 +393,63 @@ fn silent(
     let warning = server.warning.as_ref()?;
     let diagnosis = Diagnosis::new(
         format!("server {} of {service}: {}", server.address, warning),
-        "its clients time out: replies do not arrive, or arrive from the server's own address and match no connection",
+        "its clients time out: replies do not arrive, or arrive from the server's address and match no connection",
     );
-    Some(diagnosis.fix(way_back(service, server, context)))
+    Some(diagnosis.fix(return_route_fix(service, server, context)))
 }
 
-/// The fix that routes a server's replies through this machine.
-fn way_back(
+/// Returns the fix that routes a server's replies through this machine.
+fn return_route_fix(
     service: &str,
     server: &ServerReport,
     (desired, state): (&Desired, &NetState),
 ) -> String {
-    let address = host_of(&server.address);
-    let own = address.and_then(|server| address_towards(server, desired, state));
-    let own = own.map(|own| own.to_string());
-    let own = own.unwrap_or_else(|| "DIRECTOR".to_owned());
+    let address = parse_ip(&server.address);
+    let gateway = address.and_then(|server| local_address_near(server, desired, state));
+    let gateway = gateway.map(|gateway| gateway.to_string());
+    let gateway = gateway.unwrap_or_else(|| "DIRECTOR".to_owned());
     let family = match address {
         Some(IpAddr::V6(_)) => "-6 ",
         _ => "",
     };
     format!(
-        "on the server: ip {family}route replace default via {own}; for clients on its own segment a route to them \
-         via {own}; or `snat = true` in {}",
+        "on the server: ip {family}route replace default via {gateway}; for clients on its own segment, a route to \
+         them via {gateway}; or `snat = true` in {}",
         weir_config::header(&["service", service])
     )
 }
 
-/// The address of a server as it is written in the file, with or without a port.
-fn host_of(written: &str) -> Option<IpAddr> {
-    let with_port = written.parse::<SocketAddr>().map(|it| it.ip());
-    written.parse().or(with_port).ok()
+/// Parses a server's address, with or without a port.
+fn parse_ip(text: &str) -> Option<IpAddr> {
+    let with_port = text.parse::<SocketAddr>().map(|address| address.ip());
+    text.parse().or(with_port).ok()
 }
 
-/// This machine's address in a server's network.
-fn address_towards(server: IpAddr, desired: &Desired, state: &NetState) -> Option<IpAddr> {
-    let vips = claimant::listeners(desired);
-    let mut own = state.addresses.iter();
-    let found = own.find(|it| !vips.contains(&it.ip) && is_in(server, it.ip, it.prefix));
+/// Returns this machine's address in a server's network.
+fn local_address_near(server: IpAddr, desired: &Desired, state: &NetState) -> Option<IpAddr> {
+    let vips = claimant::layer_4_vips(desired);
+    let mut addresses = state.addresses.iter();
+    let found = addresses.find(|address| {
+        !vips.contains(&address.ip) && is_in_network(server, address.ip, address.prefix)
+    });
     found.map(|address| address.ip)
 }
 
-/// Whether an address is in the network of another.
-fn is_in(address: IpAddr, of: IpAddr, prefix: u8) -> bool {
-    let (differs, width) = match (address, of) {
+/// Returns whether an address is in the network of another address.
+fn is_in_network(address: IpAddr, other: IpAddr, prefix: u8) -> bool {
+    let (differing_bits, width) = match (address, other) {
         (IpAddr::V4(a), IpAddr::V4(b)) => (u128::from(a.to_bits() ^ b.to_bits()) << 96, 32),
         (IpAddr::V6(a), IpAddr::V6(b)) => (a.to_bits() ^ b.to_bits(), 128),
         _ => return false,
     };
-    differs.leading_zeros() >= u32::from(prefix.min(width))
+    differing_bits.leading_zeros() >= u32::from(prefix.min(width))
 }
 
-/// Number of SYNs without an established connection that is reported.
+/// Number of SYNs without an established connection from which it is reported.
 const MIN_SYNS: u64 = 10;
 
-/// No handshake with this server finishes, although those with others do.
-fn fruitless(
+/// Reports a server with which no handshake completes, although handshakes with other servers do.
+fn server_without_handshakes(
     service: &str,
     server: &ServerReport,
     context: (&Desired, &NetState),
@@ -423,58 +457,62 @@ fn fruitless(
     let syns = server
         .handshakes
         .as_ref()
-        .filter(|it| it.finished == 0)?
+        .filter(|handshakes| handshakes.finished == 0)?
         .syns;
-    let is_named = server.warning.is_some() || server.ejected.is_some() || server.state == "down";
-    if syns < MIN_SYNS || is_named {
+    let is_reported =
+        server.warning.is_some() || server.ejected.is_some() || server.state == "down";
+    if syns < MIN_SYNS || is_reported {
         return None;
     }
-    let seen = format!(
-        "{syns} SYNs went to server {} of {service}, and no client ever finished",
+    let observation = format!(
+        "{syns} SYNs were sent to server {} of {service}, and no handshake has completed",
         server.address
     );
-    Some(if returns_here(service, server, context.0) {
-        let why = "it does not answer, or its replies do not come back through this machine, which must be its \
-         default gateway";
-        Diagnosis::new(seen, why).fix(way_back(service, server, context))
+    Some(if replies_pass_director(service, server, context.0) {
+        let consequence = "it does not reply, or its replies do not return through this machine, which must be its \
+        default gateway";
+        Diagnosis::new(observation, consequence).fix(return_route_fix(service, server, context))
     } else {
-        let why = "handshakes with other servers do finish: it does not have the VIP, its firewall drops them, or \
-         its answers are lost";
-        Diagnosis::new(seen, why).fix("on that server: weir real-server doctor")
+        let consequence = "handshakes with other servers complete: this server does not have the VIP, its firewall \
+        drops the packets, or its replies are lost";
+        Diagnosis::new(observation, consequence).fix("on that server: weir real-server doctor")
     })
 }
 
-/// No handshake with any server finishes: packets from the VIP are lost on their path.
-fn unfinished(service: &ServiceReport) -> Option<Diagnosis> {
+/// Reports a service for which no handshake with any server completes: packets from the VIP are lost on their path.
+fn service_without_handshakes(service: &ServiceReport) -> Option<Diagnosis> {
     let servers = service.servers.iter().filter(|server| !server.removed);
     let syns: u64 = servers
-        .filter_map(|it| it.handshakes.map(|it| it.syns))
+        .filter_map(|server| server.handshakes.map(|handshakes| handshakes.syns))
         .sum();
-    let is_named = service.servers.iter().any(|it| it.warning.is_some());
-    if syns < MIN_SYNS || is_named {
+    let is_reported = service
+        .servers
+        .iter()
+        .any(|server| server.warning.is_some());
+    if syns < MIN_SYNS || is_reported {
         return None;
     }
     if service.forward == "nat" {
         return Some(Diagnosis::new(
             format!(
-                "{syns} SYNs went to the servers of {}, and no client ever finished",
+                "{syns} SYNs were sent to the servers of {}, and no handshake has completed",
                 service.name
             ),
-            "the servers do not answer, or, without `snat`, their replies do not come back through this machine: its \
-             address in their network must be their default gateway. A check shows which of the two it is",
+            "the servers do not reply, or, without `snat`, their replies do not return through this machine: its \
+            address in their network must be their default gateway. A check shows which is the case",
         ));
     }
     Some(
         Diagnosis::new(
             format!(
-                "{syns} SYNs reached the servers of {}, and no client ever finished",
+                "{syns} SYNs reached the servers of {}, and no handshake has completed",
                 service.name
             ),
-            "the servers' answers come from the VIP: a router, switch or firewall upstream drops packets whose source \
-             does not belong there (reverse path filter, port security, source guard), a stateful firewall on the path \
-             sees one direction only and drops packets as invalid, or no server has the VIP",
+            "the servers reply from the VIP: a router, switch or firewall upstream drops packets with an unexpected \
+            source (reverse path filter, port security, source guard), a stateful firewall on the path sees only one \
+            direction and drops packets as invalid, or no server has the VIP",
         )
-        .fix("a check with via = \"both\" shows which; then let packets from the VIP pass upstream"),
+        .fix("use a check with via = \"both\" to find out which; then allow packets from the VIP upstream"),
     )
 }
 
@@ -483,7 +521,7 @@ mod tests {
     use super::*;
     use crate::Handshakes;
 
-    /// A removed server keeps its flows, and the method of the service that it had.
+    /// A removed server keeps its flows and the service's previous forwarding method.
     #[test]
     fn removed_servers_are_not_reported() {
         let found = |removed: bool| {
@@ -503,28 +541,28 @@ mod tests {
                 forward: "tunnel".to_owned(),
                 servers: vec![server],
             };
-            by_status(&[service], &Desired::default(), &NetState::default())
+            status_findings(&[service], &Desired::default(), &NetState::default())
         };
-        let about = |found: &[Diagnosis]| {
+        let count = |found: &[Diagnosis]| {
             found
                 .iter()
-                .filter(|it| it.to_string().contains("10.0.0.5"))
+                .filter(|diagnosis| diagnosis.to_string().contains("10.0.0.5"))
                 .count()
         };
-        assert_eq!(about(&found(false)), 1);
-        assert_eq!(about(&found(true)), 0, "{:?}", found(true));
+        assert_eq!(count(&found(false)), 1);
+        assert_eq!(count(&found(true)), 0, "{:?}", found(true));
     }
 
     #[test]
-    fn network_membership() {
-        let is_in = |address: &str, of: &str, prefix| {
-            is_in(address.parse().unwrap(), of.parse().unwrap(), prefix)
+    fn network_membership_depends_on_prefix() {
+        let is_in_network = |address: &str, other: &str, prefix| {
+            is_in_network(address.parse().unwrap(), other.parse().unwrap(), prefix)
         };
-        assert!(is_in("10.0.0.5", "10.0.0.1", 24));
-        assert!(!is_in("10.0.1.5", "10.0.0.1", 24));
-        assert!(!is_in("10.0.0.5", "10.0.0.4", 32));
-        assert!(is_in("10.0.0.5", "10.0.0.5", 32));
-        assert!(is_in("fd71::14", "fd71::3", 64));
-        assert!(!is_in("fd71::14", "10.0.0.1", 0));
+        assert!(is_in_network("10.0.0.5", "10.0.0.1", 24));
+        assert!(!is_in_network("10.0.1.5", "10.0.0.1", 24));
+        assert!(!is_in_network("10.0.0.5", "10.0.0.4", 32));
+        assert!(is_in_network("10.0.0.5", "10.0.0.5", 32));
+        assert!(is_in_network("fd71::14", "fd71::3", 64));
+        assert!(!is_in_network("fd71::14", "10.0.0.1", 0));
     }
 }

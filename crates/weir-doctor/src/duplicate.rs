@@ -1,4 +1,4 @@
-//! IPv6 addresses that are unusable because of duplicate address detection (RFC 4862 section 5.4).
+//! Reports IPv6 VIPs that are unusable because of duplicate address detection (RFC 4862 section 5.4).
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -7,14 +7,17 @@ use weir_netlink::Address;
 
 use crate::Diagnosis;
 
-/// VIPs that are on a device but not usable there.
-pub fn unusable(
+/// Reports VIPs that are on a device but not usable.
+pub fn unusable_vips(
     vips: &BTreeSet<IpAddr>,
     addresses: &[Address],
     name: impl Fn(u32) -> Option<String>,
 ) -> Vec<Diagnosis> {
     let mut found = Vec::new();
-    for address in addresses.iter().filter(|it| vips.contains(&it.ip)) {
+    for address in addresses
+        .iter()
+        .filter(|address| vips.contains(&address.ip))
+    {
         let (vip, prefix) = (address.ip, address.prefix);
         let device = name(address.ifindex).unwrap_or_else(|| address.ifindex.to_string());
         let add_again = format!(
@@ -24,8 +27,7 @@ pub fn unusable(
             found.push(
                 Diagnosis::new(
                     format!("the VIP {vip} on {device} failed duplicate address detection"),
-                    "another machine of the segment answered for it when it was added: this machine does not use it \
-                     and does not answer for it",
+                    "another machine on the segment replied for it when it was added: this machine does not use it",
                 )
                 .fix(add_again),
             );
@@ -33,8 +35,8 @@ pub fn unusable(
             found.push(
                 Diagnosis::new(
                     format!("the VIP {vip} on {device} is tentative: duplicate address detection is running"),
-                    "packets for it are dropped until that ends, and without a carrier it never ends; a VIP is added \
-                     with nodad",
+                    "packets for it are dropped until the detection ends, and without a carrier it never ends; VIPs \
+                     should be added with nodad",
                 )
                 .fix(add_again),
             );

@@ -1,7 +1,6 @@
-//! `weir doctor`: finds what breaks balancing on and around this machine, and reports how to fix it.
-//!
-//! The findings are functions over the kernel's state and files; [`director()`] combines those of a director, and
-//! weir-real-server combines those of a server. Nothing is changed here.
+//! `weir doctor`: finds problems on this machine and its network segments that break load balancing, and reports how to
+//! fix them. Each check is a function over the kernel's state and files. [`director()`] combines the checks of a
+//! director, and weir-real-server those of a server. This crate changes nothing.
 
 pub mod checksum;
 mod claimant;

@@ -1,10 +1,8 @@
-//! Network managers that remove addresses which they did not add: systemd-networkd and NetworkManager, when they apply
-//! a device's configuration again (`networkctl reconfigure`, `netplan apply`, `nmcli device reapply`, a connection that
-//! comes up).
-//!
-//! Observed with networkd 252 and NetworkManager 1.42: addresses on `lo` stay, unless `lo` has a NetworkManager profile
-//! that an operator wrote; sysctls of ARP and `rp_filter` stay on every device. Only processes in this network
-//! namespace count.
+//! Reports VIPs that systemd-networkd or NetworkManager will remove. They remove addresses that they did not add when
+//! they reapply a device's configuration (`networkctl reconfigure`, `netplan apply`, `nmcli device reapply`, a
+//! connection that is activated). Observed with networkd 252 and NetworkManager 1.42: addresses on `lo` are kept,
+//! unless an operator wrote a NetworkManager profile for `lo`; sysctls of ARP and `rp_filter` are kept on every device.
+//! Only processes in this network namespace are relevant.
 
 use std::fs;
 use std::net::IpAddr;
@@ -12,26 +10,27 @@ use std::path::{Path, PathBuf};
 
 use crate::Diagnosis;
 
-/// Names of their processes, truncated by the kernel (`TASK_COMM_LEN`).
+/// Names of the managers' processes, truncated by the kernel (`TASK_COMM_LEN`).
 const NETWORKD: &str = "systemd-network";
 const NETWORK_MANAGER: &str = "NetworkManager";
 
-/// Directories of networkd's files; drop-ins of a file are in a directory of its name in any of them.
-const NETWORKS: [&str; 4] = [
+/// Directories of networkd's files. The drop-ins of `NAME` are in `NAME.d` in any of these directories.
+const NETWORK_DIRECTORIES: [&str; 4] = [
     "etc/systemd/network",
     "run/systemd/network",
     "usr/lib/systemd/network",
     "lib/systemd/network",
 ];
 
-const PROFILES: [&str; 3] = [
+/// Directories of NetworkManager's connection profiles.
+const PROFILE_DIRECTORIES: [&str; 3] = [
     "etc/NetworkManager/system-connections",
     "run/NetworkManager/system-connections",
     "usr/lib/NetworkManager/system-connections",
 ];
 
-const WHY: &str = "it does not know that address, and removes it when it applies the configuration of that device \
- again";
+const CONSEQUENCE: &str = "it does not know this address, and removes it when it reapplies the configuration of the \
+    device";
 
 /// A VIP on a device.
 #[derive(Clone, Debug)]
@@ -46,25 +45,25 @@ pub struct Held {
     pub device: String,
 }
 
-/// VIPs that a network manager will remove.
+/// Reports VIPs that a network manager will remove.
 pub fn removed_vips(held: &[Held]) -> Vec<Diagnosis> {
     let root = Path::new("/");
-    let (by_networkd, by_manager) = (runs_here(NETWORKD), runs_here(NETWORK_MANAGER));
+    let (by_networkd, by_manager) = (is_running(NETWORKD), is_running(NETWORK_MANAGER));
     let mut found = Vec::new();
-    for one in held {
+    for vip in held {
         if by_networkd {
-            found.extend(networkd(one, root));
+            found.extend(networkd(vip, root));
         }
         if by_manager {
-            found.extend(network_manager(one, root));
+            found.extend(network_manager(vip, root));
         }
     }
     found
 }
 
-/// Whether a process of that name is in the calling thread's network namespace.
-fn runs_here(name: &str) -> bool {
-    let Ok(own) = fs::read_link("/proc/thread-self/ns/net") else {
+/// Returns whether a process with this name runs in the calling thread's network namespace.
+fn is_running(name: &str) -> bool {
+    let Ok(current) = fs::read_link("/proc/thread-self/ns/net") else {
         return false;
     };
     let Ok(processes) = fs::read_dir("/proc") else {
@@ -73,11 +72,11 @@ fn runs_here(name: &str) -> bool {
     processes.flatten().any(|process| {
         let path = process.path();
         fs::read_to_string(path.join("comm")).is_ok_and(|comm| comm.trim_end() == name)
-            && fs::read_link(path.join("ns/net")).is_ok_and(|it| it == own)
+            && fs::read_link(path.join("ns/net")).is_ok_and(|namespace| namespace == current)
     })
 }
 
-/// The values of a key in text of the form `key=value`, in order.
+/// Returns the values of a key in lines of the form `key=value`, in order.
 fn values<'a>(text: &'a str, key: &'a str) -> impl Iterator<Item = &'a str> {
     text.lines().filter_map(move |line| {
         let (name, value) = line.split_once('=')?;
@@ -85,8 +84,8 @@ fn values<'a>(text: &'a str, key: &'a str) -> impl Iterator<Item = &'a str> {
     })
 }
 
-/// Whether a list of addresses with prefix lengths has an address.
-fn names(list: &str, vip: IpAddr) -> bool {
+/// Returns whether a list of addresses with prefix lengths contains an address.
+fn contains(list: &str, vip: IpAddr) -> bool {
     list.split([',', ';', ' ']).any(|word| {
         let address = word.split('/').next().unwrap_or_default();
         address.parse() == Ok(vip)
@@ -107,23 +106,23 @@ fn networkd(held: &Held, root: &Path) -> Option<Diagnosis> {
     }
     let name = file.file_name()?.to_str()?;
     let mut text = fs::read_to_string(root.join(file.strip_prefix("/").ok()?)).unwrap_or_default();
-    for path in additions(root, name) {
+    for path in drop_ins(root, name) {
         text += "\n";
         text += &fs::read_to_string(path).unwrap_or_default();
     }
-    let keeps = values(&text, "KeepConfiguration").last();
-    let keeps = matches!(keeps, Some("static" | "yes" | "true" | "on" | "1"));
-    if keeps || values(&text, "Address").any(|list| names(list, *vip)) {
+    let keep = values(&text, "KeepConfiguration").last();
+    let keeps_addresses = matches!(keep, Some("static" | "yes" | "true" | "on" | "1"));
+    if keeps_addresses || values(&text, "Address").any(|list| contains(list, *vip)) {
         return None;
     }
     let directory = format!("/etc/systemd/network/{name}.d");
     Some(
         Diagnosis::new(
             format!(
-                "systemd-networkd manages {device}, on which the VIP {vip} is, by {}",
+                "systemd-networkd manages {device}, which has the VIP {vip}, with {}, which does not list the VIP",
                 file.display()
             ),
-            WHY,
+            CONSEQUENCE,
         )
         .fix(format!(
             "mkdir -p {directory} && printf '[Network]\\nKeepConfiguration=static\\n' > {directory}/60-weir.conf && \
@@ -132,10 +131,11 @@ fn networkd(held: &Held, root: &Path) -> Option<Diagnosis> {
     )
 }
 
-/// Fragments of a network's file, as they are read: by name, the first directory's hides others.
-fn additions(root: &Path, name: &str) -> Vec<PathBuf> {
+/// Returns the drop-ins of a network file in the order in which they are read: by name; a file in an earlier directory
+/// replaces files of the same name.
+fn drop_ins(root: &Path, name: &str) -> Vec<PathBuf> {
     let mut found = std::collections::BTreeMap::new();
-    for directory in NETWORKS {
+    for directory in NETWORK_DIRECTORIES {
         let entries = fs::read_dir(root.join(directory).join(format!("{name}.d")));
         for entry in entries.into_iter().flatten().flatten() {
             found.entry(entry.file_name()).or_insert(entry.path());
@@ -158,7 +158,7 @@ fn network_manager(held: &Held, root: &Path) -> Option<Diagnosis> {
     }
     let uuid = values(&state, "connection-uuid").next()?;
     let profile = profile(root, uuid).unwrap_or_default();
-    // Written down from what others have set up, and not applied.
+    // NetworkManager generated this profile from an external configuration, and does not apply it.
     if values(&profile, "external").any(|value| value == "true") {
         return None;
     }
@@ -167,17 +167,19 @@ fn network_manager(held: &Held, root: &Path) -> Option<Diagnosis> {
         .filter(|line| line.trim().starts_with("address"));
     if lines.any(|line| {
         line.split_once('=')
-            .is_some_and(|(_, list)| names(list.trim(), *vip))
+            .is_some_and(|(_, list)| contains(list.trim(), *vip))
     }) {
         return None;
     }
     let family = if vip.is_ipv4() { "ipv4" } else { "ipv6" };
     Some(
         Diagnosis::new(
-            format!("NetworkManager manages {device}, on which the VIP {vip} is, by the connection {uuid}"),
+            format!("NetworkManager manages {device}, which has the VIP {vip}, with the connection {uuid}, \
+                 which does not list \
+                 the VIP"),
             format!(
-                "{WHY}; where keepalived or Pacemaker moves the VIP it must not be in the connection, and the device \
-                 is better not managed (nmcli device set {device} managed no)"
+                "{CONSEQUENCE}. If keepalived or Pacemaker moves the VIP, do not add it to the connection; set the \
+                 device to unmanaged instead (nmcli device set {device} managed no)"
             ),
         )
         .fix(format!(
@@ -187,7 +189,7 @@ fn network_manager(held: &Held, root: &Path) -> Option<Diagnosis> {
 }
 
 fn profile(root: &Path, uuid: &str) -> Option<String> {
-    for directory in PROFILES {
+    for directory in PROFILE_DIRECTORIES {
         let entries = fs::read_dir(root.join(directory));
         for entry in entries.into_iter().flatten().flatten() {
             let text = fs::read_to_string(entry.path()).unwrap_or_default();
@@ -218,7 +220,7 @@ mod tests {
         fs::write(path, text).unwrap();
     }
 
-    /// A directory of this test's own.
+    /// A temporary root directory.
     struct Root(PathBuf);
 
     impl Root {

@@ -1,4 +1,4 @@
-//! Whether settings made at run time survive a boot: reads the files of sysctl.d(5).
+//! Determines whether settings made at run time are restored at boot, from the files of sysctl.d(5).
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::Diagnosis;
 
-/// Directories of fragments: a file hides files of the same name in later directories.
+/// Directories of configuration files. A file replaces files of the same name in later directories.
 const DIRECTORIES: [&str; 5] = [
     "etc/sysctl.d",
     "run/sysctl.d",
@@ -16,11 +16,11 @@ const DIRECTORIES: [&str; 5] = [
     "lib/sysctl.d",
 ];
 
-/// Read by procps after all fragments; systemd has a link to it among them.
-const LAST: &str = "etc/sysctl.conf";
+/// The file that procps reads last; systemd has a link to it in a directory.
+const LAST_FILE: &str = "etc/sysctl.conf";
 
-/// Units of the service manager and boot scripts.
-const BOOT: [&str; 7] = [
+/// Directories of systemd units, and boot scripts.
+const BOOT_FILES: [&str; 7] = [
     "etc/systemd/system",
     "usr/local/lib/systemd/system",
     "usr/lib/systemd/system",
@@ -30,15 +30,15 @@ const BOOT: [&str; 7] = [
     "etc/rc.local",
 ];
 
-/// Values after a boot, by the sysctl's path below `/proc/sys`, globs included.
+/// Values set at boot, by the path of the sysctl below `/proc/sys`. Names can be globs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct AtBoot {
+struct BootSettings {
     values: BTreeMap<String, (String, PathBuf)>,
     globs: Vec<(String, String, PathBuf)>,
 }
 
-impl AtBoot {
-    /// Reads the files below `root`, `/` for this machine's.
+impl BootSettings {
+    /// Reads the files below the directory `root`, which is `/` except in tests.
     fn read(root: &Path) -> Self {
         let mut files: BTreeMap<OsString, PathBuf> = BTreeMap::new();
         for directory in DIRECTORIES {
@@ -47,21 +47,24 @@ impl AtBoot {
             };
             for entry in entries.flatten() {
                 let path = entry.path();
-                if path.extension().is_some_and(|it| it == "conf") {
+                if path
+                    .extension()
+                    .is_some_and(|extension| extension == "conf")
+                {
                     files.entry(entry.file_name()).or_insert(path);
                 }
             }
         }
-        let mut at_boot = Self::default();
-        for path in files.into_values().chain([root.join(LAST)]) {
+        let mut boot_settings = Self::default();
+        for path in files.into_values().chain([root.join(LAST_FILE)]) {
             if let Ok(text) = fs::read_to_string(&path) {
-                at_boot.take(&text, &path);
+                boot_settings.parse(&text, &path);
             }
         }
-        at_boot
+        boot_settings
     }
 
-    fn take(&mut self, text: &str, path: &Path) {
+    fn parse(&mut self, text: &str, path: &Path) {
         for line in text.lines() {
             let line = line.trim();
             let line = line.strip_prefix('-').unwrap_or(line);
@@ -71,7 +74,7 @@ impl AtBoot {
             if line.starts_with(['#', ';']) {
                 continue;
             }
-            let (name, value) = (slashed(name.trim()), value.trim().to_owned());
+            let (name, value) = (slash_form(name.trim()), value.trim().to_owned());
             let path = path.to_owned();
             if name.contains('*') {
                 self.globs.push((name, value, path));
@@ -81,21 +84,22 @@ impl AtBoot {
         }
     }
 
-    /// The value that a sysctl gets, and from which file.
-    fn of(&self, name: &str) -> Option<(&str, &Path)> {
+    /// Returns the value that a sysctl is set to, and the file.
+    fn get(&self, name: &str) -> Option<(&str, &Path)> {
         if let Some((value, path)) = self.values.get(name) {
             return Some((value, path));
         }
         let mut globs = self.globs.iter().rev();
-        let (_, value, path) = globs.find(|(glob, ..)| fits(glob, name))?;
+        let (_, value, path) = globs.find(|(glob, ..)| glob_matches(glob, name))?;
         Some((value, path))
     }
 }
 
-/// The path form of a name: the separator that comes first separates, the other is part of a component (sysctl.d(5)).
-fn slashed(name: &str) -> String {
+/// Converts a name to its path. The first separator in the name determines which one separates components; the other
+/// one is part of a component (sysctl.d(5)).
+fn slash_form(name: &str) -> String {
     match name.find(['.', '/']) {
-        Some(at) if name[at..].starts_with('.') => name
+        Some(index) if name[index..].starts_with('.') => name
             .chars()
             .map(|letter| match letter {
                 '.' => '/',
@@ -107,8 +111,8 @@ fn slashed(name: &str) -> String {
     }
 }
 
-/// The name as `sysctl` and its files take it.
-fn dotted(name: &str) -> String {
+/// Converts a path to the dotted name of `sysctl` and its files.
+fn dotted_form(name: &str) -> String {
     let swap = |letter| match letter {
         '/' => '.',
         '.' => '/',
@@ -117,49 +121,56 @@ fn dotted(name: &str) -> String {
     name.chars().map(swap).collect()
 }
 
-/// `*` matches any part of one component.
-fn fits(glob: &str, name: &str) -> bool {
+/// Returns whether a glob matches a path; `*` matches any part of one component.
+fn glob_matches(glob: &str, name: &str) -> bool {
     let (mut globs, mut names) = (glob.split('/'), name.split('/'));
     loop {
         match (globs.next(), names.next()) {
             (None, None) => return true,
-            (Some(glob), Some(name)) if component_fits(glob, name) => {}
+            (Some(glob), Some(name)) if component_matches(glob, name) => {}
             _ => return false,
         }
     }
 }
 
-fn component_fits(glob: &str, name: &str) -> bool {
+fn component_matches(glob: &str, name: &str) -> bool {
     match glob.split_once('*') {
         None => glob == name,
         Some((before, after)) => name.strip_prefix(before).is_some_and(|rest| {
-            let mut ends = rest.char_indices().map(|(at, _)| at).chain([rest.len()]);
-            ends.any(|at| component_fits(after, &rest[at..]))
+            let mut ends = rest
+                .char_indices()
+                .map(|(index, _)| index)
+                .chain([rest.len()]);
+            ends.any(|end| component_matches(after, &rest[end..]))
         }),
     }
 }
 
-/// Settings, by path below `/proc/sys`, that are lost at the next boot: one finding for those that no file has, one for
-/// each that a file sets to another value. `why` is the consequence.
-pub fn lost(active: &BTreeMap<String, String>, root: &Path, why: &str) -> Vec<Diagnosis> {
-    let at_boot = AtBoot::read(root);
+/// Reports settings, by path below `/proc/sys`, that are lost at the next boot: one finding for all settings that no
+/// file contains, and one for each that a file sets to another value.
+pub fn lost_at_boot(
+    active: &BTreeMap<String, String>,
+    root: &Path,
+    consequence: &str,
+) -> Vec<Diagnosis> {
+    let boot_settings = BootSettings::read(root);
     let mut found = Vec::new();
     let mut absent = Vec::new();
     for (name, value) in active {
-        match at_boot.of(name) {
+        match boot_settings.get(name) {
             None => absent.push((name, value)),
-            Some((kept, _)) if kept == value => {}
-            Some((kept, path)) => found.push(
+            Some((boot_value, _)) if boot_value == value => {}
+            Some((boot_value, path)) => found.push(
                 Diagnosis::new(
                     format!(
-                        "{name} is {value} until the next boot: {} sets it to {kept}",
+                        "{name} is {value} until the next boot: {} sets it to {boot_value}",
                         path.display()
                     ),
-                    why,
+                    consequence,
                 )
                 .fix(format!(
                     "echo '{} = {value}' >> {}",
-                    dotted(name),
+                    dotted_form(name),
                     path.display()
                 )),
             ),
@@ -172,15 +183,15 @@ pub fn lost(active: &BTreeMap<String, String>, root: &Path, why: &str) -> Vec<Di
             .collect();
         let lines: Vec<String> = absent
             .iter()
-            .map(|(name, value)| format!("{} = {value}\\n", dotted(name)))
+            .map(|(name, value)| format!("{} = {value}\\n", dotted_form(name)))
             .collect();
         found.push(
             Diagnosis::new(
                 format!(
-                    "until the next boot only: {}; no file of sysctl.d sets them",
+                    "until the next boot only: {}; no file in sysctl.d sets this",
                     list.join(", ")
                 ),
-                why,
+                consequence,
             )
             .fix(format!(
                 "printf '{}' >> /etc/sysctl.d/60-weir.conf",
@@ -191,8 +202,8 @@ pub fn lost(active: &BTreeMap<String, String>, root: &Path, why: &str) -> Vec<Di
     found
 }
 
-/// Whether a unit or script that runs at boot calls `weir real-server up`. A template counts only if an instance of it
-/// is enabled.
+/// Returns whether a unit or script that runs at boot calls `weir real-server up`. A template counts only if an
+/// instance of it is enabled.
 pub fn prepared_at_boot(root: &Path) -> bool {
     let calls = |path: &Path| {
         let text = fs::read_to_string(path).unwrap_or_default();
@@ -203,13 +214,13 @@ pub fn prepared_at_boot(root: &Path) -> bool {
         let name = path.file_name().and_then(|name| name.to_str());
         name.is_some_and(|name| name.contains("@."))
     };
-    let paths = BOOT.iter().map(|path| root.join(path));
+    let paths = BOOT_FILES.iter().map(|path| root.join(path));
     let mut files = paths.flat_map(|path| match path.is_file() {
         true => vec![path],
         false => entries(&path),
     });
     files.any(|file| !is_template(&file) && calls(&file))
-        || enabled(root).any(|link| calls(&target(root, &link)))
+        || enabled_units(root).any(|link| calls(&link_target(root, &link)))
 }
 
 fn entries(directory: &Path) -> Vec<PathBuf> {
@@ -217,18 +228,18 @@ fn entries(directory: &Path) -> Vec<PathBuf> {
     found.map(|entry| entry.path()).collect()
 }
 
-/// The links by which units are enabled, instances of templates included.
-fn enabled(root: &Path) -> impl Iterator<Item = PathBuf> {
-    let directories = entries(&root.join(BOOT[0])).into_iter();
+/// Returns the links that enable units, including instances of templates.
+fn enabled_units(root: &Path) -> impl Iterator<Item = PathBuf> {
+    let directories = entries(&root.join(BOOT_FILES[0])).into_iter();
     let wants = directories.filter(|path| {
-        let extension = path.extension().and_then(|it| it.to_str());
+        let extension = path.extension().and_then(|extension| extension.to_str());
         matches!(extension, Some("wants" | "requires"))
     });
     wants.flat_map(|directory| entries(&directory))
 }
 
-/// What a link below `root` leads to; an absolute target begins at `root`.
-fn target(root: &Path, link: &Path) -> PathBuf {
+/// Returns the target of a link. An absolute target is relative to `root`.
+fn link_target(root: &Path, link: &Path) -> PathBuf {
     match fs::read_link(link) {
         Ok(to) if to.is_absolute() => root.join(to.strip_prefix("/").unwrap_or(&to)),
         Ok(to) => link.with_file_name(to),
@@ -242,34 +253,34 @@ mod tests {
 
     const ALL: &str = "net/ipv4/conf/all/arp_ignore";
 
-    fn taken(texts: &[&str]) -> AtBoot {
-        let mut at_boot = AtBoot::default();
+    fn boot_settings_from(texts: &[&str]) -> BootSettings {
+        let mut boot_settings = BootSettings::default();
         for (number, text) in texts.iter().enumerate() {
-            at_boot.take(text, Path::new(&format!("/{number}.conf")));
+            boot_settings.parse(text, Path::new(&format!("/{number}.conf")));
         }
-        at_boot
+        boot_settings
     }
 
     #[test]
-    fn last_file_wins_and_a_name_overrides_a_glob() {
-        let at_boot = taken(&[
+    fn last_file_and_exact_name_have_precedence() {
+        let boot_settings = boot_settings_from(&[
             "# net.ipv4.conf.all.arp_ignore = 7\nnet.ipv4.conf.all.arp_ignore=0",
             "-net/ipv4/conf/all/arp_ignore = 1\nnet.ipv4.conf.*.arp_ignore = 2\nnonsense",
         ]);
-        assert_eq!(at_boot.of(ALL), Some(("1", Path::new("/1.conf"))));
-        let other = at_boot.of("net/ipv4/conf/eth0/arp_ignore");
+        assert_eq!(boot_settings.get(ALL), Some(("1", Path::new("/1.conf"))));
+        let other = boot_settings.get("net/ipv4/conf/eth0/arp_ignore");
         assert_eq!(other.map(|(value, _)| value), Some("2"));
-        assert_eq!(at_boot.of("net/ipv4/conf/eth0/arp_announce"), None);
+        assert_eq!(boot_settings.get("net/ipv4/conf/eth0/arp_announce"), None);
     }
 
     #[test]
-    fn device_names_may_contain_dots() {
-        let at_boot = taken(&["net.ipv4.conf.eth0/100.rp_filter = 2"]);
+    fn device_name_can_contain_dots() {
+        let boot_settings = boot_settings_from(&["net.ipv4.conf.eth0/100.rp_filter = 2"]);
         let name = "net/ipv4/conf/eth0.100/rp_filter";
-        assert_eq!(at_boot.of(name).map(|(value, _)| value), Some("2"));
-        assert_eq!(dotted(name), "net.ipv4.conf.eth0/100.rp_filter");
-        assert!(fits("net/ipv4/conf/e*0/x", "net/ipv4/conf/eth0/x"));
-        assert!(!fits("net/ipv4/*/x", "net/ipv4/conf/eth0/x"));
+        assert_eq!(boot_settings.get(name).map(|(value, _)| value), Some("2"));
+        assert_eq!(dotted_form(name), "net.ipv4.conf.eth0/100.rp_filter");
+        assert!(glob_matches("net/ipv4/conf/e*0/x", "net/ipv4/conf/eth0/x"));
+        assert!(!glob_matches("net/ipv4/*/x", "net/ipv4/conf/eth0/x"));
     }
 
     #[test]

@@ -1,6 +1,6 @@
-//! Tests whether servers of `direct` services answer for their VIP: sends a SYN for the VIP to the server's link
-//! address, as the director does with a client's, and reads the answer from a packet socket, because the local stack
-//! has the VIP itself. Connections that are opened this way are reset at once.
+//! Tests whether servers of `direct` services accept connections to their VIP. It sends a SYN for the VIP to the
+//! server's link address, as the director forwards a client's SYN, and reads the reply from a packet socket, because
+//! the local stack also has the VIP. A connection that is opened this path is reset at once.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -13,17 +13,17 @@ use weir_wire::{MacAddr, Packet, TcpFlags};
 
 use crate::Diagnosis;
 
-/// Time limit of answers; a lost SYN is repeated once, after half of it.
+/// Time limit for replies. A SYN is repeated once, after half of this time.
 const TIMEOUT: Duration = Duration::from_millis(600);
 
-/// Most SYNs that are sent, to limit the load.
+/// Maximum number of SYNs, to limit the load.
 const MAX_PROBES: usize = 256;
 
-/// Source ports, one for each SYN; outside the kernel's range (`ip_local_port_range`).
+/// First source port; each SYN uses another one. The ports are outside the kernel's range (`ip_local_port_range`).
 const FIRST_PORT: u16 = 61_000;
 
-const IPV4: u16 = 0x0800;
-const IPV6: u16 = 0x86dd;
+const ETHERTYPE_IPV4: u16 = 0x0800;
+const ETHERTYPE_IPV6: u16 = 0x86dd;
 
 /// A SYN to a server.
 #[derive(Clone, Debug)]
@@ -32,16 +32,16 @@ struct SynProbe {
     server: IpAddr,
     /// The VIP and its port.
     vip: SocketAddr,
-    /// Of this machine.
+    /// The address and port of this machine.
     source: SocketAddr,
     from: MacAddr,
     to: MacAddr,
     device: u32,
 }
 
-/// The server's answer.
+/// The server's reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Answer {
+enum Reply {
     Accepted { seq: u32 },
     Refused,
 }
@@ -56,30 +56,30 @@ impl SynProbe {
             .build()
     }
 
-    fn answer(&self, frame: &[u8]) -> Option<Answer> {
+    fn parse_reply(&self, frame: &[u8]) -> Option<Reply> {
         let parsed = Packet::parse(frame).ok()?;
         let tuple = parsed.five_tuple()?;
-        let ends = (
+        let endpoints = (
             SocketAddr::new(tuple.src, tuple.sport),
             SocketAddr::new(tuple.dst, tuple.dport),
         );
-        if ends != (self.vip, self.source) {
+        if endpoints != (self.vip, self.source) {
             return None;
         }
         let header = parsed.tcp()?;
         if header.flags.contains(TcpFlags::RST) {
-            return Some(Answer::Refused);
+            return Some(Reply::Refused);
         }
-        let both = TcpFlags::SYN | TcpFlags::ACK;
+        let syn_ack = TcpFlags::SYN | TcpFlags::ACK;
         let seq = header.ack;
         header
             .flags
-            .contains(both)
-            .then_some(Answer::Accepted { seq })
+            .contains(syn_ack)
+            .then_some(Reply::Accepted { seq })
     }
 }
 
-/// Servers that do not accept packets for the VIP. Those in `down` are skipped.
+/// Reports servers that do not accept connections to the VIP. Servers in `down` are skipped.
 pub(crate) fn unreachable_vips(
     desired: &Desired,
     state: &NetState,
@@ -93,18 +93,22 @@ pub(crate) fn unreachable_vips(
     }
     let mut found = Vec::new();
     for ((device, is_ipv4), probes) in by_device {
-        // Without the right to send frames nothing is found.
-        let ethertype = if is_ipv4 { IPV4 } else { IPV6 };
-        let Ok(answers) = ask(device, ethertype, &probes) else {
+        // Without the capability to send frames, nothing is reported.
+        let ethertype = if is_ipv4 {
+            ETHERTYPE_IPV4
+        } else {
+            ETHERTYPE_IPV6
+        };
+        let Ok(replies) = send_probes(device, ethertype, &probes) else {
             continue;
         };
-        let answers = probes.iter().zip(answers);
-        found.extend(answers.filter_map(|(probe, answer)| diagnosis(probe, answer)));
+        let replies = probes.iter().zip(replies);
+        found.extend(replies.filter_map(|(probe, reply)| diagnosis(probe, reply)));
     }
     found
 }
 
-fn diagnosis(probe: &SynProbe, answer: Option<Answer>) -> Option<Diagnosis> {
+fn diagnosis(probe: &SynProbe, reply: Option<Reply>) -> Option<Diagnosis> {
     let SynProbe {
         service,
         server,
@@ -112,22 +116,22 @@ fn diagnosis(probe: &SynProbe, answer: Option<Answer>) -> Option<Diagnosis> {
         source,
         ..
     } = probe;
-    let (seen, why) = match answer {
-        Some(Answer::Accepted { .. }) => return None,
-        Some(Answer::Refused) => (
-            format!("server {server} of {service} refuses connections to {vip}"),
-            "no socket listens there on the VIP: clients that are sent to it are refused",
+    let (observation, consequence) = match reply {
+        Some(Reply::Accepted { .. }) => return None,
+        Some(Reply::Refused) => (
+            format!("server {server} of {service} rejects connections to {vip}"),
+            "no socket is listening on the VIP: clients of this server are rejected",
         ),
         None => (
             format!(
-                "server {server} of {service} does not answer a SYN for {vip} from {}",
+                "server {server} of {service} does not reply a SYN for {vip} from {}",
                 source.ip()
             ),
-            "it does not have the VIP, its firewall or rp_filter drops the packet, or its answer is lost: clients \
-             that are sent to it time out",
+            "it does not have the VIP, its firewall or rp_filter drops the packet, or its reply is lost: clients of \
+             this server time out",
         ),
     };
-    Some(Diagnosis::new(seen, why).fix("on that server: weir real-server doctor"))
+    Some(Diagnosis::new(observation, consequence).fix("on that server: weir real-server doctor"))
 }
 
 fn probes(desired: &Desired, state: &NetState, down: &[String]) -> Vec<SynProbe> {
@@ -139,17 +143,17 @@ fn probes(desired: &Desired, state: &NetState, down: &[String]) -> Vec<SynProbe>
             if !is_direct || down.contains(&server.name) {
                 continue;
             }
-            let ways = resolve(server.address, state);
+            let paths = resolve(server.address, state);
             for listener in &service.listen {
                 let (Protocol::Tcp, Ports::One(port)) = (listener.protocol, listener.ports) else {
                     continue;
                 };
                 let vip = SocketAddr::new(listener.address, port);
                 let number = u16::try_from(probes.len()).unwrap_or(u16::MAX);
-                let Some(way) = ways.first().filter(|_| probes.len() < MAX_PROBES) else {
+                let Some(path) = paths.first().filter(|_| probes.len() < MAX_PROBES) else {
                     continue;
                 };
-                let probe = probe(way, state, vip, FIRST_PORT + number.min(4000));
+                let probe = probe(path, state, vip, FIRST_PORT + number.min(4000));
                 probes.extend(probe.map(|probe| SynProbe {
                     service: service.name.clone(),
                     server: server.address,
@@ -161,44 +165,44 @@ fn probes(desired: &Desired, state: &NetState, down: &[String]) -> Vec<SynProbe>
     probes
 }
 
-/// A probe over one path; none over tagged ones, whose answers arrive on another device.
-fn probe(way: &Resolved, state: &NetState, vip: SocketAddr, port: u16) -> Option<SynProbe> {
-    if way.local || way.vlan.is_some() || way.ifindex != way.device {
+/// Creates a probe over a path; `None` for a path with a VLAN tag, because replies arrive on another device.
+fn probe(path: &Resolved, state: &NetState, vip: SocketAddr, port: u16) -> Option<SynProbe> {
+    if path.local || path.vlan.is_some() || path.ifindex != path.device {
         return None;
     }
-    let own = state.addresses.iter().find(|address| {
-        let here = address.ifindex == way.device && address.ip.is_ipv4() == vip.is_ipv4();
+    let source = state.addresses.iter().find(|address| {
+        let matches = address.ifindex == path.device && address.ip.is_ipv4() == vip.is_ipv4();
         let link_local =
             matches!(address.ip, IpAddr::V6(v6) if v6.segments()[0] & 0xffc0 == 0xfe80);
-        here && address.ip != vip.ip() && !address.tentative && !link_local
+        matches && address.ip != vip.ip() && !address.tentative && !link_local
     })?;
     let mac = |mac: weir_netlink::MacAddr| MacAddr::new(mac.octets());
     Some(SynProbe {
         service: String::new(),
         server: vip.ip(),
         vip,
-        source: SocketAddr::new(own.ip, port),
-        from: mac(way.smac?),
-        to: mac(way.mac?),
-        device: way.ifindex,
+        source: SocketAddr::new(source.ip, port),
+        from: mac(path.smac?),
+        to: mac(path.mac?),
+        device: path.ifindex,
     })
 }
 
-fn ask(
+fn send_probes(
     device: u32,
     ethertype: u16,
     probes: &[&SynProbe],
-) -> Result<Vec<Option<Answer>>, weir_sys::Error> {
+) -> Result<Vec<Option<Reply>>, weir_sys::Error> {
     let socket = FrameSocket::listening(device, ethertype)?;
-    let mut answers = vec![None; probes.len()];
+    let mut replies = vec![None; probes.len()];
     let mut frame = [0; 256];
     for _ in 0..2 {
-        for probe in open(probes, &answers) {
+        for probe in pending(probes, &replies) {
             socket.send(device, &probe.frame(TcpFlags::SYN, 1))?;
         }
-        let until = Instant::now() + TIMEOUT / 2;
-        while open(probes, &answers).next().is_some() {
-            let remaining = until.saturating_duration_since(Instant::now());
+        let deadline = Instant::now() + TIMEOUT / 2;
+        while pending(probes, &replies).next().is_some() {
+            let remaining = deadline.saturating_duration_since(Instant::now());
             if remaining.is_zero() {
                 break;
             }
@@ -206,26 +210,27 @@ fn ask(
                 break;
             };
             let frame = frame.get(..length).unwrap_or_default();
-            for (probe, answer) in probes.iter().zip(&mut answers) {
-                let Some(received) = probe.answer(frame) else {
+            for (probe, reply) in probes.iter().zip(&mut replies) {
+                let Some(received) = probe.parse_reply(frame) else {
                     continue;
                 };
-                if let Answer::Accepted { seq } = received {
+                if let Reply::Accepted { seq } = received {
                     socket.send(device, &probe.frame(TcpFlags::RST, seq))?;
                 }
-                *answer = Some(received);
+                *reply = Some(received);
             }
         }
     }
-    Ok(answers)
+    Ok(replies)
 }
 
-/// Probes without an answer yet.
-fn open<'a>(
+/// Returns the probes that have no reply yet.
+fn pending<'a>(
     probes: &'a [&SynProbe],
-    answers: &'a [Option<Answer>],
+    replies: &'a [Option<Reply>],
 ) -> impl Iterator<Item = &'a SynProbe> {
-    let both = probes.iter().zip(answers);
-    both.filter(|(_, answer)| answer.is_none())
+    let pairs = probes.iter().zip(replies);
+    pairs
+        .filter(|(_, reply)| reply.is_none())
         .map(|(probe, _)| *probe)
 }

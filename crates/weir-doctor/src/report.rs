@@ -1,43 +1,43 @@
-//! What the daemon reports about services and servers, as far as the findings need it.
+//! The part of the daemon's status that the checks use.
 
-/// A service.
+/// Status of a service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServiceReport {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Its forwarding method; `mixed` where its servers differ.
+    /// The forwarding method; `mixed` if it differs between servers.
     pub forward: String,
-    /// Its servers, removed ones included.
+    /// The servers, including removed ones.
     pub servers: Vec<ServerReport>,
 }
 
-/// A server of a service.
+/// Status of a server of a service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerReport {
-    /// Its address as in the configuration file, with or without a port.
+    /// The address as configured, with or without a port.
     pub address: String,
-    /// Its forwarding method.
+    /// The forwarding method.
     pub forward: String,
     /// `up`, `down`, `starting`, `drain`, `maint` or `unchecked`.
     pub state: String,
-    /// Why it is in that state.
+    /// The reason for the state.
     pub reason: String,
-    /// The weight that the scheduler uses; 0 = it gets no new clients.
+    /// The weight that the scheduler uses; 0 = no new clients.
     pub effective_weight: u32,
-    /// It is no longer configured; its flows live on.
+    /// The server is no longer configured, but still has flows.
     pub removed: bool,
-    /// Why outlier detection has ejected it.
+    /// The reason why outlier detection ejected the server.
     pub ejected: Option<String>,
-    /// A problem of a server that gets clients nevertheless.
+    /// A problem of a server that still receives clients.
     pub warning: Option<String>,
-    /// Its clients' TCP handshakes; `None` = no handshake has begun.
+    /// TCP handshakes of clients; `None` = no handshake has started.
     pub handshakes: Option<Handshakes>,
 }
 
 /// TCP handshakes of clients since the server was added.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Handshakes {
-    /// SYNs that were sent to the server, repeated ones included.
+    /// SYNs sent to the server, including retransmissions.
     pub syns: u64,
     /// Flows that became established.
     pub finished: u64,

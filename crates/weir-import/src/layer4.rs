@@ -242,7 +242,11 @@ fn ports_of_checks(spec: &mut Virtual) {
         if written || port == 0 || port == spec.port {
             continue;
         }
-        for probe in real.probes.iter_mut().filter(|probe| probe.wants_port()) {
+        for probe in real
+            .probes
+            .iter_mut()
+            .filter(|probe| probe.uses_server_port())
+        {
             probe.push(Entry::implied("port", u64::from(port)));
         }
     }

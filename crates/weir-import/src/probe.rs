@@ -1,4 +1,4 @@
-//! Checks, shared by all importers.
+//! Health checks, as built by all importers.
 
 use weir_model::Timing;
 
@@ -20,7 +20,7 @@ impl PartialEq for Probe {
 }
 
 impl Probe {
-    /// Creates a check of that kind; `tcp` if this build lacks the kind.
+    /// Creates a check of the given kind, or of kind `tcp` if this build does not support it.
     pub(crate) fn new(kind: &str, from: Position) -> Self {
         let kind = Entry::new("kind", kind, from).or("tcp");
         Self {
@@ -44,12 +44,12 @@ impl Probe {
         self.entries.iter().any(|entry| entry.key == key)
     }
 
-    /// Returns whether it uses the port of the server or the service.
-    pub(crate) fn wants_port(&self) -> bool {
+    /// Returns whether the check uses the server's or the service's port.
+    pub(crate) fn uses_server_port(&self) -> bool {
         !self.has("port") && !matches!(self.kind(), "ping" | "script" | "file")
     }
 
-    /// Sets a time within the bounds of `key`; adds a note if it had to be changed.
+    /// Sets a time, clamped to the allowed range of `key`, and adds a note if the value changed.
     pub(crate) fn time(
         &mut self,
         key: &'static str,
@@ -62,18 +62,18 @@ impl Probe {
             _ => Timing::INTERVAL,
         };
         let bound = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        let within = millis.clamp(bound(min), bound(max));
-        if within != millis {
-            let (was, is) = (time::format_millis(millis), time::format_millis(within));
+        let clamped = millis.clamp(bound(min), bound(max));
+        if clamped != millis {
+            let (given, used) = (time::format_millis(millis), time::format_millis(clamped));
             notes.add(
                 from,
-                format!("{key} = {was} became {is}, the nearest allowed value"),
+                format!("{key} = {given} was changed to {used}, the nearest allowed value"),
             );
         }
-        self.push(Entry::new(key, time::format_millis(within), from));
+        self.push(Entry::new(key, time::format_millis(clamped), from));
     }
 
-    /// Sets `rise` or `fall` within its bounds.
+    /// Sets `rise` or `fall`, clamped to the allowed range.
     pub(crate) fn count(
         &mut self,
         key: &'static str,
@@ -82,19 +82,19 @@ impl Probe {
         notes: &mut Notes,
     ) {
         let (min, max) = Timing::COUNT;
-        let within = count.clamp(min.into(), max.into());
-        if within != count {
+        let clamped = count.clamp(min.into(), max.into());
+        if clamped != count {
             notes.add(
                 from,
-                format!("{key} = {count} became {within}, the nearest allowed value"),
+                format!("{key} = {count} was changed to {clamped}, the nearest allowed value"),
             );
         }
-        self.push(Entry::new(key, within, from));
+        self.push(Entry::new(key, clamped, from));
     }
 }
 
-/// Returns an expression that matches a text literally.
-pub(crate) fn quoted(text: &str) -> String {
+/// Returns a regular expression that matches `text` literally.
+pub(crate) fn escape_regex(text: &str) -> String {
     let escaped = |c: char| match c {
         '\\' | '.' | '^' | '$' | '*' | '+' | '?' | '(' | ')' | '[' | ']' | '{' | '}' | '|' => {
             format!("\\{c}")
@@ -104,7 +104,7 @@ pub(crate) fn quoted(text: &str) -> String {
     text.chars().map(escaped).collect()
 }
 
-/// Returns the text of a regular expression without operators.
+/// Returns the literal text that a regular expression matches; `None` if it contains operators.
 pub(crate) fn literal(pattern: &str) -> Option<String> {
     if pattern.is_empty() {
         return None;
@@ -138,6 +138,6 @@ mod tests {
         assert_eq!(literal(r"\d"), None);
         assert_eq!(literal("a\\"), None);
         let text = r"1+1 (=) [2] {x} a|b \ ^.$*?";
-        assert_eq!(literal(&quoted(text)).as_deref(), Some(text));
+        assert_eq!(literal(&escape_regex(text)).as_deref(), Some(text));
     }
 }

@@ -14,7 +14,7 @@ use crate::report::table;
 /// Subcommands of `weir lab`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum LabCommand {
-    /// Show the experiments.
+    /// List the experiments.
     List {
         /// Print JSON.
         #[arg(long)]
@@ -24,7 +24,7 @@ pub enum LabCommand {
     Run(RunArguments),
 }
 
-/// Arguments of `weir lab run`; what is absent is as in the original report.
+/// Arguments of `weir lab run`. The defaults are the values of the original report.
 #[derive(Clone, Debug, Args)]
 pub struct RunArguments {
     /// The experiment's name; `weir lab list` shows them.
@@ -35,25 +35,25 @@ pub struct RunArguments {
     /// Directory of the HTML file.
     #[arg(long, value_name = "DIR", default_value_os_t = default_report_directory().to_owned())]
     pub report: PathBuf,
-    /// Each host's link, for example 10mbit.
+    /// Rate of each host's link, for example 10mbit.
     #[arg(long, value_name = "RATE")]
     pub rate: Option<Rate>,
-    /// Requests of each measurement.
+    /// Number of requests per measurement.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub requests: Option<u32>,
-    /// Requests at once.
+    /// Number of concurrent requests.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=20_000))]
     pub concurrency: Option<u32>,
-    /// Run everything so often and report medians.
+    /// Number of runs; medians are reported.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repeat: u32,
-    /// Stop a server under load and start it again, in place of the measurement (small-box-nat, clustered-rest).
+    /// Stop a server under load and restart it, instead of the measurement (small-box-nat, clustered-rest).
     #[arg(long)]
     pub fail: bool,
-    /// The scheduler, by Weir's name.
+    /// The scheduler, as named in Weir.
     #[arg(long, value_name = "NAME")]
     pub scheduler: Option<String>,
-    /// Only these methods.
+    /// Run only these methods.
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub methods: Vec<String>,
     /// The weir program to test [default: the running one].
@@ -77,7 +77,7 @@ impl From<&RunArguments> for RunOptions {
     }
 }
 
-/// Carries a subcommand out. Exit codes: 0 done, 1 failed (a method too), 2 usage.
+/// Runs a subcommand. Exit codes: 0 success, 1 failed (also if only a method failed), 2 usage error.
 pub fn execute(command: &LabCommand) -> ExitCode {
     let outcome = match command {
         LabCommand::List { json } => {
@@ -95,7 +95,7 @@ pub fn execute(command: &LabCommand) -> ExitCode {
     }
 }
 
-/// Carries out `weir-lab attack`. Exit codes: 0 within the rules, 1 worse than allowed or failed, 2 usage.
+/// Runs `weir-lab attack`. Exit codes: 0 all limits met, 1 a limit exceeded or failed, 2 usage error.
 pub fn execute_attack(arguments: &AttackArguments) -> ExitCode {
     if arguments.list {
         for (name, summary) in attack::list() {
@@ -131,7 +131,7 @@ fn run(arguments: &RunArguments) -> Result<ExitCode> {
     } else {
         print!("{}", table::render(&report));
     }
-    // The table has them too; a program that reads the JSON leaves the person before the terminal without.
+    // The table contains the failures. With JSON output they are printed to stderr as well.
     if arguments.json {
         for failure in &report.failures {
             eprintln!("weir lab: {}: {}", failure.method, failure.error);

@@ -1,5 +1,5 @@
-//! What can go wrong in the lab, split by whose move is next: the caller's (usage), the machine's (root, missing
-//! programs), or a program's that the lab started.
+//! Errors of the lab: usage errors, requirements of the machine (root, missing programs), and failures of programs that
+//! the lab started.
 
 use std::path::PathBuf;
 
@@ -9,23 +9,23 @@ pub type Result<T, E = LabError> = std::result::Result<T, E>;
 /// Errors of the lab.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
-    /// The name is not an experiment's.
-    #[error("there is no experiment \"{name}\"; there are: {known}")]
+    /// The experiment does not exist.
+    #[error("unknown experiment \"{name}\"; the experiments are: {known}")]
     UnknownExperiment {
-        /// What was asked for.
+        /// The requested name.
         name: String,
         /// The existing names, comma-separated.
         known: String,
     },
-    /// An option has a value that the experiment cannot use.
+    /// An option has an invalid value.
     #[error("{option}: {reason}")]
     Usage {
         /// The option as written on the command line.
         option: &'static str,
-        /// What is wrong and what would be right.
+        /// Why it is invalid, and what is expected.
         reason: String,
     },
-    /// Namespaces and links need root.
+    /// Namespaces and links require root.
     #[error(
         "the lab needs root: it makes network namespaces and links, and starts servers inside them. \
          It changes nothing else on this machine. Try: sudo {command}"
@@ -34,79 +34,79 @@ pub enum LabError {
         /// The command line to repeat.
         command: String,
     },
-    /// Programs that the experiment compares or uses are not installed.
-    #[error("missing: {}. `make deps` installs what is missing and starts no service", .programs.join(", "))]
+    /// Required programs are not installed.
+    #[error("missing programs: {}. `make deps` installs them without starting services", .programs.join(", "))]
     MissingPrograms {
         /// `program (package NAME)`, one each.
         programs: Vec<String>,
     },
-    /// A program could not be started.
+    /// A program cannot be started.
     #[error("cannot start {program}: {source}")]
     Start {
         /// The program's name.
         program: String,
-        /// The system's answer.
+        /// The I/O error.
         source: std::io::Error,
     },
-    /// A program ended with a failure.
+    /// A program exited with an error.
     #[error("{program} failed ({status}): {message}")]
     Failed {
-        /// The command line, shortened to what matters.
+        /// The shortened command line.
         program: String,
-        /// Exit status in words.
+        /// The exit status as text.
         status: String,
-        /// The end of what it printed.
+        /// The end of its output.
         message: String,
     },
-    /// Something did not happen in time.
+    /// A condition was not met in time.
     #[error("{what} did not happen within {seconds} s{detail}")]
     Deadline {
         /// The awaited condition.
         what: String,
-        /// The time that was given, in seconds.
+        /// The time limit, in seconds.
         seconds: u64,
-        /// What was seen instead; empty or starting with `: `.
+        /// The last observation; empty or starting with `: `.
         detail: String,
     },
-    /// A file or directory of the lab could not be used.
+    /// A file or directory of the lab cannot be used.
     #[error("{path}: {source}")]
     File {
-        /// Where.
+        /// The path.
         path: PathBuf,
-        /// The system's answer.
+        /// The I/O error.
         source: std::io::Error,
     },
-    /// The network namespace of a host could not be entered.
+    /// The network namespace of a host cannot be entered.
     #[error("network namespace {name}: {source}")]
     Namespace {
         /// The namespace's name.
         name: String,
-        /// The system's answer.
+        /// The I/O error.
         source: std::io::Error,
     },
     /// The output of `ab` lacks a line that the lab reads.
     #[error("ab printed no \"{field}\" line; its output ended with: {tail}")]
     AbOutput {
-        /// The label that was looked for.
+        /// The expected label.
         field: &'static str,
         /// The end of the output.
         tail: String,
     },
-    /// A trial of `weir-lab attack` could not be carried out.
+    /// A trial of `weir-lab attack` failed.
     #[error("{trial}: {source}")]
     Trial {
         /// Attack and proxy.
         trial: String,
-        /// What went wrong.
+        /// The error.
         source: Box<LabError>,
     },
     /// Ctrl-C or SIGTERM.
-    #[error("interrupted; everything that was started has been removed")]
+    #[error("interrupted; all started programs and created namespaces have been removed")]
     Interrupted,
 }
 
 impl LabError {
-    /// The exit code of the program: 2 for wrong usage, 1 otherwise.
+    /// Returns the exit code: 2 for a usage error, 1 otherwise.
     pub fn exit_code(&self) -> u8 {
         match self {
             LabError::UnknownExperiment { .. } | LabError::Usage { .. } => 2,
@@ -114,7 +114,7 @@ impl LabError {
         }
     }
 
-    /// Names the trial; an interruption is not one's fault.
+    /// Adds the name of the trial, except to an interruption.
     pub(crate) fn in_trial(self, trial: &str) -> LabError {
         match self {
             LabError::Interrupted => LabError::Interrupted,
@@ -125,7 +125,7 @@ impl LabError {
         }
     }
 
-    /// Attaches a path to an I/O error.
+    /// Adds the path to an I/O error.
     pub(crate) fn file(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> LabError {
         let path = path.into();
         move |source| LabError::File { path, source }

@@ -1,7 +1,6 @@
-//! Ctrl-C and SIGTERM as a flag that every wait of the lab looks at.
-//!
-//! The first signal makes all waits return [`LabError::Interrupted`], so that guards unwind and remove what they made.
-//! The second one ends the process at once; what stays behind then is removed by the next run.
+//! Handles SIGINT and SIGTERM with a flag that all waiting functions of the lab check. After the first signal all
+//! waiting functions return [`LabError::Interrupted`], so that guards are dropped and clean up. The second signal
+//! terminates the process immediately; the next run then removes the remains.
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,14 +11,14 @@ use crate::error::{LabError, Result};
 static REQUESTED: AtomicBool = AtomicBool::new(false);
 static INSTALL: Once = Once::new();
 
-/// How often a wait looks at its condition and at the flag.
+/// Interval at which the condition and the flag are checked.
 const POLL: Duration = Duration::from_millis(20);
 
-/// Exit status of a process that a signal ended, by the shell's convention for SIGINT.
+/// Exit status after SIGINT, by the shell's convention.
 const STATUS_OF_SIGINT: i32 = 130;
 
-/// Starts to listen for SIGINT and SIGTERM; later calls do nothing. Where no listener can be had, the signals keep
-/// their usual effect, and the next run cleans up.
+/// Installs the handlers of SIGINT and SIGTERM; later calls do nothing. If this fails, the signals keep their default
+/// effect, and the next run cleans up.
 pub(crate) fn install() {
     INSTALL.call_once(|| {
         let listener = || {
@@ -31,7 +30,7 @@ pub(crate) fn install() {
             };
             runtime.block_on(listen());
         };
-        // A failure to start the thread leaves the default action in place, which is the documented fallback.
+        // If the thread cannot be started, the signals keep their default effect, as documented.
         let _ = std::thread::Builder::new()
             .name("signals".into())
             .spawn(listener);
@@ -54,20 +53,20 @@ async fn listen() {
         if REQUESTED.swap(true, Ordering::SeqCst) {
             std::process::exit(STATUS_OF_SIGINT);
         }
-        eprintln!("\ninterrupted: removing what was started (once more to leave at once)");
+        eprintln!("\ninterrupted: cleaning up (interrupt again to exit immediately)");
     }
 }
 
-/// Has a signal arrived?
+/// Returns whether a signal was received.
 pub(crate) fn requested() -> bool {
     REQUESTED.load(Ordering::SeqCst)
 }
 
-/// Polls `condition` until it yields a value.
+/// Polls `condition` until it returns a value.
 ///
 /// # Errors
 /// [`LabError::Deadline`] after `limit`, with `what` and the text of `detail`; [`LabError::Interrupted`] after a
-/// signal; whatever the condition fails with.
+/// signal; or the error of the condition.
 pub(crate) fn wait_for<T>(
     what: &str,
     limit: Duration,

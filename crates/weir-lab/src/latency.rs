@@ -1,18 +1,19 @@
-//! How long requests took, as shares: what clients of an experiment saw when something was done to their balancer.
+//! Distribution of request latencies.
 
-/// The shares that tables show, in parts of all requests.
+/// The shares of requests that tables show.
 pub(crate) const SHOWN: [f64; 5] = [0.5, 0.95, 0.99, 0.9999, 1.0];
 
 /// A distribution of latencies.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Latency {
-    /// `(share, milliseconds)`: this part of the requests took no longer. Both ascend; the last share is 1.
+    /// Pairs `(share, milliseconds)`: this share of the requests took at most this time. Both values ascend; the last
+    /// share is 1.
     points: Vec<(f64, f64)>,
 }
 
 impl Latency {
-    /// From points in any order, of several sources: what a finer one and a coarser one say of neighbouring shares may
-    /// cross by a rounding, and is made to ascend.
+    /// Creates a distribution from points in any order and of several sources. Values that do not ascend because of
+    /// different rounding are corrected.
     pub(crate) fn new(mut points: Vec<(f64, f64)>) -> Self {
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
         points.dedup_by(|a, b| a.0 == b.0);
@@ -24,7 +25,7 @@ impl Latency {
         Latency { points }
     }
 
-    /// What this share of the requests took no longer than, in milliseconds.
+    /// Returns the time that this share of the requests took at most, in milliseconds.
     pub fn at(&self, share: f64) -> f64 {
         let reached = self.points.iter().find(|point| point.0 >= share);
         reached
@@ -32,7 +33,7 @@ impl Latency {
             .map_or(0.0, |(_, milliseconds)| *milliseconds)
     }
 
-    /// All points.
+    /// Returns all points.
     pub(crate) fn points(&self) -> &[(f64, f64)] {
         &self.points
     }

@@ -1,16 +1,11 @@
-//! The experiments behind Weir, reproduced in network namespaces and compared with the real peers.
-//!
-//! An experiment is a table of *trials*: a balancing method (Weir, or a peer such as HAProxy), a set of hosts joined by
-//! links of a given rate, and the requests that `ab` makes. The lab builds the hosts as namespaces, starts real servers
-//! and the balancer in them, measures, and reports as a text table, as JSON and as one HTML file with charts.
-//!
-//! Weir is driven from outside only, through its program and configuration file, exactly as an operator would; nothing
-//! here links to the data plane. The lab touches no address, rule or service of the host: everything lives in
-//! namespaces whose names start with `weir-lab-`, and is removed at the end, on Ctrl-C, and after a crash by the next
-//! run.
-//!
-//! Where to start reading: `experiment` (what is measured), `experiment::trial` (how one trial runs), `topology` (the
-//! wires), `peer` (the programs), `report` (what comes out).
+//! Experiments that reproduce field reports in network namespaces and compare Weir with other load balancers. An
+//! experiment is a table of *trials*: a balancing method (Weir, or a peer such as HAProxy), hosts connected by links of
+//! a given rate, and the requests of `ab`. The lab creates the hosts as namespaces, starts real servers and the
+//! balancer in them, measures, and writes a text table, JSON and an HTML file with charts. The lab uses Weir like an
+//! operator, through its program and configuration file; it does not link to the data plane. It does not change
+//! addresses, rules or services of the host: all objects are in namespaces whose names start with `weir-lab-`. They are
+//! removed at the end, on Ctrl-C, and after a crash by the next run. Start reading with `experiment` (the experiments),
+//! `experiment::trial` (a trial), `topology` (hosts and links), `peer` (the programs) and `report` (the results).
 
 mod attack;
 mod command;

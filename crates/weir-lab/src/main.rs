@@ -1,4 +1,4 @@
-//! `weir-lab`: the lab as a program of its own; `weir lab` has its experiments too, but not `attack`.
+//! `weir-lab`: the lab as a separate program. `weir lab` has the same experiments, but not `attack`.
 
 use std::process::ExitCode;
 
@@ -8,19 +8,19 @@ use clap::{Parser, Subcommand};
 #[command(
     name = "weir-lab",
     version,
-    about = "The experiments, in network namespaces, compared with the real peers"
+    about = "Runs experiments in network namespaces and compares Weir with other load balancers"
 )]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
 }
 
-/// The lab's commands, and what the product does not carry.
+/// The commands of `weir lab`, and those that only this program has.
 #[derive(Subcommand)]
 enum Command {
     #[command(flatten)]
     Lab(weir_lab::LabCommand),
-    /// Attack Weir, HAProxy and nginx in turn, and compare what that costs them and their other clients.
+    /// Attack Weir, HAProxy and nginx, and compare the cost for them and for their other clients.
     Attack(weir_lab::AttackArguments),
 }
 

@@ -1,7 +1,6 @@
-//! Named network namespaces, as `ip netns` keeps them under `/run/netns`, owned and removed by a guard.
-//!
-//! Programs are started inside through `nsenter --net`, which changes the network only: mounts stay the host's, so that
-//! bpffs and files look the same on both sides. The lab's own code enters on a short-lived thread.
+//! Named network namespaces, as in `ip netns`, which a guard removes. Programs are started in a namespace with `nsenter
+//! --net`, which changes only the network: the mounts are those of the host, so that bpffs and files are the same. The
+//! lab itself enters a namespace on a short-lived thread.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -15,14 +14,14 @@ use crate::process;
 
 const DIRECTORY: &str = "/run/netns";
 
-/// A network namespace that exists as long as this value.
+/// A network namespace. Dropping it removes the namespace.
 #[derive(Debug)]
 pub(crate) struct Namespace {
     name: String,
 }
 
 impl Namespace {
-    /// Makes a namespace and brings its loopback up.
+    /// Creates a namespace and sets its loopback device up.
     pub(crate) fn create(name: &str) -> Result<Self> {
         process::run("ip", &["netns", "add", name])?;
         let namespace = Namespace {
@@ -32,18 +31,18 @@ impl Namespace {
         Ok(namespace)
     }
 
-    /// The name under `/run/netns`.
+    /// Returns the name in `/run/netns`.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    /// The file of the namespace.
+    /// Returns the path of the namespace's file.
     pub(crate) fn path(&self) -> PathBuf {
         PathBuf::from(DIRECTORY).join(&self.name)
     }
 
-    /// Runs `work` on a thread inside the namespace. Sockets that it opens belong to the namespace; `/proc/sys/net` and
-    /// `/proc/thread-self/net` show the namespace's values.
+    /// Runs `work` on a thread in the namespace. Sockets that it opens belong to the namespace, and `/proc/sys/net` and
+    /// `/proc/thread-self/net` contain the namespace's values.
     pub(crate) fn enter<T: Send>(&self, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
         let path = self.path();
         let inside = || {
@@ -58,7 +57,7 @@ impl Namespace {
         })
     }
 
-    /// Writes kernel settings, given as `net/…` path below `/proc/sys` and value.
+    /// Sets sysctls, given as paths `net/…` in `/proc/sys` and values.
     pub(crate) fn set_sysctls(&self, settings: &[(&str, &str)]) -> Result<()> {
         self.enter(|| {
             for (key, value) in settings {
@@ -83,10 +82,10 @@ impl Drop for Namespace {
     }
 }
 
-/// Ends every process inside the namespace `name` and deletes it. The lab's namespaces hold only what the lab started,
-/// so this also ends a grandchild whose parent died early, such as a worker of a killed nginx.
+/// Terminates all processes in the namespace `name` and removes it. Only the lab starts processes in its namespaces, so
+/// this also terminates orphaned processes, such as workers of a killed nginx.
 pub(crate) fn remove(name: &str) {
-    // Removal goes as far as it can: a namespace that will not go is reported by the next run, which tries again.
+    // Best effort: the next run tries again to remove a namespace that remains.
     if let Ok(listing) = process::run("ip", &["netns", "pids", name]) {
         for pid in listing
             .split_whitespace()
@@ -99,7 +98,7 @@ pub(crate) fn remove(name: &str) {
     let _ = process::run("ip", &["netns", "delete", name]);
 }
 
-/// Names of all namespaces that begin with `prefix`.
+/// Returns the names of all namespaces that start with `prefix`.
 pub(crate) fn names_with_prefix(prefix: &str) -> Vec<String> {
     let Ok(entries) = std::fs::read_dir(DIRECTORY) else {
         return Vec::new();

@@ -1,7 +1,6 @@
-//! Programs that the lab starts: short commands that are waited for, and daemons that end with their guard.
-//!
-//! Every program gets a process group of its own and the parent-death signal, so that a Ctrl-C meant for the lab does
-//! not end it half way, and a killed lab does not leave it behind. Output goes to files: nothing blocks on a full pipe.
+//! Runs programs: short commands, and daemons that are stopped when their guard is dropped. Each program has a separate
+//! process group and a parent-death signal, so that Ctrl-C for the lab does not interrupt it, and it does not outlive a
+//! killed lab. Output is written to files, so that no program blocks on a full pipe.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -17,11 +16,11 @@ use crate::error::{LabError, Result};
 use crate::interrupt::wait_for;
 use crate::namespace::Namespace;
 
-/// Directories in addition to `PATH` where Debian puts the peers; root's `PATH` under `su` may lack them.
+/// Directories in addition to `PATH` in which Debian installs the peers; root's `PATH` after `su` may not contain them.
 const SYSTEM_DIRECTORIES: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
-/// Time for a daemon to end by itself after SIGTERM.
+/// Time for a daemon to end after SIGTERM.
 const POLITE_END: Duration = Duration::from_secs(5);
-/// How much of a program's last output an error carries, in bytes.
+/// Maximum size of a program's output in an error, in bytes.
 const TAIL: u64 = 600;
 
 /// Finds `program` in `PATH` and the system directories.
@@ -43,15 +42,15 @@ fn resolve(program: &Path) -> PathBuf {
         .unwrap_or_else(|| program.to_owned())
 }
 
-/// Runs a short command of the host's and returns what it printed.
+/// Runs a short command on the host and returns its output.
 ///
 /// # Errors
-/// [`LabError::Start`] or [`LabError::Failed`] with what it wrote to its error output.
+/// [`LabError::Start`] or [`LabError::Failed`] with the output on stderr.
 pub(crate) fn run(program: &str, arguments: &[&str]) -> Result<String> {
     run_with_input(program, arguments, "")
 }
 
-/// As [`run`], with text for the standard input.
+/// Like [`run`], with text for the standard input.
 pub(crate) fn run_with_input(program: &str, arguments: &[&str], input: &str) -> Result<String> {
     let start_error = |source| LabError::Start {
         program: program.into(),
@@ -66,7 +65,7 @@ pub(crate) fn run_with_input(program: &str, arguments: &[&str], input: &str) -> 
         .spawn()
         .map_err(start_error)?;
     if let Some(mut stdin) = child.stdin.take() {
-        // A program that ends without reading its input says why through its status.
+        // If a program ends without reading its input, its status shows why.
         let _ = stdin.write_all(input.as_bytes());
     }
     let output = child.wait_with_output().map_err(start_error)?;
@@ -80,9 +79,9 @@ pub(crate) fn run_with_input(program: &str, arguments: &[&str], input: &str) -> 
     })
 }
 
-/// Where a program runs and where its output goes.
+/// The namespace and the log directory of a program.
 pub(crate) struct Launcher<'a> {
-    /// The namespace whose network it sees.
+    /// The network namespace.
     pub(crate) namespace: &'a Namespace,
     /// Directory for the file `NAME.log` with its output.
     pub(crate) directory: &'a Path,
@@ -100,7 +99,7 @@ impl Launcher<'_> {
         let errors = output.try_clone().map_err(LabError::file(&log))?;
         let mut network = std::ffi::OsString::from("--net=");
         network.push(self.namespace.path());
-        // setpriv and nsenter replace themselves by the next program, so the child's id is the program's own.
+        // setpriv and nsenter exec the next program, so the child's process ID is the program's.
         let child = Command::new("setpriv")
             .args(["--pdeathsig", "KILL", "nsenter"])
             .arg(network)
@@ -119,7 +118,7 @@ impl Launcher<'_> {
         Ok((child, log))
     }
 
-    /// Starts a program that runs until its guard is dropped.
+    /// Starts a program, which is stopped when its guard is dropped.
     pub(crate) fn start<S: AsRef<OsStr>>(
         &self,
         name: &str,
@@ -134,11 +133,11 @@ impl Launcher<'_> {
         })
     }
 
-    /// Runs a program to its end and returns what it printed.
+    /// Runs a program to its end and returns its output.
     ///
     /// # Errors
-    /// [`LabError::Failed`] for a status other than 0, [`LabError::Deadline`] after `limit` (the program is ended), and
-    /// [`LabError::Interrupted`].
+    /// [`LabError::Failed`] for a status other than 0, [`LabError::Deadline`] after `limit` (the program is killed),
+    /// and [`LabError::Interrupted`].
     pub(crate) fn run<S: AsRef<OsStr>>(
         &self,
         name: &str,
@@ -162,7 +161,7 @@ impl Launcher<'_> {
     }
 }
 
-/// A running program; dropping it ends the program and all of its process group.
+/// A running program. Dropping it stops the program and its process group.
 #[derive(Debug)]
 pub(crate) struct Daemon {
     name: String,
@@ -171,7 +170,7 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// Its process.
+    /// Returns the process ID.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -191,10 +190,10 @@ impl Daemon {
         }
     }
 
-    /// Waits until `ready` says yes.
+    /// Waits until `ready` returns true.
     ///
     /// # Errors
-    /// [`LabError::Failed`] as soon as the program ends instead, with the end of its log.
+    /// [`LabError::Failed`] if the program ends, with the end of its log.
     pub(crate) fn wait_ready(
         &mut self,
         what: &str,
@@ -210,7 +209,7 @@ impl Daemon {
     }
 
     /// # Errors
-    /// [`LabError::Failed`] where the program has ended, with the end of its log.
+    /// [`LabError::Failed`] if the program has ended, with the end of its log.
     pub(crate) fn check_running(&mut self) -> Result<()> {
         match self.ended()? {
             Some(status) => Err(self.failure(status)),
@@ -220,7 +219,7 @@ impl Daemon {
 
     fn signal_group(&self, signal: Signal) {
         if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
-            // The group is empty when the program has just ended by itself; there is nothing left to do then.
+            // If the program has just ended, the group is empty and there is nothing to do.
             let _ = rustix::process::kill_process_group(pid, signal);
         }
     }
@@ -228,11 +227,11 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // A reaped child's id may belong to someone else by now; only a child that is not reaped is signalled.
+        // The ID of a reaped child may already be reused, so only a child that is not reaped is signalled.
         if matches!(self.child.try_wait(), Ok(None)) {
             self.signal_group(Signal::TERM);
             let end = Instant::now() + POLITE_END;
-            // Looks before it reaps, so that the group can still be named when the leader is gone.
+            // The state is checked before reaping, so that the group ID is still valid after the leader has ended.
             while Instant::now() < end && !is_zombie(self.child.id()) {
                 std::thread::sleep(Duration::from_millis(10));
             }
@@ -242,8 +241,7 @@ impl Drop for Daemon {
     }
 }
 
-/// Has the process ended without being waited for? Field 3 of `/proc/PID/stat`, after the name in parentheses
-/// (proc(5)).
+/// Returns whether the process is a zombie: field 3 of `/proc/PID/stat`, after the name in parentheses (proc(5)).
 fn is_zombie(pid: u32) -> bool {
     let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else {
         return true;
@@ -252,7 +250,7 @@ fn is_zombie(pid: u32) -> bool {
         .is_some_and(|(_, rest)| rest.trim_start().starts_with('Z'))
 }
 
-/// The processes that `parent` has started and that live, by `/proc/PID/stat` (proc(5)).
+/// Returns the running child processes of `parent`, from `/proc/PID/stat` (proc(5)).
 pub(crate) fn children(parent: u32) -> Vec<Pid> {
     let Ok(processes) = std::fs::read_dir("/proc") else {
         return Vec::new();
@@ -278,7 +276,7 @@ fn tail_detail(log: &Path) -> String {
     }
 }
 
-/// The end of a log file, trimmed.
+/// Returns the end of a log file, trimmed.
 pub(crate) fn tail(log: &Path) -> String {
     let read = || -> std::io::Result<Vec<u8>> {
         let mut file = File::open(log)?;
@@ -288,7 +286,7 @@ pub(crate) fn tail(log: &Path) -> String {
         file.read_to_end(&mut bytes)?;
         Ok(bytes)
     };
-    // The log is a courtesy to the reader of an error; without it the error itself remains.
+    // Without the log, the error is still reported.
     String::from_utf8_lossy(&read().unwrap_or_default())
         .trim()
         .to_owned()

@@ -1,5 +1,5 @@
-//! One line on stderr that says what the lab is doing: rewritten in place on a terminal, a new line every ten seconds
-//! elsewhere. Results go to stdout, which stays clean.
+//! A progress line on stderr: updated in place on a terminal, otherwise a new line every ten seconds. Stdout contains
+//! only results.
 
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
@@ -11,12 +11,12 @@ const TERMINAL_PERIOD: Duration = Duration::from_millis(500);
 const LOG_PERIOD: Duration = Duration::from_secs(10);
 const TICK: Duration = Duration::from_millis(50);
 
-/// What runs, by method.
+/// The running methods.
 #[derive(Debug)]
 pub(crate) struct Progress {
     start: Instant,
     terminal: bool,
-    /// Method and what it does now, since when.
+    /// Method, its current step, and the start time of the step.
     running: Mutex<BTreeMap<String, (String, Instant)>>,
     stop: AtomicBool,
 }
@@ -31,24 +31,24 @@ impl Progress {
         }
     }
 
-    /// Sets what `method` does now.
+    /// Sets the current step of `method`.
     pub(crate) fn set(&self, method: &str, activity: &str) {
         self.lock()
             .insert(method.to_owned(), (activity.to_owned(), Instant::now()));
     }
 
-    /// `method` does nothing any more.
+    /// Removes `method`.
     pub(crate) fn forget(&self, method: &str) {
         self.lock().remove(method);
     }
 
-    /// `method` is done; `result` stays on the screen.
+    /// Removes `method` and prints its `result`.
     pub(crate) fn done(&self, method: &str, result: &str) {
         self.lock().remove(method);
         self.line(&format!("{method}: {result}"));
     }
 
-    /// Prints a line that stays.
+    /// Prints a permanent line.
     pub(crate) fn line(&self, text: &str) {
         let clear = if self.terminal { "\r\x1b[K" } else { "" };
         eprintln!(
@@ -57,9 +57,9 @@ impl Progress {
         );
     }
 
-    /// Shows progress until `work` ends.
+    /// Displays the progress until `work` ends.
     pub(crate) fn show_during<T>(&self, work: impl FnOnce() -> T) -> T {
-        // A panic in the work must stop the ticking thread too, or the scope would wait for it forever.
+        // A panic in `work` must also stop the display thread, otherwise the scope would wait for it forever.
         struct Stop<'a>(&'a AtomicBool);
         impl Drop for Stop<'_> {
             fn drop(&mut self) {
@@ -110,7 +110,7 @@ impl Progress {
                 self.start.elapsed().as_secs_f64(),
                 running.join(" · ")
             );
-            // A closed stderr is no reason to stop a measurement.
+            // A closed stderr does not stop the measurement.
             let _ = std::io::stderr().write_all(text.as_bytes());
         } else {
             self.line(&running.join(" · "));
@@ -118,7 +118,7 @@ impl Progress {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, (String, Instant)>> {
-        // The map stays sound whatever its holder did.
+        // The map is valid even if the mutex is poisoned.
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

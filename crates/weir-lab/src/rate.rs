@@ -1,5 +1,5 @@
 //! Link rates as `tc` writes them (`10mbit`, `10240kbit`, `1gbit`). Decimal prefixes, bits per second; byte rates are
-//! refused, so that a factor of eight is never a typing slip.
+//! rejected, so that a typing error cannot cause a factor of eight.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,30 +8,30 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rate(u64);
 
-/// Below this, a single full frame takes longer than the shaper's whole queue.
+/// Minimum rate: below it, a single full-sized frame takes longer than the shaper's queue allows.
 const LOWEST_BITS_PER_SECOND: u64 = 64_000;
-/// Above this, tbf's 32-bit byte counters and two cores both give up.
+/// Maximum rate: above it, tbf's 32-bit byte counters and two CPUs are not sufficient.
 const HIGHEST_BITS_PER_SECOND: u64 = 100_000_000_000;
 
 impl Rate {
     /// The rate of the original report: `tbf rate 10240kbit`.
     pub const REPORT: Rate = Rate(10_240_000);
 
-    /// What two processors fill with pages of some kilobytes on several hosts at once.
+    /// The rate that two CPUs can fill with pages of some kilobytes on several hosts at the same time.
     pub const PAGES: Rate = Rate(60_000_000);
 
-    /// Bits per second.
+    /// Returns the rate in bits per second.
     pub fn bits_per_second(self) -> u64 {
         self.0
     }
 
-    /// Megabits per second, for axes and tables.
+    /// Returns the rate in megabits per second, for axes and tables.
     pub fn megabits_per_second(self) -> f64 {
         self.0 as f64 / 1e6
     }
 
-    /// The token bucket for this rate, in bytes: one full frame at the report's 10 Mbit/s (its `burst 1540`), and about
-    /// half a millisecond of data above that, so that the timer need not fire for every frame.
+    /// Returns the size of the token bucket, in bytes: one full-sized frame at the report's 10 Mbit/s (its `burst
+    /// 1540`), and data of about half a millisecond above that, so that the timer does not have to fire for each frame.
     pub(crate) fn burst_bytes(self) -> u64 {
         (self.0 / 8 / 2000).max(1540)
     }
@@ -53,7 +53,7 @@ impl FromStr for Rate {
             "gbit" => 1e9,
             "" => {
                 return Err(format!(
-                    "\"{text}\" has no unit; write for example 10mbit, 10240kbit or 1gbit"
+                    "\"{text}\" has no unit; use for example 10mbit, 10240kbit or 1gbit"
                 ));
             }
             other => {
@@ -64,10 +64,10 @@ impl FromStr for Rate {
         };
         let value: f64 = number
             .parse()
-            .map_err(|_| format!("\"{text}\" is not a rate; write for example 10mbit"))?;
+            .map_err(|_| format!("\"{text}\" is not a rate; use for example 10mbit"))?;
         let bits = (value * factor).round();
         if !(LOWEST_BITS_PER_SECOND as f64..=HIGHEST_BITS_PER_SECOND as f64).contains(&bits) {
-            return Err(format!("\"{text}\" is outside 64kbit to 100gbit"));
+            return Err(format!("\"{text}\" is out of range: 64kbit to 100gbit"));
         }
         Ok(Rate(bits as u64))
     }
@@ -106,15 +106,15 @@ mod tests {
     }
 
     #[test]
-    fn refuses_the_rest_and_says_why() {
+    fn invalid_rate_is_rejected_with_reason() {
         for (text, part) in [
             ("10", "no unit"),
             ("10mbps", "unknown unit \"mbps\""),
             ("mbit", "not a rate"),
             ("1.2.3mbit", "not a rate"),
-            ("1kbit", "outside"),
+            ("1kbit", "out of range"),
             ("-5mbit", "unknown unit"),
-            ("999999gbit", "outside"),
+            ("999999gbit", "out of range"),
         ] {
             let error = text.parse::<Rate>().expect_err(text);
             assert!(error.contains(part), "{text}: {error}");
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reports_bucket_is_one_frame() {
+    fn bucket_of_report_rate_is_one_frame() {
         assert_eq!(Rate::REPORT.burst_bytes(), 1540);
     }
 
@@ -130,7 +130,7 @@ mod tests {
         #[test]
         fn printed_rate_parses_to_same_value(bits in LOWEST_BITS_PER_SECOND..HIGHEST_BITS_PER_SECOND) {
             let rate = Rate(bits);
-            // Above 2^53 a double would round; the limits stay far below.
+            // The limits are far below 2^53, above which a double would round.
             prop_assert_eq!(rate.to_string().parse::<Rate>(), Ok(rate));
         }
     }

@@ -1,11 +1,11 @@
-//! What the machine must offer before anything is made: root, and the programs of the chosen methods.
+//! Checks the requirements of a run before it starts: root, and the programs of the selected methods.
 
 use std::path::{Path, PathBuf};
 
 use crate::error::{LabError, Result};
 use crate::process;
 
-/// A program and the Debian package that brings it.
+/// A program and its Debian package.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Program {
     pub(crate) name: &'static str,
@@ -23,12 +23,12 @@ pub(crate) const NFT: Program = program("nft", "nftables");
 pub(crate) const PHP_FPM: Program = program("php-fpm", "php-fpm");
 pub(crate) const WRK: Program = program("wrk", "wrk");
 pub(crate) const LDIRECTORD: Program = program("ldirectord", "ldirectord");
-/// What attacks need in addition to the proxies.
+/// Programs that attacks require in addition to the proxies.
 pub(crate) const ATTACK: [Program; 2] = [
     program("openssl", "openssl"),
     program("taskset", "util-linux"),
 ];
-/// What every topology is made with.
+/// Programs that every topology requires.
 pub(crate) const BASE: [Program; 5] = [
     program("ip", "iproute2"),
     program("tc", "iproute2"),
@@ -37,7 +37,7 @@ pub(crate) const BASE: [Program; 5] = [
     program("setpriv", "util-linux"),
 ];
 
-/// Where the program is. Debian installs php-fpm under a name that ends in PHP's version.
+/// Returns the path of the program. In Debian, the name of php-fpm ends with PHP's version.
 pub(crate) fn locate(program: Program) -> Option<PathBuf> {
     process::find(program.name).or_else(|| {
         if program == PHP_FPM {
@@ -61,7 +61,7 @@ fn newest_php_fpm() -> Option<PathBuf> {
         .max()
 }
 
-/// Refuses unless root runs the lab.
+/// Returns an error unless the lab runs as root.
 pub(crate) fn root() -> Result<()> {
     if rustix::process::geteuid().is_root() {
         return Ok(());
@@ -71,7 +71,7 @@ pub(crate) fn root() -> Result<()> {
     })
 }
 
-/// Refuses when one of `programs` is not installed, naming all that are missing.
+/// Returns an error with all missing programs if one of `programs` is not installed.
 pub(crate) fn programs(programs: impl IntoIterator<Item = Program>) -> Result<()> {
     let mut missing: Vec<_> = programs
         .into_iter()
@@ -89,15 +89,14 @@ pub(crate) fn programs(programs: impl IntoIterator<Item = Program>) -> Result<()
     Err(LabError::MissingPrograms { programs })
 }
 
-/// Where the `weir` program is: the given path, else the running program if it is `weir`, else `weir` next to the
-/// running program, else in `PATH`.
+/// Returns the path of the `weir` program: the given path, the running program if it is `weir`, `weir` next to the
+/// running program, or `weir` in `PATH`, in this order.
 pub(crate) fn weir(given: Option<&Path>) -> Result<PathBuf> {
     let missing = |what: String| LabError::MissingPrograms {
         programs: vec![what],
     };
     if let Some(path) = given {
-        // The daemon runs in another process; a relative path stays right, since no directory changes. Made absolute so
-        // that reports say which file it was.
+        // The path is made absolute so that reports contain the exact file.
         return std::fs::canonicalize(path).map_err(LabError::file(path));
     }
     let current = std::env::current_exe().map_err(LabError::file("/proc/self/exe"))?;
@@ -112,11 +111,11 @@ pub(crate) fn weir(given: Option<&Path>) -> Result<PathBuf> {
         .ok_or_else(|| missing("weir (build it with `make build`, or give --weir PATH)".into()))
 }
 
-/// Lets this process and what it starts open many sockets: `ab -c 1000` needs more than the usual 1024.
+/// Raises the limit of open files for this process and its children: `ab -c 1000` needs more than the default of 1024.
 pub(crate) fn raise_open_files() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
-    // Raising the soft limit to the hard one needs no privilege; should it fail, ab says so by name.
+    // Raising the soft limit to the hard limit requires no privilege. If it fails, ab reports the error.
     let _ = setrlimit(
         Resource::Nofile,
         Rlimit {
@@ -136,7 +135,7 @@ mod tests {
         let error = programs([absent, absent, program("sh", "dash")]).expect_err("absent");
         assert_eq!(
             error.to_string(),
-            "missing: no-such-balancer (package balancer). `make deps` installs what is missing and starts no service"
+            "missing programs: no-such-balancer (package balancer). `make deps` installs them without starting services"
         );
     }
 }

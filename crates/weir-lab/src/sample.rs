@@ -1,7 +1,6 @@
-//! Bytes per second of every host, read from the wire while a trial runs.
-//!
-//! Counted behind the shapers, so that a sample shows what the link carried and not what was offered to it. The
-//! sender's counters would miss what XDP sends, and a receiver's what XDP takes.
+//! Samples the byte rates of all hosts during a trial. The bytes are counted after the shapers, so that a sample shows
+//! the traffic on the link and not the offered traffic. The sender's counters do not include packets that XDP sends,
+//! and a receiver's counters do not include packets that XDP consumes.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,33 +10,33 @@ use std::time::{Duration, Instant};
 use crate::error::{LabError, Result};
 use crate::topology::Topology;
 
-/// Time between two readings.
+/// Sampling interval.
 pub(crate) const PERIOD: Duration = Duration::from_millis(250);
-/// The counters of the namespace of the reading thread (proc(5)).
+/// The counters of the calling thread's namespace (proc(5)).
 const COUNTERS: &str = "/proc/thread-self/net/dev";
 
-/// One host's rates, parallel to [`Series::seconds`].
+/// Rates of a host, for the intervals in [`Series::seconds`].
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct HostSeries {
     /// `client`, `director`, `server1`….
     pub host: String,
-    /// What the host sent, in Mbit/s.
+    /// Transmit rates, in Mbit/s.
     pub transmit: Vec<f64>,
-    /// What the host received, in Mbit/s.
+    /// Receive rates, in Mbit/s.
     pub receive: Vec<f64>,
 }
 
-/// Rates of all hosts over the time of a trial.
+/// Rates of all hosts during a trial.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
 pub struct Series {
     /// End of each interval, in seconds since the start of the measurement.
     pub seconds: Vec<f64>,
-    /// One per host: client, director, servers.
+    /// One entry per host: client, director, servers.
     pub hosts: Vec<HostSeries>,
 }
 
 impl Series {
-    /// Mean rates `(transmit, receive)` of a host in Mbit/s.
+    /// Returns the mean rates `(transmit, receive)` of a host in Mbit/s.
     pub fn mean(&self, host: &str) -> Option<(f64, f64)> {
         let series = self.hosts.iter().find(|series| series.host == host)?;
         let mean = |values: &[f64]| {
@@ -52,7 +51,7 @@ impl Series {
         Some((mean(&series.transmit), mean(&series.receive)))
     }
 
-    /// The same in at most `points` intervals, each the mean of neighbours, for drawing.
+    /// Returns the series reduced to at most `points` intervals, as means of adjacent intervals, for drawing.
     pub(crate) fn thinned(&self, points: usize) -> Series {
         let step = self.seconds.len().div_ceil(points.max(1)).max(1);
         let ends = self
@@ -78,7 +77,7 @@ impl Series {
     }
 }
 
-/// `(received, sent)` bytes by device, in the layout of `/proc/net/dev`.
+/// Parses `/proc/net/dev`: `(received, sent)` bytes by device.
 fn parse_counters(text: &str) -> HashMap<&str, (u64, u64)> {
     let line = |line: &'_ str| -> Option<(usize, u64, u64)> {
         let colon = line.find(':')?;
@@ -93,7 +92,7 @@ fn parse_counters(text: &str) -> HashMap<&str, (u64, u64)> {
         .collect()
 }
 
-/// `(sent, received)` of each host: what left `NAME-a` towards the bridge, and what left `NAME` towards the host.
+/// Returns `(sent, received)` bytes of each host: bytes sent by `NAME-a` to the bridge, and by `NAME` to the host.
 fn read(names: &[String]) -> Result<Vec<(u64, u64)>> {
     let text = std::fs::read_to_string(COUNTERS).map_err(LabError::file(COUNTERS))?;
     let counters = parse_counters(&text);

@@ -1,8 +1,7 @@
-//! One run of the lab: its tag, its directory, and the removal of what crashed runs left.
-//!
-//! Everything a run makes carries its tag `weir-lab-PID-N`: namespaces, the directory under `/run`, pin directories in
-//! bpffs. A lock on the directory, held until the process ends in whatever way, tells living runs from dead ones; a
-//! process id alone would not, since ids come back.
+//! A run of the lab: its tag, its directory, and the removal of the remains of crashed runs. All objects of a run
+//! contain its tag `weir-lab-PID-N`: namespaces, the directory in `/run`, pin directories in bpffs. The process holds a
+//! lock on the directory until it ends, which distinguishes active runs from crashed ones. A process ID is not
+//! sufficient, because IDs are reused.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -26,12 +25,12 @@ pub(crate) struct Session {
     tag: String,
     directory: PathBuf,
     next: AtomicU32,
-    /// Held for its lock; closing it declares the run dead.
+    /// Holds the lock; the run is no longer active after it is closed.
     _lock: File,
 }
 
 impl Session {
-    /// Removes what dead runs left, then starts a new run.
+    /// Removes the remains of crashed runs, then starts a new run.
     pub(crate) fn open() -> Result<Self> {
         sweep();
         let tag = format!(
@@ -40,7 +39,7 @@ impl Session {
             COUNTER.fetch_add(1, Ordering::Relaxed)
         );
         let directory = Path::new(RUN_DIRECTORY).join(&tag);
-        // Locked under a hidden name first: a sweep that runs at the same time must never see the directory unlocked.
+        // The directory is locked under a hidden name first, so that a concurrent cleanup never finds it unlocked.
         let hidden = Path::new(RUN_DIRECTORY).join(format!(".{tag}"));
         let _ = std::fs::remove_dir_all(&hidden);
         std::fs::create_dir(&hidden).map_err(LabError::file(&hidden))?;
@@ -56,24 +55,24 @@ impl Session {
         })
     }
 
-    /// The prefix of every name that this run uses.
+    /// Returns the prefix of all names of this run.
     pub(crate) fn tag(&self) -> &str {
         &self.tag
     }
 
-    /// A number that no other topology of this run has.
+    /// Returns a number that is unique in this run.
     pub(crate) fn next_number(&self) -> u32 {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// A directory of this run, made if absent.
+    /// Returns a directory of this run, and creates it if necessary.
     pub(crate) fn directory(&self, name: &str) -> Result<PathBuf> {
         let path = self.directory.join(name);
         std::fs::create_dir_all(&path).map_err(LabError::file(&path))?;
         Ok(path)
     }
 
-    /// The pin directory for a program named `name`; Weir makes it.
+    /// Returns the pin directory for a program `name`; Weir creates it.
     pub(crate) fn pin_directory(&self, name: &str) -> PathBuf {
         Path::new(BPF_DIRECTORY).join(format!("{}-{name}", self.tag))
     }
@@ -85,7 +84,7 @@ impl Drop for Session {
     }
 }
 
-/// Removes everything of runs whose lock no process holds.
+/// Removes all objects of runs whose lock is not held.
 fn sweep() {
     let Ok(entries) = std::fs::read_dir(RUN_DIRECTORY) else {
         return;
@@ -101,13 +100,13 @@ fn sweep() {
             continue;
         };
         if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
-            eprintln!("removing what an earlier run left ({tag})");
+            eprintln!("removing remains of an earlier run ({tag})");
             remove_traces(&tag);
         }
     }
 }
 
-/// The directory goes last: while it exists, another sweep will find the rest.
+/// Removes the objects of a run. The directory is removed last, so that another cleanup can find the remaining objects.
 fn remove_traces(tag: &str) {
     let own = format!("{tag}-");
     for name in namespace::names_with_prefix(&own) {

@@ -1,4 +1,4 @@
-//! The hosts of a trial and the wires between them.
+//! The hosts of a trial and the links between them.
 //!
 //! ```text
 //!  host namespace │ wire namespace
@@ -6,14 +6,12 @@
 //!      eth0 ══════╪═ NAME ── br-NAME ── NAME-a ═══ NAME-b ── br0
 //!                 │  tbf: towards the host  tbf: from the host
 //! ```
-//!
-//! Every host has one interface on one Ethernet segment, as in the original reports. Both shapers sit outside the host:
-//! what XDP_TX and redirects send never meets the host's own queueing discipline, so a shaper there would limit the
-//! peers and not Weir. Clients are in another IP network than the servers and reach it on the same wire, so that a
-//! server can answer directly (`direct`, `tunnel`, `l3dsr`) or through the director (`nat`), by nothing but its route.
-//!
-//! The client's receiving direction is not limited: it must take what four servers send. The reports shaped only what
-//! hosts send.
+//! Each host has one interface on the same Ethernet segment, as in the original reports. Both shapers are outside the
+//! host: packets sent with XDP_TX and redirects bypass the host's queueing discipline, so a shaper there would limit
+//! the peers but not Weir. Clients are in another IP network than the servers, but on the same segment, so that only
+//! the route of a server determines whether it responds directly (`direct`, `tunnel`, `l3dsr`) or through the director
+//! (`nat`). The client's receive direction is not limited, because it must receive the traffic of four servers. The
+//! reports limited only the transmit direction.
 
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;
@@ -31,49 +29,50 @@ const DIRECTOR: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const CLIENT_NETWORK: &str = "198.51.100.0/24";
 const SERVER_NETWORK: &str = "10.0.0.0/24";
 const VIP_NETWORK: &str = "192.0.2.0/24";
-/// The last byte of the first server's address; the product's examples start there too.
+/// The last byte of the first server's address, as in the manual's examples.
 const FIRST_SERVER_BYTE: u8 = 5;
-/// Queue of a shaper, as in the reports (`latency 50ms`).
+/// Queue limit of a shaper, as in the reports (`latency 50ms`).
 const SHAPER_LATENCY: &str = "50ms";
-/// Accept queues of every host: with the usual 4096 or less, `ab -c 1000` measures SYN retries, not the balancer.
+/// Accept queue length of all hosts: with the default of 4096 or less, `ab -c 1000` would measure SYN retransmissions
+/// instead of the balancer.
 pub(crate) const BACKLOG: u32 = 16384;
 
-/// What to build.
+/// The hosts and links to create.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
     /// Number of real servers, 1 to 200.
     pub(crate) servers: u8,
-    /// Each host's link; none = not limited.
+    /// Rate of each host's link; `None` = not limited.
     pub(crate) link: Option<Rate>,
-    /// Do the servers' answers go through the director?
+    /// Whether the servers' responses pass the director.
     pub(crate) replies_by_director: bool,
 }
 
-/// A machine of the trial.
+/// A host of the trial.
 #[derive(Debug)]
 pub(crate) struct Host {
-    /// Name in reports and of its wire devices: `client`, `director`, `server1`….
+    /// Name in reports and of its link devices: `client`, `director`, `server1`….
     pub(crate) name: String,
-    /// Its own address.
+    /// The address.
     pub(crate) address: Ipv4Addr,
-    /// Its network.
+    /// The network namespace.
     pub(crate) namespace: Namespace,
 }
 
-/// Hosts and wires; dropping it removes all.
+/// Hosts and links. Dropping it removes them.
 #[derive(Debug)]
 pub(crate) struct Topology {
-    /// Tells this topology from the others of the run.
+    /// Number that is unique in the run.
     pub(crate) number: u32,
     pub(crate) client: Host,
     pub(crate) director: Host,
     pub(crate) servers: Vec<Host>,
-    /// Holds the bridges and shapers; byte counters are read here.
+    /// Namespace with the bridges and shapers, in which byte counters are read.
     pub(crate) wire: Namespace,
 }
 
 impl Topology {
-    /// Builds the namespaces, wires, addresses, routes and settings of `plan`.
+    /// Creates the namespaces, links, addresses, routes and settings of `plan`.
     pub(crate) fn build(session: &Session, plan: Plan) -> Result<Self> {
         let number = session.next_number();
         let prefix = format!("{}-{number}", session.tag());
@@ -109,7 +108,7 @@ impl Topology {
         Ok(topology)
     }
 
-    /// All hosts: client, director, servers in order.
+    /// Returns all hosts: client, director, servers in order.
     pub(crate) fn hosts(&self) -> impl Iterator<Item = &Host> {
         [&self.client, &self.director]
             .into_iter()
@@ -137,10 +136,11 @@ impl Topology {
             )
         };
         for host in self.hosts() {
-            // A veth takes XDP_TX frames only while its peer polls, and the peer polls only with GRO on or a program.
+            // A veth device accepts XDP_TX frames only while its peer uses NAPI, which requires GRO or an XDP program.
             exec(&self.wire, &host.name, "gro", "on")?;
-            // Between namespaces checksums stay unfinished until a device needs them; a real wire has finished ones.
-            // Off in both directions: what GRO merged on the way is unfinished again.
+            // Between namespaces checksums remain partial until a device completes them, while a real link carries
+            // complete ones. Offload is disabled in both directions, because packets merged by GRO have partial
+            // checksums again.
             exec(&host.namespace, "eth0", "tx", "off")?;
             exec(&self.wire, &host.name, "tx", "off")?;
         }
@@ -192,11 +192,11 @@ impl Topology {
                 ("net/ipv4/tcp_max_syn_backlog", &backlog),
                 ("net/ipv4/ip_local_port_range", "10000 60999"),
                 ("net/ipv4/tcp_tw_reuse", "1"),
-                // Reno is in every kernel: what the host prefers would make reports differ between machines.
+                // Every kernel has Reno; the host's default would make reports of different machines differ.
                 ("net/ipv4/tcp_congestion_control", "reno"),
             ])?;
         }
-        // One segment with two networks: without this the director tells servers to bypass it.
+        // With two networks on one segment, the director would send redirects to servers.
         self.director.namespace.set_sysctls(&[
             ("net/ipv4/conf/all/send_redirects", "0"),
             ("net/ipv4/conf/eth0/send_redirects", "0"),
@@ -204,7 +204,7 @@ impl Topology {
     }
 }
 
-/// Devices of one host, up and bridged, without IPv6 chatter on the wire.
+/// Creates the devices of a host, sets them up and bridges them, without IPv6 link-local traffic.
 fn wire_commands(name: &str, namespace: &str) -> String {
     let mut text = String::new();
     // Writing to a String cannot fail.

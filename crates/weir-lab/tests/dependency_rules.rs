@@ -1,11 +1,10 @@
-//! The arrows between crates, and where `unsafe` may live, held by a test: a crate that looks upwards fails here and
-//! not in a review.
+//! Checks the dependencies between crates, and which crates may contain `unsafe`.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A crate and what it may depend on in this workspace; each list is closed under what its members reach.
+/// Each crate and the workspace crates that it may depend on, including indirect dependencies.
 const ARROWS: &[(&str, &[&str])] = &[
     ("weir-abi", &[]),
     ("weir-model", &[]),
@@ -150,11 +149,11 @@ const ARROWS: &[(&str, &[&str])] = &[
             "weir-engine",
         ],
     ),
-    // For tests of all others.
+    // Used by the tests of all other crates.
     ("weir-testing", &[]),
-    // Drives Weir from outside only.
+    // Uses Weir only through its program.
     ("weir-lab", &[]),
-    // Runs the parsers of all others.
+    // Runs the parsers of all other crates.
     (
         "weir-fuzz",
         &[
@@ -175,7 +174,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Crates without I/O, clock, randomness and async; what they may use from outside the workspace.
+/// Crates without I/O, clock, randomness and async, and the external crates that they may use.
 const PURE: &[&str] = &[
     "weir-abi",
     "weir-model",
@@ -192,7 +191,7 @@ const PURE: &[&str] = &[
     "weir-ipvsadm",
     "weir-import",
 ];
-/// Crates that do I/O, time, randomness or async; none may be a normal dependency of a pure crate.
+/// External crates for I/O, time, randomness or async, which no pure crate may depend on, except for tests.
 const IMPURE_DEPENDENCIES: &[&str] = &[
     "tokio",
     "rustix",
@@ -342,7 +341,7 @@ fn unsafe_stays_in_its_two_crates() {
         .filter(|member| !UNSAFE_ALLOWED.contains(&member.name.as_str()))
     {
         for file in rust_files(&member.directory) {
-            // This file speaks of the word.
+            // This file contains the word itself.
             if file.ends_with("tests/dependency_rules.rs") {
                 continue;
             }

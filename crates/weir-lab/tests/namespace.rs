@@ -1,5 +1,6 @@
-//! The lab on the real kernel: hosts and wires, one server alone at a high rate, its reports, and that nothing stays.
-//! Needs root and the peers; says so when it is skipped, and fails instead where `WEIR_TEST_REQUIRE_ROOT` is set.
+//! Tests of the lab with the running kernel: hosts and links, one server alone at a high rate, its reports, and the
+//! removal of all objects. They require root and the peers; otherwise they are skipped with a message, or fail if
+//! `WEIR_TEST_REQUIRE_ROOT` is set.
 
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
@@ -32,7 +33,7 @@ fn json(output: &Output) -> serde_json::Value {
         .unwrap_or_else(|error| panic!("{error}; stderr: {errors}"))
 }
 
-/// Names of what the lab process `pid` made and did not remove.
+/// Returns the names of objects that the lab process `pid` created and did not remove.
 fn traces(pid: u32) -> Vec<String> {
     let prefix = format!("weir-lab-{pid}-");
     ["/run", "/run/netns", "/sys/fs/bpf"]
@@ -86,7 +87,7 @@ fn one_server_and_haproxy_at_a_high_rate() {
     assert_eq!(rows[0]["ratio"], 1.0);
     for row in rows {
         assert_eq!(row["failed"], 0, "{row}");
-        // The shaper must be in the way: no answer can be faster than the link, 200 Mbit/s or 24 414 KB/s.
+        // Shows that the shaper is active: no response can be faster than the link, 200 Mbit/s or 24 414 KB/s.
         let rate = row["kbytes_per_second"].as_f64().expect("a number");
         assert!(rate > 0.0 && rate < 200e6 / 8.0 / 1024.0 * 1.05, "{row}");
     }
@@ -210,13 +211,10 @@ fn failed_method_does_not_stop_the_others() {
 #[test]
 fn usage_errors_are_reported_before_anything_is_created() {
     for (words, part) in [
-        (
-            vec!["run", "saturated"],
-            "there is no experiment \"saturated\"",
-        ),
+        (vec!["run", "saturated"], "unknown experiment \"saturated\""),
         (
             vec!["run", "saturated-uplink", "--methods", "dsr"],
-            "there is no method \"dsr\"",
+            "unknown method \"dsr\"",
         ),
         (vec!["run", "saturated-uplink", "--rate", "10"], "no unit"),
     ] {

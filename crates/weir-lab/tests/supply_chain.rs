@@ -1,6 +1,6 @@
-//! Licences, bans, duplicate versions and sources of all dependencies, by the rules of `deny.toml`.
+//! Checks licences, bans, duplicate versions and sources of all dependencies against `deny.toml`.
 //!
-//! `cargo deny` checks the same file and more, but takes minutes to install; this test needs only `cargo metadata`.
+//! `cargo deny` checks the same file and more, but takes minutes to install; this test requires only `cargo metadata`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -13,7 +13,7 @@ struct Package {
     name: String,
     version: String,
     licence: String,
-    /// Registry or repository; `None` = in this workspace.
+    /// Registry or repository; `None` = a workspace crate.
     source: Option<String>,
 }
 
@@ -47,7 +47,7 @@ fn packages() -> Vec<Package> {
         .collect()
 }
 
-/// The strings at a path of `deny.toml`: elements of an array, or their key `crate`.
+/// Returns the strings at a path in `deny.toml`: the elements of an array, or their key `crate`.
 fn rules(section: &str, key: &str) -> Vec<String> {
     let text = std::fs::read_to_string(root().join("deny.toml")).expect("deny.toml");
     let rules: toml::Table = text.parse().expect("TOML");
@@ -63,7 +63,7 @@ fn rules(section: &str, key: &str) -> Vec<String> {
         .collect()
 }
 
-/// Whether an SPDX expression can be satisfied by the allowed licences; `/` is an old spelling of OR.
+/// Returns whether the allowed licences satisfy an SPDX expression; `/` is an old notation of OR.
 fn is_allowed(expression: &str, allowed: &[String]) -> bool {
     let spaced = expression
         .replace('/', " OR ")

@@ -1,8 +1,8 @@
-//! Style that a compiler does not check: line width, file size, and the words of house style in plain English.
+//! Checks style rules that the compiler does not: line width, file size, and banned words.
 //!
-//! Each crate has an allowance of findings per rule in `tidy/allowed.txt`. More findings than allowed fail; where there
-//! are fewer, the test prints that the allowance can be lowered, and `TIDY_UPDATE=1 cargo test -p weir-lab --test tidy`
-//! lowers it. It is never raised that way. What a rule covers is in [`rule`], how source text is divided in [`scan`].
+//! Each crate has an allowance of findings per rule in `tidy/allowed.txt`. The test fails if there are more findings
+//! than allowed. If there are fewer, it prints that the allowance can be lowered; `TIDY_UPDATE=1 cargo test -p weir-lab
+//! --test tidy` lowers it, and never raises it. [`rule`] defines the rules, [`scan`] splits the source text.
 
 #[path = "tidy/rule.rs"]
 mod rule;
@@ -18,10 +18,10 @@ use std::process::Command;
 use rule::{COLUMNS, FILE_LINES, Rule};
 use scan::Language;
 
-/// Findings by crate and rule.
+/// Number of findings by crate and rule.
 type Counts = BTreeMap<String, [usize; Rule::ALL.len()]>;
 
-/// A finding, as `path:line: text`.
+/// Findings by crate and rule, as `path:line: text`.
 type Findings = BTreeMap<(String, usize), Vec<String>>;
 
 #[test]
@@ -66,7 +66,7 @@ fn findings_stay_within_their_allowances() {
     assert!(errors.is_empty(), "{errors}");
 }
 
-/// Every finding in the files that git knows.
+/// Returns all findings in the files that git tracks.
 fn findings(root: &Path) -> Findings {
     let mut findings = Findings::new();
     for path in tracked(root) {
@@ -74,7 +74,7 @@ fn findings(root: &Path) -> Findings {
             continue;
         };
         let Ok(text) = fs::read_to_string(root.join(&path)) else {
-            // Removed in the work tree.
+            // The file was removed from the work tree.
             continue;
         };
         let mut add = |rule: Rule, line: usize, what: &str| {
@@ -90,7 +90,7 @@ fn findings(root: &Path) -> Findings {
         }
         for (number, line) in text.lines().enumerate() {
             let columns = line.chars().count();
-            // Rows of tables cannot be wrapped.
+            // Table rows cannot be wrapped.
             if columns > COLUMNS && !(language == Language::Markdown && line.starts_with('|')) {
                 add(Rule::Width, number + 1, &format!("{columns} columns"));
             }
@@ -123,7 +123,7 @@ fn tracked(root: &Path) -> Vec<String> {
         .collect()
 }
 
-/// The crate of a file, or its top directory.
+/// Returns the crate of a file, or its top directory.
 fn area(path: &str) -> String {
     let mut parts = path.split('/');
     match (parts.next(), parts.next(), parts.next()) {

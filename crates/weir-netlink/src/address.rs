@@ -20,16 +20,17 @@ pub struct Address {
     pub prefix: u8,
     /// IPv4 label, by default the device's name.
     pub label: Option<String>,
-    /// IPv6: duplicate address detection has not finished, the address is not yet usable.
+    /// IPv6: duplicate address detection is running; the address is not usable yet.
     pub tentative: bool,
-    /// IPv6: duplicate address detection found another machine with it, the address is not used.
+    /// IPv6: another machine has the address, so it is not used.
     pub duplicate: bool,
-    /// Avoided as a source: IPv4 of scope `host`, IPv6 deprecated (RFC 6724 section 5, rule 3).
+    /// The kernel avoids the address as a source: it has scope `host` (IPv4) or is deprecated (IPv6, RFC 6724 section
+    /// 5, rule 3).
     pub quiet: bool,
 }
 
 impl Address {
-    /// `None` for messages without a local address.
+    /// Parses a message; `None` = it has no local address.
     pub(crate) fn from_message(message: &AddressMessage) -> Option<Self> {
         let mut local = None;
         let mut remote = None;
@@ -38,8 +39,8 @@ impl Address {
         for attribute in &message.attributes {
             match attribute {
                 AddressAttribute::Local(ip) => local = Some(*ip),
-                // On point-to-point devices this is the peer, and Local is ours;
-                // IPv6 sends this one alone when there is no peer.
+                // On point-to-point devices, this is the peer's address and Local is ours. Without a peer, IPv6 sends
+                // only this attribute.
                 AddressAttribute::Address(ip) => remote = Some(*ip),
                 AddressAttribute::Label(text) => label = Some(text.clone()),
                 AddressAttribute::Flags(all) => flags = *all,
@@ -74,7 +75,7 @@ fn address_message(ifindex: u32, ip: IpAddr, prefix: u8) -> AddressMessage {
 }
 
 impl Netlink {
-    /// All addresses of all devices.
+    /// Returns the addresses of all devices.
     ///
     /// # Errors
     /// The kernel refuses the dump.
@@ -90,13 +91,12 @@ impl Netlink {
             .collect())
     }
 
-    /// Adds `ip`/`prefix` to a device, IPv6 without duplicate address detection: a
-    /// VIP that moves must serve at once. [`Change::None`] when the device has it.
-    /// The kernel makes the local route of an IPv6 address a moment later, which a
-    /// [`crate::Watch`] reports.
+    /// Adds `ip`/`prefix` to a device. IPv6 skips duplicate address detection, because a VIP that moves must be usable
+    /// at once. Returns [`Change::None`] if the device already has the address. The kernel adds the local route of an
+    /// IPv6 address asynchronously; a [`crate::Watch`] reports it.
     ///
     /// # Errors
-    /// No such device, a prefix longer than the address, or no `CAP_NET_ADMIN`.
+    /// The device does not exist, the prefix is longer than the address, or `CAP_NET_ADMIN` is missing.
     pub async fn add_address(&self, ifindex: u32, ip: IpAddr, prefix: u8) -> Result<Change> {
         let mut message = address_message(ifindex, ip, prefix);
         if ip.is_loopback() {
@@ -111,12 +111,12 @@ impl Netlink {
             .await
     }
 
-    /// As [`Netlink::add_address`], but never chosen as the source of what this machine begins: IPv4 in scope `host`,
-    /// IPv6 deprecated from the start (RFC 4862 section 5.5.4). For a VIP on a server, whose answers name it
-    /// themselves.
+    /// Like [`Netlink::add_address`], but the kernel does not select the address as the source of this machine's own
+    /// connections: IPv4 has scope `host`, IPv6 is deprecated from the start (RFC 4862 section 5.5.4). It is used for a
+    /// VIP on a server, whose replies set the source themselves.
     ///
     /// # Errors
-    /// As [`Netlink::add_address`].
+    /// As for [`Netlink::add_address`].
     pub async fn add_quiet_address(&self, ifindex: u32, ip: IpAddr, prefix: u8) -> Result<Change> {
         let mut message = address_message(ifindex, ip, prefix);
         if ip.is_ipv4() {
@@ -135,12 +135,11 @@ impl Netlink {
             .await
     }
 
-    /// Removes `ip`/`prefix` from a device. [`Change::None`] when it is not there.
-    /// Removing an IPv4 address also removes its secondaries unless
-    /// `promote_secondaries` is set: the kernel's rule.
+    /// Removes `ip`/`prefix` from a device. Returns [`Change::None`] if the device does not have the address. The
+    /// kernel also removes the secondary addresses of an IPv4 address, unless `promote_secondaries` is set.
     ///
     /// # Errors
-    /// No `CAP_NET_ADMIN`.
+    /// `CAP_NET_ADMIN` is missing.
     pub async fn remove_address(&self, ifindex: u32, ip: IpAddr, prefix: u8) -> Result<Change> {
         let message = address_message(ifindex, ip, prefix);
         let request = format!("remove address {ip}/{prefix} from device {ifindex}");
@@ -148,8 +147,8 @@ impl Netlink {
             .await
     }
 
-    /// Whether packets for `ip` are delivered on this machine: an address of a
-    /// device, or within a local route.
+    /// Returns whether packets for `ip` are delivered to this machine: it is an address of a device, or a local route
+    /// covers it.
     ///
     /// # Errors
     /// As [`Netlink::route_get`].
@@ -178,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn ipv6_alone_tentative_and_duplicate() {
+    fn ipv6_address_without_peer_and_its_flags_are_parsed() {
         let ip: IpAddr = "2001:db8::1".parse().unwrap();
         let mut message = address_message(4, ip, 64);
         message.attributes = vec![

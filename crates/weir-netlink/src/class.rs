@@ -1,16 +1,14 @@
-//! Which destinations the kernel cannot tell apart.
-//!
-//! Whatever decides about a packet of this machine without source and mark looks at its destination through a prefix:
-//! of a rule, of a route in some table, or of those that the kernel treats in ways of their own. Between two
-//! neighbouring edges of all these prefixes every destination has the same answer, so that of many behind a few routes
-//! a few are asked about.
+//! Groups destinations for which route lookups have the same result. If a packet of this machine has neither a source
+//! nor a mark, only prefixes determine its route: those of rules, of routes in any table, and of special addresses in
+//! the kernel. All destinations between two adjacent boundaries of these prefixes have the same route. It is therefore
+//! sufficient to look up one destination of each group.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// What the kernel knows without a route: "this host", loopback, groups, everybody; the same of IPv6 and link-local
-/// ones (`ip_route_output_key_hash_rcu`, `__ipv6_addr_type`).
-const OWN_WAYS: [(IpAddr, u8); 7] = [
+/// Prefixes that the kernel handles without a route: "this host", loopback, multicast, broadcast, and IPv6 link-local
+/// (`ip_route_output_key_hash_rcu`, `__ipv6_addr_type`).
+const SPECIAL_PREFIXES: [(IpAddr, u8); 7] = [
     (IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8),
     (IpAddr::V4(Ipv4Addr::new(127, 0, 0, 0)), 8),
     (IpAddr::V4(Ipv4Addr::new(224, 0, 0, 0)), 4),
@@ -20,7 +18,7 @@ const OWN_WAYS: [(IpAddr, u8); 7] = [
     (IpAddr::V6(Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0)), 8),
 ];
 
-/// The edges of prefixes, each family's in order.
+/// The boundaries of prefixes, sorted, by address family.
 #[derive(Debug)]
 pub(crate) struct Classes {
     v4: Vec<u128>,
@@ -28,58 +26,61 @@ pub(crate) struct Classes {
 }
 
 impl Classes {
-    /// Those that these prefixes make, in addition to the kernel's own.
+    /// Creates the groups for these prefixes and the kernel's special ones.
     pub(crate) fn new(prefixes: impl IntoIterator<Item = (IpAddr, u8)>) -> Self {
         let mut classes = Self {
             v4: Vec::new(),
             v6: Vec::new(),
         };
-        for (first, length) in prefixes.into_iter().chain(OWN_WAYS) {
-            let (at, bits) = number(first);
+        for (first, length) in prefixes.into_iter().chain(SPECIAL_PREFIXES) {
+            let (address, bits) = number(first);
             let length = u32::from(length).min(bits);
-            // The whole family has no edge.
+            // The prefix of all addresses has no boundary.
             if length == 0 {
                 continue;
             }
             let size = 1u128 << (bits - length);
-            let start = at & !(size - 1);
-            let edges = if bits == 32 {
+            let start = address & !(size - 1);
+            let boundaries = if bits == 32 {
                 &mut classes.v4
             } else {
                 &mut classes.v6
             };
-            edges.push(start);
-            edges.extend(start.checked_add(size));
+            boundaries.push(start);
+            boundaries.extend(start.checked_add(size));
         }
-        for edges in [&mut classes.v4, &mut classes.v6] {
-            edges.sort_unstable();
-            edges.dedup();
+        for boundaries in [&mut classes.v4, &mut classes.v6] {
+            boundaries.sort_unstable();
+            boundaries.dedup();
         }
         classes
     }
 
-    /// The number of a destination's class, and whether it is one of IPv6.
-    fn of(&self, to: IpAddr) -> (bool, usize) {
-        let (at, _) = number(to);
-        let edges = if to.is_ipv4() { &self.v4 } else { &self.v6 };
-        (to.is_ipv6(), edges.partition_point(|edge| *edge <= at))
+    /// Returns a destination's group: whether it is IPv6, and an index.
+    fn class_of(&self, to: IpAddr) -> (bool, usize) {
+        let (address, _) = number(to);
+        let boundaries = if to.is_ipv4() { &self.v4 } else { &self.v6 };
+        (
+            to.is_ipv6(),
+            boundaries.partition_point(|boundary| *boundary <= address),
+        )
     }
 
-    /// One destination of each class that occurs, and for each destination the index of its representative.
+    /// Returns one destination of each group that occurs, and the index of the representative for each destination.
     pub(crate) fn representatives(&self, to: &[IpAddr]) -> (Vec<IpAddr>, Vec<usize>) {
-        let (mut asked, mut known) = (Vec::new(), HashMap::new());
-        let places = to.iter().map(|to| {
-            *known.entry(self.of(*to)).or_insert_with(|| {
-                asked.push(*to);
-                asked.len() - 1
+        let (mut representatives, mut known) = (Vec::new(), HashMap::new());
+        let indexes = to.iter().map(|to| {
+            *known.entry(self.class_of(*to)).or_insert_with(|| {
+                representatives.push(*to);
+                representatives.len() - 1
             })
         });
-        let places = places.collect();
-        (asked, places)
+        let indexes = indexes.collect();
+        (representatives, indexes)
     }
 }
 
-/// An address as a number, and how many bits it has.
+/// Converts an address to a number and returns its width in bits.
 fn number(ip: IpAddr) -> (u128, u32) {
     match ip {
         IpAddr::V4(ip) => (u32::from(ip).into(), 32),
@@ -95,14 +96,14 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// The prefixes of `known` that an address lies in, which is what decides about it.
-    fn within(known: &[(IpAddr, u8)], to: IpAddr) -> Vec<bool> {
+    /// Returns which prefixes contain an address.
+    fn containing(known: &[(IpAddr, u8)], to: IpAddr) -> Vec<bool> {
         let covers = |(first, length): &(IpAddr, u8)| {
             let ((at, bits), (to, same)) = (number(*first), number(to));
             let shift = bits - u32::from(*length);
             bits == same && (shift == bits || at >> shift == to >> shift)
         };
-        known.iter().chain(&OWN_WAYS).map(covers).collect()
+        known.iter().chain(&SPECIAL_PREFIXES).map(covers).collect()
     }
 
     #[test]
@@ -119,7 +120,7 @@ mod tests {
             (ip("2001:db8::5"), 128),
         ];
         let classes = Classes::new(known);
-        let asked: Vec<IpAddr> = [
+        let destinations: Vec<IpAddr> = [
             "0.0.0.0",
             "9.255.255.255",
             "10.0.0.0",
@@ -147,26 +148,29 @@ mod tests {
         ]
         .map(ip)
         .to_vec();
-        let (stand, places) = classes.representatives(&asked);
-        for (to, at) in asked.iter().zip(&places) {
-            let other = stand[*at];
+        let (representatives, indexes) = classes.representatives(&destinations);
+        for (to, index) in destinations.iter().zip(&indexes) {
+            let other = representatives[*index];
             assert_eq!(
-                (within(&known, *to), to.is_ipv4()),
-                (within(&known, other), other.is_ipv4()),
+                (containing(&known, *to), to.is_ipv4()),
+                (containing(&known, other), other.is_ipv4()),
                 "{to} {other}"
             );
         }
-        assert!(stand.contains(&ip("10.1.0.7")) && stand.contains(&ip("2001:db8::5")));
+        assert!(
+            representatives.contains(&ip("10.1.0.7"))
+                && representatives.contains(&ip("2001:db8::5"))
+        );
     }
 
     #[test]
-    fn undivided_addresses_are_looked_up_once() {
+    fn destinations_of_one_group_are_looked_up_once() {
         let classes = Classes::new([(ip("0.0.0.0"), 0), (ip("10.0.0.0"), 8)]);
         let many: Vec<IpAddr> = (0..=255)
             .map(|last| IpAddr::from([10, 0, 3, last]))
             .collect();
-        let (asked, places) = classes.representatives(&many);
-        assert_eq!(asked, [ip("10.0.3.0")]);
-        assert_eq!(places, [0; 256]);
+        let (representatives, indexes) = classes.representatives(&many);
+        assert_eq!(representatives, [ip("10.0.3.0")]);
+        assert_eq!(indexes, [0; 256]);
     }
 }

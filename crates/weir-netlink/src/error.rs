@@ -1,48 +1,48 @@
-//! The crate's single error type.
+//! The error type of this crate.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Why the network could not be read or changed.
+/// An error while reading or changing the network configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A netlink socket could not be made or used.
+    /// A netlink socket cannot be opened or used.
     #[error("netlink socket: {source}")]
     Socket {
         /// The kernel's answer.
         source: io::Error,
     },
-    /// The kernel refused a request.
+    /// The kernel rejected a request.
     #[error("{request}: {source}{}", reason.as_ref().map(|r| format!(" ({r})")).unwrap_or_default())]
     Refused {
-        /// What was asked for.
+        /// Description of the request.
         request: String,
-        /// The kernel's error number.
+        /// The kernel's error.
         source: io::Error,
-        /// The kernel's own words, when it sent some (extended acknowledgement).
+        /// The kernel's message, if there is one (extended acknowledgement).
         reason: Option<String>,
     },
-    /// A table changed under every attempt to read it whole.
-    #[error("{request}: the table kept changing while it was read")]
+    /// A table changed during each attempt to read it.
+    #[error("{request}: the table changed during each attempt to read it")]
     Unstable {
         /// What was asked for.
         request: String,
     },
-    /// A sysctl could not be read or written.
+    /// A sysctl cannot be read or written.
     #[error("{path}: {source}", path = path.display())]
     Sysctl {
-        /// The file below `/proc/sys`.
+        /// The file in `/proc/sys`.
         path: PathBuf,
         /// The kernel's answer.
         source: io::Error,
     },
-    /// A name that is no sysctl of the network.
+    /// The name of a sysctl outside `net/`, or an invalid name.
     #[error("{name:?} is not the name of a network sysctl")]
     SysctlName {
         /// The name as given.
         name: String,
     },
-    /// The namespace could not be entered.
+    /// The namespace cannot be entered.
     #[error(transparent)]
     Namespace(#[from] weir_sys::Error),
 }
@@ -56,7 +56,7 @@ impl Error {
         }
     }
 
-    /// The kernel's error number, when the kernel was what refused.
+    /// Returns the error number, if the error is from the kernel.
     pub fn errno(&self) -> Option<i32> {
         match self {
             Self::Socket { source }

@@ -1,10 +1,7 @@
-//! Request and answers on one netlink socket (RFC 3549).
-//!
-//! One request is outstanding at a time; every one asks for an acknowledgement or
-//! is a dump, so its end is always marked. Answers to a request whose future was
-//! dropped carry an old sequence number and are skipped. A message of a form that
-//! this build cannot decode (an attribute of a newer kernel) is left out and
-//! counted rather than hiding the whole table.
+//! Requests and replies on a netlink socket (RFC 3549). One request is outstanding at a time. Each request demands an
+//! acknowledgement or is a dump, so the end of the replies is always marked. Replies to a request whose future was
+//! dropped have an old sequence number and are skipped. A message that this build cannot decode, such as one with an
+//! attribute of a newer kernel, is skipped and counted, so that the rest of a table is still read.
 
 use std::io;
 
@@ -18,14 +15,15 @@ use crate::{Error, Result};
 
 const HEADER_BYTES: usize = 16;
 const DUMP_ATTEMPTS: u32 = 5;
-/// Requests of one datagram: their answers fit a socket's default room (`net.core.rmem_default`) several times.
-const BATCH: usize = 64;
-/// Room for a datagram of single answers: what the kernel gives a dump's.
-const ANSWER_BYTES: usize = 1 << 15;
+/// Number of requests in a datagram. The default receive buffer (`net.core.rmem_default`) is several times larger than
+/// their replies.
+const BATCH_SIZE: usize = 64;
+/// Buffer size for a datagram of single replies; the kernel uses the same size for dumps.
+const REPLY_BYTES: usize = 1 << 15;
 // linux/netlink.h, enum nlmsgerr_attrs
 const NLMSGERR_ATTR_MSG: u16 = 1;
 
-/// A socket with the number of its last request.
+/// A socket with the sequence number of its last request.
 pub(crate) struct Exchange {
     socket: TokioSocket,
     sequence: u32,
@@ -51,28 +49,28 @@ impl Exchange {
         })
     }
 
-    /// Messages that were left out since the socket was opened.
+    /// Returns the number of messages that were skipped since the socket was opened.
     pub(crate) fn undecodable(&self) -> u64 {
         self.undecodable
     }
 
-    /// Sends `payload` with `flags`, REQUEST and ACK, and returns the
-    /// messages that come before the acknowledgement. `request` names it in errors.
+    /// Sends `payload` with `flags`, REQUEST and ACK, and returns the messages before the acknowledgement. Errors
+    /// contain the description `request`.
     pub(crate) async fn ask<T>(&mut self, request: &str, payload: T, flags: u16) -> Result<Vec<T>>
     where
         T: NetlinkSerializable + NetlinkDeserializable,
     {
-        let outcome = self.converse(request, payload, flags | NLM_F_ACK).await?;
+        let outcome = self.request(request, payload, flags | NLM_F_ACK).await?;
         Ok(outcome.messages)
     }
 
-    /// Reads a whole table, again when it changed meanwhile.
+    /// Reads a table, and repeats this if the table changed in the meantime.
     pub(crate) async fn dump<T>(&mut self, request: &str, payload: T) -> Result<Vec<T>>
     where
         T: NetlinkSerializable + NetlinkDeserializable + Clone,
     {
         for _ in 0..DUMP_ATTEMPTS {
-            let outcome = self.converse(request, payload.clone(), NLM_F_DUMP).await?;
+            let outcome = self.request(request, payload.clone(), NLM_F_DUMP).await?;
             if !outcome.interrupted {
                 return Ok(outcome.messages);
             }
@@ -82,8 +80,9 @@ impl Exchange {
         })
     }
 
-    /// Sends many requests that the kernel answers by one message or one error each, some at a time, and returns the
-    /// answers in the order of the requests. `request` names one by its place, in errors.
+    /// Sends many requests to each of which the kernel replies with one message or error. The requests are sent in
+    /// batches. Returns the replies in the order of the requests. `request` returns the description of a request by its
+    /// index, for errors.
     pub(crate) async fn ask_each<T>(
         &mut self,
         payloads: Vec<T>,
@@ -94,15 +93,15 @@ impl Exchange {
     {
         let mut answers: Vec<Result<T>> = Vec::with_capacity(payloads.len());
         let mut payloads = payloads.into_iter().peekable();
-        let mut datagram = Vec::with_capacity(ANSWER_BYTES);
+        let mut datagram = Vec::with_capacity(REPLY_BYTES);
         while payloads.peek().is_some() {
-            let batch: Vec<T> = payloads.by_ref().take(BATCH).collect();
+            let batch: Vec<T> = payloads.by_ref().take(BATCH_SIZE).collect();
             let first = self.sequence.wrapping_add(1);
-            let mut open = self.send_each(batch).await?;
+            let mut outstanding = self.send_each(batch).await?;
             let done = answers.len();
-            let mut found: Vec<Option<Result<T>>> = (0..open).map(|_| None).collect();
-            while open > 0 {
-                // Single answers fit; asking for their size first would cost as much again as reading them.
+            let mut found: Vec<Option<Result<T>>> = (0..outstanding).map(|_| None).collect();
+            while outstanding > 0 {
+                // Single replies fit into the buffer. Querying their size first would double the cost.
                 datagram.clear();
                 let received = self.socket.recv_from(&mut datagram).await;
                 let from = received.map_err(|source| Error::Socket { source })?;
@@ -110,15 +109,15 @@ impl Exchange {
                     continue;
                 }
                 for bytes in messages(&datagram) {
-                    let Some((at, answer)) =
-                        single::<T>(bytes, first, |at| request(done + at as usize))
+                    let Some((index, answer)) =
+                        parse_single::<T>(bytes, first, |index| request(done + index as usize))
                     else {
                         continue;
                     };
-                    if let Some(place) = found.get_mut(at as usize)
-                        && place.replace(answer).is_none()
+                    if let Some(slot) = found.get_mut(index as usize)
+                        && slot.replace(answer).is_none()
                     {
-                        open -= 1;
+                        outstanding -= 1;
                     }
                 }
             }
@@ -127,7 +126,7 @@ impl Exchange {
         Ok(answers)
     }
 
-    /// One datagram with a request for each payload; answers how many.
+    /// Sends one datagram with a request for each payload. Returns the number of requests.
     async fn send_each<T: NetlinkSerializable>(&mut self, payloads: Vec<T>) -> Result<usize> {
         let mut datagram = Vec::new();
         let count = payloads.len();
@@ -148,7 +147,7 @@ impl Exchange {
         Ok(count)
     }
 
-    async fn converse<T>(&mut self, request: &str, payload: T, flags: u16) -> Result<Answers<T>>
+    async fn request<T>(&mut self, request: &str, payload: T, flags: u16) -> Result<Answers<T>>
     where
         T: NetlinkSerializable + NetlinkDeserializable,
     {
@@ -171,11 +170,11 @@ impl Exchange {
         };
         loop {
             let (datagram, from) = self.socket.recv_from_full().await.map_err(failed)?;
-            // Only the kernel answers requests; another process may not.
+            // Only the kernel replies to requests. Messages of other processes are ignored.
             if from.port_number() != 0 {
                 continue;
             }
-            let end = answers.take(&datagram, self.sequence);
+            let end = answers.add(&datagram, self.sequence);
             self.undecodable += std::mem::take(&mut answers.undecodable);
             match end {
                 None => {}
@@ -192,48 +191,56 @@ impl Exchange {
     }
 }
 
-/// The answer in a message to one of the requests from `first` on, with its place among them.
-fn single<T: NetlinkDeserializable>(
+/// Parses the reply to one of the requests with sequence numbers from `first`. Returns it with the index of the
+/// request.
+fn parse_single<T: NetlinkDeserializable>(
     bytes: &[u8],
     first: u32,
     request: impl Fn(u32) -> String,
 ) -> Option<(u32, Result<T>)> {
     let sequence = u32::from_ne_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]);
-    let at = sequence.wrapping_sub(first);
+    let index = sequence.wrapping_sub(first);
     let refused = |source, reason| Error::Refused {
-        request: request(at),
+        request: request(index),
         source,
         reason,
     };
     let answer = match NetlinkMessage::<T>::deserialize(bytes).map(|message| message.payload) {
         Ok(NetlinkPayload::InnerMessage(inner)) => Ok(inner),
         Ok(NetlinkPayload::Error(answer)) => {
-            let words = answer.header.get(HEADER_BYTES..).and_then(words);
-            Err(refused(answer.to_io(), words))
+            let text = answer.header.get(HEADER_BYTES..).and_then(error_text);
+            Err(refused(answer.to_io(), text))
         }
         Ok(_) => return None,
-        // An attribute of a newer kernel: there is an answer, and it says nothing.
+        // The reply contains an attribute of a newer kernel and cannot be decoded.
         Err(_) => Err(refused(io::ErrorKind::InvalidData.into(), None)),
     };
-    Some((at, answer))
+    Some((index, answer))
 }
 
-/// What has come for one request.
+/// The replies to a request.
 struct Answers<T> {
     messages: Vec<T>,
     interrupted: bool,
     undecodable: u64,
 }
 
-/// How a request ended: acknowledged, or the error and the kernel's words.
+/// The end of a request: acknowledged, or the error and the kernel's message.
 type End = std::result::Result<(), (io::Error, Option<String>)>;
 
 impl<T: NetlinkDeserializable> Answers<T> {
-    /// Takes the messages of one datagram; returns the end when it was in it.
-    fn take(&mut self, datagram: &[u8], sequence: u32) -> Option<End> {
+    /// Adds the messages of a datagram. Returns the end of the request, if the datagram contains it.
+    fn add(&mut self, datagram: &[u8], sequence: u32) -> Option<End> {
         for bytes in messages(datagram) {
-            let header = |at: usize| [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]];
-            if u32::from_ne_bytes(header(8)) != sequence {
+            let field = |offset: usize| {
+                [
+                    bytes[offset],
+                    bytes[offset + 1],
+                    bytes[offset + 2],
+                    bytes[offset + 3],
+                ]
+            };
+            if u32::from_ne_bytes(field(8)) != sequence {
                 continue;
             }
             let Ok(message) = NetlinkMessage::<T>::deserialize(bytes) else {
@@ -244,13 +251,13 @@ impl<T: NetlinkDeserializable> Answers<T> {
             match message.payload {
                 NetlinkPayload::InnerMessage(inner) => self.messages.push(inner),
                 NetlinkPayload::Done(done) if done.code < 0 => {
-                    let words = words(&done.extended_ack);
-                    return Some(Err((io::Error::from_raw_os_error(-done.code), words)));
+                    let text = error_text(&done.extended_ack);
+                    return Some(Err((io::Error::from_raw_os_error(-done.code), text)));
                 }
                 NetlinkPayload::Done(_) => return Some(Ok(())),
                 NetlinkPayload::Error(answer) if answer.code.is_some() => {
-                    let words = answer.header.get(HEADER_BYTES..).and_then(words);
-                    return Some(Err((answer.to_io(), words)));
+                    let text = answer.header.get(HEADER_BYTES..).and_then(error_text);
+                    return Some(Err((answer.to_io(), text)));
                 }
                 NetlinkPayload::Error(_) => return Some(Ok(())),
                 _ => {}
@@ -260,8 +267,7 @@ impl<T: NetlinkDeserializable> Answers<T> {
     }
 }
 
-/// The messages in a datagram, each with its header; stops at a length that
-/// cannot be.
+/// Iterates over the messages in a datagram, including their headers. Stops at an invalid length.
 pub(crate) fn messages(datagram: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = datagram;
     std::iter::from_fn(move || {
@@ -272,7 +278,7 @@ pub(crate) fn messages(datagram: &[u8]) -> impl Iterator<Item = &[u8]> {
             return None;
         }
         let (message, tail) = rest.split_at(length);
-        // Messages start at multiples of four; the last one may end without padding.
+        // Messages are aligned to four bytes; the last one may have no padding.
         rest = tail
             .get(length.next_multiple_of(4) - length..)
             .unwrap_or(&[]);
@@ -280,8 +286,8 @@ pub(crate) fn messages(datagram: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// The text of an extended acknowledgement.
-fn words(attributes: impl AsRef<[u8]>) -> Option<String> {
+/// Returns the text of an extended acknowledgement.
+fn error_text(attributes: impl AsRef<[u8]>) -> Option<String> {
     let text = NlasIterator::new(attributes.as_ref())
         .map_while(|attribute| attribute.ok())
         .find(|attribute| attribute.kind() == NLMSGERR_ATTR_MSG)
@@ -323,9 +329,9 @@ mod tests {
     #[test]
     fn other_sequences_do_not_end_a_request() {
         let mut answers = answers();
-        assert!(answers.take(&message(ERROR, 0, 6, &[0; 20]), 7).is_none());
+        assert!(answers.add(&message(ERROR, 0, 6, &[0; 20]), 7).is_none());
         assert!(matches!(
-            answers.take(&message(ERROR, 0, 7, &[0; 20]), 7),
+            answers.add(&message(ERROR, 0, 7, &[0; 20]), 7),
             Some(Ok(()))
         ));
     }
@@ -335,7 +341,7 @@ mod tests {
         let mut answers = answers();
         let mut datagram = message(NEWROUTE, 0, 1, &[2, 24, 0, 0, 254, 2, 0, 1, 0, 0, 0, 0]);
         datagram.extend(message(DONE, NLM_F_DUMP_INTR, 1, &[0; 4]));
-        assert!(matches!(answers.take(&datagram, 1), Some(Ok(()))));
+        assert!(matches!(answers.add(&datagram, 1), Some(Ok(()))));
         assert_eq!((answers.messages.len(), answers.interrupted), (1, true));
     }
 
@@ -346,24 +352,24 @@ mod tests {
         payload.extend(8_u16.to_ne_bytes());
         payload.extend(NLMSGERR_ATTR_MSG.to_ne_bytes());
         payload.extend(b"no\0\0");
-        match answers().take(&message(ERROR, 0, 1, &payload), 1) {
+        match answers().add(&message(ERROR, 0, 1, &payload), 1) {
             Some(Err((error, reason))) => {
                 assert_eq!(error.raw_os_error(), Some(22));
                 assert_eq!(reason.as_deref(), Some("no"));
             }
-            _ => panic!("expected a refusal"),
+            _ => panic!("expected an error"),
         }
     }
 
     #[test]
     fn undecodable_messages_are_counted() {
         let mut answers = answers();
-        assert!(answers.take(&message(NEWROUTE, 0, 1, &[2]), 1).is_none());
+        assert!(answers.add(&message(NEWROUTE, 0, 1, &[2]), 1).is_none());
         assert_eq!(answers.undecodable, 1);
     }
 
     #[test]
-    fn broken_lengths_end_the_datagram() {
+    fn invalid_length_ends_the_datagram() {
         let good = message(DONE, 0, 1, &[0; 4]);
         for length in [0_u32, 15, 4096] {
             let mut datagram = good.clone();

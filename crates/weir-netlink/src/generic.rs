@@ -1,7 +1,5 @@
-//! Generic netlink: finding a family by name and asking it.
-//!
-//! Only what [`crate::xdp_feature`] needs: requests of one attribute, answers of
-//! plain ones. Numbers: `linux/genetlink.h`.
+//! Generic netlink: finds a family by name and sends requests to it. It supports only what [`crate::xdp_feature`] uses:
+//! requests with one attribute, and replies without nested attributes. Numbers are from `linux/genetlink.h`.
 
 use std::fmt;
 
@@ -21,7 +19,7 @@ const CTRL_ATTR_FAMILY_NAME: u16 = 2;
 const HEADER_BYTES: usize = 4;
 const ATTRIBUTE_HEADER_BYTES: usize = 4;
 
-/// A message of a family: command, version, attributes as they are on the wire.
+/// A message of a family: command and encoded attributes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct GenericMessage {
     family: u16,
@@ -38,7 +36,7 @@ impl GenericMessage {
         }
     }
 
-    /// Adds an attribute; `value` is at most a few bytes.
+    /// Adds an attribute; `value` must be short.
     pub(crate) fn with(mut self, kind: u16, value: &[u8]) -> Self {
         let length = (ATTRIBUTE_HEADER_BYTES + value.len()) as u16;
         self.attributes.extend(length.to_ne_bytes());
@@ -49,7 +47,7 @@ impl GenericMessage {
         self
     }
 
-    /// The value of the first attribute of `kind`.
+    /// Returns the value of the first attribute of type `kind`.
     pub(crate) fn attribute(&self, kind: u16) -> Option<Vec<u8>> {
         NlasIterator::new(self.attributes.as_slice())
             .map_while(|attribute| attribute.ok())
@@ -104,14 +102,14 @@ pub(crate) struct Generic {
 }
 
 impl Generic {
-    /// Opens it in the calling thread's namespace.
+    /// Opens a socket in the calling thread's namespace.
     pub(crate) fn open() -> Result<Self> {
         Ok(Self {
             exchange: Exchange::open(NETLINK_GENERIC)?,
         })
     }
 
-    /// The number of the family `name`, or `None` when this kernel has none.
+    /// Returns the ID of the family `name`, or `None` if this kernel does not have it.
     pub(crate) async fn family(&mut self, name: &str) -> Result<Option<u16>> {
         let mut text = name.as_bytes().to_vec();
         text.push(0);
@@ -141,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn attributes_are_padded_and_found_again() {
+    fn attributes_are_padded_and_found() {
         let message = GenericMessage::new(20, 1)
             .with(2, b"abcde")
             .with(3, &7_u32.to_ne_bytes());

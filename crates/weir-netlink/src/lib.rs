@@ -1,19 +1,11 @@
-//! Links, addresses, routes, neighbours and sysctls of one network
-//! namespace: reading them, following their changes, and the few changes that
-//! Weir makes. The only crate that changes the host's network.
-//!
-//! A [`Netlink`] is bound to the namespace it was opened in. Reads return plain
-//! values ([`Link`], [`Address`], [`Route`], [`Neighbour`]); [`NetState`] gathers
-//! what next hops need, and [`resolve`] turns it into ports, tags and MACs without
-//! I/O. Every change says whether it changed anything, so that the caller can
-//! remember what to undo; nothing is remembered here, and nothing is undone that
-//! was there before. Which changes to make is `weir-engine`'s business, BPF is
-//! `weir-dataplane`'s.
-//!
-//! Requests are not sent through rtnetlink's handles but by an exchange of our
-//! own: it repeats a dump that the kernel marks as interrupted, and a watch
-//! reports that notifications were lost, which together keep a cached picture
-//! right under churn.
+//! Reads, watches and changes links, addresses, routes, neighbours and sysctls of a network namespace. This is the only
+//! crate that changes the host's network. A [`Netlink`] is bound to the namespace in which it was opened. Reads return
+//! plain values ([`Link`], [`Address`], [`Route`], [`Neighbour`]). [`NetState`] contains the state that next hops
+//! depend on, and [`resolve`] computes devices, tags and MAC addresses from it without I/O. Each change reports whether
+//! it had an effect, so that the caller can record what to revert; this crate keeps no records. `weir-engine` decides
+//! which changes to make. The crate does not use rtnetlink's handles for requests. Its own implementation repeats a
+//! dump that the kernel marks as interrupted, and a watch reports lost notifications, so that cached state remains
+//! correct while the network changes.
 
 mod address;
 mod class;

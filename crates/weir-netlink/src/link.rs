@@ -7,29 +7,29 @@ use netlink_packet_route::link::{
 
 use crate::{MacAddr, Netlink, Result};
 
-/// The tag that a VLAN device puts on, and where.
+/// The tag of a VLAN device, and its lower device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Vlan {
     /// VLAN identifier, 0 to 4095.
     pub id: u16,
-    /// Whether the tag is 802.1ad's (0x88a8) instead of 802.1Q's (0x8100).
+    /// Whether the tag is an 802.1ad tag (0x88a8) instead of an 802.1Q tag (0x8100).
     pub service_tag: bool,
-    /// The device below; `None` when it lives in another namespace.
+    /// The lower device; `None` = it is in another namespace.
     pub lower: Option<u32>,
 }
 
 /// A network device of this namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Link {
-    /// Number of the device in this namespace.
+    /// Index of the device in this namespace.
     pub index: u32,
-    /// Its name at the moment of reading.
+    /// The name at the time of reading.
     pub name: String,
     /// The rtnetlink kind (`veth`, `bridge`, `vlan`); `None` for hardware and `lo`.
     pub kind: Option<String>,
-    /// Ethernet address; `None` on devices that have none.
+    /// The Ethernet address; `None` = the device has none.
     pub mac: Option<MacAddr>,
-    /// Largest layer 3 packet, in bytes.
+    /// Maximum size of a layer 3 packet, in bytes.
     pub mtu: u32,
     /// Administratively up.
     pub up: bool,
@@ -37,12 +37,11 @@ pub struct Link {
     pub carrier: bool,
     /// The loopback.
     pub loopback: bool,
-    /// The bridge, bond or VRF that this is a port of.
+    /// The bridge, bond or VRF of which this device is a port.
     pub master: Option<u32>,
-    /// The device of this namespace that this one is stacked on, as a VLAN or macvlan does; a veth's peer when it is
-    /// here too.
+    /// The lower device of a VLAN or macvlan device, or the peer of a veth device, if it is in this namespace.
     pub lower: Option<u32>,
-    /// What a device of kind `vlan` does.
+    /// The VLAN settings of a device of kind `vlan`.
     pub vlan: Option<Vlan>,
 }
 
@@ -63,7 +62,7 @@ impl Link {
             vlan: None,
         };
         let mut lower = None;
-        let mut lower_is_elsewhere = false;
+        let mut lower_in_other_netns = false;
         for attribute in &message.attributes {
             match attribute {
                 LinkAttribute::IfName(name) => link.name.clone_from(name),
@@ -71,33 +70,33 @@ impl Link {
                 LinkAttribute::Mtu(mtu) => link.mtu = *mtu,
                 LinkAttribute::Controller(master) => link.master = Some(*master),
                 LinkAttribute::Link(index) => lower = Some(*index),
-                LinkAttribute::LinkNetNsId(_) => lower_is_elsewhere = true,
-                LinkAttribute::LinkInfo(infos) => link.take_infos(infos),
+                LinkAttribute::LinkNetNsId(_) => lower_in_other_netns = true,
+                LinkAttribute::LinkInfo(infos) => link.apply_infos(infos),
                 _ => {}
             }
         }
         if link.loopback {
             link.mac = None;
         }
-        link.lower = lower.filter(|_| !lower_is_elsewhere);
+        link.lower = lower.filter(|_| !lower_in_other_netns);
         if let Some(vlan) = &mut link.vlan {
             vlan.lower = link.lower;
         }
         link
     }
 
-    fn take_infos(&mut self, infos: &[LinkInfo]) {
+    fn apply_infos(&mut self, infos: &[LinkInfo]) {
         for info in infos {
             match info {
                 LinkInfo::Kind(kind) => self.kind = Some(kind.to_string()),
-                LinkInfo::Data(InfoData::Vlan(facts)) => {
+                LinkInfo::Data(InfoData::Vlan(attributes)) => {
                     let mut vlan = Vlan {
                         id: 0,
                         service_tag: false,
                         lower: None,
                     };
-                    for fact in facts {
-                        match fact {
+                    for attribute in attributes {
+                        match attribute {
                             InfoVlan::Id(id) => vlan.id = *id,
                             InfoVlan::Protocol(protocol) => {
                                 vlan.service_tag = *protocol == VlanProtocol::Ieee8021Ad;
@@ -114,7 +113,7 @@ impl Link {
 }
 
 impl Netlink {
-    /// All devices.
+    /// Returns all devices.
     ///
     /// # Errors
     /// The kernel refuses the dump.
@@ -130,10 +129,10 @@ impl Netlink {
             .collect())
     }
 
-    /// The device called `name`, or `None`.
+    /// Returns the device `name`, or `None` if it does not exist.
     ///
     /// # Errors
-    /// As [`Netlink::links`].
+    /// As for [`Netlink::links`].
     pub async fn link(&self, name: &str) -> Result<Option<Link>> {
         let links = self.links().await?;
         Ok(links.into_iter().find(|link| link.name == name))
@@ -190,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn the_loopback_has_no_ethernet_address() {
+    fn loopback_has_no_ethernet_address() {
         let mut message = LinkMessage::default();
         message.header.flags = LinkFlags::Loopback;
         message.attributes = vec![LinkAttribute::Address(vec![0; 6])];

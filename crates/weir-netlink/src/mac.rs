@@ -1,4 +1,4 @@
-//! Ethernet addresses as links and neighbours carry them.
+//! Ethernet addresses of links and neighbours.
 
 use std::fmt;
 
@@ -7,13 +7,12 @@ use std::fmt;
 pub struct MacAddr(pub [u8; 6]);
 
 impl MacAddr {
-    /// From a link-layer address; `None` when it is not six bytes long, as on
-    /// tunnels and InfiniBand.
+    /// Converts a link-layer address; `None` = it is not six bytes long, as on tunnels and InfiniBand.
     pub fn from_slice(bytes: &[u8]) -> Option<Self> {
         bytes.try_into().ok().map(Self)
     }
 
-    /// The six bytes.
+    /// Returns the six bytes.
     pub const fn octets(self) -> [u8; 6] {
         self.0
     }

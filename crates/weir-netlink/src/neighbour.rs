@@ -1,8 +1,6 @@
-//! Neighbours: link-layer addresses of machines on the link.
-//!
-//! The data plane cannot resolve; it depends on entries that stay resolved. A
-//! *managed* neighbour (`NTF_EXT_MANAGED`, kernel 5.16) is resolved and renewed by
-//! the kernel itself without traffic, also while no daemon runs.
+//! Neighbours: link-layer addresses of machines on a segment. The data plane cannot resolve addresses and depends on
+//! entries that remain resolved. The kernel resolves and renews a *managed* neighbour (`NTF_EXT_MANAGED`, kernel 5.16)
+//! without traffic, also while no daemon is running.
 
 use std::net::IpAddr;
 
@@ -15,28 +13,28 @@ use rtnetlink::packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
 
 use crate::{Change, MacAddr, Netlink, Result};
 
-/// How far the kernel trusts an entry (`NUD_*` of linux/neighbour.h).
+/// State of an entry (`NUD_*` of linux/neighbour.h).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum NeighbourState {
-    /// Being resolved for the first time.
+    /// The first resolution is in progress.
     Incomplete,
-    /// Confirmed lately.
+    /// Confirmed recently.
     Reachable,
-    /// Known, unconfirmed; used, and confirmed with the next packet.
+    /// Not confirmed recently; used, and confirmed after the next packet.
     Stale,
-    /// Known, waiting for confirmation by traffic.
+    /// Waiting for confirmation by traffic.
     Delay,
-    /// Known, being asked again.
+    /// A confirmation is requested.
     Probe,
-    /// Did not answer.
+    /// No reply was received.
     Failed,
-    /// Needs no resolution on this device.
+    /// The device requires no resolution.
     NoArp,
-    /// Configured by hand.
+    /// Configured manually.
     Permanent,
-    /// Just created.
+    /// The entry was just created.
     None,
-    /// A state of another number.
+    /// A state with another number.
     Other(u16),
 }
 
@@ -56,7 +54,7 @@ impl NeighbourState {
         }
     }
 
-    /// Whether the kernel itself would send to the entry's address (`NUD_VALID`).
+    /// Returns whether the kernel sends packets to the entry's address (`NUD_VALID`).
     pub const fn is_valid(self) -> bool {
         matches!(
             self,
@@ -73,25 +71,25 @@ impl NeighbourState {
 /// An entry of the neighbour table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Neighbour {
-    /// The device whose link it is on.
+    /// The device.
     pub ifindex: u32,
-    /// Its address.
+    /// The IP address.
     pub ip: IpAddr,
-    /// Its Ethernet address, once known; it may be out of date in an invalid state.
+    /// The Ethernet address, if known. It may be outdated in an invalid state.
     pub mac: Option<MacAddr>,
-    /// How far it can be trusted.
+    /// The state of the entry.
     pub state: NeighbourState,
-    /// The kernel keeps it resolved.
+    /// Whether the kernel keeps the entry resolved.
     pub managed: bool,
 }
 
 impl Neighbour {
-    /// The address to send to, when the entry is valid.
+    /// Returns the Ethernet address, if the entry is valid.
     pub fn usable_mac(&self) -> Option<MacAddr> {
         self.mac.filter(|_| self.state.is_valid())
     }
 
-    /// `None` for bridge forwarding entries, proxies and other families.
+    /// Parses a message; `None` for bridge forwarding entries, proxies and other families.
     pub(crate) fn from_message(message: &NeighbourMessage) -> Option<Self> {
         if message.header.flags.contains(NeighbourFlags::Proxy) {
             return None;
@@ -124,14 +122,14 @@ impl Neighbour {
     }
 }
 
-/// What [`Netlink::ensure_managed`] found and did.
+/// The result of [`Netlink::ensure_managed`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Managed {
-    /// The entry is managed now; remember it for [`Netlink::remove_managed`].
+    /// The entry is managed now; the caller records it for [`Netlink::remove_managed`].
     Added,
-    /// It was managed before, by someone else or by an earlier run.
+    /// The entry was already managed, by another program or an earlier run.
     Present,
-    /// It is configured by hand: resolved for good, and left alone.
+    /// The entry is configured manually and was not changed.
     Permanent,
 }
 
@@ -150,7 +148,7 @@ fn entry_message(ifindex: u32, ip: IpAddr) -> NeighbourMessage {
 }
 
 impl Netlink {
-    /// All neighbours of both families.
+    /// Returns the neighbours of both address families.
     ///
     /// # Errors
     /// The kernel refuses the dump.
@@ -166,10 +164,10 @@ impl Netlink {
             .collect())
     }
 
-    /// The entry for `ip` on a device, or `None`.
+    /// Returns the entry for `ip` on a device, or `None`.
     ///
     /// # Errors
-    /// No such device.
+    /// The device does not exist.
     pub async fn neighbour(&self, ifindex: u32, ip: IpAddr) -> Result<Option<Neighbour>> {
         let request = format!("look up neighbour {ip} on device {ifindex}");
         let message = RouteNetlinkMessage::GetNeighbour(entry_message(ifindex, ip));
@@ -183,13 +181,13 @@ impl Netlink {
         }
     }
 
-    /// Has the kernel resolve `ip` on a device now and keep it so.
+    /// Makes the kernel resolve `ip` on a device and keep it resolved.
     ///
     /// # Errors
-    /// No such device, the device is down, or no `CAP_NET_ADMIN`.
+    /// The device does not exist or is down, or `CAP_NET_ADMIN` is missing.
     pub async fn ensure_managed(&self, ifindex: u32, ip: IpAddr) -> Result<Managed> {
-        // Marking a permanent entry as managed would make the kernel forget that it
-        // is permanent (`__neigh_update` of net/core/neighbour.c).
+        // A permanent entry that is marked as managed would no longer be permanent (`__neigh_update` of
+        // net/core/neighbour.c).
         match self.neighbour(ifindex, ip).await? {
             Some(entry) if entry.state == NeighbourState::Permanent => {
                 return Ok(Managed::Permanent);
@@ -207,12 +205,11 @@ impl Netlink {
         Ok(Managed::Added)
     }
 
-    /// Removes an entry that [`Netlink::ensure_managed`] added. One that is not
-    /// managed any more belongs to someone else and stays. If the machine still
-    /// talks to `ip`, the kernel resolves it again when the next packet needs it.
+    /// Removes an entry that [`Netlink::ensure_managed`] added. An entry that is no longer managed belongs to another
+    /// program and is kept. If this machine still sends packets to `ip`, the kernel resolves it again.
     ///
     /// # Errors
-    /// No `CAP_NET_ADMIN`.
+    /// `CAP_NET_ADMIN` is missing.
     pub async fn remove_managed(&self, ifindex: u32, ip: IpAddr) -> Result<Change> {
         let entry = match self.neighbour(ifindex, ip).await {
             Err(error) if error.is(rustix::io::Errno::NODEV) => None,
@@ -232,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failed_entries_keep_an_unused_mac() {
+    fn mac_of_failed_entry_is_not_usable() {
         let ip: IpAddr = "10.0.0.7".parse().unwrap();
         let mut message = entry_message(3, ip);
         message.header.state = KernelState::Failed;

@@ -1,4 +1,4 @@
-//! The handle on one namespace's network.
+//! The handle for the network of a namespace.
 
 use std::fmt;
 
@@ -13,18 +13,17 @@ use crate::exchange::Exchange;
 use crate::generic::Generic;
 use crate::{Result, Sysctl};
 
-/// Whether a request to have or not to have something changed anything.
-/// The caller remembers [`Change::Made`] to undo it later, and nothing else.
+/// Whether a request to add or remove an object had an effect. The caller records [`Change::Made`] to revert it later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// It was not so before, and is now.
+    /// The object was added or removed.
     Made,
-    /// It was so already.
+    /// The object already existed, or did not exist.
     None,
 }
 
-/// Reads and changes the network of the namespace it was opened in, whatever
-/// thread it is used on later. Requests of several tasks take turns.
+/// Reads and changes the network of the namespace in which it was opened, regardless of the calling thread. Requests of
+/// several tasks are serialized.
 pub struct Netlink {
     netns: NetNs,
     route: Mutex<Exchange>,
@@ -32,11 +31,11 @@ pub struct Netlink {
 }
 
 impl Netlink {
-    /// Opens the network of the calling thread's namespace. Must be called inside a
-    /// tokio runtime; not `async`, so that it is certain whose namespace is meant.
+    /// Opens the network of the calling thread's namespace. Must be called inside a tokio runtime. It is not `async`,
+    /// so that it runs on the calling thread.
     ///
     /// # Errors
-    /// [`crate::Error::Socket`] when no netlink socket can be had.
+    /// [`crate::Error::Socket`]: the netlink socket cannot be opened.
     pub fn open() -> Result<Self> {
         Ok(Self {
             netns: NetNs::current()?,
@@ -48,22 +47,22 @@ impl Netlink {
     /// Opens the network of `netns`.
     ///
     /// # Errors
-    /// As [`Netlink::open`], and without the right to enter.
+    /// As for [`Netlink::open`], or the namespace cannot be entered.
     pub fn open_in(netns: &NetNs) -> Result<Self> {
         let _inside = netns.enter()?;
         Self::open()
     }
 
-    /// The namespace this works on.
+    /// Returns the namespace.
     pub fn netns(&self) -> &NetNs {
         &self.netns
     }
 
-    /// Runs `work`, which must not block for long, in this namespace on the calling
-    /// thread: for what goes by the thread's namespace, like [`weir_sys::ethtool`].
+    /// Runs `work` in this namespace on the calling thread, for calls that depend on the thread's namespace, such as
+    /// [`weir_sys::ethtool`]. `work` must not block for long.
     ///
     /// # Errors
-    /// Without the right to enter.
+    /// The namespace cannot be entered.
     pub fn inside<T>(&self, work: impl FnOnce() -> T) -> Result<T> {
         if NetNs::current()?.id()? == self.netns.id()? {
             return Ok(work());
@@ -72,15 +71,15 @@ impl Netlink {
         Ok(work())
     }
 
-    /// The value of `sysctl` in this namespace.
+    /// Returns the value of `sysctl` in this namespace.
     ///
     /// # Errors
-    /// As [`Sysctl::read`].
+    /// As for [`Sysctl::read`].
     pub fn sysctl(&self, sysctl: &Sysctl) -> Result<String> {
         self.inside(|| sysctl.read())?
     }
 
-    /// Messages of the kernel that this build could not decode and left out, ever.
+    /// Returns the number of kernel messages that could not be decoded and were skipped.
     pub async fn undecodable(&self) -> u64 {
         self.route.lock().await.undecodable()
     }
@@ -110,7 +109,7 @@ impl Netlink {
         self.route.lock().await.dump(request, message).await
     }
 
-    /// Creates what must not exist yet; its existence is no error.
+    /// Creates an object. Returns [`Change::None`] if it already exists.
     pub(crate) async fn create(
         &self,
         request: &str,
@@ -123,7 +122,7 @@ impl Netlink {
         }
     }
 
-    /// Removes what may be gone already.
+    /// Removes an object. Returns [`Change::None`] if it does not exist.
     pub(crate) async fn remove(
         &self,
         request: &str,
@@ -134,7 +133,7 @@ impl Netlink {
             Err(error)
                 if [Errno::NOENT, Errno::NODEV, Errno::ADDRNOTAVAIL, Errno::SRCH]
                     .into_iter()
-                    .any(|gone| error.is(gone)) =>
+                    .any(|errno| error.is(errno)) =>
             {
                 Ok(Change::None)
             }

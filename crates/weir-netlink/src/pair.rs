@@ -1,4 +1,4 @@
-//! A pair of veth devices of Weir's own, to which packets are routed whose mark XDP shall see.
+//! A veth pair that Weir creates, to which packets with a mark are routed so that XDP receives them.
 
 use netlink_packet_route::link::{
     InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
@@ -10,12 +10,12 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
 use crate::{Change, MacAddr, Netlink, Result};
 
-/// Who made a route.
+/// The creator of a route (`RTPROT_*`).
 const WEIR: u8 = 0x57;
 
-fn end(name: &str, mac: MacAddr, mtu: u32) -> LinkMessage {
+fn veth_message(name: &str, mac: MacAddr, mtu: u32) -> LinkMessage {
     let mut message = LinkMessage::default();
-    // No host answers ARP or NDP here: all frames go to the MAC address that both ends have.
+    // ARP and NDP are not used: both ends have the same MAC address, and all frames are addressed to it.
     message.header.flags = LinkFlags::Noarp;
     message.header.change_mask = message.header.flags;
     message.attributes = vec![
@@ -41,52 +41,52 @@ fn default_route(ipv6: bool, table: u32, ifindex: u32) -> RouteMessage {
 }
 
 impl Netlink {
-    /// Makes a pair of veth devices, both down, without ARP, with one address.
+    /// Creates a veth pair without ARP. Both ends are down and have the MAC address `mac`.
     ///
     /// # Errors
-    /// A device of either name is there, or no `CAP_NET_ADMIN`.
+    /// `CAP_NET_ADMIN` is missing.
     pub async fn add_pair(&self, name: &str, peer: &str, mac: MacAddr, mtu: u32) -> Result<Change> {
-        let mut message = end(name, mac, mtu);
+        let mut message = veth_message(name, mac, mtu);
         message.attributes.push(LinkAttribute::LinkInfo(vec![
             LinkInfo::Kind(InfoKind::Veth),
-            LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(end(peer, mac, mtu)))),
+            LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(veth_message(peer, mac, mtu)))),
         ]));
-        let request = format!("make the devices {name} and {peer}");
+        let request = format!("create the devices {name} and {peer}");
         self.create(&request, RouteNetlinkMessage::NewLink(message))
             .await
     }
 
-    /// Takes a device into operation.
+    /// Sets a device up.
     ///
     /// # Errors
-    /// No such device, or no `CAP_NET_ADMIN`.
+    /// The device does not exist, or `CAP_NET_ADMIN` is missing.
     pub async fn bring_up(&self, ifindex: u32) -> Result<()> {
         let mut message = LinkMessage::default();
         message.header.index = ifindex;
         message.header.flags = LinkFlags::Up;
         message.header.change_mask = LinkFlags::Up;
-        let request = format!("bring up the device {ifindex}");
+        let request = format!("set device {ifindex} up");
         self.ask(&request, RouteNetlinkMessage::SetLink(message), 0)
             .await?;
         Ok(())
     }
 
-    /// Removes a device, and its peer with it; one that is gone is no error.
+    /// Removes a device and its peer. Returns [`Change::None`] if the device does not exist.
     ///
     /// # Errors
-    /// It is of a kind that cannot be removed, or no `CAP_NET_ADMIN`.
+    /// The device cannot be removed, or `CAP_NET_ADMIN` is missing.
     pub async fn remove_link(&self, ifindex: u32) -> Result<Change> {
         let mut message = LinkMessage::default();
         message.header.index = ifindex;
-        let request = format!("remove the device {ifindex}");
+        let request = format!("remove device {ifindex}");
         self.remove(&request, RouteNetlinkMessage::DelLink(message))
             .await
     }
 
-    /// Has everything that goes by a table leave by a device.
+    /// Adds a default route to a device to a routing table.
     ///
     /// # Errors
-    /// The device is down or gone, the family is switched off there, or no `CAP_NET_ADMIN`.
+    /// The device does not exist or is down, the address family is disabled on it, or `CAP_NET_ADMIN` is missing.
     pub async fn add_default_route(&self, ipv6: bool, table: u32, ifindex: u32) -> Result<Change> {
         let message = default_route(ipv6, table, ifindex);
         let request = format!("route table {table} to device {ifindex}");

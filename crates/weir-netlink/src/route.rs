@@ -1,8 +1,6 @@
-//! Routes, and the kernel's answer to "how would you send this".
-//!
-//! A lookup asks the kernel, so that policy rules, VRFs and metrics count as they
-//! do for packets; a route dump is for showing. With several equal paths a lookup
-//! returns all of them with their weights, where `ip route get` shows one.
+//! Routes and route lookups. A lookup is performed by the kernel, so policy rules, VRFs and metrics apply as they do
+//! for packets. If a route has several paths, a lookup returns all of them with their weights, while `ip route get`
+//! shows one.
 
 mod lookup;
 
@@ -17,28 +15,28 @@ use rustix::io::Errno;
 
 use crate::Error;
 
-/// What a route does with packets.
+/// The type of a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RouteKind {
-    /// Sent on.
+    /// Packets are forwarded or sent.
     Unicast,
-    /// Delivered here.
+    /// Packets are delivered to this machine.
     Local,
-    /// Delivered here and to the whole link.
+    /// Packets are delivered to this machine and the segment.
     Broadcast,
-    /// Delivered here, an address of several machines (IPv6 router anycast).
+    /// Packets are delivered to this machine; several machines have the address (IPv6 router anycast).
     Anycast,
-    /// A group's address.
+    /// The destination is a multicast group.
     Multicast,
-    /// Dropped in silence.
+    /// Packets are silently dropped.
     Blackhole,
-    /// Refused with ICMP host unreachable.
+    /// Packets are rejected with ICMP host unreachable.
     Unreachable,
-    /// Refused with ICMP administratively prohibited.
+    /// Packets are rejected with ICMP administratively prohibited.
     Prohibit,
     /// No route matches.
     None,
-    /// A kind that Weir has no use for (`throw`, `nat`): its number.
+    /// Another type (`throw`, `nat`), by number.
     Other(u8),
 }
 
@@ -57,17 +55,17 @@ impl RouteKind {
         }
     }
 
-    /// The kernel answers a lookup that ends in a refusing route with that route's
-    /// error (`fib_props` of net/ipv4/fib_semantics.c, `ip6_rt_type_to_error`).
-    fn from_refusal(error: &Error) -> Option<Self> {
-        let of_errno = [
+    /// Returns the type of a rejecting route. A lookup that ends in such a route fails with the route's error
+    /// (`fib_props` of net/ipv4/fib_semantics.c, `ip6_rt_type_to_error`).
+    fn from_error(error: &Error) -> Option<Self> {
+        let kinds = [
             (Errno::NETUNREACH, Self::None),
             (Errno::AGAIN, Self::None),
             (Errno::HOSTUNREACH, Self::Unreachable),
             (Errno::ACCESS, Self::Prohibit),
             (Errno::INVAL, Self::Blackhole),
         ];
-        // A malformed request is EINVAL too, but then the kernel says what is wrong.
+        // An invalid request also fails with EINVAL, but then the kernel adds a message.
         if matches!(
             error,
             Error::Refused {
@@ -78,40 +76,40 @@ impl RouteKind {
         {
             return None;
         }
-        of_errno
+        kinds
             .into_iter()
             .find(|(errno, _)| error.is(*errno))
             .map(|(_, kind)| kind)
     }
 }
 
-/// One way out.
+/// A next hop of a route.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NextHop {
-    /// The device that packets leave by.
+    /// The output device.
     pub ifindex: u32,
-    /// The router, possibly of the other family (IPv4 via IPv6, RFC 5549); `None`
-    /// when the destination is on the link.
+    /// The router, which may have the other address family (IPv4 via IPv6, RFC 5549); `None` = the destination is on
+    /// the segment.
     pub gateway: Option<IpAddr>,
-    /// Share among the legs, 1 to 256.
+    /// The weight among the next hops, 1 to 256.
     pub weight: u32,
-    /// MTU that the route sets; `None` = the device's.
+    /// The MTU of the route; `None` = the device's MTU.
     pub mtu: Option<u32>,
 }
 
-/// The kernel's answer for one destination.
+/// The result of a route lookup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lookup {
-    /// What happens to such packets.
+    /// The type of the route.
     pub kind: RouteKind,
-    /// The source that a socket of this machine would get.
+    /// The source address that the kernel selects for a socket of this machine.
     pub prefsrc: Option<IpAddr>,
-    /// The ways out; empty unless packets are sent on or delivered here.
+    /// The next hops; empty unless packets are forwarded, sent or delivered to this machine.
     pub legs: Vec<NextHop>,
 }
 
 impl Lookup {
-    fn refused(kind: RouteKind) -> Self {
+    fn without_hops(kind: RouteKind) -> Self {
         Self {
             kind,
             prefsrc: None,
@@ -120,27 +118,27 @@ impl Lookup {
     }
 }
 
-/// A route of a table.
+/// A route of a routing table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
-    /// First address of what it covers.
+    /// The first address of the destination prefix.
     pub destination: IpAddr,
-    /// Length of the prefix it covers, in bits.
+    /// The length of the destination prefix, in bits.
     pub prefix: u8,
-    /// Number of its table (254 = main, 255 = local).
+    /// The number of the table (254 = main, 255 = local).
     pub table: u32,
-    /// Metric: the lowest wins among routes for the same prefix.
+    /// The metric: among routes for the same prefix, the lowest is used.
     pub priority: u32,
-    /// What it does.
+    /// The type.
     pub kind: RouteKind,
-    /// The source it prefers.
+    /// The preferred source address.
     pub prefsrc: Option<IpAddr>,
-    /// The ways out.
+    /// The next hops.
     pub legs: Vec<NextHop>,
 }
 
 impl Route {
-    /// `None` for families other than IPv4 and IPv6.
+    /// Parses a message; `None` for families other than IPv4 and IPv6.
     pub(crate) fn from_message(message: &RouteMessage) -> Option<Self> {
         let header = &message.header;
         let mut route = Self {
@@ -154,7 +152,7 @@ impl Route {
             priority: 0,
             kind: RouteKind::from_type(header.kind),
             prefsrc: None,
-            legs: legs(message),
+            legs: next_hops(message),
         };
         for attribute in &message.attributes {
             match attribute {
@@ -186,8 +184,8 @@ fn gateway_of(attributes: &[RouteAttribute]) -> Option<IpAddr> {
     })
 }
 
-/// The ways out of a route, without those that the kernel holds for dead.
-fn legs(message: &RouteMessage) -> Vec<NextHop> {
+/// Returns the next hops of a route, except those that the kernel marks as dead.
+fn next_hops(message: &RouteMessage) -> Vec<NextHop> {
     let attributes = &message.attributes;
     let mtu = attributes.iter().find_map(|attribute| match attribute {
         RouteAttribute::Metrics(metrics) => metrics.iter().find_map(|metric| match metric {
@@ -196,15 +194,15 @@ fn legs(message: &RouteMessage) -> Vec<NextHop> {
         }),
         _ => None,
     });
-    let several = attributes.iter().find_map(|attribute| match attribute {
+    let multipath = attributes.iter().find_map(|attribute| match attribute {
         RouteAttribute::MultiPath(hops) => Some(hops),
         _ => None,
     });
-    if let Some(hops) = several {
-        let alive = |hop: &&RouteNextHop| !hop.flags.contains(RouteNextHopFlags::Dead);
+    if let Some(hops) = multipath {
+        let is_alive = |hop: &&RouteNextHop| !hop.flags.contains(RouteNextHopFlags::Dead);
         return hops
             .iter()
-            .filter(alive)
+            .filter(is_alive)
             .map(|hop| NextHop {
                 ifindex: hop.interface_index,
                 gateway: gateway_of(&hop.attributes),
@@ -254,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_paths_keep_weights_and_lose_the_dead() {
+    fn multipath_keeps_weights_and_skips_dead_hops() {
         let none = RouteNextHopFlags::empty();
         let message = unicast(vec![RouteAttribute::MultiPath(vec![
             leg(2, 0, none, "10.0.0.1"),
@@ -268,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn ipv4_by_an_ipv6_router() {
+    fn ipv4_route_with_ipv6_gateway_is_parsed() {
         let router: std::net::Ipv6Addr = "fe80::1".parse().unwrap();
         let message = unicast(vec![
             RouteAttribute::Oif(5),
@@ -296,9 +294,9 @@ mod tests {
     }
 
     #[test]
-    fn refusals_are_kinds_unless_the_request_was_bad() {
-        let refusal = |errno: Errno| Error::refused("look up", errno.into());
-        let kind = |errno| RouteKind::from_refusal(&refusal(errno));
+    fn error_of_rejecting_route_is_a_kind_unless_request_is_invalid() {
+        let error = |errno: Errno| Error::refused("look up", errno.into());
+        let kind = |errno| RouteKind::from_error(&error(errno));
         assert_eq!(kind(Errno::NETUNREACH), Some(RouteKind::None));
         assert_eq!(kind(Errno::HOSTUNREACH), Some(RouteKind::Unreachable));
         assert_eq!(kind(Errno::ACCESS), Some(RouteKind::Prohibit));
@@ -309,6 +307,6 @@ mod tests {
             source: Errno::INVAL.into(),
             reason: Some("Invalid prefix".to_owned()),
         };
-        assert_eq!(RouteKind::from_refusal(&explained), None);
+        assert_eq!(RouteKind::from_error(&explained), None);
     }
 }

@@ -1,8 +1,7 @@
-//! Rules of policy routing that come before everything else, the local table included.
-//!
-//! The kernel adds a rule behind those of the same priority, and no priority is smaller than that of the local table's
-//! rule, 0. So that rule is added once more behind the new one, and then its first copy is removed: there is always
-//! one, and in the end exactly one (net/core/fib_rules.c, `fib_newrule`, `fib_delrule`).
+//! Policy routing rules that are evaluated before all others, including the rule of the local table. The kernel adds a
+//! rule after existing rules of the same priority, and the local table's rule has the lowest possible priority, 0. A
+//! second copy of that rule is therefore added after the new rule, and then the first copy is removed, so that there is
+//! always at least one (net/core/fib_rules.c, `fib_newrule`, `fib_delrule`).
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -21,35 +20,35 @@ const LOCAL: u32 = 255;
 /// The creator of a rule: an unused number (linux/rtnetlink.h, `RTPROT_*`).
 const WEIR: u8 = 0x57;
 
-/// A rule of Weir's.
+/// A rule that Weir adds.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rule {
-    /// Packets that carry a mark go by a table, also those to local addresses.
+    /// Packets with a mark use a table, also packets to local addresses.
     Mark {
-        /// Of IPv6 packets.
+        /// Whether the rule is for IPv6.
         ipv6: bool,
-        /// The mark, compared whole.
+        /// The mark; all bits are compared.
         mark: u32,
         /// Number of the table.
         table: u32,
     },
-    /// What comes in by a device passes the rules of priority 0.
+    /// Packets received on a device skip the rules of priority 0.
     Skip {
-        /// Of IPv6 packets.
+        /// Whether the rule is for IPv6.
         ipv6: bool,
         /// The device's name.
         device: String,
     },
-    /// What comes in by a device finds local addresses where [`Rule::Skip`] leads it.
+    /// The target of [`Rule::Skip`]: packets received on a device use the local table.
     Resume {
-        /// Of IPv6 packets.
+        /// Whether the rule is for IPv6.
         ipv6: bool,
         /// The device's name.
         device: String,
     },
 }
 
-/// As `ip rule` takes it.
+/// The rule in the notation of `ip rule`.
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let family = if self.ipv6() { "-6" } else { "-4" };
@@ -109,20 +108,20 @@ impl Rule {
 }
 
 impl Rule {
-    /// `None` for those of others.
+    /// Parses a message; `None` = the rule is not Weir's.
     fn from_message(message: &RuleMessage) -> Option<Self> {
         let ipv6 = message.header.family == AddressFamily::Inet6;
-        let (mut ours, mut mark, mut name, mut table) = (false, None, None, 0);
+        let (mut is_weir, mut mark, mut name, mut table) = (false, None, None, 0);
         for attribute in &message.attributes {
             match attribute {
-                RuleAttribute::Protocol(protocol) => ours = u8::from(*protocol) == WEIR,
+                RuleAttribute::Protocol(protocol) => is_weir = u8::from(*protocol) == WEIR,
                 RuleAttribute::FwMark(number) => mark = Some(*number),
                 RuleAttribute::Iifname(device) => name = Some(device.clone()),
                 RuleAttribute::Table(number) => table = *number,
                 _ => {}
             }
         }
-        match (ours, mark, name) {
+        match (is_weir, mark, name) {
             (true, Some(mark), _) => Some(Self::Mark { ipv6, mark, table }),
             (true, None, Some(device)) if message.header.action == RuleAction::Goto => {
                 Some(Self::Skip { ipv6, device })
@@ -145,7 +144,7 @@ fn message(ipv6: bool, action: RuleAction, attributes: Vec<RuleAttribute>) -> Ru
     message
 }
 
-/// The rule that the kernel makes for the local table.
+/// Returns the rule that the kernel creates for the local table.
 fn local_message(ipv6: bool) -> RuleMessage {
     message(
         ipv6,
@@ -158,71 +157,78 @@ fn local_message(ipv6: bool) -> RuleMessage {
     )
 }
 
-/// A rule of priority 0 that is there.
+/// An existing rule of priority 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum First {
-    /// The local table's.
+enum FirstRule {
+    /// The rule of the local table.
     Local,
+    /// A rule of Weir.
     Weir,
+    /// A rule of another program.
     Other,
 }
 
-/// `None` for rules of other priorities.
-fn first(message: &RuleMessage) -> Option<First> {
-    let mut found = First::Local;
+/// Classifies a rule; `None` = its priority is not 0.
+fn classify(message: &RuleMessage) -> Option<FirstRule> {
+    let mut found = FirstRule::Local;
     let mut table = u32::from(message.header.table);
     for attribute in &message.attributes {
         match attribute {
             RuleAttribute::Priority(0) => {}
             RuleAttribute::Priority(_) => return None,
             RuleAttribute::Protocol(protocol) if u8::from(*protocol) == WEIR => {
-                return Some(First::Weir);
+                return Some(FirstRule::Weir);
             }
             RuleAttribute::Table(number) => table = *number,
             RuleAttribute::Protocol(_) | RuleAttribute::SuppressPrefixLen(u32::MAX) => {}
-            _ => found = First::Other,
+            _ => found = FirstRule::Other,
         }
     }
-    let plain = message.header.action == RuleAction::ToTable
+    let is_unconditional = message.header.action == RuleAction::ToTable
         && (message.header.src_len, message.header.dst_len) == (0, 0);
-    Some(if plain && table == LOCAL {
+    Some(if is_unconditional && table == LOCAL {
         found
     } else {
-        First::Other
+        FirstRule::Other
     })
 }
 
-/// What brings Weir's rules in front of the local table's.
+/// The changes that move the rules of Weir before the rule of the local table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Turn {
-    /// The local table's rule is to be added behind them.
+struct Reordering {
+    /// Whether to add a copy of the local table's rule after Weir's rules.
     add: bool,
-    /// How many of its copies in front of them are to be removed.
+    /// Number of its copies before Weir's rules to remove.
     remove: usize,
 }
 
-/// `None` when another program's rule is between them.
-fn turn(rules: &[First]) -> Option<Turn> {
-    let Some(last) = rules.iter().rposition(|rule| *rule == First::Weir) else {
-        return Some(Turn {
+/// Returns the required changes; `None` = a rule of another program is in between.
+fn reordering(rules: &[FirstRule]) -> Option<Reordering> {
+    let Some(last) = rules.iter().rposition(|rule| *rule == FirstRule::Weir) else {
+        return Some(Reordering {
             add: false,
             remove: 0,
         });
     };
-    let (before, behind) = rules.split_at(last);
-    let count = |rules: &[First]| rules.iter().filter(|rule| **rule == First::Local).count();
+    let (before, after) = rules.split_at(last);
+    let count = |rules: &[FirstRule]| {
+        rules
+            .iter()
+            .filter(|rule| **rule == FirstRule::Local)
+            .count()
+    };
     let remove = count(before);
-    if remove > 0 && before.contains(&First::Other) {
+    if remove > 0 && before.contains(&FirstRule::Other) {
         return None;
     }
-    Some(Turn {
-        add: remove > 0 && count(behind) == 0,
+    Some(Reordering {
+        add: remove > 0 && count(after) == 0,
         remove,
     })
 }
 
 impl Netlink {
-    /// The destinations that rules ask for: a prefix each, or all.
+    /// Returns the destination prefixes that rules match.
     ///
     /// # Errors
     /// The kernel refuses the dump.
@@ -249,12 +255,12 @@ impl Netlink {
         Ok(found)
     }
 
-    /// Those of some rules that are not there.
+    /// Returns the rules that do not exist.
     ///
     /// # Errors
     /// The kernel refuses the dump.
     pub async fn missing_rules(&self, rules: &[Rule]) -> Result<Vec<Rule>> {
-        let mut there = BTreeSet::new();
+        let mut existing = BTreeSet::new();
         for ipv6 in [false, true] {
             if rules.iter().all(|rule| rule.ipv6() != ipv6) {
                 continue;
@@ -263,22 +269,22 @@ impl Netlink {
             let asked = RouteNetlinkMessage::GetRule(asked);
             for answer in self.dump("list rules", asked).await? {
                 if let RouteNetlinkMessage::NewRule(found) = answer {
-                    there.extend(Rule::from_message(&found));
+                    existing.extend(Rule::from_message(&found));
                 }
             }
         }
-        let missing = rules.iter().filter(|rule| !there.contains(rule));
+        let missing = rules.iter().filter(|rule| !existing.contains(rule));
         Ok(missing.cloned().collect())
     }
 
-    /// Adds rules of which those of priority 0 come before the local table's.
+    /// Adds rules. Rules of priority 0 are placed before the local table's rule.
     ///
     /// # Errors
-    /// Other programs' rules of that priority prevent it, or no `CAP_NET_ADMIN`.
+    /// Rules of other programs with priority 0 prevent this, or `CAP_NET_ADMIN` is missing.
     pub async fn add_rules(&self, rules: &[Rule]) -> Result<Change> {
         let mut change = Change::None;
         for rule in rules {
-            let request = format!("add a rule {rule}");
+            let request = format!("add the rule {rule}");
             let added = RouteNetlinkMessage::NewRule(rule.message());
             if self.create(&request, added).await? == Change::Made {
                 change = Change::Made;
@@ -286,7 +292,7 @@ impl Netlink {
         }
         for ipv6 in [false, true] {
             if rules.iter().any(|rule| rule.ipv6() == ipv6) {
-                self.put_local_behind(ipv6).await?;
+                self.move_local_rule_last(ipv6).await?;
             }
         }
         Ok(change)
@@ -295,34 +301,34 @@ impl Netlink {
     /// Removes a rule that [`Netlink::add_rules`] added.
     ///
     /// # Errors
-    /// No `CAP_NET_ADMIN`.
+    /// `CAP_NET_ADMIN` is missing.
     pub async fn remove_rule(&self, rule: &Rule) -> Result<Change> {
         let request = format!("remove the rule {rule}");
         let removed = RouteNetlinkMessage::DelRule(rule.message());
         self.remove(&request, removed).await
     }
 
-    async fn put_local_behind(&self, ipv6: bool) -> Result<()> {
+    async fn move_local_rule_last(&self, ipv6: bool) -> Result<()> {
         let asked = message(ipv6, RuleAction::Unspec, Vec::new());
         let answers = self
             .dump("list rules", RouteNetlinkMessage::GetRule(asked))
             .await?;
-        let rules: Vec<First> = answers
+        let rules: Vec<FirstRule> = answers
             .iter()
             .filter_map(|answer| match answer {
-                RouteNetlinkMessage::NewRule(message) => first(message),
+                RouteNetlinkMessage::NewRule(message) => classify(message),
                 _ => None,
             })
             .collect();
-        let request = "put the local table's rule behind Weir's";
-        let Some(turn) = turn(&rules) else {
+        let request = "move the local table's rule after Weir's rules";
+        let Some(reordering) = reordering(&rules) else {
             return Err(Error::refused(request.to_owned(), Errno::EXIST.into()));
         };
-        if turn.add {
+        if reordering.add {
             let copy = RouteNetlinkMessage::NewRule(local_message(ipv6));
             self.ask(request, copy, NLM_F_CREATE).await?;
         }
-        for _ in 0..turn.remove {
+        for _ in 0..reordering.remove {
             let copy = RouteNetlinkMessage::DelRule(local_message(ipv6));
             self.ask(request, copy, 0).await?;
         }
@@ -332,11 +338,11 @@ impl Netlink {
 
 #[cfg(test)]
 mod tests {
-    use super::First::{Local, Other, Weir};
+    use super::FirstRule::{Local, Other, Weir};
     use super::*;
 
     #[test]
-    fn rules_are_known_again() {
+    fn own_rules_are_recognized() {
         let (ipv6, device) = (true, "weir1".to_owned());
         let mark = Rule::Mark {
             ipv6: false,
@@ -357,33 +363,33 @@ mod tests {
     }
 
     #[test]
-    fn the_local_tables_rule_comes_behind() {
-        let none = Turn {
+    fn local_rule_is_moved_after_weir_rules() {
+        let none = Reordering {
             add: false,
             remove: 0,
         };
-        let cases: [(&[First], Option<Turn>); 8] = [
+        let cases: [(&[FirstRule], Option<Reordering>); 8] = [
             (&[Local], Some(none)),
             (&[Weir], Some(none)),
             (&[Weir, Weir, Local], Some(none)),
             (
                 &[Local, Weir],
-                Some(Turn {
+                Some(Reordering {
                     add: true,
                     remove: 1,
                 }),
             ),
             (
                 &[Weir, Local, Weir],
-                Some(Turn {
+                Some(Reordering {
                     add: true,
                     remove: 1,
                 }),
             ),
-            // A process that died in between.
+            // A process was killed between the two steps.
             (
                 &[Local, Weir, Local],
-                Some(Turn {
+                Some(Reordering {
                     add: false,
                     remove: 1,
                 }),
@@ -392,25 +398,25 @@ mod tests {
             (&[Other, Local, Weir], None),
         ];
         for (rules, expected) in cases {
-            assert_eq!(turn(rules), expected, "{rules:?}");
+            assert_eq!(reordering(rules), expected, "{rules:?}");
         }
     }
 
     #[test]
     fn conditional_rule_is_not_the_local_table_rule() {
         let mut plain = local_message(false);
-        assert_eq!(first(&plain), Some(Local));
+        assert_eq!(classify(&plain), Some(Local));
         plain.attributes.push(RuleAttribute::FwMark(1));
-        assert_eq!(first(&plain), Some(Other));
+        assert_eq!(classify(&plain), Some(Other));
         let skip = Rule::Skip {
             ipv6: true,
             device: "weir0".to_owned(),
         };
-        assert_eq!(first(&skip.message()), Some(Weir));
+        assert_eq!(classify(&skip.message()), Some(Weir));
         let resume = Rule::Resume {
             ipv6: true,
             device: "weir0".to_owned(),
         };
-        assert_eq!(first(&resume.message()), None);
+        assert_eq!(classify(&resume.message()), None);
     }
 }

@@ -1,7 +1,7 @@
-//! Sockets of the namespace, by sock_diag(7): who listens where, which connections are not accepted yet, and the end of
-//! sockets whose server is gone.
+//! The sockets of the namespace, with sock_diag(7): lists listening sockets and connections that are not accepted yet,
+//! and closes sockets whose server is gone.
 //!
-//! The dump is not a snapshot: a socket that comes or goes meanwhile may be missed or be listed twice.
+//! The dump is not a snapshot: a socket that is opened or closed in the meantime may be missing or listed twice.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
@@ -13,20 +13,20 @@ use rustix::net::{
 
 use crate::{Error, Result};
 
-/// The state of a TCP connection, as far as Weir needs it.
+/// The state of a TCP socket, limited to the states that Weir uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TcpState {
     /// Both ends may send.
     Established,
-    /// Its SYN was answered; the client's ACK is to come.
+    /// A SYN-ACK was sent; the client's ACK has not been received.
     SynReceived,
-    /// This end has sent its FIN, which is not acknowledged.
+    /// This end has sent a FIN that is not acknowledged.
     FinWait1,
-    /// The other end has sent its FIN.
+    /// The other end has sent a FIN.
     CloseWait,
-    /// Both ends have sent their FIN; that of this end is not acknowledged.
+    /// Both ends have sent a FIN; the FIN of this end is not acknowledged.
     LastAck,
-    /// Connections are taken.
+    /// The socket accepts connections.
     Listen,
 }
 
@@ -41,7 +41,7 @@ impl TcpState {
         Self::Listen,
     ];
 
-    /// Those of a connection that still has something to send.
+    /// States in which a connection may still have data to send.
     pub const SENDING: [Self; 5] = [
         Self::Established,
         Self::SynReceived,
@@ -50,7 +50,7 @@ impl TcpState {
         Self::LastAck,
     ];
 
-    /// include/net/tcp_states.h.
+    /// Returns the number in include/net/tcp_states.h.
     const fn number(self) -> u8 {
         match self {
             Self::Established => 1,
@@ -63,30 +63,31 @@ impl TcpState {
     }
 }
 
-/// A socket.
+/// A TCP socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TcpSocket {
-    /// Its state.
+    /// The state.
     pub state: TcpState,
-    /// This side; a listener's may be unspecified.
+    /// The local address, which is unspecified for a wildcard listener.
     pub local: SocketAddr,
-    /// A number that no other socket ever had since the host started.
+    /// A number that is unique since boot.
     pub cookie: u64,
-    /// Of a listener: connections that are not accepted yet.
+    /// For a listener: number of connections that are not accepted yet.
     pub waiting: u32,
-    /// Of a connection that is beginning: how often its SYN was answered again.
+    /// For a connection in state SYN-RECEIVED: number of SYN-ACK retransmissions.
     pub retransmits: u8,
 }
 
-/// struct nlmsghdr.
-const HEADER: usize = 16;
-/// struct inet_diag_req. The kernel's table of connections is walked once for a request, empty or not (0.5 to 3 ms for
-/// a quarter of a million buckets); this older form asks for both families at once, which inet_diag_req_v2 cannot.
-const REQUEST: usize = 60;
-/// Where the states stand in it.
-const STATES: usize = 52;
-/// struct inet_diag_msg.
-const MESSAGE: usize = 72;
+/// Size of struct nlmsghdr.
+const HEADER_LEN: usize = 16;
+/// Size of struct inet_diag_req. For each request the kernel iterates over its connection table (0.5 to 3 ms for a
+/// quarter of a million buckets). This old format requests both address families at once, which inet_diag_req_v2 cannot
+/// do.
+const REQUEST_LEN: usize = 60;
+/// Offset of the states in the request.
+const STATES_OFFSET: usize = 52;
+/// Size of struct inet_diag_msg.
+const MESSAGE_LEN: usize = 72;
 const TCPDIAG_GETSOCK: u16 = 18;
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
@@ -95,10 +96,10 @@ const FLAGS: u16 = 0x1 | 0x300;
 const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
 
-/// All TCP sockets of the calling thread's namespace in one of `states`.
+/// Returns all TCP sockets of the calling thread's namespace that are in one of `states`.
 ///
 /// # Errors
-/// The kernel has no sock_diag, or refuses.
+/// The kernel does not support sock_diag, or rejects the request.
 pub fn tcp_sockets(states: &[TcpState]) -> Result<Vec<TcpSocket>> {
     let socket: OwnedFd = socket_with(
         AddressFamily::NETLINK,
@@ -116,7 +117,7 @@ pub fn tcp_sockets(states: &[TcpState]) -> Result<Vec<TcpSocket>> {
         let (length, _) =
             recv(&socket, buffer.as_mut_slice(), RecvFlags::empty()).map_err(refused)?;
         let answer = buffer.get(..length).unwrap_or_default();
-        if read(answer, &mut found).map_err(refused)? {
+        if parse(answer, &mut found).map_err(refused)? {
             return Ok(found);
         }
     }
@@ -130,29 +131,31 @@ fn request(states: &[TcpState]) -> Vec<u8> {
     let mask = states
         .iter()
         .fold(0u32, |mask, state| mask | 1 << state.number());
-    let length = (HEADER + REQUEST) as u32;
-    let mut bytes = Vec::with_capacity(HEADER + REQUEST);
+    let length = (HEADER_LEN + REQUEST_LEN) as u32;
+    let mut bytes = Vec::with_capacity(HEADER_LEN + REQUEST_LEN);
     bytes.extend_from_slice(&length.to_ne_bytes());
     bytes.extend_from_slice(&TCPDIAG_GETSOCK.to_ne_bytes());
     bytes.extend_from_slice(&FLAGS.to_ne_bytes());
-    // Any ports, addresses, device and cookie.
-    bytes.resize(HEADER + STATES, 0);
+    // Zeros match any port, address, device and cookie.
+    bytes.resize(HEADER_LEN + STATES_OFFSET, 0);
     bytes.extend_from_slice(&mask.to_ne_bytes());
-    bytes.resize(HEADER + REQUEST, 0);
+    bytes.resize(HEADER_LEN + REQUEST_LEN, 0);
     bytes
 }
 
-fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
-    let part = bytes.get(at..at + N).and_then(|part| part.try_into().ok());
+fn array<const N: usize>(bytes: &[u8], offset: usize) -> [u8; N] {
+    let part = bytes
+        .get(offset..offset + N)
+        .and_then(|part| part.try_into().ok());
     part.unwrap_or([0; N])
 }
 
-/// Reads one datagram of messages; whether it was the last one.
-fn read(mut bytes: &[u8], into: &mut Vec<TcpSocket>) -> std::result::Result<bool, Errno> {
-    while bytes.len() >= HEADER {
+/// Parses a datagram of messages. Returns whether it is the last one.
+fn parse(mut bytes: &[u8], into: &mut Vec<TcpSocket>) -> std::result::Result<bool, Errno> {
+    while bytes.len() >= HEADER_LEN {
         let length = u32::from_ne_bytes(array(bytes, 0)) as usize;
         let kind = u16::from_ne_bytes(array(bytes, 4));
-        let Some(body) = bytes.get(HEADER..length.max(HEADER)) else {
+        let Some(body) = bytes.get(HEADER_LEN..length.max(HEADER_LEN)) else {
             return Err(Errno::BADMSG);
         };
         match kind {
@@ -172,7 +175,7 @@ fn read(mut bytes: &[u8], into: &mut Vec<TcpSocket>) -> std::result::Result<bool
 }
 
 fn message(body: &[u8]) -> Option<TcpSocket> {
-    let body: &[u8; MESSAGE] = body.get(..MESSAGE)?.try_into().ok()?;
+    let body: &[u8; MESSAGE_LEN] = body.get(..MESSAGE_LEN)?.try_into().ok()?;
     let state = TcpState::ALL
         .into_iter()
         .find(|state| state.number() == body[1])?;
@@ -215,10 +218,13 @@ mod tests {
             let client = TcpStream::connect(address).unwrap();
             let after = listed().unwrap();
             assert_eq!((after.waiting, after.cookie), (1, before.cookie));
-            let own = client.local_addr().unwrap();
+            let local = client.local_addr().unwrap();
             let sending = tcp_sockets(&TcpState::SENDING).unwrap();
-            let sending = sending.into_iter().find(|socket| socket.local == own);
-            assert_eq!(sending.map(|it| it.state), Some(TcpState::Established));
+            let sending = sending.into_iter().find(|socket| socket.local == local);
+            assert_eq!(
+                sending.map(|socket| socket.state),
+                Some(TcpState::Established)
+            );
             drop(listener);
             assert_eq!(listed(), None);
         }
@@ -228,7 +234,7 @@ mod tests {
     fn truncated_message_is_rejected() {
         let mut message = request(&[TcpState::Listen]);
         message[0] = 200;
-        assert_eq!(read(&message, &mut Vec::new()), Err(Errno::BADMSG));
-        assert_eq!(read(&[], &mut Vec::new()), Ok(false));
+        assert_eq!(parse(&message, &mut Vec::new()), Err(Errno::BADMSG));
+        assert_eq!(parse(&[], &mut Vec::new()), Ok(false));
     }
 }

@@ -1,10 +1,7 @@
-//! A picture of the network that next hops are computed from.
-//!
-//! [`Netlink::state`] takes it, [`NetState::apply`] keeps it current from a
-//! [`crate::Watch`], and [`resolve`] answers, without I/O, how frames for a server
-//! leave: by which port, with which tag and MACs. Routes are not searched here:
-//! the kernel's own answer for each server is part of the picture, because policy
-//! rules and VRFs decide too.
+//! The network state from which next hops are computed. [`Netlink::state`] reads it, and [`NetState::apply`] updates it
+//! with the events of a [`crate::Watch`]. [`resolve`] computes without I/O how frames for a server are sent: the
+//! device, the tag and the MAC addresses. The state contains the kernel's route lookup for each server instead of
+//! routes, because policy rules and VRFs also determine the result.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -13,50 +10,49 @@ use crate::{
     Address, Event, Link, Lookup, MacAddr, Neighbour, Netlink, NextHop, Result, RouteKind,
 };
 
-/// Tagged frames need a tag that XDP can push: at most one, of 802.1Q.
-const MOST_TAGS: usize = 1;
+/// Maximum number of tags: XDP can push one 802.1Q tag.
+const MAX_TAGS: usize = 1;
 
-/// Links, addresses, neighbours, and the kernel's answers for the servers asked about.
+/// Links, addresses, neighbours, and the route lookups for servers.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NetState {
-    /// Devices by number.
+    /// Devices by index.
     pub links: BTreeMap<u32, Link>,
     /// Addresses of all devices.
     pub addresses: Vec<Address>,
-    /// How packets to each server go.
+    /// Route lookups by server.
     pub lookups: BTreeMap<IpAddr, Lookup>,
     /// Neighbours by device and address.
     pub neighbours: BTreeMap<(u32, IpAddr), Neighbour>,
 }
 
-/// One way in which frames for a server leave.
+/// A resolved path to a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resolved {
-    /// The device to transmit on: the port below a VLAN device, else [`Resolved::device`].
-    /// Whether XDP can transmit there is the driver's to say ([`Netlink::xdp_features`]).
+    /// The device to transmit on: the lower device of a VLAN device, otherwise [`Resolved::device`].
+    /// [`Netlink::xdp_features`] returns whether XDP can transmit on it.
     pub ifindex: u32,
-    /// The device of the route, whose neighbour table counts.
+    /// The device of the route and of the neighbour entry.
     pub device: u32,
-    /// The 802.1Q tag to push, 0 to 4095; `None` = untagged, or tags that only the
-    /// kernel's VLAN device can put on (802.1ad, two tags, a port elsewhere).
+    /// The 802.1Q tag to push, 0 to 4095; `None` = untagged, or tags that only the kernel's VLAN device can push
+    /// (802.1ad, two tags, a lower device in another namespace).
     pub vlan: Option<u16>,
-    /// The router; `None` when the server is on the link.
+    /// The router; `None` = the server is on the segment.
     pub gateway: Option<IpAddr>,
-    /// Where to address the frame; `None` while unresolved.
+    /// The destination MAC address; `None` = not resolved.
     pub mac: Option<MacAddr>,
-    /// The source of the frame; `None` on devices without Ethernet addresses.
+    /// The source MAC address; `None` = the device has no Ethernet address.
     pub smac: Option<MacAddr>,
-    /// Largest layer 3 packet on this way, in bytes: the route's limit, the
-    /// device's, and the port's, whichever is least.
+    /// Maximum size of a layer 3 packet, in bytes: the minimum of the route's, the device's and the lower device's MTU.
     pub mtu: u32,
-    /// Share among several ways.
+    /// The weight among several paths.
     pub weight: u32,
-    /// The server is this machine: nothing leaves.
+    /// The server is this machine, so no packet is sent.
     pub local: bool,
 }
 
-/// The ways to `server`, in the route's order. Empty when the server was not asked
-/// about, is unreachable, or all its devices are gone or down.
+/// Returns the paths to `server`, in the route's order. Empty if there is no lookup for the server, it is unreachable,
+/// or all its devices are missing or down.
 pub fn resolve(server: IpAddr, state: &NetState) -> Vec<Resolved> {
     let Some(found) = state.lookups.get(&server) else {
         return Vec::new();
@@ -66,8 +62,8 @@ pub fn resolve(server: IpAddr, state: &NetState) -> Vec<Resolved> {
         RouteKind::Local => true,
         _ => return Vec::new(),
     };
-    let way = |leg| resolve_leg(server, leg, local, state);
-    found.legs.iter().filter_map(way).collect()
+    let path = |leg| resolve_leg(server, leg, local, state);
+    found.legs.iter().filter_map(path).collect()
 }
 
 fn resolve_leg(server: IpAddr, leg: &NextHop, local: bool, state: &NetState) -> Option<Resolved> {
@@ -75,7 +71,7 @@ fn resolve_leg(server: IpAddr, leg: &NextHop, local: bool, state: &NetState) -> 
     let (port, vlan) = port_and_tag(device, state);
     let next = leg.gateway.unwrap_or(server);
     let neighbour = state.neighbours.get(&(device.index, next));
-    // A tag counts against the frame, not the packet: the port's MTU holds for both.
+    // A tag does not reduce the packet size: the lower device's MTU applies to both.
     let device_mtu = device.mtu.min(port.mtu);
     Some(Resolved {
         ifindex: port.index,
@@ -90,14 +86,13 @@ fn resolve_leg(server: IpAddr, leg: &NextHop, local: bool, state: &NetState) -> 
     })
 }
 
-/// Follows VLAN devices down to their port. When the tags on the way are not ones
-/// that XDP can push, the device itself is the answer.
+/// Follows VLAN devices to their lowest device. If XDP cannot push the tags, returns the device itself.
 fn port_and_tag<'a>(device: &'a Link, state: &'a NetState) -> (&'a Link, Option<u16>) {
     let mut port = device;
     let mut tags = Vec::new();
     while let Some(vlan) = port.vlan {
         let lower = vlan.lower.and_then(|index| state.links.get(&index));
-        let Some(lower) = lower.filter(|_| !vlan.service_tag && tags.len() < MOST_TAGS) else {
+        let Some(lower) = lower.filter(|_| !vlan.service_tag && tags.len() < MAX_TAGS) else {
             return (device, None);
         };
         tags.push(vlan.id);
@@ -107,19 +102,20 @@ fn port_and_tag<'a>(device: &'a Link, state: &'a NetState) -> (&'a Link, Option<
 }
 
 impl NetState {
-    /// Whether another picture has the same devices and addresses: then the kernel's answers of one hold for the other,
-    /// unless routes changed on purpose.
+    /// Returns whether another state has the same devices and addresses. The route lookups are then valid for both,
+    /// unless routes were changed.
     pub fn leads_as(&self, other: &Self) -> bool {
         let addresses = |state: &Self| -> BTreeSet<(u32, IpAddr, u8)> {
             let known = state.addresses.iter();
-            known.map(|it| (it.ifindex, it.ip, it.prefix)).collect()
+            known
+                .map(|address| (address.ifindex, address.ip, address.prefix))
+                .collect()
         };
         self.links == other.links && addresses(self) == addresses(other)
     }
 
-    /// Brings the picture up to date. Returns true when the kernel's answers may
-    /// have changed, so that the lookups, or after [`Event::Lost`] everything,
-    /// must be repeated.
+    /// Updates the state. Returns true if route lookups may have changed: then the lookups, or after [`Event::Lost`]
+    /// the complete state, must be read again.
     pub fn apply(&mut self, event: &Event) -> bool {
         match event {
             Event::Link { link, removed } => {
@@ -130,7 +126,7 @@ impl NetState {
                     return true;
                 }
                 let before = self.links.insert(link.index, link.clone());
-                // Anything but these cannot move a route.
+                // Only these properties affect routes.
                 before.is_none_or(|before| {
                     (before.up, before.carrier, before.master)
                         != (link.up, link.carrier, link.master)
@@ -162,7 +158,7 @@ impl NetState {
 }
 
 impl Netlink {
-    /// Takes the picture for `servers`, one lookup each.
+    /// Reads the state with a route lookup for each server.
     ///
     /// # Errors
     /// A table cannot be read.
@@ -174,7 +170,7 @@ impl Netlink {
         Ok(state)
     }
 
-    /// Takes the picture without any lookup.
+    /// Reads the state without route lookups.
     ///
     /// # Errors
     /// A table cannot be read.
@@ -270,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn on_link_the_server_itself_is_the_neighbour() {
+    fn server_on_segment_is_the_neighbour() {
         let mut state = state(
             vec![link(2, 1500, None)],
             RouteKind::Unicast,
@@ -300,13 +296,13 @@ mod tests {
         let mut state = state(links, RouteKind::Unicast, vec![leg(9, Some("10.9.0.1"))]);
         learn(&mut state, 9, "10.9.0.1", 0x99, NeighbourState::Stale);
         learn(&mut state, 2, "10.9.0.1", 0x22, NeighbourState::Stale);
-        let way = &resolve(ip(SERVER), &state)[0];
-        assert_eq!((way.ifindex, way.device, way.vlan), (2, 9, Some(100)));
-        assert_eq!((way.mac, way.smac), (Some(mac(0x99)), Some(mac(9))));
+        let path = &resolve(ip(SERVER), &state)[0];
+        assert_eq!((path.ifindex, path.device, path.vlan), (2, 9, Some(100)));
+        assert_eq!((path.mac, path.smac), (Some(mac(0x99)), Some(mac(9))));
     }
 
     #[test]
-    fn tags_that_xdp_cannot_push_stay_with_the_device() {
+    fn vlan_device_is_used_for_tags_that_xdp_cannot_push() {
         let double = vec![
             link(2, 1500, None),
             link(9, 1500, tag(100, 2)),
@@ -317,8 +313,8 @@ mod tests {
         let elsewhere = link(10, 1500, tag(200, 77));
         for links in [double, vec![link(2, 1500, None), service], vec![elsewhere]] {
             let state = state(links, RouteKind::Unicast, vec![leg(10, None)]);
-            let way = &resolve(ip(SERVER), &state)[0];
-            assert_eq!((way.ifindex, way.device, way.vlan), (10, 10, None));
+            let path = &resolve(ip(SERVER), &state)[0];
+            assert_eq!((path.ifindex, path.device, path.vlan), (10, 10, None));
         }
     }
 
@@ -330,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_mtu_counts() {
+    fn minimum_mtu_is_used() {
         let links = vec![link(2, 1400, None), link(9, 1500, tag(100, 2))];
         let mut limited = leg(9, None);
         let plain = state(links.clone(), RouteKind::Unicast, vec![limited.clone()]);
@@ -341,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn several_legs_without_those_on_dead_devices() {
+    fn paths_on_down_devices_are_skipped() {
         let mut down = link(3, 1500, None);
         down.up = false;
         let legs = vec![
@@ -350,28 +346,28 @@ mod tests {
             leg(4, None),
         ];
         let state = state(vec![link(2, 1500, None), down], RouteKind::Unicast, legs);
-        let ways = resolve(ip(SERVER), &state);
-        assert_eq!(ways.len(), 1);
-        assert_eq!(ways[0].gateway, Some(ip("10.1.0.1")));
+        let paths = resolve(ip(SERVER), &state);
+        assert_eq!(paths.len(), 1);
+        assert_eq!(paths[0].gateway, Some(ip("10.1.0.1")));
     }
 
     #[test]
-    fn this_machine_and_nowhere() {
+    fn local_server_has_no_mac_and_unreachable_server_no_path() {
         let mut local = state(
             vec![link(1, 65536, None)],
             RouteKind::Local,
             vec![leg(1, None)],
         );
         learn(&mut local, 1, SERVER, 1, NeighbourState::NoArp);
-        let way = &resolve(ip(SERVER), &local)[0];
-        assert!(way.local && way.mac.is_none());
+        let path = &resolve(ip(SERVER), &local)[0];
+        assert!(path.local && path.mac.is_none());
         let nowhere = state(vec![link(1, 65536, None)], RouteKind::Unreachable, vec![]);
         assert!(resolve(ip(SERVER), &nowhere).is_empty());
         assert!(resolve(ip("10.0.0.6"), &nowhere).is_empty());
     }
 
     #[test]
-    fn events_say_when_routes_may_have_moved() {
+    fn events_report_whether_routes_may_have_changed() {
         let mut state = state(
             vec![link(2, 1500, None)],
             RouteKind::Unicast,

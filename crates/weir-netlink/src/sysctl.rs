@@ -1,4 +1,4 @@
-//! Settings below `/proc/sys/net`, of the calling thread's network namespace.
+//! Sysctls in `/proc/sys/net`, of the calling thread's network namespace.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -6,15 +6,15 @@ use std::path::{Path, PathBuf};
 
 use crate::{Error, Result};
 
-/// One setting, by its path below `/proc/sys` (`net/ipv4/conf/lo/arp_ignore`).
+/// A sysctl, identified by its path in `/proc/sys` (`net/ipv4/conf/lo/arp_ignore`).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Sysctl {
     name: String,
 }
 
 impl Sysctl {
-    /// Names a setting; it need not exist. Slashes separate, so that device names
-    /// with dots stay whole.
+    /// Creates a handle for a sysctl, which need not exist. Components are separated by slashes, so device names can
+    /// contain dots.
     ///
     /// # Errors
     /// The name does not start with `net/`, or has an empty or dot component.
@@ -28,10 +28,10 @@ impl Sysctl {
         }
     }
 
-    /// The setting `key` of one device and family (`conf/DEVICE/KEY`).
+    /// Creates a handle for the sysctl `key` of a device and address family (`conf/DEVICE/KEY`).
     ///
     /// # Errors
-    /// A device name that cannot be one.
+    /// The device name is invalid.
     pub fn of_device(ipv6: bool, device: &str, key: &str) -> Result<Self> {
         let family = if ipv6 { "ipv6" } else { "ipv4" };
         let name = format!("net/{family}/conf/{device}/{key}");
@@ -41,7 +41,7 @@ impl Sysctl {
         Self::new(name)
     }
 
-    /// The name that this was made of.
+    /// Returns the name.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -50,10 +50,10 @@ impl Sysctl {
         Path::new("/proc/sys").join(&self.name)
     }
 
-    /// The value, without the line end.
+    /// Reads the value, without the line end.
     ///
     /// # Errors
-    /// The setting does not exist here or may not be read.
+    /// The sysctl does not exist or cannot be read.
     pub fn read(&self) -> Result<String> {
         let path = self.path();
         match fs::read_to_string(&path) {
@@ -62,10 +62,10 @@ impl Sysctl {
         }
     }
 
-    /// The value, or `None` when this kernel or namespace has no such setting.
+    /// Reads the value, or returns `None` if this kernel or namespace does not have the sysctl.
     ///
     /// # Errors
-    /// It exists and may not be read.
+    /// The sysctl exists but cannot be read.
     pub fn find(&self) -> Result<Option<String>> {
         match self.read() {
             Err(Error::Sysctl { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(None),
@@ -73,20 +73,19 @@ impl Sysctl {
         }
     }
 
-    /// Sets the value; returns the former one when that differed. Writing it back
-    /// is the caller's to remember.
+    /// Sets the value. Returns the previous value if it was different, so that the caller can restore it.
     ///
     /// # Errors
-    /// The setting does not exist, is read-only here (a container), or refuses the value.
+    /// The sysctl does not exist, is read-only (in a container), or does not accept the value.
     pub fn set(&self, value: &str) -> Result<Option<String>> {
-        let former = self.read()?;
-        // Settings with several numbers are shown with tabs between them.
-        if former.split_whitespace().eq(value.split_whitespace()) {
+        let previous = self.read()?;
+        // The kernel separates several numbers with tabs.
+        if previous.split_whitespace().eq(value.split_whitespace()) {
             return Ok(None);
         }
         let path = self.path();
         match fs::write(&path, value) {
-            Ok(()) => Ok(Some(former)),
+            Ok(()) => Ok(Some(previous)),
             Err(source) => Err(Error::Sysctl { path, source }),
         }
     }
@@ -97,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_stay_below_net() {
+    fn name_outside_net_is_rejected() {
         for bad in [
             "",
             "net/",
@@ -115,14 +114,14 @@ mod tests {
     }
 
     #[test]
-    fn absence_is_an_answer() {
+    fn missing_sysctl_is_not_an_error_of_find() {
         let sysctl = Sysctl::new("net/ipv4/conf/weir-none/arp_ignore").unwrap();
         assert_eq!(sysctl.find().unwrap(), None);
         assert!(sysctl.read().is_err() && sysctl.set("1").is_err());
     }
 
     #[test]
-    fn the_loopback_has_settings() {
+    fn sysctl_of_loopback_is_read_and_set() {
         let sysctl = Sysctl::of_device(false, "lo", "arp_ignore").unwrap();
         let value = sysctl.read().unwrap();
         assert!(value.parse::<u8>().is_ok());

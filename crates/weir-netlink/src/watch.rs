@@ -1,9 +1,6 @@
-//! Notifications of changes, in the order in which the kernel made them.
-//!
-//! A watch holds what has changed since it was opened; open it first and read the
-//! tables afterwards, and nothing falls between. When changes come faster than
-//! they are read the kernel drops some and says so: [`Event::Lost`] means that
-//! every table must be read again.
+//! Notifications of changes, in the kernel's order. A watch reports all changes since it was opened. If it is opened
+//! before the tables are read, no change is missed. If changes occur faster than they are read, the kernel drops some
+//! and reports this: after [`Event::Lost`] every table must be read again.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -19,8 +16,7 @@ use rustix::io::Errno;
 use crate::exchange::messages;
 use crate::{Address, Error, Link, Neighbour, Netlink, Result, Route};
 
-/// Room for bursts, such as a full routing table; the kernel may allow less
-/// (`net.core.rmem_max`).
+/// Size of the receive buffer, for bursts such as a full routing table. The kernel may limit it (`net.core.rmem_max`).
 const RECEIVE_BUFFER_BYTES: u32 = 4 * 1024 * 1024;
 
 const GROUPS: [MulticastGroup; 6] = [
@@ -32,38 +28,38 @@ const GROUPS: [MulticastGroup; 6] = [
     MulticastGroup::Ipv6Route,
 ];
 
-/// One change. `removed` is false for what is new or has another state.
+/// A change. `removed` is false if the object is new or was changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// A device came, changed or went.
+    /// A device was added, changed or removed.
     Link {
-        /// The device as it is or was.
+        /// The current or last state of the device.
         link: Link,
-        /// It is gone.
+        /// Whether it was removed.
         removed: bool,
     },
-    /// An address of a device.
+    /// An address of a device was added, changed or removed.
     Address {
-        /// The address as it is or was.
+        /// The current or last state of the address.
         address: Address,
-        /// It is gone.
+        /// Whether it was removed.
         removed: bool,
     },
-    /// A route of any table.
+    /// A route of any table was added, changed or removed.
     Route {
-        /// The route as it is or was.
+        /// The current or last state of the route.
         route: Route,
-        /// It is gone.
+        /// Whether it was removed.
         removed: bool,
     },
-    /// A neighbour was learned, confirmed, lost or moved to another MAC.
+    /// A neighbour was added, confirmed or removed, or its MAC address changed.
     Neighbour {
-        /// The entry as it is or was.
+        /// The current or last state of the entry.
         neighbour: Neighbour,
-        /// It is gone.
+        /// Whether it was removed.
         removed: bool,
     },
-    /// Changes were dropped before they were read.
+    /// The kernel dropped notifications.
     Lost,
 }
 
@@ -74,10 +70,10 @@ pub struct Watch {
 }
 
 impl Netlink {
-    /// Starts to follow this namespace's changes.
+    /// Starts watching this namespace.
     ///
     /// # Errors
-    /// No netlink socket can be had, or no right to enter the namespace.
+    /// The netlink socket cannot be opened, or the namespace cannot be entered.
     pub fn watch(&self) -> Result<Watch> {
         self.inside(Watch::open)?
     }
@@ -101,10 +97,10 @@ impl Watch {
         })
     }
 
-    /// Waits for the next change. Dropping the future loses nothing.
+    /// Waits for the next change. The future is cancel-safe.
     ///
     /// # Errors
-    /// The socket is broken; the watch is of no more use.
+    /// The socket failed; the watch can no longer be used.
     pub async fn next(&mut self) -> Result<Event> {
         loop {
             if let Some(event) = self.ready.pop_front() {
@@ -112,7 +108,8 @@ impl Watch {
             }
             match self.socket.recv_from_full().await {
                 Ok((datagram, from)) if from.port_number() == 0 => {
-                    self.ready.extend(messages(&datagram).filter_map(event_in));
+                    self.ready
+                        .extend(messages(&datagram).filter_map(parse_event));
                 }
                 Ok(_) => {}
                 Err(error) if is_overrun(&error) => {
@@ -126,16 +123,15 @@ impl Watch {
 }
 
 impl Watch {
-    /// Empties the socket. After an overrun the kernel delivers nothing, and reports
-    /// no further loss, until all that it had queued is read (`netlink_overrun` of
-    /// net/netlink/af_netlink.c): a change in between would never be heard of.
+    /// Empties the socket. After an overrun the kernel delivers no notifications, and reports no further loss, until
+    /// the queue is empty (`netlink_overrun` of net/netlink/af_netlink.c). A change in between would not be reported.
     fn discard(&mut self) {
         self.ready.clear();
         loop {
             match self.socket.socket_ref().recv_from_full() {
                 Ok(_) => {}
                 Err(error) if is_overrun(&error) => {}
-                // Empty, or broken: then the next wait says so.
+                // The socket is empty, or it failed: then the next wait returns the error.
                 Err(_) => return,
             }
         }
@@ -154,10 +150,10 @@ impl fmt::Debug for Watch {
     }
 }
 
-fn event_in(bytes: &[u8]) -> Option<Event> {
+fn parse_event(bytes: &[u8]) -> Option<Event> {
     use RouteNetlinkMessage as M;
 
-    // What cannot be decoded here is left out of a table that is read, too.
+    // Messages that cannot be decoded are also skipped when a table is read.
     let message = NetlinkMessage::<M>::deserialize(bytes).ok()?;
     let NetlinkPayload::InnerMessage(message) = message.payload else {
         return None;
@@ -167,8 +163,8 @@ fn event_in(bytes: &[u8]) -> Option<Event> {
         M::DelLink(_) | M::DelAddress(_) | M::DelRoute(_) | M::DelNeighbour(_)
     );
     match &message {
-        // A bridge reports its ports under its own family; "deleted" there is a port
-        // that left, and the device's own message follows.
+        // A bridge reports its ports with its own family, where "deleted" means that a port left the bridge. A message
+        // for the device itself follows.
         M::NewLink(link) | M::DelLink(link)
             if link.header.interface_family == AddressFamily::Bridge =>
         {

@@ -1,6 +1,6 @@
-//! XDP programs that were attached by netlink, as `ip link set … xdp` does it.
+//! XDP programs attached with netlink, as by `ip link set … xdp`.
 //!
-//! Weir's own programs are held by links, which netlink cannot take off; neither can this.
+//! Weir's own programs are attached with BPF links, which netlink cannot detach.
 
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{LinkAttribute, LinkMessage, LinkXdp};
@@ -11,7 +11,7 @@ use crate::{Netlink, Result};
 const MODES: [u32; 2] = [1 << 1, 1 << 2];
 
 impl Netlink {
-    /// The number of the XDP program on a device, by whatever way it was attached.
+    /// Returns the ID of the XDP program on a device, regardless of how it was attached.
     ///
     /// # Errors
     /// The kernel refuses the dump.
@@ -28,23 +28,23 @@ impl Netlink {
             LinkAttribute::Xdp(xdp) => Some(xdp),
             _ => None,
         });
-        Ok(xdp.flatten().find_map(|fact| match fact {
+        Ok(xdp.flatten().find_map(|attribute| match attribute {
             LinkXdp::ProgId(id) | LinkXdp::DrvProgId(id) | LinkXdp::SkbProgId(id) => Some(*id),
             _ => None,
         }))
     }
 
-    /// Takes XDP programs off a device that are held by no link; one that is stays.
+    /// Detaches XDP programs that were attached with netlink from a device.
     ///
     /// # Errors
-    /// No such device, no `CAP_NET_ADMIN`, or a link holds the program.
+    /// The device does not exist, `CAP_NET_ADMIN` is missing, or the program is attached with a BPF link.
     pub async fn detach_xdp(&self, ifindex: u32) -> Result<()> {
         for mode in MODES {
             let mut message = LinkMessage::default();
             message.header.index = ifindex;
             let none = vec![LinkXdp::Fd(-1), LinkXdp::Flags(mode)];
             message.attributes.push(LinkAttribute::Xdp(none));
-            let request = format!("take XDP off device {ifindex}");
+            let request = format!("detach XDP from device {ifindex}");
             self.ask(&request, RouteNetlinkMessage::SetLink(message), 0)
                 .await?;
         }

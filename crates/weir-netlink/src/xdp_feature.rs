@@ -1,8 +1,6 @@
-//! What a driver can do for XDP, from the `netdev` family (kernel 6.3 and newer;
-//! `Documentation/netlink/specs/netdev.yaml`).
-//!
-//! Bits are the driver's word for what it implements now: veth, for one, states
-//! transmission only while its peer runs a program or has GRO on.
+//! XDP features of drivers, from the `netdev` family (kernel 6.3 and newer; `Documentation/netlink/specs/netdev.yaml`).
+//! The driver reports its current features. For example, veth reports transmission only while its peer has a program
+//! attached or GRO enabled.
 
 use rustix::io::Errno;
 
@@ -14,7 +12,7 @@ const NETDEV_CMD_DEV_GET: u8 = 1;
 const NETDEV_A_DEV_IFINDEX: u16 = 1;
 const NETDEV_A_DEV_XDP_FEATURES: u16 = 3;
 
-/// A device's XDP abilities.
+/// The XDP features of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct XdpFeatures {
     /// The kernel's bits (`enum netdev_xdp_act`).
@@ -22,33 +20,32 @@ pub struct XdpFeatures {
 }
 
 impl XdpFeatures {
-    /// Runs programs in the driver, with DROP, PASS, TX and ABORTED.
+    /// Returns whether programs run in the driver, with DROP, PASS, TX and ABORTED.
     pub const fn basic(self) -> bool {
         self.bits & 1 != 0
     }
 
-    /// Its programs may redirect to other devices.
+    /// Returns whether programs can redirect to other devices.
     pub const fn redirect(self) -> bool {
         self.bits & 2 != 0
     }
 
-    /// Accepts packets that other devices' programs redirect to it.
+    /// Returns whether the device transmits packets that programs of other devices redirect to it.
     pub const fn transmit(self) -> bool {
         self.bits & 4 != 0
     }
 
-    /// Programs may see packets of several buffers (larger than a page).
+    /// Returns whether programs can receive packets in several buffers (larger than a page).
     pub const fn receive_fragments(self) -> bool {
         self.bits & 32 != 0
     }
 }
 
 impl Netlink {
-    /// The XDP abilities of a device; `None` when the kernel cannot say, because it
-    /// is older than 6.3.
+    /// Returns the XDP features of a device; `None` = the kernel is older than 6.3.
     ///
     /// # Errors
-    /// No such device.
+    /// The device does not exist.
     pub async fn xdp_features(&self, ifindex: u32) -> Result<Option<XdpFeatures>> {
         let mut slot = self.generic.lock().await;
         let generic = match &mut *slot {
@@ -80,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bits_of_an_answer() {
+    fn feature_bits_are_parsed() {
         let answer = GenericMessage::new(30, NETDEV_CMD_DEV_GET)
             .with(NETDEV_A_DEV_IFINDEX, &7_u32.to_ne_bytes())
             .with(NETDEV_A_DEV_XDP_FEATURES, &0b100011_u64.to_ne_bytes());

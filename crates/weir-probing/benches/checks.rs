@@ -1,8 +1,7 @@
-//! `make bench`: ten thousand servers checked every two seconds by http from one daemon.
-//!
-//! Prints the share of a CPU that checking takes, next to a plain connection and exchange each as a floor, and
-//! how late probes go out. The servers are one process of its own on 127.0.0.0/8, whose time is not counted.
-//! `WEIR_BENCH_CHECKS` (10000) and `WEIR_BENCH_SECONDS` (20) say how much.
+//! `make bench`: ten thousand servers checked every two seconds by http from one daemon. Prints the CPU share of the
+//! checks, compared with a floor (a plain connect and exchange per check), and the delay of the probes. A separate
+//! process serves all servers on 127.0.0.0/8; its CPU time is not counted. `WEIR_BENCH_CHECKS` (default 10000) sets the
+//! number of servers, `WEIR_BENCH_SECONDS` (default 20) the duration.
 
 use std::error::Error;
 use std::io::{Read, Write};
@@ -15,7 +14,7 @@ use weir_model::Desired;
 use weir_probing::{Checks, Probing};
 
 const SERVE: &str = "--serve";
-const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nUp";
+const RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nUp";
 const INTERVAL: Duration = Duration::from_secs(2);
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -48,7 +47,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     );
     println!("  CPU share              {:6.1} %", checking * 100.0);
     println!(
-        "  the same by a floor    {:6.1} %  (connect, ask, read, close, one after the other)",
+        "  floor                  {:6.1} %  (sequential: connect, write, read, close)",
         floor * rate * 100.0
     );
     println!("  ratio                  {:6.2}", checking / (floor * rate));
@@ -65,18 +64,18 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Everything answers on one port of all of 127.0.0.0/8.
+/// Serves HTTP on one port of all addresses in 127.0.0.0/8.
 fn serve() -> Result<(), Box<dyn Error>> {
     let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))?;
     rustix::net::listen(&listener, 4096)?;
     println!("{}", listener.local_addr()?.port());
-    let answer = |mut stream: TcpStream| {
+    let respond = |mut stream: TcpStream| {
         let _ = stream.read(&mut [0; 1024]);
-        let _ = stream.write_all(ANSWER);
+        let _ = stream.write_all(RESPONSE);
     };
     loop {
         let (stream, _) = listener.accept()?;
-        answer(stream);
+        respond(stream);
     }
 }
 
@@ -91,12 +90,12 @@ impl Servers {
             .arg(SERVE)
             .stdout(Stdio::piped())
             .spawn()?;
-        let mut said = String::new();
-        let out = child.stdout.take().ok_or("no output")?;
-        std::io::BufRead::read_line(&mut std::io::BufReader::new(out), &mut said)?;
+        let mut line = String::new();
+        let stdout = child.stdout.take().ok_or("no output")?;
+        std::io::BufRead::read_line(&mut std::io::BufReader::new(stdout), &mut line)?;
         Ok(Self {
             child,
-            port: said.trim().parse()?,
+            port: line.trim().parse()?,
         })
     }
 
@@ -128,36 +127,36 @@ fn configuration(count: u32, port: u16) -> Result<Desired, Box<dyn Error>> {
     Ok(parsed.map_err(|found| format!("{found:?}"))?.desired)
 }
 
-/// Seconds of CPU that one exchange costs at least.
+/// Minimum CPU time of one exchange, in seconds.
 fn floor(desired: &Desired, port: u16) -> Result<f64, Box<dyn Error>> {
     const TIMES: u32 = 2000;
     let count = u32::try_from(desired.pools[0].servers.len())?;
-    let before = used();
+    let before = cpu_time();
     for n in 0..TIMES {
         let mut stream = TcpStream::connect((address(n % count), port))?;
         stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer)?;
-        if answer != ANSWER {
-            return Err("another answer".into());
+        let mut response = Vec::new();
+        stream.read_to_end(&mut response)?;
+        if response != RESPONSE {
+            return Err("unexpected response".into());
         }
     }
-    Ok((used() - before).as_secs_f64() / f64::from(TIMES))
+    Ok((cpu_time() - before).as_secs_f64() / f64::from(TIMES))
 }
 
 async fn measure(desired: &Desired, time: Duration) -> (f64, Probing) {
     let checks = Checks::start();
     checks.configure(desired, &Suspended::new(), &|_, _| None, None);
-    // The first round is another matter: every server is new.
+    // Skip the first round, in which every server is new.
     tokio::time::sleep(INTERVAL * 2).await;
-    let (before, begun) = (used(), Instant::now());
+    let (before, started) = (cpu_time(), Instant::now());
     tokio::time::sleep(time).await;
-    let share = (used() - before).as_secs_f64() / begun.elapsed().as_secs_f64();
+    let share = (cpu_time() - before).as_secs_f64() / started.elapsed().as_secs_f64();
     (share, checks.probing())
 }
 
 /// CPU time of this process.
-fn used() -> Duration {
+fn cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     Duration::new(
         time.tv_sec.unsigned_abs(),

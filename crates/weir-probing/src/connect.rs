@@ -1,5 +1,4 @@
-//! Connections of probes: from the source and interface that the check names, with a PROXY header where it asks for
-//! one.
+//! Opens the connections of probes: from the check's source address and interface, with a PROXY header if configured.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -16,7 +15,7 @@ use crate::context::Context;
 use crate::path::PathProbe;
 use crate::source::source;
 
-/// Why a connection could not be opened, or broke.
+/// An I/O error of a probe's connection.
 #[derive(Debug)]
 pub(crate) struct ConnectError(io::Error);
 
@@ -27,7 +26,7 @@ impl From<io::Error> for ConnectError {
 }
 
 impl ConnectError {
-    /// The outcome for the server: unknown where the director itself has run out of a resource.
+    /// Returns the probe's outcome: unknown if the director itself lacks a resource or permission, otherwise failed.
     pub(crate) fn outcome(&self) -> Outcome {
         const LOCAL_ERRORS: [Errno; 7] = [
             Errno::MFILE,
@@ -87,8 +86,8 @@ pub(crate) async fn connect(
     Ok(stream)
 }
 
-/// Binds a socket to the source that a check names. Through `nat` without source rewriting that is the VIP: the server
-/// then answers as it would a client. Where the director does not have the VIP, its own address is used.
+/// Binds a socket to the check's source address. With `nat` without source rewriting, the source is the VIP, so the
+/// server replies as it would to a client. If the director does not have the VIP, the director's own address is used.
 pub(crate) fn bind(context: &Context, socket: &Socket, target: &Target) -> io::Result<()> {
     let from = |address: IpAddr| socket.bind(&SocketAddr::new(address, 0).into());
     match (target.source, target.way) {
@@ -97,7 +96,7 @@ pub(crate) fn bind(context: &Context, socket: &Socket, target: &Target) -> io::R
             Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => Ok(()),
             bound => bound,
         },
-        // Without a better one, the kernel's choice is used.
+        // If no better address is found, the kernel selects one.
         (None, _) if target.address.is_ipv6() => match source(target, &context.vips()) {
             Ok(address) => from(address),
             Err(_) => Ok(()),
@@ -106,8 +105,8 @@ pub(crate) fn bind(context: &Context, socket: &Socket, target: &Target) -> io::R
     }
 }
 
-/// HAProxy's proxy-protocol.txt: version 1 names the addresses, version 2 says LOCAL, a connection of the director's
-/// own.
+/// Builds a header of HAProxy's proxy-protocol.txt: version 1 contains the addresses, version 2 is LOCAL, for a
+/// connection that the director itself opens.
 fn proxy_header(version: ProxyHeader, from: SocketAddr, to: SocketAddr) -> Vec<u8> {
     match version {
         ProxyHeader::V1 => {
@@ -133,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn proxy_headers() {
+    fn proxy_headers_match_specification() {
         let (from, to) = (
             "10.0.0.1:4000".parse().unwrap(),
             "10.0.0.5:80".parse().unwrap(),
@@ -151,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn local_resource_errors_give_no_verdict() {
+    fn local_resource_error_has_unknown_verdict() {
         let verdict = |errno: Errno| ConnectError(errno.into()).outcome().verdict;
         assert_eq!(verdict(Errno::MFILE), weir_health::Verdict::Unknown);
         assert_eq!(verdict(Errno::CONNREFUSED), weir_health::Verdict::Failed);

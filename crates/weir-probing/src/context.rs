@@ -1,4 +1,4 @@
-//! What probes need from the configuration in addition to their target.
+//! The parts of the configuration that probes need in addition to their target.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -9,24 +9,24 @@ use weir_model::Desired;
 
 use crate::tls::Clients;
 
-/// Read by probes while they run.
+/// Shared by all running probes.
 #[derive(Debug, Default)]
 pub(crate) struct Context {
-    /// The data plane's table of probes through a service's forward.
+    /// The data plane's map of probes through a service's forward; `None` = there is no data plane.
     probe_table: Mutex<Option<ProbeTable>>,
-    /// Addresses of services: never the source of a probe by accident.
+    /// Addresses of services. They are not selected as the source of a probe unless configured.
     vips: Mutex<Arc<HashSet<IpAddr>>>,
     /// TLS configurations of probes.
     pub(crate) tls_clients: Clients,
 }
 
 impl Context {
-    /// Replaces everything by what a configuration says.
+    /// Replaces the context when a configuration is applied.
     pub(crate) fn set(&self, desired: &Desired, probe_table: Option<ProbeTable>) {
         *locked(&self.probe_table) = probe_table;
         self.tls_clients.clear();
         let listeners = desired.services.iter().flat_map(|service| &service.listen);
-        *locked(&self.vips) = Arc::new(listeners.map(|it| it.address).collect());
+        *locked(&self.vips) = Arc::new(listeners.map(|listener| listener.address).collect());
     }
 
     pub(crate) fn probe_table(&self) -> Option<ProbeTable> {
@@ -38,7 +38,8 @@ impl Context {
     }
 }
 
-/// A poisoned lock is still valid: the monitor calls no code of ours while it is locked.
+/// Locks a mutex. A poisoned mutex is used as well: the monitor does not call our code while it is locked, so its data
+/// is consistent.
 pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

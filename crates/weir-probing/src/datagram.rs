@@ -1,4 +1,4 @@
-//! Probes of one datagram: DNS, UDP with a configured payload, ICMP echo.
+//! Probes that send one datagram: DNS, UDP with a configured payload, ICMP echo.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -14,28 +14,28 @@ use crate::connect::bind;
 use crate::context::Context;
 use crate::path::PathProbe;
 
-/// The identifier of the next probe, which tells concurrent probes apart.
+/// Identifier of the next probe; it distinguishes concurrent probes.
 static NEXT_ID: AtomicU16 = AtomicU16::new(1);
 
-/// Sends the request and waits for the answer; the caller enforces the deadline.
+/// Sends the request and waits for the reply; the caller enforces the deadline.
 ///
 /// # Errors
 /// The socket cannot be opened, or the network reports the target as unreachable.
-pub(crate) async fn ask(
+pub(crate) async fn probe(
     context: &Context,
     target: &Target,
     path: Option<&PathProbe>,
 ) -> io::Result<Outcome> {
     let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
     let is_ping = target.probe == Probe::Ping;
-    let socket = socket(context, target, path, is_ping)?;
+    let socket = open_socket(context, target, path, is_ping)?;
     let mut buffer = [0; 4096];
     if is_ping {
-        let echo = echo(target.address, id);
-        socket.send(&echo).await?;
+        let request = echo_request(target.address, id);
+        socket.send(&request).await?;
         loop {
             let length = socket.recv(&mut buffer).await?;
-            if answers(target.address, id, &buffer[..length]) {
+            if is_echo_reply(target.address, id, &buffer[..length]) {
                 return Ok(Outcome::passed("ping"));
             }
         }
@@ -50,8 +50,8 @@ pub(crate) async fn ask(
     }
 }
 
-/// A connected socket, so that only the target's answers come, and its ICMP errors too.
-fn socket(
+/// Opens a connected socket, so that the kernel delivers only the target's replies and ICMP errors.
+fn open_socket(
     context: &Context,
     target: &Target,
     path: Option<&PathProbe>,
@@ -76,8 +76,8 @@ fn socket(
     UdpSocket::from_std(OwnedFd::from(socket).into())
 }
 
-/// An echo request (RFC 792, RFC 4443); the kernel computes the checksum of ICMPv6.
-fn echo(to: IpAddr, id: u16) -> Vec<u8> {
+/// Builds an echo request (RFC 792, RFC 4443); the kernel computes the ICMPv6 checksum.
+fn echo_request(to: IpAddr, id: u16) -> Vec<u8> {
     let kind = if to.is_ipv4() { 8 } else { 128 };
     let [high, low] = id.to_be_bytes();
     let mut message = vec![kind, 0, 0, 0, high, low, 0, 1];
@@ -96,8 +96,8 @@ fn echo(to: IpAddr, id: u16) -> Vec<u8> {
     message
 }
 
-/// Whether a message is the reply to that echo request; a raw IPv4 socket returns the IP header too.
-fn answers(from: IpAddr, id: u16, message: &[u8]) -> bool {
+/// Returns whether a message is the reply to the echo request `id`. A raw IPv4 socket also delivers the IP header.
+fn is_echo_reply(from: IpAddr, id: u16, message: &[u8]) -> bool {
     let (kind, icmp) = if from.is_ipv4() {
         let header = message
             .first()
@@ -114,9 +114,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn echoes_and_their_answers() {
+    fn echo_reply_is_recognized() {
         let v4: IpAddr = "10.0.0.5".parse().unwrap();
-        let request = echo(v4, 0x1234);
+        let request = echo_request(v4, 0x1234);
         assert_eq!(request.len() % 2, 0);
         let sum: u32 = request
             .chunks(2)
@@ -126,12 +126,15 @@ mod tests {
         let mut reply = vec![0x45];
         reply.extend([0; 19]);
         reply.extend(&request);
-        assert!(!answers(v4, 0x1234, &reply), "that is the request");
+        assert!(
+            !is_echo_reply(v4, 0x1234, &reply),
+            "a request is not a reply"
+        );
         reply[20] = 0;
-        assert!(answers(v4, 0x1234, &reply));
-        assert!(!answers(v4, 0x1235, &reply));
-        assert!(!answers(v4, 0x1234, &[0x4f]));
+        assert!(is_echo_reply(v4, 0x1234, &reply));
+        assert!(!is_echo_reply(v4, 0x1235, &reply));
+        assert!(!is_echo_reply(v4, 0x1234, &[0x4f]));
         let v6: IpAddr = "fd00::5".parse().unwrap();
-        assert!(answers(v6, 7, &[129, 0, 0, 0, 0, 7, 0, 1]));
+        assert!(is_echo_reply(v6, 7, &[129, 0, 0, 0, 0, 7, 0, 1]));
     }
 }

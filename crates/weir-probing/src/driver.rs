@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::shared::Shared;
 
-/// The wait while no deadline is set.
+/// Waiting time if no deadline is set.
 const IDLE: Duration = Duration::from_secs(3600);
 
 pub(crate) async fn drive(shared: Arc<Shared>) {

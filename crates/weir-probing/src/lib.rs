@@ -1,8 +1,8 @@
 //! Runs health checks: the driver of [`weir_health::Monitor`], and the probes.
 //!
 //! One task waits for the next deadline and starts each probe as a task of its own; a probe reports its result and
-//! ends. Changes of servers are collected as [`HealthEvent`] until the caller takes them. The engine, weights and the
-//! kernel's tables are not known here.
+//! ends. State changes of servers are collected as [`HealthEvent`] until the caller takes them. This crate does not
+//! know the engine, weights or the kernel's tables.
 
 mod connect;
 mod context;
@@ -29,18 +29,18 @@ use weir_state::{HealthEvent, PoolChange, PoolState};
 use context::locked;
 use shared::Shared;
 
-/// Counters of the probing itself.
+/// Counters of the checks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Probing {
-    /// Targets that are probed.
+    /// Number of targets that are probed.
     pub targets: usize,
-    /// Probes that were started since the daemon began.
+    /// Probes started since the daemon started.
     pub probes: u64,
-    /// How late they were started.
+    /// Delay between the scheduled and the actual start of probes.
     pub lateness: Lateness,
 }
 
-/// The active checks. Dropping it ends them and all probes.
+/// The active checks. Dropping it aborts them and all running probes.
 #[derive(Debug)]
 pub struct Checks {
     shared: Arc<Shared>,
@@ -48,7 +48,7 @@ pub struct Checks {
 }
 
 impl Checks {
-    /// Without any check. Must be called inside a tokio runtime.
+    /// Starts without checks. Must be called inside a tokio runtime.
     pub fn start() -> Self {
         let shared = Arc::new(Shared::new());
         let driver = tokio::spawn(driver::drive(Arc::clone(&shared)));
@@ -67,12 +67,12 @@ impl Checks {
         self.change(|monitor, now| monitor.configure(desired, suspended, known, now));
     }
 
-    /// The present states of servers, for [`Self::restore`].
+    /// Returns the current states of servers, for [`Self::restore`].
     pub fn checkpoint(&self) -> Checkpoint {
         self.shared.monitor().checkpoint()
     }
 
-    /// Like [`Self::configure`], for a configuration that is rolled back to, with the states of the checkpoint.
+    /// Like [`Self::configure`], for a rollback to `desired`: servers have the states of the checkpoint.
     pub fn restore(
         &self,
         checkpoint: Checkpoint,
@@ -88,11 +88,11 @@ impl Checks {
     /// Stores what probes need from a configuration in addition to the checks.
     fn set_probe_context(&self, desired: &Desired, probe_table: Option<ProbeTable>) {
         self.shared.context.set(desired, probe_table);
-        let notifying = desired
+        let with_program = desired
             .pools
             .iter()
             .filter(|pool| !pool.health.notify.is_empty());
-        *locked(&self.shared.notify_commands) = notifying
+        *locked(&self.shared.notify_commands) = with_program
             .map(|pool| (pool.name.clone(), pool.health.notify.clone()))
             .collect();
     }
@@ -106,68 +106,80 @@ impl Checks {
         self.shared.deadline_moved.notify_one();
     }
 
-    /// Waits until there may be news. Dropping the future loses nothing.
+    /// Waits until servers may have changed. The future is cancel-safe.
     pub async fn changed(&self) {
-        self.shared.has_news.notified().await;
+        self.shared.changes_pending.notified().await;
     }
 
-    /// Takes what was collected since the last call.
+    /// Returns the state changes since the last call.
     pub fn take_news(&self) -> Vec<HealthEvent> {
-        let collected = std::mem::take(&mut *locked(&self.shared.news));
-        let news = collected.into_iter();
-        news.map(|((pool, server), standing)| HealthEvent {
-            pool,
-            server,
-            standing,
-        })
-        .collect()
+        let collected = std::mem::take(&mut *locked(&self.shared.changes));
+        let changes = collected.into_iter();
+        changes
+            .map(|((pool, server), standing)| HealthEvent {
+                pool,
+                server,
+                standing,
+            })
+            .collect()
     }
 
-    /// Logs a pool's change. Notifies programs of it and of the services that stop or resume serving clients.
-    pub fn notify_pool_change(&self, turn: &PoolChange, desired: &Desired) {
-        let change = |what, from, to| notify::Change {
-            pool: turn.pool.clone(),
-            what,
+    /// Logs a state change of a pool. Runs the notify program for it, and for each service that stops or resumes
+    /// serving clients.
+    pub fn notify_pool_change(&self, pool_change: &PoolChange, desired: &Desired) {
+        let notification = |subject, from, to| notify::Change {
+            pool: pool_change.pool.clone(),
+            subject,
             from,
             to,
-            reason: turn.to.cause().to_owned(),
+            reason: pool_change.to.cause().to_owned(),
         };
-        if turn.from != turn.to {
-            let (from, to) = (turn.from.as_str(), turn.to.as_str());
-            let (pool, cause) = (&turn.pool, turn.to.cause());
-            if turn.to == PoolState::Up {
-                tracing::info!(pool, from, to, cause, "a pool changed");
+        if pool_change.from != pool_change.to {
+            let (from, to) = (pool_change.from.as_str(), pool_change.to.as_str());
+            let (pool, cause) = (&pool_change.pool, pool_change.to.cause());
+            if pool_change.to == PoolState::Up {
+                tracing::info!(pool, from, to, cause, "pool state changed");
             } else {
-                tracing::warn!(pool, from, to, cause, "a pool changed");
+                tracing::warn!(pool, from, to, cause, "pool state changed");
             }
-            self.shared.notify(change(notify::What::Pool, from, to));
+            self.shared
+                .notify(notification(notify::Subject::Pool, from, to));
         }
-        let (before, now) = turn.serves;
+        let (before, now) = pool_change.serves;
         if before == now {
             return;
         }
         let state = |serves| if serves { "up" } else { "down" };
-        let layer_4 = desired.services.iter().filter(|it| it.pool == turn.pool);
-        let proxied = desired.proxies.iter().filter(|it| it.pool == turn.pool);
-        let names = layer_4.map(|it| &it.name).chain(proxied.map(|it| &it.name));
+        let layer_4 = desired
+            .services
+            .iter()
+            .filter(|service| service.pool == pool_change.pool);
+        let proxied = desired
+            .proxies
+            .iter()
+            .filter(|service| service.pool == pool_change.pool);
+        let names = layer_4
+            .map(|service| &service.name)
+            .chain(proxied.map(|service| &service.name));
         for name in names {
-            let what = notify::What::Service(name.clone());
-            self.shared.notify(change(what, state(before), state(now)));
+            let subject = notify::Subject::Service(name.clone());
+            self.shared
+                .notify(notification(subject, state(before), state(now)));
         }
     }
 
-    /// When a direct probe of a server passed last, since the Unix epoch.
+    /// Returns the time at which a direct probe of a server last passed, since the Unix epoch.
     pub fn passed(&self, pool: &str, server: &str) -> Option<Duration> {
         self.shared.monitor().last_pass(pool, server)
     }
 
-    /// The state of a server's checks; for one service, `service`, its checks through that service count too. `None` =
-    /// it has no checks.
+    /// Returns the state of a server's checks, or `None` if it has none. If `service` is set, the checks through this
+    /// service are included.
     pub fn view(&self, pool: &str, server: &str, service: Option<&str>) -> Option<ServerView> {
         self.shared.monitor().view(pool, server, service)
     }
 
-    /// Counters of the probing itself.
+    /// Returns the counters of the checks.
     pub fn probing(&self) -> Probing {
         let monitor = self.shared.monitor();
         Probing {

@@ -1,4 +1,4 @@
-//! Checks that run on the director itself: a program's exit code, a number in a file.
+//! Checks that run on the director itself: the exit code of a program, and a weight in a file.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -9,13 +9,13 @@ use weir_health::{Outcome, ReportedWeight, Target};
 use weir_model::{MAX_WEIGHT, Script};
 use weir_sys::untrusted_file::{self, Owner};
 
-/// Runs a program; it is killed when the probe ends. `WEIR_ADDRESS` and `WEIR_PORT` name the server.
-pub(crate) async fn run(script: &Script, target: &Target) -> Outcome {
+/// Runs a program, which is killed when the probe ends. `WEIR_ADDRESS` and `WEIR_PORT` identify the server.
+pub(crate) async fn run_script(script: &Script, target: &Target) -> Outcome {
     let Some((program, arguments)) = script.command.split_first() else {
-        return Outcome::unknown("no program");
+        return Outcome::unknown("no program is configured");
     };
     let Some((user, group)) = account(&script.user) else {
-        return Outcome::unknown(format!("there is no account {}", script.user));
+        return Outcome::unknown(format!("no such user: {}", script.user));
     };
     let mut command = Command::new(program);
     command
@@ -43,27 +43,27 @@ pub(crate) async fn run(script: &Script, target: &Target) -> Outcome {
         Ok(child) => child,
         Err(error) => return Outcome::unknown(format!("{program}: {error}")),
     };
-    let _group = Group(child.id());
+    let _group = ProcessGroup(child.id());
     match child.wait().await {
-        Ok(status) => judge(status.code(), script.dynamic),
+        Ok(status) => evaluate(status.code(), script.dynamic),
         Err(error) => Outcome::unknown(format!("{program}: {error}")),
     }
 }
 
-/// The process group of a program; killed with the probe.
-struct Group(Option<u32>);
+/// The process group of a program. Dropping it kills the processes.
+struct ProcessGroup(Option<u32>);
 
-impl Drop for Group {
+impl Drop for ProcessGroup {
     fn drop(&mut self) {
         let pid = self.0.and_then(|pid| i32::try_from(pid).ok());
         if let Some(pid) = pid.and_then(rustix::process::Pid::from_raw) {
-            // It may have ended already.
+            // The processes may have ended already.
             let _ = rustix::process::kill_process_group(pid, Signal::KILL);
         }
     }
 }
 
-fn judge(code: Option<i32>, dynamic: bool) -> Outcome {
+fn evaluate(code: Option<i32>, dynamic: bool) -> Outcome {
     let Some(code) = code else {
         return Outcome::failed("killed by a signal");
     };
@@ -77,7 +77,7 @@ fn judge(code: Option<i32>, dynamic: bool) -> Outcome {
     }
 }
 
-/// User and group of an account, by `/etc/passwd`.
+/// Returns the user and group IDs of a user in `/etc/passwd`.
 fn account(name: &str) -> Option<(u32, u32)> {
     let text = std::fs::read_to_string("/etc/passwd").ok()?;
     let line = text
@@ -87,23 +87,23 @@ fn account(name: &str) -> Option<(u32, u32)> {
     Some((fields.next()?.ok()?, fields.next()?.ok()?))
 }
 
-/// The largest file that is read for a number, in bytes.
+/// Maximum size of a file with a weight, in bytes.
 const FILE_MAX_BYTES: u64 = 4096;
 
-/// Reads the weight from a file. Another program writes it, so a link out of its directory is not followed, and nothing
-/// but a weight is ever shown of it.
-pub(crate) async fn read(path: &str) -> Outcome {
-    let (path, shown) = (PathBuf::from(path), path.to_owned());
+/// Reads the weight from a file. Another program writes the file, so a link out of its directory is not followed, and
+/// no content except a weight is reported.
+pub(crate) async fn read_weight(path: &str) -> Outcome {
+    let (path, name) = (PathBuf::from(path), path.to_owned());
     let read = move || untrusted_file::read(&path, Owner::Any, FILE_MAX_BYTES);
     let text = match tokio::task::spawn_blocking(read).await {
         Ok(Ok(text)) => text,
-        Ok(Err(problem)) => return Outcome::failed(format!("{shown}: {problem}")),
-        Err(_) => return Outcome::unknown("the file was not read"),
+        Ok(Err(problem)) => return Outcome::failed(format!("{name}: {problem}")),
+        Err(_) => return Outcome::unknown("reading the file was aborted"),
     };
     match text.trim().parse::<u32>() {
         Ok(weight) if weight <= MAX_WEIGHT => Outcome::passed(format!("file says {weight}"))
             .with_weight(ReportedWeight::Weight(weight)),
-        _ => Outcome::failed(format!("{shown} does not contain a weight")),
+        _ => Outcome::failed(format!("{name} does not contain a weight")),
     }
 }
 
@@ -113,9 +113,9 @@ mod tests {
     use weir_health::Verdict;
 
     #[test]
-    fn exit_codes() {
+    fn exit_code_determines_verdict_and_weight() {
         let result = |code, dynamic| {
-            let outcome = judge(code, dynamic);
+            let outcome = evaluate(code, dynamic);
             (outcome.verdict, outcome.weight)
         };
         assert_eq!(result(Some(0), true), (Verdict::Passed, None));
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn accounts() {
+    fn account_is_found_in_passwd() {
         assert_eq!(account("root"), Some((0, 0)));
         assert_eq!(account("no such account"), None);
     }

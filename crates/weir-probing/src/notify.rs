@@ -1,4 +1,4 @@
-//! Runs the programs that pools notify of changes.
+//! Runs the notify programs of pools.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -6,19 +6,19 @@ use std::time::Duration;
 use tokio::process::Command;
 use tokio::time::timeout;
 
-/// A program that takes longer is killed.
+/// A program that runs longer is killed.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The object that has changed.
+/// The object whose state changed.
 #[derive(Debug)]
-pub(crate) enum What {
+pub(crate) enum Subject {
     /// The pool as a whole.
     Pool,
-    /// One of its servers.
+    /// A server of the pool.
     Server(String),
-    /// One of its servers, in one service only.
-    Path(String, String),
-    /// A service that uses it.
+    /// A server of the pool, for one service only.
+    ServerInService(String, String),
+    /// A service that uses the pool.
     Service(String),
 }
 
@@ -26,22 +26,22 @@ pub(crate) enum What {
 #[derive(Debug)]
 pub(crate) struct Change {
     pub(crate) pool: String,
-    pub(crate) what: What,
+    pub(crate) subject: Subject,
     pub(crate) from: &'static str,
     pub(crate) to: &'static str,
     pub(crate) reason: String,
 }
 
-/// Runs the program. A failure is only logged.
+/// Runs the program. Errors are only logged.
 pub(crate) async fn run(command: Vec<String>, change: Change) {
     let Some((program, arguments)) = command.split_first() else {
         return;
     };
-    let (server, service) = match &change.what {
-        What::Pool => ("", ""),
-        What::Server(name) => (name.as_str(), ""),
-        What::Path(server, service) => (server.as_str(), service.as_str()),
-        What::Service(name) => ("", name.as_str()),
+    let (server, service) = match &change.subject {
+        Subject::Pool => ("", ""),
+        Subject::Server(name) => (name.as_str(), ""),
+        Subject::ServerInService(server, service) => (server.as_str(), service.as_str()),
+        Subject::Service(name) => ("", name.as_str()),
     };
     let mut command = Command::new(program);
     weir_sys::restore_nofile(command.as_std_mut());

@@ -1,9 +1,8 @@
 //! Probes through a service's forward: registers a probe's packets with the tc programs and reads what they observed.
-//!
-//! Under `direct`, `tunnel` and `l3dsr` the socket uses the server's address. On the way out the tc programs rewrite
-//! the packets to a client's, with the VIP as destination; answers from the VIP are rewritten to the server's address.
-//! Under `nat` packets are addressed to the server already: the socket is bound to the VIP, so that the server's
-//! replies must return through the director.
+//! With `direct`, `tunnel` and `l3dsr` the socket uses the server's address. The tc programs rewrite outgoing packets
+//! to those of a client, with the VIP as destination, and rewrite replies from the VIP to the server's address. With
+//! `nat` the packets are already addressed to the server: the socket is bound to the VIP, so that the server's replies
+//! must return through the director.
 
 use std::collections::HashSet;
 use std::io;
@@ -24,30 +23,30 @@ use weir_wire::{ArpOperation, ArpPacket, MacAddr, Packet};
 use crate::context::Context;
 use crate::source::source;
 
-/// Time limit of an ARP answer on a server's own segment. The request follows packets that were answered there.
+/// Time limit for an ARP reply on the server's segment. The server has already replied to other packets there.
 const ARP_TIMEOUT: Duration = Duration::from_millis(30);
 const ETHERTYPE_ARP: u16 = 0x0806;
 
-/// A maximum segment size that fits inside any tunnel over an MTU of 1500.
+/// A maximum segment size that fits into any tunnel with an MTU of 1500.
 const TUNNEL_MSS: u32 = 1200;
 
-/// A probe through a forward. Dropping it removes its entry.
+/// A probe through a service's forward. Dropping it removes its map entry.
 #[derive(Debug)]
 pub(crate) struct PathProbe {
     table: ProbeTable,
     way: ProbePath,
     server: IpAddr,
-    /// Addresses that must not be its source.
+    /// Addresses that must not be the probe's source.
     vips: Arc<HashSet<IpAddr>>,
     key: OnceLock<ProbeKey>,
 }
 
 impl PathProbe {
-    /// For a target behind a forward other than `nat`.
+    /// Creates the probe of a target with a forward other than `nat`; `None` for other targets.
     ///
     /// # Errors
-    /// There is no data plane: the outcome of the probe.
-    pub(crate) fn of(target: &Target, context: &Context) -> Result<Option<Self>, Outcome> {
+    /// There is no data plane; the error is the outcome of the probe.
+    pub(crate) fn for_target(target: &Target, context: &Context) -> Result<Option<Self>, Outcome> {
         match (target.way, context.probe_table()) {
             (None, _) => Ok(None),
             (Some(way), _) if way.forward == Forward::Nat => Ok(None),
@@ -62,7 +61,7 @@ impl PathProbe {
         }
     }
 
-    /// Binds a socket and registers its packets.
+    /// Binds a socket and registers its packets with the data plane.
     pub(crate) fn register(
         &self,
         socket: &Socket,
@@ -102,7 +101,7 @@ impl PathProbe {
             vip: vip.into(),
             forward: abi_forward(forward) as u8,
             tunnel: abi_tunnel(tunnel.kind) as u8,
-            // Probes do not use remote checksums: every tunnel end accepts the plain one.
+            // Probes do not use remote checksum offload: every tunnel endpoint accepts a complete checksum.
             tunnel_flags: if tunnel.checksum == TunnelChecksum::None {
                 0
             } else {
@@ -114,61 +113,61 @@ impl PathProbe {
         }
     }
 
-    /// Refines an outcome by what was observed of the packets.
-    pub(crate) async fn judge(&self, outcome: Outcome) -> Outcome {
+    /// Refines an outcome with the data plane's observations of the packets.
+    pub(crate) async fn refine(&self, outcome: Outcome) -> Outcome {
         let key = self.key.get();
-        let Some(seen) = key.and_then(|key| self.table.get(key).ok().flatten()) else {
+        let Some(observed) = key.and_then(|key| self.table.get(key).ok().flatten()) else {
             return outcome;
         };
         match outcome.verdict {
             Verdict::Unknown => outcome,
-            // The answer cannot have come from the VIP.
-            Verdict::Passed if seen.sent == 0 || seen.answered == 0 => {
-                Outcome::unknown("the probe left by an interface that Weir is not attached to")
-            }
-            Verdict::Passed if self.is_claimed(&seen).await => Outcome::failed(format!(
+            // The reply cannot have come from the VIP.
+            Verdict::Passed if observed.sent == 0 || observed.answered == 0 => Outcome::unknown(
+                "the probe was sent through an interface that Weir is not attached to",
+            ),
+            Verdict::Passed if self.server_claims_vip(&observed).await => Outcome::failed(format!(
                 "the server answers ARP for the VIP {}",
                 self.way.vip
             )),
             Verdict::Passed => outcome,
-            // No neighbour was found to send it to.
-            Verdict::Failed if seen.sent == 0 => outcome,
-            Verdict::Failed => Outcome::failed(self.failure(&seen, &outcome.note)),
+            // The packet was not sent, because no neighbour was found.
+            Verdict::Failed if observed.sent == 0 => outcome,
+            Verdict::Failed => Outcome::failed(self.failure_reason(&observed, &outcome.note)),
         }
     }
 
-    /// Whether the server answers ARP for the VIP, so that clients would bypass the director.
-    async fn is_claimed(&self, seen: &Probe) -> bool {
+    /// Returns whether the server answers ARP for the VIP, so that clients would bypass the director.
+    async fn server_claims_vip(&self, observed: &Probe) -> bool {
         let (IpAddr::V4(vip), Forward::Direct) = (self.way.vip, self.way.forward) else {
             return false;
         };
         let Some(key) = self.key.get() else {
             return false;
         };
-        let (IpAddr::V4(local), seen) = (key.local.to_ip(), *seen) else {
+        let (IpAddr::V4(local), observed) = (key.local.to_ip(), *observed) else {
             return false;
         };
-        let claimed = spawn_blocking(move || probe_arp(&seen, local, vip)).await;
-        // Without the right to send ARP nothing is found.
+        let claimed = spawn_blocking(move || probe_arp(&observed, local, vip)).await;
+        // Without the capability to send ARP, the VIP counts as not claimed.
         matches!(claimed, Ok(Ok(true)))
     }
 
-    fn failure(&self, seen: &Probe, note: &str) -> String {
+    fn failure_reason(&self, observed: &Probe, note: &str) -> String {
         let ProbePath { vip, port, .. } = self.way;
-        if seen.answered > 0 {
+        if observed.answered > 0 {
             return format!("{note} at {}", SocketAddr::new(vip, port));
         }
-        if seen.stray > 0 {
+        if observed.stray > 0 {
             return format!("another machine answers for the VIP {vip} ({note})");
         }
-        if seen.unturned > 0 {
-            return format!("the server does not turn marked packets back to the VIP {vip}");
+        if observed.unturned > 0 {
+            return format!("the server does not restore the VIP {vip} in marked packets");
         }
         let tunnel = self.way.tunnel.kind.as_str();
-        match (self.way.forward, seen.error_type, seen.error_code) {
+        match (self.way.forward, observed.error_type, observed.error_code) {
             // Protocol and port unreachable: RFC 792, RFC 4443.
             (Forward::Tunnel, 3, 2 | 3) | (Forward::Tunnel, 1, 4) => {
-                format!("no decapsulation: the server refuses {tunnel}")
+                format!("no decapsulation: the server rejects {tunnel}")
             }
             (_, 0, _) if self.way.forward == Forward::Tunnel => {
                 format!("VIP {vip} not on lo, or no decapsulation of {tunnel} ({note})")
@@ -182,16 +181,19 @@ impl PathProbe {
 impl Drop for PathProbe {
     fn drop(&mut self) {
         if let Some(key) = self.key.get() {
-            // The table evicts old entries by itself.
+            // If this fails, the map evicts the entry later.
             let _ = self.table.remove(key);
         }
     }
 }
 
-/// Sends an ARP request for the VIP to the server only, and waits for its answer. Blocks.
-fn probe_arp(seen: &Probe, local: Ipv4Addr, vip: Ipv4Addr) -> Result<bool, weir_sys::Error> {
-    let socket = FrameSocket::listening(seen.ifindex, ETHERTYPE_ARP)?;
-    let (from, to) = (MacAddr::new(seen.from_mac), MacAddr::new(seen.to_mac));
+/// Sends an ARP request for the VIP to the server only, and waits for its reply. Blocks.
+fn probe_arp(observed: &Probe, local: Ipv4Addr, vip: Ipv4Addr) -> Result<bool, weir_sys::Error> {
+    let socket = FrameSocket::listening(observed.ifindex, ETHERTYPE_ARP)?;
+    let (from, to) = (
+        MacAddr::new(observed.from_mac),
+        MacAddr::new(observed.to_mac),
+    );
     let request = Packet::ethernet(from, to).arp(&ArpPacket {
         operation: ArpOperation::Request,
         sender_mac: from,
@@ -199,27 +201,27 @@ fn probe_arp(seen: &Probe, local: Ipv4Addr, vip: Ipv4Addr) -> Result<bool, weir_
         target_mac: MacAddr::ZERO,
         target: vip,
     });
-    socket.send(seen.ifindex, &request)?;
-    let (until, mut frame) = (Instant::now() + ARP_TIMEOUT, [0; 128]);
+    socket.send(observed.ifindex, &request)?;
+    let (deadline, mut frame) = (Instant::now() + ARP_TIMEOUT, [0; 128]);
     loop {
-        let left = until.saturating_duration_since(Instant::now());
-        match socket.receive_within(&mut frame, left)? {
-            Some(length) if claims(&frame[..length], seen, vip) => return Ok(true),
+        let remaining = deadline.saturating_duration_since(Instant::now());
+        match socket.receive_within(&mut frame, remaining)? {
+            Some(length) if is_arp_reply_for(&frame[..length], observed, vip) => return Ok(true),
             Some(_) => {}
             None => return Ok(false),
         }
     }
 }
 
-/// Whether a frame is the server's ARP reply for the VIP.
-fn claims(frame: &[u8], seen: &Probe, vip: Ipv4Addr) -> bool {
+/// Returns whether a frame is the server's ARP reply for the VIP.
+fn is_arp_reply_for(frame: &[u8], observed: &Probe, vip: Ipv4Addr) -> bool {
     let packet = frame
         .get(14..)
         .and_then(|payload| ArpPacket::parse(payload).ok());
     packet.is_some_and(|packet| {
         packet.operation == ArpOperation::Reply
             && packet.sender == vip
-            && packet.sender_mac == MacAddr::new(seen.to_mac)
+            && packet.sender_mac == MacAddr::new(observed.to_mac)
     })
 }
 
@@ -230,7 +232,7 @@ mod tests {
     const SERVER: MacAddr = MacAddr::new([2, 0, 0, 0, 0, 5]);
     const DIRECTOR: MacAddr = MacAddr::new([2, 0, 0, 0, 0, 1]);
 
-    fn answer(operation: ArpOperation, sender: &str, mac: MacAddr) -> bool {
+    fn accepts(operation: ArpOperation, sender: &str, mac: MacAddr) -> bool {
         let frame = Packet::ethernet(mac, DIRECTOR).arp(&ArpPacket {
             operation,
             sender_mac: mac,
@@ -238,20 +240,20 @@ mod tests {
             target_mac: DIRECTOR,
             target: "10.0.0.1".parse().unwrap(),
         });
-        let seen = Probe {
+        let observed = Probe {
             to_mac: SERVER.octets(),
             ..Probe::ZERO
         };
-        claims(&frame, &seen, "192.0.2.10".parse().unwrap())
+        is_arp_reply_for(&frame, &observed, "192.0.2.10".parse().unwrap())
     }
 
     #[test]
-    fn only_arp_replies_of_the_server_count() {
-        assert!(answer(ArpOperation::Reply, "192.0.2.10", SERVER));
-        assert!(!answer(ArpOperation::Reply, "192.0.2.11", SERVER));
-        assert!(!answer(ArpOperation::Reply, "192.0.2.10", DIRECTOR));
-        assert!(!answer(ArpOperation::Request, "192.0.2.10", SERVER));
-        assert!(!claims(
+    fn only_arp_reply_of_server_is_accepted() {
+        assert!(accepts(ArpOperation::Reply, "192.0.2.10", SERVER));
+        assert!(!accepts(ArpOperation::Reply, "192.0.2.11", SERVER));
+        assert!(!accepts(ArpOperation::Reply, "192.0.2.10", DIRECTOR));
+        assert!(!accepts(ArpOperation::Request, "192.0.2.10", SERVER));
+        assert!(!is_arp_reply_for(
             &[0; 20],
             &Probe::ZERO,
             "192.0.2.10".parse().unwrap()

@@ -1,4 +1,4 @@
-//! One run of a probe, from connecting to its result.
+//! Runs one probe, from the connection to the result.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ use crate::{datagram, local};
 /// Runs a probe until the deadline.
 pub(crate) async fn run(context: &Context, target: &Target, deadline: Instant) -> Outcome {
     let started = Instant::now();
-    let path = match PathProbe::of(target, context) {
+    let path = match PathProbe::for_target(target, context) {
         Ok(path) => path,
         Err(outcome) => return outcome,
     };
@@ -32,7 +32,7 @@ pub(crate) async fn run(context: &Context, target: &Target, deadline: Instant) -
     };
     let outcome = with_duration(outcome, started.elapsed());
     match path {
-        Some(path) => path.judge(outcome).await,
+        Some(path) => path.refine(outcome).await,
         None => target.with_address(outcome),
     }
 }
@@ -51,10 +51,10 @@ fn with_duration(outcome: Outcome, took: Duration) -> Outcome {
 
 async fn run_probe(context: &Context, target: &Target, path: Option<&PathProbe>) -> Outcome {
     match &target.probe {
-        Probe::Script(script) => local::run(script, target).await,
-        Probe::File { path } => local::read(path).await,
+        Probe::Script(script) => local::run_script(script, target).await,
+        Probe::File { path } => local::read_weight(path).await,
         Probe::Ping | Probe::Dns { .. } | Probe::Udp { .. } => {
-            match datagram::ask(context, target, path).await {
+            match datagram::probe(context, target, path).await {
                 Ok(outcome) => outcome,
                 Err(error) => ConnectError::from(error).outcome(),
             }
@@ -70,7 +70,7 @@ async fn run_probe(context: &Context, target: &Target, path: Option<&PathProbe>)
     }
 }
 
-/// A probe over a connection.
+/// Runs a probe over a TCP connection.
 async fn probe_stream(context: &Context, target: &Target, path: Option<&PathProbe>) -> Outcome {
     let mut stream = match connect(context, target, path).await {
         Ok(stream) => stream,
@@ -83,31 +83,31 @@ async fn probe_stream(context: &Context, target: &Target, path: Option<&PathProb
     };
     match handshake(&context.tls_clients, tls, target, stream).await {
         Handshake::Done(mut stream) => {
-            let outcome = run_over(stream.as_mut(), target, "tls agreed").await;
+            let outcome = run_over(stream.as_mut(), target, "tls handshake completed").await;
             reset_on_close(stream.get_ref().0);
             outcome
         }
         Handshake::Failed(error) => ConnectError::from(error).outcome(),
-        Handshake::Unable(why) => Outcome::unknown(format!("the director cannot probe: {why}")),
+        Handshake::Unable(error) => Outcome::unknown(format!("the director cannot probe: {error}")),
     }
 }
 
-/// Runs the target's dialogue over a stream; without a dialogue, the connection is all that was checked.
+/// Runs the target's dialogue over a stream. If the probe has no dialogue, an open connection is sufficient.
 async fn run_over(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     target: &Target,
-    without: &str,
+    connected: &str,
 ) -> Outcome {
     let Some(mut dialogue) = dialogue::for_target(target) else {
-        return Outcome::passed(without);
+        return Outcome::passed(connected);
     };
     let outcome = converse(stream, dialogue.as_mut()).await;
-    // The outcome is known; an error changes nothing.
+    // The outcome is already known, so an error is ignored.
     let _ = stream.write_all(dialogue.quit_message()).await;
     outcome
 }
 
-/// Without this every probe would leave a port in TIME_WAIT for a minute.
+/// Closes the connection with a reset. Otherwise each probe would leave a port in TIME_WAIT for a minute.
 fn reset_on_close(stream: &TcpStream) {
     let _ = stream.set_zero_linger();
 }

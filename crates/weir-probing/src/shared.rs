@@ -1,4 +1,4 @@
-//! The checks' state: the monitor, its results, and the probes that it starts.
+//! State shared by the health checks: the monitor, its results and the probes that it starts.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -18,16 +18,16 @@ use crate::{notify, probe};
 pub(crate) struct Shared {
     pub(crate) clock: Clock,
     monitor: Mutex<Monitor>,
-    pub(crate) news: Mutex<BTreeMap<(String, String), Option<Standing>>>,
+    pub(crate) changes: Mutex<BTreeMap<(String, String), Option<Standing>>>,
     /// Programs to notify of changes, by pool.
     pub(crate) notify_commands: Mutex<HashMap<String, Vec<String>>>,
     pub(crate) context: Context,
     /// Watched files of `file` checks.
     files: Watch,
-    /// A deadline may be earlier than the one that the driver waits for.
+    /// Notifies the driver that the next deadline may be earlier than the one it is waiting for.
     pub(crate) deadline_moved: Notify,
-    /// There are news.
-    pub(crate) has_news: Notify,
+    /// Notifies [`crate::Checks::changed`] of new entries in `changes`.
+    pub(crate) changes_pending: Notify,
 }
 
 /// Unix time that never goes backwards.
@@ -55,7 +55,7 @@ impl Clock {
         self.base.as_nanos() as u64 ^ u64::from(std::process::id()) << 32
     }
 
-    /// The instant of a time of this clock.
+    /// Converts a time of this clock to an `Instant`.
     pub(crate) fn instant(&self, time: Duration) -> Instant {
         self.started + time.saturating_sub(self.base)
     }
@@ -93,12 +93,12 @@ async fn run_probe(shared: Arc<Shared>, request: ProbeRequest) {
     };
     if let Probe::File { path } = &request.target.probe {
         let observer = Arc::downgrade(&report.shared);
-        report.shared.files.follow(observer, Path::new(path));
+        report.shared.files.watch(observer, Path::new(path));
     }
     report.outcome = Some(probe::run(&report.shared.context, &request.target, deadline).await);
 }
 
-/// Runs the checks that read a changed file now.
+/// Immediately runs the checks that read the changed file.
 impl Observer for Shared {
     fn file_changed(&self, file: &Path) {
         let reads =
@@ -109,18 +109,18 @@ impl Observer for Shared {
 }
 
 impl Shared {
-    /// Without any check.
+    /// Creates the state without any checks.
     pub(crate) fn new() -> Self {
         let clock = Clock::new();
         Self {
             monitor: Mutex::new(Monitor::new(clock.seed())),
             clock,
-            news: Mutex::default(),
+            changes: Mutex::default(),
             notify_commands: Mutex::default(),
             context: Context::default(),
             files: Watch::default(),
             deadline_moved: Notify::new(),
-            has_news: Notify::new(),
+            changes_pending: Notify::new(),
         }
     }
 
@@ -128,16 +128,16 @@ impl Shared {
         locked(&self.monitor)
     }
 
-    /// Runs the pool's notify program, where it has one.
+    /// Runs the pool's notify program, if it has one.
     pub(crate) fn notify(&self, change: notify::Change) {
         if let Some(command) = locked(&self.notify_commands).get(&change.pool) {
             drop(tokio::spawn(notify::run(command.clone(), change)));
         }
     }
 
-    /// Handles the monitor's outputs: starts probes and collects news.
+    /// Handles the monitor's outputs: starts probes and collects state changes.
     pub(crate) fn drain_outputs(self: &Arc<Self>, monitor: &mut Monitor) {
-        let mut has_news = false;
+        let mut changes_pending = false;
         while let Some(output) = monitor.poll_output() {
             match output {
                 Output::Probe(request) => drop(tokio::spawn(run_probe(Arc::clone(self), request))),
@@ -146,60 +146,62 @@ impl Shared {
                     server,
                     standing,
                     from,
-                    paths,
+                    paths: services,
                 } => {
                     if let Some((from, standing)) = from.zip(standing.as_ref()) {
                         log(&pool, &server, from, standing);
                         self.notify(notify::Change {
                             pool: pool.clone(),
-                            what: notify::What::Server(server.clone()),
+                            subject: notify::Subject::Server(server.clone()),
                             from: state_name(from),
                             to: state_name(standing.state),
                             reason: standing.reason.clone(),
                         });
                     }
-                    for (service, from) in paths {
-                        let Some(path) = standing.as_ref().map(|it| it.in_service(&service)) else {
+                    for (service, from) in services {
+                        let Some(in_service) =
+                            standing.as_ref().map(|health| health.in_service(&service))
+                        else {
                             continue;
                         };
-                        log_path((&pool, &server, &service), from, path);
+                        log_in_service((&pool, &server, &service), from, in_service);
                         self.notify(notify::Change {
                             pool: pool.clone(),
-                            what: notify::What::Path(server.clone(), service),
+                            subject: notify::Subject::ServerInService(server.clone(), service),
                             from: state_name(from),
-                            to: state_name(path.state),
-                            reason: path.reason.clone(),
+                            to: state_name(in_service.state),
+                            reason: in_service.reason.clone(),
                         });
                     }
-                    locked(&self.news).insert((pool, server), standing);
-                    has_news = true;
+                    locked(&self.changes).insert((pool, server), standing);
+                    changes_pending = true;
                 }
             }
         }
-        if has_news {
-            self.has_news.notify_one();
+        if changes_pending {
+            self.changes_pending.notify_one();
         }
     }
 }
 
-fn log(pool: &str, server: &str, from: State, standing: &Standing) {
-    let (from, to) = (state_name(from), state_name(standing.state));
-    let cause = standing.reason.as_str();
-    if standing.state == State::Down {
-        tracing::warn!(pool, server, from, to, cause, "a server went down");
+fn log(pool: &str, server: &str, from: State, health: &Standing) {
+    let (from, to) = (state_name(from), state_name(health.state));
+    let cause = health.reason.as_str();
+    if health.state == State::Down {
+        tracing::warn!(pool, server, from, to, cause, "server went down");
     } else {
-        tracing::info!(pool, server, from, to, cause, "a server changed");
+        tracing::info!(pool, server, from, to, cause, "server state changed");
     }
 }
 
-/// A change in one service only.
-fn log_path((pool, server, service): (&str, &str, &str), from: State, path: &Standing) {
+/// Logs a state change that affects one service only.
+fn log_in_service((pool, server, service): (&str, &str, &str), from: State, health: &Standing) {
     let (from, to, cause) = (
         state_name(from),
-        state_name(path.state),
-        path.reason.as_str(),
+        state_name(health.state),
+        health.reason.as_str(),
     );
-    if path.state == State::Down {
+    if health.state == State::Down {
         tracing::warn!(
             pool,
             server,
@@ -207,7 +209,7 @@ fn log_path((pool, server, service): (&str, &str, &str), from: State, path: &Sta
             from,
             to,
             cause,
-            "a server is down for one service"
+            "server went down for one service"
         );
     } else {
         tracing::info!(
@@ -217,7 +219,7 @@ fn log_path((pool, server, service): (&str, &str, &str), from: State, path: &Sta
             from,
             to,
             cause,
-            "a server is back for one service"
+            "server state changed for one service"
         );
     }
 }

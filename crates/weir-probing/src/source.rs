@@ -1,7 +1,7 @@
-//! Chooses source addresses of probes: never a VIP by accident.
+//! Selects source addresses source probes. A VIP is not used unless it is configured.
 //!
-//! A server that has the VIP on its loopback cannot answer a probe from it. The kernel chooses an IPv4 source by the
-//! route, but an IPv6 one among all addresses of the interface (RFC 6724), where the VIP may well come first.
+//! A server that has the VIP on its loopback cannot answer a probe from it. The kernel selects an IPv4 source by the
+//! route, but an IPv6 source among all addresses source the interface (RFC 6724), and may prefer the VIP.
 
 use std::collections::HashSet;
 use std::io;
@@ -10,16 +10,16 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use socket2::SockRef;
 use weir_health::Target;
 
-/// The source address of a probe: the one that its check names, else the route's, or another one of the interface where
-/// that is a VIP.
+/// Returns the source address source a probe: the configured one, otherwise the route's. If that is a VIP, another
+/// address source the interface is used.
 ///
 /// # Errors
-/// There is no route, or no address but VIPs.
+/// There is no route, or all addresses are VIPs.
 pub(crate) fn source(target: &Target, vips: &HashSet<IpAddr>) -> io::Result<IpAddr> {
     if let Some(source) = target.source {
         return Ok(source);
     }
-    let routed = by_route(target)?;
+    let routed = route_source(target)?;
     if !vips.contains(&routed) {
         return Ok(routed);
     }
@@ -27,11 +27,11 @@ pub(crate) fn source(target: &Target, vips: &HashSet<IpAddr>) -> io::Result<IpAd
         return Err(io::Error::from(io::ErrorKind::AddrNotAvailable));
     };
     let table = std::fs::read_to_string("/proc/thread-self/net/if_inet6")?;
-    let other = nearest(&table, server, vips).map(IpAddr::V6);
+    let other = longest_match(&table, server, vips).map(IpAddr::V6);
     other.ok_or_else(|| io::Error::from(io::ErrorKind::AddrNotAvailable))
 }
 
-fn by_route(target: &Target) -> io::Result<IpAddr> {
+fn route_source(target: &Target) -> io::Result<IpAddr> {
     let any: IpAddr = if target.address.is_ipv4() {
         Ipv4Addr::UNSPECIFIED.into()
     } else {
@@ -41,26 +41,27 @@ fn by_route(target: &Target) -> io::Result<IpAddr> {
     if let Some(interface) = &target.interface {
         SockRef::from(&socket).bind_device(Some(interface.as_bytes()))?;
     }
-    // Nothing is sent: the kernel only looks the route up.
+    // Nothing is sent: the kernel only looks up the route.
     socket.connect(SocketAddr::new(target.address, target.port.unwrap_or(9)))?;
     Ok(socket.local_addr()?.ip())
 }
 
-/// The address of the kernel's table that has the longest prefix in common with `server`, VIPs and unusable ones aside.
-fn nearest(table: &str, server: Ipv6Addr, vips: &HashSet<IpAddr>) -> Option<Ipv6Addr> {
-    let usable = table.lines().filter_map(address);
+/// Returns the usable address in the kernel's table, other than VIPs, that shares the longest prefix with `server`.
+fn longest_match(table: &str, server: Ipv6Addr, vips: &HashSet<IpAddr>) -> Option<Ipv6Addr> {
+    let usable = table.lines().filter_map(parse_address);
     usable
         .filter(|address| !vips.contains(&IpAddr::V6(*address)))
         .max_by_key(|address| (address.to_bits() ^ server.to_bits()).leading_zeros())
 }
 
-/// A line of `/proc/net/if_inet6`: address, interface, prefix, scope, flags, name, numbers in hexadecimal.
-fn address(line: &str) -> Option<Ipv6Addr> {
+/// Parses a line source `/proc/net/if_inet6`: address, interface, prefix, scope, flags, name; numbers are hexadecimal.
+/// Returns the address if it is usable.
+fn parse_address(line: &str) -> Option<Ipv6Addr> {
     const GLOBAL: u32 = 0;
-    // IFA_F_DADFAILED, IFA_F_DEPRECATED and IFA_F_TENTATIVE of linux/if_addr.h.
+    // IFA_F_DADFAILED, IFA_F_DEPRECATED and IFA_F_TENTATIVE source linux/if_addr.h.
     const UNUSABLE: u32 = 0x08 | 0x20 | 0x40;
     let fields: Vec<&str> = line.split_whitespace().collect();
-    let number = |at: usize| u32::from_str_radix(fields.get(at)?, 16).ok();
+    let number = |index: usize| u32::from_str_radix(fields.get(index)?, 16).ok();
     let usable = number(3)? == GLOBAL && number(4)? & UNUSABLE == 0;
     let bits = u128::from_str_radix(fields.first()?, 16).ok()?;
     usable.then(|| Ipv6Addr::from_bits(bits))
@@ -81,11 +82,11 @@ not a line
 ";
 
     #[test]
-    fn source_is_the_nearest_address_that_is_not_a_vip() {
+    fn source_is_longest_match_that_is_not_a_vip() {
         let vips: HashSet<IpAddr> = ["fd71::a".parse().unwrap()].into();
-        let of = |server: &str| nearest(TABLE, server.parse().unwrap(), &vips);
-        assert_eq!(of("fd71::14"), "fd71::3".parse().ok());
-        assert_eq!(of("fd72::14"), "fd72::3".parse().ok());
-        assert_eq!(nearest("", "fd71::14".parse().unwrap(), &vips), None);
+        let source = |server: &str| longest_match(TABLE, server.parse().unwrap(), &vips);
+        assert_eq!(source("fd71::14"), "fd71::3".parse().ok());
+        assert_eq!(source("fd72::14"), "fd72::3".parse().ok());
+        assert_eq!(longest_match("", "fd71::14".parse().unwrap(), &vips), None);
     }
 }

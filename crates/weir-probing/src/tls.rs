@@ -1,7 +1,5 @@
-//! TLS of probes: verification of the server, and the handshake.
-//!
-//! The configuration of a check is built once for all its probes, and again with each Weir configuration, since the
-//! files may have changed.
+//! TLS for probes: verification of the server's certificate, and the handshake. The TLS configuration of a check is
+//! built once for all its probes. It is rebuilt after each reload, because the files may have changed.
 
 use std::collections::HashMap;
 use std::io;
@@ -17,7 +15,7 @@ use weir_health::Target;
 use weir_model::{CheckTls, Probe};
 use weir_proxy::{NoCertificateVerification, server_verifier};
 
-/// TLS settings of a check, and whether they are for HTTP/2.
+/// TLS settings of a check, and whether it uses HTTP/2.
 type Key = (CheckTls, bool);
 
 /// Client configurations, built on first use.
@@ -25,7 +23,7 @@ type Key = (CheckTls, bool);
 pub(crate) struct Clients(Mutex<HashMap<Key, Result<Arc<ClientConfig>, String>>>);
 
 impl Clients {
-    /// Drops all of them, so that files are read again.
+    /// Removes all configurations, so that files are read again.
     pub(crate) fn clear(&self) {
         self.0
             .lock()
@@ -33,11 +31,14 @@ impl Clients {
             .clear();
     }
 
-    /// The configuration of a target; `Err` = it cannot be built.
-    fn of(&self, tls: &CheckTls, http2: bool) -> Result<Arc<ClientConfig>, String> {
-        let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let new = || client(tls, http2).map(Arc::new);
-        made.entry((tls.clone(), http2)).or_insert_with(new).clone()
+    /// Returns the configuration for these settings; `Err` = it cannot be built.
+    fn get(&self, tls: &CheckTls, http2: bool) -> Result<Arc<ClientConfig>, String> {
+        let mut configurations = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let new = || client_config(tls, http2).map(Arc::new);
+        configurations
+            .entry((tls.clone(), http2))
+            .or_insert_with(new)
+            .clone()
     }
 }
 
@@ -63,17 +64,17 @@ pub(crate) async fn handshake(
         Some(name) => ServerName::try_from(name.clone()),
         None => Ok(ServerName::IpAddress(target.address.into())),
     };
-    match (clients.of(tls, http2), name) {
-        (Ok(client), Ok(name)) => match TlsConnector::from(client).connect(name, stream).await {
+    match (clients.get(tls, http2), name) {
+        (Ok(config), Ok(name)) => match TlsConnector::from(config).connect(name, stream).await {
             Ok(stream) => Handshake::Done(Box::new(stream)),
             Err(error) => Handshake::Failed(error),
         },
-        (Err(why), _) => Handshake::Unable(why),
+        (Err(error), _) => Handshake::Unable(error),
         (_, Err(error)) => Handshake::Unable(error.to_string()),
     }
 }
 
-fn client(tls: &CheckTls, http2: bool) -> Result<ClientConfig, String> {
+fn client_config(tls: &CheckTls, http2: bool) -> Result<ClientConfig, String> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
@@ -86,9 +87,9 @@ fn client(tls: &CheckTls, http2: bool) -> Result<ClientConfig, String> {
         builder
             .with_custom_certificate_verifier(Arc::new(NoCertificateVerification::new(&provider)))
     };
-    let mut client = builder.with_no_client_auth();
+    let mut config = builder.with_no_client_auth();
     if http2 {
-        client.alpn_protocols = vec![b"h2".to_vec()];
+        config.alpn_protocols = vec![b"h2".to_vec()];
     }
-    Ok(client)
+    Ok(config)
 }

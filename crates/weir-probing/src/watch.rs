@@ -1,6 +1,6 @@
-//! Watches the files of `file` checks, by inotify(7) on their directories: a changed file is read at once instead of at
-//! the end of its interval. A file that cannot be watched is still read at its interval. The thread ends with the
-//! checks.
+//! Watches the files of `file` checks with inotify(7) on their directories, so that a changed file is read at once
+//! instead of at the next interval. A file that cannot be watched is still read at its interval. The thread ends with
+//! the checks.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -15,16 +15,16 @@ use rustix::fs::inotify::{CreateFlags, ReadFlags, Reader, WatchFlags, add_watch,
 
 use crate::context::locked;
 
-/// Buffer size for the events of one read.
+/// Size of the event buffer, in bytes.
 const BUFFER_BYTES: usize = 4096;
 
-/// Receives changes of watched files.
+/// Is notified of changes to watched files.
 pub(crate) trait Observer: Send + Sync {
-    /// A file of a watched directory changed, whether a check reads it or not.
+    /// Called when a file in a watched directory changed, whether or not a check reads it.
     fn file_changed(&self, file: &Path);
 }
 
-/// The watched directories; inotify is opened when a check first needs it.
+/// The watched directories. The inotify descriptor is opened on first use.
 #[derive(Debug, Default)]
 pub(crate) struct Watch(Mutex<Option<Open>>);
 
@@ -36,18 +36,18 @@ struct Open {
 }
 
 impl Watch {
-    /// Follows a file before it is read, so that no change between is missed.
-    pub(crate) fn follow(&self, observer: Weak<dyn Observer>, file: &Path) {
+    /// Starts watching a file. Must be called before the file is read, so that no change is missed.
+    pub(crate) fn watch(&self, observer: Weak<dyn Observer>, file: &Path) {
         let mut open = locked(&self.0);
         if open.is_none() {
             match Open::new(observer) {
                 Ok(new) => *open = Some(new),
-                // The file is still read at its interval.
+                // The file is still read at its interval, so the error is only logged.
                 Err(error) => tracing::debug!(%error, "could not watch the files of checks"),
             }
         }
         if let (Some(open), Some(directory)) = (open.as_ref(), file.parent()) {
-            open.follow(directory);
+            open.watch(directory);
         }
     }
 }
@@ -59,14 +59,14 @@ impl Open {
         let (events, known) = (Arc::clone(&descriptor), Arc::clone(&directories));
         std::thread::Builder::new()
             .name("checked-files".to_owned())
-            .spawn(move || wait(&events, &known, &observer))?;
+            .spawn(move || handle_events(&events, &known, &observer))?;
         Ok(Self {
             descriptor,
             directories,
         })
     }
 
-    fn follow(&self, directory: &Path) {
+    fn watch(&self, directory: &Path) {
         let mut directories = locked(&self.directories);
         if directories.values().any(|known| known == directory) {
             return;
@@ -83,7 +83,7 @@ impl Open {
 }
 
 /// Handles events until the checks are dropped.
-fn wait(
+fn handle_events(
     descriptor: &OwnedFd,
     directories: &Mutex<HashMap<i32, PathBuf>>,
     observer: &Weak<dyn Observer>,
@@ -96,7 +96,7 @@ fn wait(
         };
         let mut directories = locked(directories);
         if event.events().contains(ReadFlags::IGNORED) {
-            // The directory was removed; the next probe watches it again if it is back.
+            // The directory was removed; the next probe watches it again if it exists.
             directories.remove(&event.wd());
         }
         let name = event.file_name().map(|name| name.to_bytes().to_vec());

@@ -4,10 +4,10 @@ use std::io;
 
 use rustix::process::Signal;
 
-/// Why nothing was protected; the command did not run.
+/// An error of `weir protect`.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The kernel rejects the programs, mostly for missing rights.
+    /// The kernel rejects the BPF programs, usually because a capability is missing.
     #[error(transparent)]
     Dataplane(#[from] weir_dataplane::Error),
     /// Devices, addresses or sockets cannot be read.
@@ -19,16 +19,16 @@ pub enum Error {
     /// The runtime directory cannot be used.
     #[error(transparent)]
     RuntimeDir(#[from] weir_runtime_dir::Unusable),
-    /// A socket, a signal or a file of the runtime directory.
+    /// An error of a socket, a signal handler, a child process or a file.
     #[error("{what}: {source}")]
     Io {
-        /// The object.
+        /// The object or operation.
         what: String,
         /// The kernel's error.
         source: io::Error,
     },
-    /// A signal ended the protection before its command ran.
-    #[error("ended by signal {} before the command ran", .signal.as_raw())]
+    /// A signal terminated the process before the command was started.
+    #[error("terminated by signal {} before the command was started", .signal.as_raw())]
     Interrupted {
         /// The signal.
         signal: Signal,

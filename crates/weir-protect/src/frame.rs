@@ -1,8 +1,7 @@
-//! Prepares held frames for their way back into the stack.
-//!
-//! Packets that this host sent to itself or over a veth have a partial checksum, which a device would have completed. A
-//! held frame has lost that mark, so the checksum is completed here. Frames of the loopback device are sent again as
-//! packets of this host, because the stack drops loopback addresses that arrive on any other device.
+//! Prepares held frames for reinjection into the network stack. Packets that this host sent to itself or over a veth
+//! pair have a partial checksum, which a device would complete. A held frame has lost the flag that indicates this, so
+//! the checksum is completed here. Frames of the loopback device are sent as new packets of this host, because the
+//! stack drops packets with loopback addresses that arrive on any other device.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -14,13 +13,16 @@ use weir_wire::checksum::pseudo_header;
 /// The loopback device's index, in every namespace.
 pub(crate) const LOOPBACK: u32 = 1;
 
-const ETHERNET: usize = 14;
-const IPV6: usize = 40;
-const TCP_CHECKSUM: usize = 16;
-/// IPPROTO_RAW: the sender writes the IP header.
-const RAW: i32 = 255;
+/// Length of the Ethernet header.
+const ETHERNET_LEN: usize = 14;
+/// Length of the IPv6 header.
+const IPV6_LEN: usize = 40;
+/// Offset of the checksum in the TCP header.
+const TCP_CHECKSUM_OFFSET: usize = 16;
+/// With this protocol, the sender writes the IP header.
+const IPPROTO_RAW: i32 = 255;
 
-/// Addresses and offsets of an Ethernet frame with TCP in it.
+/// Addresses and offsets of an Ethernet frame that contains a TCP segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Offsets {
     source: IpAddr,
@@ -31,36 +33,36 @@ struct Offsets {
     end: usize,
 }
 
-fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
-    bytes.get(at..at + N)?.try_into().ok()
+fn array<const N: usize>(bytes: &[u8], offset: usize) -> Option<[u8; N]> {
+    bytes.get(offset..offset + N)?.try_into().ok()
 }
 
-fn offsets(frame: &[u8]) -> Option<Offsets> {
-    let length = |at| array(frame, at).map(|bytes| usize::from(u16::from_be_bytes(bytes)));
+fn parse_offsets(frame: &[u8]) -> Option<Offsets> {
+    let length = |offset| array(frame, offset).map(|bytes| usize::from(u16::from_be_bytes(bytes)));
     match array(frame, 12)? {
         [0x08, 0x00] => {
-            let header = usize::from(frame.get(ETHERNET)? & 0xf) * 4;
+            let header = usize::from(frame.get(ETHERNET_LEN)? & 0xf) * 4;
             Some(Offsets {
-                source: Ipv4Addr::from(array(frame, ETHERNET + 12)?).into(),
-                destination: Ipv4Addr::from(array(frame, ETHERNET + 16)?).into(),
-                segment: ETHERNET + header,
-                end: ETHERNET + length(ETHERNET + 2)?,
+                source: Ipv4Addr::from(array(frame, ETHERNET_LEN + 12)?).into(),
+                destination: Ipv4Addr::from(array(frame, ETHERNET_LEN + 16)?).into(),
+                segment: ETHERNET_LEN + header,
+                end: ETHERNET_LEN + length(ETHERNET_LEN + 2)?,
             })
         }
         [0x86, 0xdd] => Some(Offsets {
-            source: Ipv6Addr::from(array::<16>(frame, ETHERNET + 8)?).into(),
-            destination: Ipv6Addr::from(array::<16>(frame, ETHERNET + 24)?).into(),
-            segment: ETHERNET + IPV6,
-            end: ETHERNET + IPV6 + length(ETHERNET + 4)?,
+            source: Ipv6Addr::from(array::<16>(frame, ETHERNET_LEN + 8)?).into(),
+            destination: Ipv6Addr::from(array::<16>(frame, ETHERNET_LEN + 24)?).into(),
+            segment: ETHERNET_LEN + IPV6_LEN,
+            end: ETHERNET_LEN + IPV6_LEN + length(ETHERNET_LEN + 4)?,
         }),
         _ => None,
     }
 }
 
-/// Completes a checksum that covers only the pseudo header (CHECKSUM_PARTIAL, include/linux/skbuff.h). Any other is
-/// left as it is, right or wrong.
+/// Completes a checksum that covers only the pseudo header (CHECKSUM_PARTIAL, include/linux/skbuff.h). Any other
+/// checksum is not changed, whether correct or not.
 pub(crate) fn complete_checksum(frame: &mut [u8]) {
-    let Some(offsets) = offsets(frame) else {
+    let Some(offsets) = parse_offsets(frame) else {
         return;
     };
     let Some(segment) = frame.get_mut(offsets.segment..offsets.end) else {
@@ -72,20 +74,20 @@ pub(crate) fn complete_checksum(frame: &mut [u8]) {
         IpProtocol::TCP,
         segment.len(),
     );
-    if array(segment, TCP_CHECKSUM).map(u16::from_be_bytes) != Some(pseudo.folded()) {
+    if array(segment, TCP_CHECKSUM_OFFSET).map(u16::from_be_bytes) != Some(pseudo.folded()) {
         return;
     }
-    let Some(field) = segment.get_mut(TCP_CHECKSUM..TCP_CHECKSUM + 2) else {
+    let Some(field) = segment.get_mut(TCP_CHECKSUM_OFFSET..TCP_CHECKSUM_OFFSET + 2) else {
         return;
     };
     field.fill(0);
     let checksum = pseudo.bytes(segment).checksum();
-    if let Some(field) = segment.get_mut(TCP_CHECKSUM..TCP_CHECKSUM + 2) {
+    if let Some(field) = segment.get_mut(TCP_CHECKSUM_OFFSET..TCP_CHECKSUM_OFFSET + 2) {
         field.copy_from_slice(&checksum.to_be_bytes());
     }
 }
 
-/// Sockets that send packets of the loopback device again.
+/// Raw sockets that resend packets of the loopback device.
 #[derive(Debug)]
 pub(crate) struct Loopback {
     ipv4: Socket,
@@ -94,24 +96,26 @@ pub(crate) struct Loopback {
 }
 
 impl Loopback {
+    /// Opens the sockets.
+    ///
     /// # Errors
     /// The process lacks CAP_NET_RAW.
     pub(crate) fn open() -> io::Result<Self> {
-        let raw = |domain| Socket::new(domain, Type::RAW, Some(Protocol::from(RAW)));
+        let raw = |domain| Socket::new(domain, Type::RAW, Some(Protocol::from(IPPROTO_RAW)));
         Ok(Self {
             ipv4: raw(Domain::IPV4)?,
             ipv6: raw(Domain::IPV6).ok(),
         })
     }
 
-    /// Sends the packet of a frame again.
+    /// Resends the packet of a frame.
     ///
     /// # Errors
-    /// The route is gone, or the frame holds no packet.
+    /// There is no route any more, or the frame contains no packet.
     pub(crate) fn send(&self, frame: &[u8]) -> io::Result<()> {
         let invalid = || io::Error::from(io::ErrorKind::InvalidData);
-        let offsets = offsets(frame).ok_or_else(invalid)?;
-        let packet = frame.get(ETHERNET..offsets.end).ok_or_else(invalid)?;
+        let offsets = parse_offsets(frame).ok_or_else(invalid)?;
+        let packet = frame.get(ETHERNET_LEN..offsets.end).ok_or_else(invalid)?;
         let socket = match offsets.destination {
             IpAddr::V4(_) => &self.ipv4,
             IpAddr::V6(_) => self.ipv6.as_ref().ok_or_else(invalid)?,
@@ -126,48 +130,48 @@ mod tests {
     use super::*;
 
     fn syn(checksum: impl FnOnce(&[u8], u16) -> u16) -> Vec<u8> {
-        let mut frame = vec![0; ETHERNET + 20 + 20];
+        let mut frame = vec![0; ETHERNET_LEN + 20 + 20];
         frame[12..14].copy_from_slice(&[0x08, 0x00]);
-        frame[ETHERNET] = 0x45;
-        frame[ETHERNET + 3] = 40;
-        frame[ETHERNET + 12..ETHERNET + 20].copy_from_slice(&[127, 0, 0, 1, 127, 0, 0, 2]);
-        frame[ETHERNET + 20..ETHERNET + 24].copy_from_slice(&[1, 2, 0, 80]);
+        frame[ETHERNET_LEN] = 0x45;
+        frame[ETHERNET_LEN + 3] = 40;
+        frame[ETHERNET_LEN + 12..ETHERNET_LEN + 20].copy_from_slice(&[127, 0, 0, 1, 127, 0, 0, 2]);
+        frame[ETHERNET_LEN + 20..ETHERNET_LEN + 24].copy_from_slice(&[1, 2, 0, 80]);
         let [source, destination] = [[127, 0, 0, 1], [127, 0, 0, 2]].map(IpAddr::from);
         let pseudo = pseudo_header(source, destination, IpProtocol::TCP, 20);
-        let right = pseudo.bytes(&frame[ETHERNET + 20..]).checksum();
-        let value = checksum(&pseudo.folded().to_be_bytes(), right);
-        frame[ETHERNET + 36..ETHERNET + 38].copy_from_slice(&value.to_be_bytes());
-        // Padding of a short frame.
+        let correct = pseudo.bytes(&frame[ETHERNET_LEN + 20..]).checksum();
+        let value = checksum(&pseudo.folded().to_be_bytes(), correct);
+        frame[ETHERNET_LEN + 36..ETHERNET_LEN + 38].copy_from_slice(&value.to_be_bytes());
+        // Ethernet padding.
         frame.extend([0xee; 6]);
         frame
     }
 
     #[test]
     fn only_partial_checksums_are_completed() {
-        let right = syn(|_, right| right);
+        let correct = syn(|_, correct| correct);
         let mut partial = syn(|pseudo, _| u16::from_be_bytes([pseudo[0], pseudo[1]]));
-        assert_ne!(partial, right);
+        assert_ne!(partial, correct);
         complete_checksum(&mut partial);
-        assert_eq!(partial, right);
+        assert_eq!(partial, correct);
         complete_checksum(&mut partial);
-        assert_eq!(partial, right);
-        let wrong = syn(|_, right| right ^ 0x0100);
+        assert_eq!(partial, correct);
+        let wrong = syn(|_, correct| correct ^ 0x0100);
         let mut kept = wrong.clone();
         complete_checksum(&mut kept);
         assert_eq!(kept, wrong);
     }
 
     #[test]
-    fn truncated_and_malformed_frames_are_left_alone() {
-        let frame = syn(|_, right| right);
+    fn truncated_and_malformed_frames_are_not_changed() {
+        let frame = syn(|_, correct| correct);
         for length in 0..frame.len() {
             complete_checksum(&mut frame[..length].to_vec());
         }
         let mut malformed = frame;
-        malformed[ETHERNET + 2] = 0xff;
+        malformed[ETHERNET_LEN + 2] = 0xff;
         complete_checksum(&mut malformed);
-        malformed[ETHERNET] = 0x4f;
-        malformed[ETHERNET + 2..ETHERNET + 4].fill(0);
+        malformed[ETHERNET_LEN] = 0x4f;
+        malformed[ETHERNET_LEN + 2..ETHERNET_LEN + 4].fill(0);
         complete_checksum(&mut malformed);
     }
 }

@@ -1,4 +1,5 @@
-//! Holds frames: renews the programs' deadline, collects frames from the ring, reinjects them at the end.
+//! Holds frames: renews the deadline of the BPF programs, collects frames from the ring buffer, and finally reinjects
+//! them.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -12,15 +13,16 @@ use crate::error::{Error, io_error};
 use crate::frame::{self, Loopback};
 use crate::migration::ProtectionGuard;
 
-/// How often the ring is emptied, long before it can be full, and the programs' deadline is renewed.
-const RENEWAL: Duration = Duration::from_millis(20);
-/// How long the programs hold frames after a renewal.
-const RENEWED_FOR: Duration = Duration::from_millis(500);
+/// Interval at which the ring buffer is read, which is before it can be full, and the deadline of the programs is
+/// renewed.
+const RENEWAL_INTERVAL: Duration = Duration::from_millis(20);
+/// Time for which the programs hold frames after a renewal.
+const HOLD_TIME: Duration = Duration::from_millis(500);
 
-/// Most frames that are held: the server could not accept more at once.
+/// Maximum number of held frames: a server could not accept more at once.
 const MAX_FRAMES: usize = 1 << 17;
 
-/// See the module.
+/// Holds new connections until it is released; see the module.
 #[derive(Debug)]
 pub(crate) struct Holding {
     hold: Hold,
@@ -28,19 +30,19 @@ pub(crate) struct Holding {
     frames: Vec<HeldFrame>,
     deadline: Instant,
     ended: bool,
-    /// While connections are held.
+    /// Set while connections are held.
     guard: Option<ProtectionGuard>,
 }
 
 impl Holding {
-    /// Attaches to every device that connections may arrive on; nothing is held yet. `guard` is dropped when holding
-    /// ends.
+    /// Attaches to every device on which connections can arrive. Holding starts with [`Self::begin`]. `guard` is
+    /// dropped when holding ends.
     ///
     /// # Errors
-    /// The kernel rejects a program, or raw sockets are not permitted.
+    /// The kernel rejects a BPF program, or raw sockets are not permitted.
     pub(crate) fn open(
         to: &[SocketAddr],
-        own: &[IpAddr],
+        local: &[IpAddr],
         links: &[Link],
         guard: ProtectionGuard,
     ) -> Result<Self, Error> {
@@ -51,8 +53,8 @@ impl Holding {
                 port: to.port(),
             })
             .collect();
-        let mut hold = Hold::open(&to, own)?;
-        // Packets without an Ethernet header (of a tunnel) could not be reinjected unchanged.
+        let mut hold = Hold::open(&to, local)?;
+        // Packets without an Ethernet header, such as those of a tunnel, cannot be reinjected unchanged.
         for link in links
             .iter()
             .filter(|link| link.loopback || link.mac.is_some())
@@ -75,40 +77,41 @@ impl Holding {
     /// Starts holding, for at most `max`.
     ///
     /// # Errors
-    /// The kernel refuses.
+    /// The kernel rejects the new deadline.
     pub(crate) fn begin(&mut self, max: Duration) -> Result<(), Error> {
         self.deadline = Instant::now() + max;
         self.ended = false;
         self.renew()
     }
 
-    /// The remaining time.
+    /// Returns the remaining time.
     pub(crate) fn remaining(&self) -> Duration {
         self.deadline.saturating_duration_since(Instant::now())
     }
 
     fn renew(&mut self) -> Result<(), Error> {
-        let time = u64::try_from(self.remaining().min(RENEWED_FOR).as_nanos()).unwrap_or(0);
+        let time = u64::try_from(self.remaining().min(HOLD_TIME).as_nanos()).unwrap_or(0);
         Ok(self.hold.until(now_ns(Clock::Monotonic) + time)?)
     }
 
-    /// Holds while `work` runs. When the time is over it releases the connections and keeps waiting for `work`.
-    pub(crate) async fn during<T>(&mut self, work: impl Future<Output = T>) -> T {
+    /// Holds connections while `work` runs. When the time limit expires, it releases the connections and continues to
+    /// wait for `work`.
+    pub(crate) async fn hold_during<T>(&mut self, work: impl Future<Output = T>) -> T {
         let mut work = std::pin::pin!(work);
-        let mut renewals = interval(RENEWAL);
+        let mut renewals = interval(RENEWAL_INTERVAL);
         loop {
             tokio::select! {
                 done = &mut work => return done,
-                () = sleep_until(self.deadline), if !self.ended => self.give_up("time limit"),
+                () = sleep_until(self.deadline), if !self.ended => self.release_early("time limit"),
                 _ = renewals.tick(), if !self.ended => {
                     self.collect();
                     if let Err(error) = self.renew() {
-                        self.give_up(&error.to_string());
+                        self.release_early(&error.to_string());
                     }
                 }
             }
             if self.frames.len() >= MAX_FRAMES && !self.ended {
-                self.give_up("too many connections are held");
+                self.release_early("too many connections are held");
             }
         }
     }
@@ -119,10 +122,10 @@ impl Holding {
         }
     }
 
-    fn give_up(&mut self, why: &str) {
-        tracing::warn!(why, "releasing connections before the command has ended");
+    fn release_early(&mut self, reason: &str) {
+        tracing::warn!(reason, "released held connections before the command ended");
         self.release();
-        // The command may itself wait for another protection, or never end.
+        // The command may itself wait for another `weir protect`, or never end.
         self.guard = None;
     }
 
@@ -130,7 +133,7 @@ impl Holding {
     fn release(&mut self) {
         self.ended = true;
         if let Err(error) = self.hold.until(0) {
-            tracing::warn!(%error, "holding ends when the programs' deadline passes");
+            tracing::warn!(%error, "could not stop holding: the BPF programs stop when their deadline expires");
         }
         self.collect();
         self.reinject();
@@ -139,27 +142,27 @@ impl Holding {
     fn reinject(&mut self) {
         for mut frame in std::mem::take(&mut self.frames) {
             frame::complete_checksum(&mut frame.bytes);
-            let sent_back = if frame.ifindex == frame::LOOPBACK {
+            let result = if frame.ifindex == frame::LOOPBACK {
                 let sent = self.loopback.send(&frame.bytes);
                 sent.map_err(|error| error.to_string())
             } else {
                 self.hold.release(&frame).map_err(|error| error.to_string())
             };
-            if let Err(error) = sent_back {
+            if let Err(error) = result {
                 tracing::warn!(%error, "could not reinject a frame: its client has to retry");
             }
         }
     }
 
-    /// Ends holding and returns the counts.
+    /// Stops holding and returns the counters.
     ///
     /// # Errors
-    /// The counts cannot be read.
+    /// The counters cannot be read.
     pub(crate) async fn end(mut self) -> Result<HoldCounts, Error> {
         if !self.ended {
             self.release();
         }
-        // Packets that a program was processing when its deadline was cleared.
+        // A program may still have been processing packets when its deadline was cleared.
         if tokio::task::spawn_blocking(wait_for_packets).await.is_err() {
             tracing::warn!("could not wait for packets in flight: some may be lost");
         }

@@ -1,12 +1,10 @@
-//! `weir protect`: holds new connections to another program's servers while a command, such as their reload, runs.
-//!
-//! New connections are held at their first packet: it goes into a ring instead of up the stack and is reinjected when
-//! the command has ended. No client is refused, and none waits for its own retry. The command starts once the server
-//! has accepted all connections that began before. Holding ends when its time is over or with this process; clients
-//! that were held then connect by their first retry.
-//!
-//! Nothing is known about the command. After it, the listening sockets decide when connections are released: there must
-//! be some again, and the replaced ones must be closed.
+//! `weir protect`: holds new connections to another program's servers while a command, such as their reload, runs. A
+//! new connection is held at its first packet: BPF programs write it to a ring buffer instead of passing it to the
+//! stack, and it is reinjected after the command has ended. No connection is refused, and no client has to retransmit.
+//! The command starts once the server has accepted all earlier connections. Holding ends when its time limit expires or
+//! this process ends; held clients then connect with their first retransmission. Weir does not know what the command
+//! does. After the command has ended, connections are released once there are listening sockets again and the replaced
+//! sockets are closed.
 
 mod error;
 mod frame;
@@ -34,19 +32,20 @@ use quiet::Listeners;
 pub use error::Error;
 pub use migration::restore;
 
-/// One protection at a time: a second would read the sysctl that the first has set, and hold what the first releases.
+/// Allows one `weir protect` at a time: a second one would save the sysctl value that the first has set, and hold the
+/// packets that the first releases.
 const LOCK: &str = "protect.lock";
-/// How often a lock that another process holds is tried.
+/// Interval at which a lock held by another process is retried.
 const LOCK_RETRY: Duration = Duration::from_millis(20);
-/// Waiting for the lock is logged after this time.
-const LOCK_SILENCE: Duration = Duration::from_secs(1);
+/// Time after which waiting for the lock is logged.
+const LOCK_LOG_DELAY: Duration = Duration::from_secs(1);
 
 /// The command line's options.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// Connections to these are held; none = to everything that listens now.
+    /// Connections to these addresses are held; empty = to every listening socket.
     pub listen: Vec<SocketAddr>,
-    /// The longest that a connection is held.
+    /// Maximum time that connections are held.
     pub max: Duration,
     /// `--runtime-dir`.
     pub runtime_dir: PathBuf,
@@ -58,34 +57,34 @@ pub struct Options {
 /// namespace of the servers.
 ///
 /// # Errors
-/// Nothing can be held here, or the command cannot be started.
+/// Connections cannot be held, or the command cannot be started.
 pub async fn protect(options: &Options) -> Result<ExitStatus, Error> {
     let lock = lock(options).await?;
     // From here on there is state to restore.
     let mut signals = Signals::new()?;
     let guard = ProtectionGuard::begin(lock, &options.runtime_dir)?;
     let to = if options.listen.is_empty() {
-        quiet::listening()?
+        quiet::listening_addresses()?
     } else {
         options.listen.clone()
     };
-    let to = with_mapped(to);
+    let to = with_ipv4_wildcard(to);
     let netlink = Netlink::open()?;
-    let own: Vec<IpAddr> = netlink
+    let local: Vec<IpAddr> = netlink
         .addresses()
         .await?
         .iter()
         .map(|address| address.ip)
         .collect();
     let links = netlink.links().await?;
-    let mut holding = Holding::open(&to, &own, &links, guard)?;
-    let listeners = Listeners::of(&to)?;
-    let begun = Instant::now();
+    let mut holding = Holding::open(&to, &local, &links, guard)?;
+    let listeners = Listeners::record(&to)?;
+    let started = Instant::now();
     holding.begin(options.max)?;
     let mut times = Times::default();
     let ended = run(options, &mut holding, &listeners, &mut signals, &mut times).await;
-    let held = begun.elapsed();
-    // Also where the command did not run: connections that were held meanwhile are released now.
+    let held = started.elapsed();
+    // Connections are released even if the command was not started.
     let counts = holding.end().await?;
     tracing::info!(
         connections = counts.held,
@@ -101,12 +100,12 @@ pub async fn protect(options: &Options) -> Result<ExitStatus, Error> {
 async fn lock(options: &Options) -> Result<LockFile, Error> {
     let directory = &options.runtime_dir;
     weir_runtime_dir::prepare(directory)?;
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut logged = false;
     loop {
         match LockFile::acquire(directory.join(LOCK)) {
             Err(weir_sys::Error::Locked { holder, .. }) => {
-                if !logged && begun.elapsed() > LOCK_SILENCE {
+                if !logged && started.elapsed() > LOCK_LOG_DELAY {
                     logged = true;
                     tracing::warn!(holder, "waiting for another weir protect to end");
                 }
@@ -117,14 +116,14 @@ async fn lock(options: &Options) -> Result<LockFile, Error> {
     }
 }
 
-/// Durations for the log.
+/// Durations that are logged.
 #[derive(Debug, Default)]
 struct Times {
     accepted: Duration,
     ran: Duration,
 }
 
-/// For the log.
+/// Converts a duration for the log.
 fn milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
@@ -137,22 +136,26 @@ async fn run(
     signals: &mut Signals,
     times: &mut Times,
 ) -> Result<ExitStatus, Error> {
-    let begun = Instant::now();
+    let started = Instant::now();
     tokio::select! {
-        accepted = holding.during(listeners.accepted(options.max / 2)) => accepted?,
+        accepted = holding.hold_during(listeners.wait_until_accepted(options.max / 2)) => accepted?,
         signal = signals.next() => return Err(Error::Interrupted { signal }),
     }
-    times.accepted = begun.elapsed();
+    times.accepted = started.elapsed();
     let mut child = start(&options.command)?;
-    let ended = holding.during(end_of(&mut child, signals)).await;
-    times.ran = begun.elapsed() - times.accepted;
+    let ended = holding
+        .hold_during(wait_for_exit(&mut child, signals))
+        .await;
+    times.ran = started.elapsed() - times.accepted;
     let remaining = holding.remaining();
-    holding.during(listeners.replaced(remaining)).await?;
+    holding
+        .hold_during(listeners.wait_until_replaced(remaining))
+        .await?;
     ended
 }
 
-/// A socket on all IPv6 addresses accepts IPv4 too, unless it has IPV6_V6ONLY.
-fn with_mapped(mut to: Vec<SocketAddr>) -> Vec<SocketAddr> {
+/// Adds the IPv4 wildcard for each IPv6 wildcard: such a socket also accepts IPv4, unless IPV6_V6ONLY is set.
+fn with_ipv4_wildcard(mut to: Vec<SocketAddr>) -> Vec<SocketAddr> {
     let any6 = |address: &&SocketAddr| address.is_ipv6() && address.ip().is_unspecified();
     let mapped: Vec<SocketAddr> = to
         .iter()
@@ -177,8 +180,9 @@ fn start(command: &[OsString]) -> Result<Child, Error> {
     })
 }
 
-/// Waits for the command. A signal that ends this process is passed on to the command; a terminal signals both.
-async fn end_of(child: &mut Child, signals: &mut Signals) -> Result<ExitStatus, Error> {
+/// Waits for the command. Signals to this process are forwarded to the command, except those that a terminal sends to
+/// both.
+async fn wait_for_exit(child: &mut Child, signals: &mut Signals) -> Result<ExitStatus, Error> {
     let pid = child
         .id()
         .and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
@@ -186,9 +190,9 @@ async fn end_of(child: &mut Child, signals: &mut Signals) -> Result<ExitStatus, 
         tokio::select! {
             status = child.wait() => return status.map_err(io_error("waiting for the command")),
             signal = signals.next() => {
-                let of_terminal = signal == Signal::INT || signal == Signal::QUIT;
-                if let Some(pid) = pid.filter(|_| !of_terminal) {
-                    // It may have ended meanwhile.
+                let from_terminal = signal == Signal::INT || signal == Signal::QUIT;
+                if let Some(pid) = pid.filter(|_| !from_terminal) {
+                    // The command may have ended already.
                     let _ = kill_process(pid, signal);
                 }
             }
@@ -196,7 +200,7 @@ async fn end_of(child: &mut Child, signals: &mut Signals) -> Result<ExitStatus, 
     }
 }
 
-/// Signals that end a process, caught while there is state to restore.
+/// Handlers of the signals that terminate a process, installed while there is state to restore.
 #[derive(Debug)]
 struct Signals {
     terminate: signal::Signal,
@@ -207,12 +211,12 @@ struct Signals {
 
 impl Signals {
     fn new() -> Result<Self, Error> {
-        let on = |kind| signal::signal(kind).map_err(io_error("signals"));
+        let handler = |kind| signal::signal(kind).map_err(io_error("signals"));
         Ok(Self {
-            terminate: on(SignalKind::terminate())?,
-            hangup: on(SignalKind::hangup())?,
-            interrupt: on(SignalKind::interrupt())?,
-            quit: on(SignalKind::quit())?,
+            terminate: handler(SignalKind::terminate())?,
+            hangup: handler(SignalKind::hangup())?,
+            interrupt: handler(SignalKind::interrupt())?,
+            quit: handler(SignalKind::quit())?,
         })
     }
 
@@ -235,7 +239,7 @@ mod tests {
         let to = |list: &[&str]| -> Vec<SocketAddr> {
             list.iter().map(|text| text.parse().unwrap()).collect()
         };
-        let both = with_mapped(to(&["[::]:80", "10.0.0.1:443", "0.0.0.0:80"]));
+        let both = with_ipv4_wildcard(to(&["[::]:80", "10.0.0.1:443", "0.0.0.0:80"]));
         assert_eq!(both, to(&["0.0.0.0:80", "10.0.0.1:443", "[::]:80"]));
     }
 }

@@ -1,5 +1,5 @@
-//! Enables `net.ipv4.tcp_migrate_req` while a protection runs: connections that a closing socket has not accepted are
-//! moved to another socket of the same address.
+//! Enables `net.ipv4.tcp_migrate_req` while connections are held: the kernel then moves connections that a closing
+//! socket has not accepted to another socket of the same address.
 //!
 //! The previous value is saved before it is changed, so that it is restored even after a crash.
 
@@ -14,22 +14,22 @@ use crate::error::{Error, io_error};
 const NAME: &str = "net/ipv4/tcp_migrate_req";
 const FILE: &str = "protect.sysctl";
 
-/// See the module.
+/// The enabled sysctl and the file with its previous value.
 #[derive(Debug)]
 struct Migration {
     file: PathBuf,
 }
 
-/// Holds the lock of the only protection, with the sysctl enabled, until it is dropped.
+/// Holds the lock of `weir protect` and keeps the sysctl enabled until it is dropped.
 #[derive(Debug)]
 pub(crate) struct ProtectionGuard {
     migration: Migration,
-    /// Dropped last, so that the next protection reads the restored value.
+    /// Dropped last, so that the next `weir protect` reads the restored value.
     _lock: LockFile,
 }
 
 impl ProtectionGuard {
-    /// `lock` is held until the end.
+    /// Enables the sysctl. `lock` is held until the guard is dropped.
     pub(crate) fn begin(lock: LockFile, runtime_dir: &Path) -> Result<Self, Error> {
         Ok(Self {
             migration: Migration::begin(runtime_dir)?,
@@ -45,18 +45,18 @@ impl Drop for ProtectionGuard {
 }
 
 impl Migration {
-    /// ProtectionGuards it on, where the kernel has it (Linux 5.14).
+    /// Enables the sysctl if the kernel supports it (Linux 5.14).
     fn begin(runtime_dir: &Path) -> Result<Self, Error> {
         let migration = Self {
             file: runtime_dir.join(FILE),
         };
         migration.restore();
         let sysctl = Sysctl::new(NAME)?;
-        let Some(former) = sysctl.find()?.filter(|former| former == "0") else {
+        let Some(previous) = sysctl.find()?.filter(|previous| previous == "0") else {
             return Ok(migration);
         };
         let file = &migration.file;
-        replace_file(file, former.as_bytes()).map_err(io_error(file.display().to_string()))?;
+        replace_file(file, previous.as_bytes()).map_err(io_error(file.display().to_string()))?;
         if let Err(error) = sysctl.set("1") {
             // Not permitted in a container; protection works without it.
             tracing::info!(%error, "could not enable tcp_migrate_req: connections are not moved between sockets");
@@ -65,10 +65,10 @@ impl Migration {
     }
 
     fn restore(&self) {
-        let Ok(former) = fs::read_to_string(&self.file) else {
+        let Ok(previous) = fs::read_to_string(&self.file) else {
             return;
         };
-        let restored = Sysctl::new(NAME).and_then(|sysctl| sysctl.set(&former));
+        let restored = Sysctl::new(NAME).and_then(|sysctl| sysctl.set(&previous));
         match restored {
             Ok(_) => drop(fs::remove_file(&self.file)),
             Err(error) => tracing::warn!(%error, "could not restore {NAME}"),
@@ -76,7 +76,7 @@ impl Migration {
     }
 }
 
-/// Restores the sysctl after a protection that was killed; for `weir clean`.
+/// Restores the sysctl after `weir protect` was killed; for `weir clean`.
 pub fn restore(runtime_dir: &Path) {
     Migration {
         file: runtime_dir.join(FILE),

@@ -1,4 +1,5 @@
-//! Decides when a server may be replaced (no connection is between SYN and accept(2)), and when it has been replaced.
+//! Determines when a server can be replaced (no connection is between SYN and accept(2)), and when it has been
+//! replaced.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -9,50 +10,51 @@ use weir_netlink::{TcpSocket, TcpState, tcp_sockets};
 
 use crate::error::Error;
 
-/// The polling interval is a fraction of the time waited so far, so that polling adds little to it.
+/// The polling interval is this fraction of the elapsed waiting time, so that polling extends it only slightly.
 const POLL_FRACTION: u32 = 8;
 const POLL_MIN: Duration = Duration::from_micros(500);
 const POLL_MAX: Duration = Duration::from_millis(10);
 
-/// Within this time a SYN that passed before holding began has reached its socket.
+/// Time within which a SYN that passed before holding started reaches its socket.
 const ARRIVAL: Duration = Duration::from_millis(1);
 
-/// Within this time a replaced socket is expected to close: its owner has been signalled and only has to get a CPU.
+/// Time within which a replaced socket is expected to be closed: its owner has been signalled and only has to be
+/// scheduled.
 const CLOSING: Duration = Duration::from_secs(2);
 
-/// All listening sockets' addresses.
-pub(crate) fn listening() -> Result<Vec<SocketAddr>, Error> {
+/// Returns the addresses of all listening sockets.
+pub(crate) fn listening_addresses() -> Result<Vec<SocketAddr>, Error> {
     let all = tcp_sockets(&[TcpState::Listen])?;
     Ok(all.iter().map(|socket| canonical(socket.local)).collect())
 }
 
-/// An IPv4-mapped IPv6 address becomes IPv4.
+/// Converts an IPv4-mapped IPv6 address to IPv4.
 fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
 /// Cookies of the listening sockets, by address.
-type ByAddress = BTreeMap<SocketAddr, BTreeSet<u64>>;
+type CookiesByAddress = BTreeMap<SocketAddr, BTreeSet<u64>>;
 
 /// The sockets that the command may replace.
 #[derive(Debug)]
 pub(crate) struct Listeners {
     to: Vec<SocketAddr>,
-    before: ByAddress,
+    before: CookiesByAddress,
 }
 
 impl Listeners {
-    /// Those at `to`, before the command runs.
-    pub(crate) fn of(to: &[SocketAddr]) -> Result<Self, Error> {
+    /// Records the listening sockets of `to` before the command is started.
+    pub(crate) fn record(to: &[SocketAddr]) -> Result<Self, Error> {
         let mut listeners = Self {
             to: to.to_vec(),
-            before: ByAddress::new(),
+            before: CookiesByAddress::new(),
         };
-        listeners.before = listeners.now()?;
+        listeners.before = listeners.current()?;
         Ok(listeners)
     }
 
-    fn concerns(&self, local: SocketAddr) -> bool {
+    fn matches(&self, local: SocketAddr) -> bool {
         let local = canonical(local);
         self.to.iter().any(|to| {
             let any = to.ip().is_unspecified() || local.ip().is_unspecified();
@@ -62,68 +64,70 @@ impl Listeners {
 
     fn sockets(&self, states: &[TcpState]) -> Result<Vec<TcpSocket>, Error> {
         let mut all = tcp_sockets(states)?;
-        all.retain(|socket| self.concerns(socket.local));
+        all.retain(|socket| self.matches(socket.local));
         Ok(all)
     }
 
-    fn now(&self) -> Result<ByAddress, Error> {
-        let mut now = ByAddress::new();
+    fn current(&self) -> Result<CookiesByAddress, Error> {
+        let mut now = CookiesByAddress::new();
         for socket in self.sockets(&[TcpState::Listen])? {
-            let there = now.entry(canonical(socket.local)).or_default();
-            there.insert(socket.cookie);
+            let cookies = now.entry(canonical(socket.local)).or_default();
+            cookies.insert(socket.cookie);
         }
         Ok(now)
     }
 
-    /// Waits until every connection that has begun is accepted. A client that has not answered within the first second
-    /// is ignored: it may never answer.
-    pub(crate) async fn accepted(&self, limit: Duration) -> Result<(), Error> {
+    /// Waits until every connection that has started is accepted. A client that has not completed its handshake within
+    /// one second is ignored: it may never do so.
+    pub(crate) async fn wait_until_accepted(&self, limit: Duration) -> Result<(), Error> {
         sleep(ARRIVAL).await;
         let quiet = poll_until(limit, || self.is_quiet());
         if !quiet.await? {
-            tracing::warn!("connections are not accepted; continuing without waiting for them");
+            tracing::warn!(
+                "the server does not accept connections; continuing without waiting for it"
+            );
         }
         Ok(())
     }
 
-    /// Whether no connection is between SYN and accept(2). The order matters: a handshake that completes meanwhile
-    /// moves its connection from the handshakes to the accept queue, which is therefore read again. Reading handshakes
-    /// is the slow part: the kernel walks all connections of the host.
+    /// Returns whether no connection is between SYN and accept(2). The order matters: a handshake that completes in the
+    /// meantime moves its connection to the accept queue, which is therefore read again. Reading the handshakes is
+    /// slow, because the kernel iterates over all connections of the host.
     fn is_quiet(&self) -> Result<bool, Error> {
-        Ok(self.is_accepted()? && self.is_answered()? && self.is_accepted()?)
+        Ok(self.accept_queues_are_empty()?
+            && self.no_handshake_is_in_progress()?
+            && self.accept_queues_are_empty()?)
     }
 
-    /// Whether no handshake is in progress.
-    fn is_answered(&self) -> Result<bool, Error> {
-        let begun = self.sockets(&[TcpState::SynReceived])?;
-        Ok(begun.iter().all(|socket| socket.retransmits > 0))
+    fn no_handshake_is_in_progress(&self) -> Result<bool, Error> {
+        let handshakes = self.sockets(&[TcpState::SynReceived])?;
+        Ok(handshakes.iter().all(|socket| socket.retransmits > 0))
     }
 
-    /// Whether no connection waits for accept(2).
-    fn is_accepted(&self) -> Result<bool, Error> {
+    fn accept_queues_are_empty(&self) -> Result<bool, Error> {
         let listening = self.sockets(&[TcpState::Listen])?;
         Ok(listening.iter().all(|socket| socket.waiting == 0))
     }
 
-    /// Waits until there are listening sockets, if there were before, and until sockets that have a successor are
+    /// Waits until cookies are listening sockets, if cookies were before, and until sockets that have a successor are
     /// closed. A socket at another address may be another program's, which keeps running.
-    pub(crate) async fn replaced(&self, limit: Duration) -> Result<(), Error> {
+    pub(crate) async fn wait_until_replaced(&self, limit: Duration) -> Result<(), Error> {
         if self.before.is_empty() {
             return Ok(());
         }
-        if !poll_until(limit, || Ok(!self.now()?.is_empty())).await? {
-            tracing::warn!("no listening socket after the command");
+        if !poll_until(limit, || Ok(!self.current()?.is_empty())).await? {
+            tracing::warn!("no socket is listening after the command has ended");
             return Ok(());
         }
-        let gone = poll_until(CLOSING.min(limit), || {
-            let now = self.now()?;
+        let closed = poll_until(CLOSING.min(limit), || {
+            let now = self.current()?;
             Ok(self.before.iter().all(|(address, before)| {
                 now.get(address)
                     .is_none_or(|now| now.is_disjoint(before) || now.is_subset(before))
             }))
         });
-        if !gone.await? {
-            tracing::warn!("sockets from before the command are still open next to new ones");
+        if !closed.await? {
+            tracing::warn!("old listening sockets are still open next to their replacements");
         }
         Ok(())
     }
@@ -134,12 +138,12 @@ async fn poll_until(
     limit: Duration,
     mut condition: impl FnMut() -> Result<bool, Error>,
 ) -> Result<bool, Error> {
-    let begun = Instant::now();
+    let started = Instant::now();
     while !condition()? {
-        if begun.elapsed() >= limit {
+        if started.elapsed() >= limit {
             return Ok(false);
         }
-        sleep((begun.elapsed() / POLL_FRACTION).clamp(POLL_MIN, POLL_MAX)).await;
+        sleep((started.elapsed() / POLL_FRACTION).clamp(POLL_MIN, POLL_MAX)).await;
     }
     Ok(true)
 }

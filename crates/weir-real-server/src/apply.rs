@@ -55,7 +55,7 @@ impl Host {
         })
     }
 
-    pub(crate) fn actual(&self) -> Result<Actual> {
+    pub(crate) fn read_state(&self) -> Result<Actual> {
         let mut sysctls = BTreeMap::new();
         let devices = self
             .interfaces
@@ -79,19 +79,19 @@ impl Host {
         })
     }
 
-    /// Applies one step. A change is recorded before it is made, and its record is removed after it is undone.
+    /// Applies one step. A change is recorded before it is made, and its record is removed after it is reverted.
     pub(crate) async fn apply(&self, step: &Step, state: &mut State) -> Result<()> {
-        let memory = &mut state.memory;
+        let record = &mut state.record;
         match step {
             Step::SetSysctl { name, from, to } => {
-                let was = memory
+                let previous = record
                     .sysctls
                     .get(name)
-                    .map_or_else(|| from.clone(), |changed| changed.was.clone());
-                memory.sysctls.insert(
+                    .map_or_else(|| from.clone(), |changed| changed.previous.clone());
+                record.sysctls.insert(
                     name.clone(),
                     Changed {
-                        was,
+                        previous,
                         set: to.clone(),
                     },
                 );
@@ -99,16 +99,16 @@ impl Host {
                 Sysctl::new(name.clone())?.set(to)?;
             }
             Step::Programs { rules, hooks } => {
-                memory.object = Some(object_id());
+                record.object = Some(object_id());
                 state.save()?;
                 self.programs.install(rules, hooks)?;
             }
             Step::RemovePrograms => {
                 self.programs.remove()?;
-                memory.object = None;
+                record.object = None;
             }
             Step::AddAddress { vip } => {
-                memory.addresses.insert(*vip);
+                record.addresses.insert(*vip);
                 state.save()?;
                 self.netlink
                     .add_quiet_address(self.loopback, *vip, host_prefix(*vip))
@@ -118,22 +118,27 @@ impl Host {
                 self.netlink
                     .remove_address(self.loopback, *vip, host_prefix(*vip))
                     .await?;
-                memory.addresses.remove(vip);
+                record.addresses.remove(vip);
             }
             Step::RestoreSysctl { name, to } => {
                 Sysctl::new(name.clone())?.set(to)?;
-                memory.sysctls.remove(name);
+                record.sysctls.remove(name);
             }
-            Step::ForgetSysctl { name, .. } => drop(memory.sysctls.remove(name)),
-            Step::ForgetAddress { vip } => drop(memory.addresses.remove(vip)),
+            Step::ForgetSysctl { name, .. } => drop(record.sysctls.remove(name)),
+            Step::ForgetAddress { vip } => drop(record.addresses.remove(vip)),
         }
         state.save()
     }
 }
 
-/// Applies the steps from the actual to the desired state; returns them.
+/// Applies and returns the steps from the actual to the desired state.
 pub(crate) async fn reconcile(host: &Host, state: &mut State) -> Result<Vec<Step>> {
-    let steps = plan::plan(&state.desired, &host.actual()?, &state.memory, object_id());
+    let steps = plan::plan(
+        &state.desired,
+        &host.read_state()?,
+        &state.record,
+        object_id(),
+    );
     for step in &steps {
         host.apply(step, state).await?;
     }

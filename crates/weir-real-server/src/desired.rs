@@ -1,4 +1,4 @@
-//! The desired state of a server: its VIPs and how packets for them arrive. `up` adds to it, `down` removes from it.
+//! The desired state of a server: its VIPs and how packets for them arrive. `up` adds VIPs, `down` removes them.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -18,17 +18,17 @@ const DEFAULT_DSCP: u8 = 1;
 pub struct Desired {
     /// The VIPs.
     pub entries: BTreeSet<Entry>,
-    /// Clients whose replies are left alone, as `ADDRESS/LENGTH`.
+    /// Clients whose replies are not rewritten, as address and prefix length.
     pub except: BTreeSet<(IpAddr, u8)>,
-    /// Where packets arrive; empty = every interface with an address.
+    /// Interfaces on which packets arrive; empty = every interface with an address.
     pub interfaces: BTreeSet<String>,
 }
 
 impl Desired {
-    /// This, with the VIPs of `request`.
+    /// Returns this state with the VIPs of `request`.
     ///
     /// # Errors
-    /// Everything that is wrong with the request.
+    /// All problems of the request.
     pub fn with(&self, request: &UpRequest) -> Result<Self, Vec<Problem>> {
         let mut problems = request_problems(request);
         let role = match request.forward {
@@ -66,19 +66,19 @@ impl Desired {
         }
     }
 
-    /// This, without `vips`: all ports of a VIP where none are named. Empty = all of them.
+    /// Returns this state without `vips`. A VIP without ports stands for all its ports. Empty = without any VIP.
     #[must_use]
     pub fn without(&self, vips: &[VipArgument]) -> Self {
         if vips.is_empty() {
             return Self::default();
         }
-        let taken = |entry: &Entry| {
+        let is_removed = |entry: &Entry| {
             vips.iter().any(|vip| {
                 vip.address == entry.vip && (vip.ports.is_none() || vip.ports == entry.ports)
             })
         };
         let mut desired = self.clone();
-        desired.entries.retain(|entry| !taken(entry));
+        desired.entries.retain(|entry| !is_removed(entry));
         if desired.entries.is_empty() {
             Self::default()
         } else {
@@ -86,11 +86,11 @@ impl Desired {
         }
     }
 
-    /// The VIPs that must be on `lo`.
-    pub fn held_vips(&self) -> BTreeSet<IpAddr> {
+    /// Returns the VIPs that must be on `lo`.
+    pub fn loopback_vips(&self) -> BTreeSet<IpAddr> {
         self.entries
             .iter()
-            .filter(|entry| entry.role.holds_vip())
+            .filter(|entry| entry.role.needs_loopback_vip())
             .map(|entry| entry.vip)
             .collect()
     }
@@ -102,8 +102,8 @@ impl Desired {
             .filter(|entry| matches!(entry.role, Role::L3dsr { .. }))
             .collect();
         let mut problems = Vec::new();
-        for (at, first) in marks.iter().enumerate() {
-            for second in marks.iter().skip(at + 1) {
+        for (index, first) in marks.iter().enumerate() {
+            for second in marks.iter().skip(index + 1) {
                 let (a, b) = (first.ports_or_all(), second.ports_or_all());
                 let overlap = a.0 <= b.1 && b.0 <= a.1;
                 let same_family = first.vip.is_ipv4() == second.vip.is_ipv4();
@@ -118,8 +118,8 @@ impl Desired {
         problems
     }
 
-    /// What the programs have to do on a host whose addresses are `own`.
-    pub fn rules(&self, own: &[IpAddr]) -> Rules {
+    /// Returns the rules of the BPF programs on a host with the addresses `local`.
+    pub fn rules(&self, local: &[IpAddr]) -> Rules {
         let mut rules = Rules::default();
         for entry in &self.entries {
             match entry.role {
@@ -133,7 +133,7 @@ impl Desired {
             }
         }
         if rules.needs_ingress() {
-            rules.own = own.to_vec();
+            rules.own = local.to_vec();
         }
         if rules.needs_egress() {
             rules.except = self
@@ -184,13 +184,13 @@ fn request_problems(request: &UpRequest) -> Vec<Problem> {
     if request.tunnel.is_some() && forward != Forward::Tunnel {
         problems.push(Problem::Option {
             option: "--tunnel",
-            belongs_to: "tunnel",
+            forward: "tunnel",
         });
     }
     if request.dscp.is_some() && forward != Forward::L3dsr {
         problems.push(Problem::Option {
             option: "--dscp",
-            belongs_to: "l3dsr",
+            forward: "l3dsr",
         });
     }
     if let Some(dscp) = request.dscp.filter(|dscp| *dscp > MAX_DSCP) {
@@ -199,7 +199,7 @@ fn request_problems(request: &UpRequest) -> Vec<Problem> {
     if !request.except.is_empty() && (forward, request.dscp) != (Forward::L3dsr, Some(0)) {
         problems.push(Problem::Option {
             option: "--except",
-            belongs_to: "l3dsr with --dscp 0",
+            forward: "l3dsr with --dscp 0",
         });
     }
     problems
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn asking_twice_is_asking_once() {
+    fn repeated_request_changes_nothing() {
         let request = request(Forward::Direct, &["192.0.2.10", "2001:db8::10"]);
         let once = Desired::default().with(&request).unwrap();
         assert_eq!(once.with(&request).unwrap(), once);
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn every_mistake_is_named() {
+    fn all_problems_of_a_request_are_returned() {
         let mut wrong = request(Forward::Direct, &[]);
         wrong.tunnel = Some("gre".parse().unwrap());
         wrong.dscp = Some(64);
@@ -263,19 +263,19 @@ mod tests {
     }
 
     #[test]
-    fn taking_back_by_address_takes_every_port_of_it() {
+    fn vip_without_ports_removes_all_its_ports() {
         let all = Desired::default()
             .with(&request(
                 Forward::Tunnel,
                 &["192.0.2.10:80", "192.0.2.10:443", "192.0.2.11:80"],
             ))
             .unwrap();
-        let left = |vip: &str| all.without(&[vip.parse().unwrap()]).entries.len();
+        let remaining = |vip: &str| all.without(&[vip.parse().unwrap()]).entries.len();
         assert_eq!(
             (
-                left("192.0.2.10"),
-                left("192.0.2.10:80"),
-                left("192.0.2.10:81")
+                remaining("192.0.2.10"),
+                remaining("192.0.2.10:80"),
+                remaining("192.0.2.10:81")
             ),
             (1, 2, 3)
         );
@@ -283,19 +283,19 @@ mod tests {
     }
 
     #[test]
-    fn without_a_mark_the_vip_is_not_held() {
-        let mut by_hand = request(Forward::L3dsr, &["192.0.2.10:80"]);
-        by_hand.dscp = Some(0);
-        by_hand.except = vec!["10.0.0.0/8".parse().unwrap()];
-        let desired = Desired::default().with(&by_hand).unwrap();
-        assert!(desired.held_vips().is_empty());
+    fn vip_is_not_added_without_a_mark() {
+        let mut unmarked = request(Forward::L3dsr, &["192.0.2.10:80"]);
+        unmarked.dscp = Some(0);
+        unmarked.except = vec!["10.0.0.0/8".parse().unwrap()];
+        let desired = Desired::default().with(&unmarked).unwrap();
+        assert!(desired.loopback_vips().is_empty());
         let rules = desired.rules(&["10.0.0.5".parse().unwrap()]);
         assert!(rules.needs_ingress() && rules.needs_egress());
         assert_eq!(rules.except.len(), 1);
     }
 
     #[test]
-    fn state_is_read_as_it_was_written() {
+    fn state_survives_serialization() {
         let mut tunnel = request(Forward::Tunnel, &["[2001:db8::10]:80-90"]);
         tunnel.tunnel = Some("gue:7000".parse().unwrap());
         let desired = Desired::default()

@@ -1,8 +1,6 @@
-//! `weir real-server doctor`: findings that keep this machine from serving its VIPs.
-//!
-//! Checks the settings of `up` that others have changed, and what `up` does not touch: listening sockets, ARP,
-//! firewalls, settings that are lost at the next boot. Nothing is changed without `fix`, and then only what `up` itself
-//! would change.
+//! `weir real-server doctor`: reports problems that prevent this machine from serving its VIPs. It checks the settings
+//! of `up` that other programs have changed, and what `up` does not change: listening sockets, ARP, firewalls, settings
+//! that are lost at the next boot. With `fix` it makes the changes that `up` would make, otherwise none.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -14,50 +12,50 @@ use crate::apply::{Host, reconcile};
 use crate::desired::Desired;
 use crate::entry::{Role, host_prefix};
 use crate::error::Result;
-use crate::plan::{self, Actual, Memory, Step};
+use crate::plan::{self, Actual, Record, Step};
 use crate::request::Options;
 use crate::state::{self, State};
 use weir_dataplane::real_server::object_id;
-use weir_doctor::firewall::{self, End, INBOUND, OUTBOUND, Packet, Ruleset, Which};
+use weir_doctor::firewall::{self, INBOUND, OUTBOUND, Packet, PacketFilter, Ruleset, Side};
 use weir_doctor::manager::{self, Held};
 use weir_doctor::{Diagnosis, checksum, conntrack, duplicate, persistence, source};
 
-/// The problems found; empty = none is visible from this machine.
+/// Returns the problems that are visible from this machine.
 ///
 /// # Errors
-/// The host cannot be read, or with `fix` a step is refused.
+/// The state of the host cannot be read, or with `fix` a step fails.
 pub async fn doctor(options: &Options, fix: bool) -> Result<Vec<Diagnosis>> {
-    let (desired, mut memory) = state::read_unlocked(options)?;
+    let (desired, mut record) = state::read_unlocked(options)?;
     let host = Host::open(options).await?;
-    let actual = host.actual()?;
-    let steps = plan::plan(&desired, &actual, &memory, object_id());
+    let actual = host.read_state()?;
+    let steps = plan::plan(&desired, &actual, &record, object_id());
     let mut found: Vec<Diagnosis> = steps.iter().map(diagnosis).collect();
     if fix && !steps.is_empty() {
         let mut state = State::open(options)?;
         reconcile(&host, &mut state).await?;
         state.save()?;
-        memory = state.memory;
-        for one in &mut found {
-            one.fixed = true;
+        record = state.record;
+        for diagnosis in &mut found {
+            diagnosis.fixed = true;
         }
     }
-    found.extend(checksum::wrong());
-    found.extend(misplaced(&desired, &actual));
-    found.extend(not_listening(&desired));
-    found.extend(exposed(&desired, &actual));
-    found.extend(addressed(&desired, &actual).await?);
+    found.extend(checksum::bad_checksums());
+    found.extend(misplaced_vips(&desired, &actual));
+    found.extend(missing_listeners(&desired));
+    found.extend(forwarded_back(&desired, &actual));
+    found.extend(vip_problems(&desired, &actual).await?);
     if !desired.entries.is_empty() {
-        found.extend(forgotten(&memory, Path::new("/")));
-        found.extend(conntrack::full());
+        found.extend(lost_at_boot(&record, Path::new("/")));
+        found.extend(conntrack::nearly_full());
         let firewall = firewall::read();
-        found.extend(firewall.unseen);
-        found.extend(dropped(&desired, &firewall.rules));
+        found.extend(firewall.unreadable);
+        found.extend(dropped_packets(&desired, &firewall.rules));
     }
     if desired.entries.is_empty() {
         found.push(
             Diagnosis::new(
-                "this machine is prepared for no VIP",
-                "under direct, tunnel and l3dsr a server must accept packets for the VIP without announcing it",
+                "this machine is not prepared for any VIP",
+                "with direct, tunnel and l3dsr a server must accept packets for the VIP without announcing it",
             )
             .fix("weir real-server up --forward direct --vip VIP"),
         );
@@ -65,15 +63,20 @@ pub async fn doctor(options: &Options, fix: bool) -> Result<Vec<Diagnosis>> {
     Ok(found)
 }
 
-/// VIPs that are not usable here, or are used for other traffic than clients'.
-async fn addressed(desired: &Desired, actual: &Actual) -> Result<Vec<Diagnosis>> {
+/// Reports VIPs that are not usable, will be removed, or may be the source of the machine's own packets.
+async fn vip_problems(desired: &Desired, actual: &Actual) -> Result<Vec<Diagnosis>> {
     let netlink = Netlink::open()?;
     let addresses = netlink.addresses().await?;
-    let vips = desired.held_vips();
-    let interface = |index: u32| actual.interfaces.iter().find(|it| it.index == index);
-    let name = |index| interface(index).map(|it| it.name.clone());
-    let loopback = |index| interface(index).is_some_and(|it| it.loopback);
-    let mut found = duplicate::unusable(&vips, &addresses, name);
+    let vips = desired.loopback_vips();
+    let interface = |index: u32| {
+        actual
+            .interfaces
+            .iter()
+            .find(|interface| interface.index == index)
+    };
+    let name = |index| interface(index).map(|interface| interface.name.clone());
+    let loopback = |index| interface(index).is_some_and(|interface| interface.loopback);
+    let mut found = duplicate::unusable_vips(&vips, &addresses, name);
     let held: Vec<Held> = addresses
         .iter()
         .filter(|address| vips.contains(&address.ip))
@@ -91,59 +94,58 @@ async fn addressed(desired: &Desired, actual: &Actual) -> Result<Vec<Diagnosis>>
     Ok(found)
 }
 
-/// A step that `up` would take is a setting that others have changed.
+/// Reports a setting that another program has changed, from the step with which `up` would repair it.
 fn diagnosis(step: &Step) -> Diagnosis {
-    let why = match step {
+    let consequence = match step {
         Step::SetSysctl { name, .. } if name.ends_with("arp_ignore") => {
             "this machine answers ARP for the VIP: clients and routers bypass the director"
         }
         Step::SetSysctl { name, .. } if name.ends_with("arp_announce") => {
-            "ARP requests of this machine carry the VIP as sender: neighbours learn the VIP here"
+            "ARP requests of this machine have the VIP as the sender: neighbours learn its link address for it"
         }
         Step::SetSysctl { .. } => {
-            "packets of clients arrive on an interface that the route back does not use, and strict rp_filter drops \
+            "clients' packets arrive on an interface that the return route does not use, and strict rp_filter drops \
              them"
         }
         Step::Programs { .. } => {
-            "marked or encapsulated packets are not rewritten to the VIP, or replies not from it"
+            "marked or encapsulated packets are not translated to the VIP, or replies are not translated"
         }
-        Step::AddAddress { .. } => "packets for the VIP are not this machine's own: it drops them",
+        Step::AddAddress { .. } => "packets for the VIP are not local: this machine drops them",
         Step::RemovePrograms
         | Step::RemoveAddress { .. }
         | Step::RestoreSysctl { .. }
         | Step::ForgetSysctl { .. }
-        | Step::ForgetAddress { .. } => "it is left over from settings that `down` has undone",
+        | Step::ForgetAddress { .. } => "it remains from settings that `down` has reverted",
     };
     Diagnosis::new(
-        format!("changed since it was set up: Weir would {step}"),
-        why,
+        format!("changed since `weir real-server up`: Weir would {step}"),
+        consequence,
     )
     .fix("weir real-server doctor --fix")
 }
 
-/// VIPs on the wrong interface, or with the segment's prefix length.
-fn misplaced(desired: &Desired, actual: &Actual) -> Vec<Diagnosis> {
+/// Reports VIPs on another interface than `lo`, or with a prefix length other than that of a single address.
+fn misplaced_vips(desired: &Desired, actual: &Actual) -> Vec<Diagnosis> {
     let mut found = Vec::new();
-    for vip in desired.held_vips() {
+    for vip in desired.loopback_vips() {
         for interface in &actual.interfaces {
-            let here = interface.addresses.iter().find(|(ip, _)| *ip == vip);
-            let Some((_, length)) = here else { continue };
+            let address = interface.addresses.iter().find(|(ip, _)| *ip == vip);
+            let Some((_, length)) = address else { continue };
             let name = &interface.name;
             let full = host_prefix(vip);
             if !interface.loopback {
                 found.push(
                     Diagnosis::new(
                         format!("the VIP {vip} is on {name}"),
-                        "the kernel answers ARP for an address of the receiving interface whatever arp_ignore is, \
-                         1 included",
+                        "the kernel answers ARP for an address of the receiving interface, regardless of arp_ignore",
                     )
                     .fix(format!("ip addr del {vip}/{length} dev {name}")),
                 );
             } else if *length != full {
                 found.push(
                     Diagnosis::new(
-                        format!("the VIP {vip} has a prefix of {length} bits on {name}"),
-                        "the machine accepts, and answers ARP for, every address of that prefix",
+                        format!("the VIP {vip} has the prefix length {length} on {name}"),
+                        "this machine accepts packets for every address in this prefix and answers ARP for them",
                     )
                     .fix(format!(
                         "ip addr del {vip}/{length} dev {name} && ip addr add {vip}/{full} dev {name}"
@@ -155,8 +157,8 @@ fn misplaced(desired: &Desired, actual: &Actual) -> Vec<Diagnosis> {
     found
 }
 
-/// TCP ports of VIPs without a listening socket. Nothing is reported if sockets cannot be read.
-fn not_listening(desired: &Desired) -> Vec<Diagnosis> {
+/// Reports TCP ports of VIPs without a listening socket. Nothing is reported if the sockets cannot be read.
+fn missing_listeners(desired: &Desired) -> Vec<Diagnosis> {
     let Ok(sockets) = tcp_sockets(&[TcpState::Listen]) else {
         return Vec::new();
     };
@@ -164,78 +166,83 @@ fn not_listening(desired: &Desired) -> Vec<Diagnosis> {
     let mut found = Vec::new();
     let ports = desired.entries.iter().filter_map(|entry| {
         let (first, last) = entry.ports?;
-        (first == last && entry.role.holds_vip()).then_some((entry.vip, first))
+        (first == last && entry.role.needs_loopback_vip()).then_some((entry.vip, first))
     });
     for (vip, port) in ports.collect::<BTreeSet<_>>() {
-        let at_port = || listeners.iter().filter(|local| local.port() == port);
-        if at_port().any(|local| accepts(*local, vip)) {
+        let with_port = || listeners.iter().filter(|local| local.port() == port);
+        if with_port().any(|local| accepts(*local, vip)) {
             continue;
         }
-        let seen = match at_port().next() {
-            Some(other) => format!("only {other} listens on port {port}, not the VIP {vip}"),
+        let observation = match with_port().next() {
+            Some(other) => {
+                format!("a socket listens on {other}, but none on port {port} of the VIP {vip}")
+            }
             None => format!("no socket listens on port {port}"),
         };
         found.push(
-            Diagnosis::new(seen, "clients' connections to the VIP are refused").fix(format!(
-                "let the server program listen on {}",
-                SocketAddr::new(vip, port)
-            )),
+            Diagnosis::new(observation, "clients' connections to the VIP are rejected").fix(
+                format!(
+                    "configure the server program to listen on {}",
+                    SocketAddr::new(vip, port)
+                ),
+            ),
         );
     }
     found
 }
 
-/// Settings of `up` that are lost at the next boot, unless something calls it then.
-fn forgotten(memory: &Memory, root: &Path) -> Vec<Diagnosis> {
-    let set = memory.sysctls.iter();
+/// Reports settings of `up` that are lost at the next boot, unless a program that runs at boot calls `up`.
+fn lost_at_boot(record: &Record, root: &Path) -> Vec<Diagnosis> {
+    let set = record.sysctls.iter();
     let set: BTreeMap<String, String> = set
         .map(|(name, changed)| (name.clone(), changed.set.clone()))
         .collect();
     if set.is_empty() || persistence::prepared_at_boot(root) {
         return Vec::new();
     }
-    persistence::lost(
+    persistence::lost_at_boot(
         &set,
         root,
-        "after a boot with the VIP and without these settings, clients bypass the director or are dropped; systemctl \
-         enable weir-real-server@VIP, or another unit that runs weir real-server up, also fixes it",
+        "if this machine boots with the VIP but without these settings, clients bypass the director or their packets \
+         are dropped. Alternatives to the fix: systemctl enable weir-real-server@VIP, or another unit that runs weir \
+         real-server up",
     )
 }
 
-/// Firewall rules that drop clients' packets or the answers to them.
-fn dropped(desired: &Desired, rules: &Ruleset) -> Vec<Diagnosis> {
+/// Reports firewall rules that drop clients' packets or the replies to them.
+fn dropped_packets(desired: &Desired, rules: &Ruleset) -> Vec<Diagnosis> {
     let mut found = Vec::new();
     for entry in &desired.entries {
-        let held = entry.role.holds_vip();
-        // Without a mark packets are addressed to this machine.
+        let has_vip = entry.role.needs_loopback_vip();
+        // Otherwise packets are addressed to the server's own address.
         let port = entry
             .ports
             .and_then(|(first, last)| (first == last).then_some(first));
-        let (mut syn, mut answer) = (
-            Packet::syn(entry.vip, port),
-            Packet::answer(entry.vip, port),
-        );
-        if !held {
-            (syn.destination, answer.source) = (None, None);
+        let (mut syn, mut reply) = (Packet::syn(entry.vip, port), Packet::reply(entry.vip, port));
+        if !has_vip {
+            (syn.destination, reply.source) = (None, None);
         }
-        let which = |end| Which::all(entry.vip.is_ipv4(), end, port).of(held.then_some(entry.vip));
-        let why = "clients that the director sends here get no answer";
-        if let Some(drop) = rules.drops(syn, INBOUND) {
+        let filter = |side| {
+            PacketFilter::all(entry.vip.is_ipv4(), side, port)
+                .with_addresses(has_vip.then_some(entry.vip))
+        };
+        let consequence = "clients of this server receive no reply";
+        if let Some(drop) = rules.find_drop(syn, INBOUND) {
             found.push(firewall::diagnosis(
                 &drop,
                 &format!("clients' packets for {entry}"),
-                why,
-                &which(End::Destination),
+                consequence,
+                &filter(Side::Destination),
             ));
         } else {
-            found.extend(conntrack::unknown(rules, syn));
+            found.extend(conntrack::no_pickup(rules, syn));
         }
-        if let Some(drop) = rules.drops(answer, OUTBOUND) {
+        if let Some(drop) = rules.find_drop(reply, OUTBOUND) {
             found.push(firewall::diagnosis(
                 &drop,
-                &format!("answers of {entry}"),
-                why,
-                &which(End::Source),
+                &format!("replies from {entry}"),
+                consequence,
+                &filter(Side::Source),
             ));
         }
     }
@@ -243,33 +250,36 @@ fn dropped(desired: &Desired, rules: &Ruleset) -> Vec<Diagnosis> {
 }
 
 fn accepts(local: SocketAddr, vip: IpAddr) -> bool {
-    let any = local.ip().is_unspecified();
-    local.ip() == vip || any && (local.is_ipv6() || vip.is_ipv4())
+    let is_wildcard = local.ip().is_unspecified();
+    local.ip() == vip || is_wildcard && (local.is_ipv6() || vip.is_ipv4())
 }
 
-/// Forwarding on a server without the VIP: it sends packets for the VIP back to the director.
-fn exposed(desired: &Desired, actual: &Actual) -> Vec<Diagnosis> {
-    let direct = desired.entries.iter().any(|it| it.role == Role::Direct);
-    let vips = desired.held_vips();
+/// Reports IP forwarding on a server without the VIP: it sends packets for the VIP back to the director.
+fn forwarded_back(desired: &Desired, actual: &Actual) -> Vec<Diagnosis> {
+    let direct = desired
+        .entries
+        .iter()
+        .any(|entry| entry.role == Role::Direct);
+    let vips = desired.loopback_vips();
     let missing = |vip: &&IpAddr| {
         let mut interfaces = actual.interfaces.iter();
         !interfaces.any(|interface| interface.addresses.iter().any(|(ip, _)| ip == *vip))
     };
     let forwards = std::fs::read_to_string("/proc/sys/net/ipv4/ip_forward")
         .is_ok_and(|value| value.trim() == "1");
-    let gone: Vec<String> = vips
+    let missing_vips: Vec<String> = vips
         .iter()
         .filter(missing)
         .map(ToString::to_string)
         .collect();
-    if !(direct && forwards) || gone.is_empty() {
+    if !(direct && forwards) || missing_vips.is_empty() {
         return Vec::new();
     }
     vec![
         Diagnosis::new(
             format!(
-                "IP forwarding is on, and this machine does not have {}",
-                gone.join(", ")
+                "IP forwarding is enabled, and this machine does not have {}",
+                missing_vips.join(", ")
             ),
             "it forwards clients' packets back to the director until their TTL expires",
         )

@@ -9,31 +9,31 @@ use weir_model::TunnelKind;
 
 use crate::request::{TunnelArgument, VipArgument};
 
-const EVERY_PORT: Ports = (0, u16::MAX);
+const ALL_PORTS: Ports = (0, u16::MAX);
 
 /// How packets for a VIP arrive, and what the server does with them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(tag = "forward", rename_all = "lowercase")]
 pub enum Role {
-    /// Addressed to the VIP.
+    /// The packets are addressed to the VIP.
     Direct,
-    /// Inside a tunnel.
+    /// The packets are encapsulated.
     Tunnel {
         /// The encapsulation.
         tunnel: TunnelKind,
-        /// GUE's UDP port, 0 for the others.
+        /// The UDP port of GUE; 0 for other tunnels.
         port: u16,
     },
-    /// Addressed to this server, with a mark; without one (0) replies are rewritten instead.
+    /// The packets are addressed to this server and carry a mark. Without a mark (0), replies are rewritten instead.
     L3dsr {
-        /// The mark.
+        /// The mark, as a DSCP.
         dscp: u8,
     },
 }
 
 impl Role {
-    /// Whether the stack must take the VIP as its own.
-    pub const fn holds_vip(self) -> bool {
+    /// Returns whether the VIP must be an address of `lo`.
+    pub const fn needs_loopback_vip(self) -> bool {
         !matches!(self, Self::L3dsr { dscp: 0 })
     }
 }
@@ -50,7 +50,7 @@ impl fmt::Display for Role {
     }
 }
 
-/// One VIP, some of its ports, one role.
+/// A VIP with its ports and role.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Entry {
     /// The VIP.
@@ -64,7 +64,7 @@ pub struct Entry {
 
 impl Entry {
     pub(crate) fn ports_or_all(&self) -> Ports {
-        self.ports.unwrap_or(EVERY_PORT)
+        self.ports.unwrap_or(ALL_PORTS)
     }
 
     fn argument(&self) -> VipArgument {
@@ -81,7 +81,7 @@ impl fmt::Display for Entry {
     }
 }
 
-/// The length of a prefix of one address.
+/// Returns the prefix length of a single address.
 pub(crate) const fn host_prefix(address: IpAddr) -> u8 {
     if address.is_ipv4() { 32 } else { 128 }
 }

@@ -1,20 +1,20 @@
-//! Why a server could not be prepared, undone or shown.
+//! Errors of `weir real-server`.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::problem::Problem;
 
-/// The result of every fallible function of this module.
+/// The result of every fallible function of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// See the module.
+/// An error of `weir real-server`.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Refused before anything was changed; each problem on a line.
+    /// The request was rejected before anything was changed. The message has one line for each problem.
     #[error("{}", .problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
-    Refused {
-        /// All of them.
+    Rejected {
+        /// All problems.
         problems: Vec<Problem>,
     },
     /// The runtime directory cannot be used.
@@ -29,41 +29,41 @@ pub enum Error {
         source: io::Error,
     },
     /// The state file is invalid.
-    #[error("{path}: {source}: remove it, and undo its changes by hand", path = path.display())]
+    #[error("{path}: {source}: remove the file, and revert the changes manually", path = path.display())]
     State {
         /// The file.
         path: PathBuf,
         /// The reason.
         source: serde_json::Error,
     },
-    /// A newer build wrote the state file.
-    #[error("{path}: version {version}, this build reads {known}", path = path.display())]
+    /// The state file has an unsupported version.
+    #[error("{path}: version {version} is not supported; this build supports {supported}", path = path.display())]
     StateVersion {
         /// The file.
         path: PathBuf,
-        /// Its version.
+        /// The version of the file.
         version: u32,
-        /// The version that this build reads.
-        known: u32,
+        /// The version that this build supports.
+        supported: u32,
     },
     /// The state file belongs to another network namespace of this machine.
-    #[error("{path}: belongs to another network namespace; give this one its own --runtime-dir and \
-     --pin-dir", path = path.display())]
+    #[error("{path}: the file belongs to another network namespace; use another --runtime-dir and --pin-dir for \
+    this namespace", path = path.display())]
     OtherNamespace {
         /// The file.
         path: PathBuf,
     },
-    /// Addresses, links or sysctls.
+    /// An error of addresses, links or sysctls.
     #[error(transparent)]
     Network(#[from] weir_netlink::Error),
-    /// Locks, namespaces.
+    /// An error of locks or namespaces.
     #[error(transparent)]
     System(#[from] weir_sys::Error),
-    /// The programs.
+    /// An error of the BPF programs.
     #[error(transparent)]
     Programs(#[from] weir_dataplane::real_server::Error),
-    /// No loopback interface.
-    #[error("this network namespace has no lo")]
+    /// There is no loopback interface.
+    #[error("this network namespace has no loopback interface")]
     NoLoopback,
 }
 

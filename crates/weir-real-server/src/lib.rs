@@ -1,11 +1,10 @@
-//! `weir real-server`: prepares a server for `direct`, `tunnel` and `l3dsr`, undoes it and shows it.
+//! `weir real-server`: prepares a server for `direct`, `tunnel` and `l3dsr`, reverts the preparation, and shows it.
+//! `up` adds VIPs to the state in the runtime directory, and `down` removes them. Both then apply a
+//! [`plan`](plan::plan) of changes to sysctls, BPF programs and addresses. If `up` fails, its changes are rolled back.
+//! Settings that Weir did not make, or that other programs have changed since, are not reverted. Listening sockets,
+//! routes and firewalls are not changed.
 //!
-//! `up` adds to the state in the runtime directory, `down` removes from it, and both then change the host by the same
-//! [`plan`](plan::plan): sysctls, programs, addresses. After an error all changes are rolled back. Changes that Weir
-//! did not make, or that others have changed since, are not undone. Listening sockets, routes and firewalls are not
-//! touched.
-//!
-//! Everything here works in the calling thread's network namespace, inside a tokio runtime.
+//! All functions work in the calling thread's network namespace and must be called inside a tokio runtime.
 
 mod apply;
 pub mod desired;
@@ -31,30 +30,30 @@ use apply::{Host, reconcile};
 use state::State;
 use weir_dataplane::real_server::object_id;
 
-/// Prepares this host for the VIPs of `request` in addition to those that it is prepared for already. Returns the steps
-/// taken; none = everything was in place.
+/// Prepares this host for the VIPs of `request`, in addition to the VIPs that it is already prepared for. Returns the
+/// steps taken; empty = no change was necessary.
 ///
 /// # Errors
-/// [`Error::Refused`] before anything is changed; any other after all changes of this call were rolled back.
+/// [`Error::Rejected`] before anything is changed; any other error after all changes of this call were rolled back.
 pub async fn up(options: &Options, request: &UpRequest) -> Result<Vec<Step>> {
     let mut state = State::open(options)?;
     let desired = state
         .desired
         .with(request)
-        .map_err(|problems| Error::Refused { problems })?;
+        .map_err(|problems| Error::Rejected { problems })?;
     let before = std::mem::replace(&mut state.desired, desired);
     let host = Host::open(options).await?;
-    let actual = host.actual()?;
-    let problems = plan::problems(&state.desired, &actual, &state.memory);
+    let actual = host.read_state()?;
+    let problems = plan::problems(&state.desired, &actual, &state.record);
     if !problems.is_empty() {
-        return Err(Error::Refused { problems });
+        return Err(Error::Rejected { problems });
     }
     state.save()?;
     match reconcile(&host, &mut state).await {
         Ok(steps) => Ok(steps),
         Err(error) => {
             state.desired = before;
-            // The first error is the cause; changes that cannot be rolled back stay recorded for `down`.
+            // The first error is returned. Changes that cannot be rolled back remain recorded for `down`.
             if let Ok(host) = Host::open(options).await {
                 let _rolled_back = reconcile(&host, &mut state).await;
             }
@@ -64,10 +63,11 @@ pub async fn up(options: &Options, request: &UpRequest) -> Result<Vec<Step>> {
     }
 }
 
-/// Undoes the VIPs of `request`, or everything. Returns the steps taken; none = there was nothing to undo.
+/// Reverts the preparation for the VIPs of `request`, or for all VIPs. Returns the steps taken; empty = there was
+/// nothing to revert.
 ///
 /// # Errors
-/// The kernel refuses a step; those before it are done, the others stay recorded.
+/// A step fails. The steps before it were taken; the others remain recorded.
 pub async fn down(options: &Options, request: &DownRequest) -> Result<Vec<Step>> {
     let mut state = State::open(options)?;
     state.desired = state.desired.without(&request.vips);
@@ -77,17 +77,18 @@ pub async fn down(options: &Options, request: &DownRequest) -> Result<Vec<Step>>
     Ok(steps)
 }
 
-/// Repairs settings of [`up`] that others changed; returns the steps taken. Reads nothing where nothing was set up.
+/// Repairs settings of [`up`] that other programs changed. Returns the steps taken. The host's state is read only if
+/// there is a VIP.
 ///
 /// # Errors
-/// The host cannot be read, a step is refused, or `up` or `down` is running; a later call tries again.
+/// The state of the host cannot be read, a step fails, or `up` or `down` is running. The next call tries again.
 pub async fn keep(options: &Options) -> Result<Vec<Step>> {
-    let (desired, memory) = state::read_unlocked(options)?;
+    let (desired, record) = state::read_unlocked(options)?;
     if desired.entries.is_empty() {
         return Ok(Vec::new());
     }
     let host = Host::open(options).await?;
-    if plan::plan(&desired, &host.actual()?, &memory, object_id()).is_empty() {
+    if plan::plan(&desired, &host.read_state()?, &record, object_id()).is_empty() {
         return Ok(Vec::new());
     }
     let mut state = State::open(options)?;
@@ -96,13 +97,13 @@ pub async fn keep(options: &Options) -> Result<Vec<Step>> {
     Ok(steps)
 }
 
-/// The settings, and whether they are still in place.
+/// Returns the settings and whether they are still in place.
 ///
 /// # Errors
 /// The state or the host cannot be read.
 pub async fn show(options: &Options) -> Result<Report> {
-    let (desired, memory) = state::read_unlocked(options)?;
-    let actual = Host::open(options).await?.actual()?;
-    let drift = plan::plan(&desired, &actual, &memory, object_id());
-    Ok(Report::new(&desired, &memory, &actual, &drift))
+    let (desired, record) = state::read_unlocked(options)?;
+    let actual = Host::open(options).await?.read_state()?;
+    let drift = plan::plan(&desired, &actual, &record, object_id());
+    Ok(Report::new(&desired, &record, &actual, &drift))
 }

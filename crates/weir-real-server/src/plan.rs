@@ -1,12 +1,11 @@
-//! Plans the steps from the actual to the desired state of a server. Pure.
+//! Plans the steps from the actual to the desired state of a server, without I/O.
 //!
-//! One function serves `up`, `down` and the repair of drift. Only Weir's own changes ([`Memory`]) are undone.
-//!
-//! ARP is suppressed on `all`: its `arp_ignore` and `arp_announce` apply to every interface, including later ones; one
-//! interface that announces the VIP takes its service down. With `--interface` they are set on these interfaces only,
-//! for hosts that need the default elsewhere. A stricter value is kept. IPv6 needs nothing: NDP does not answer on one
-//! interface for an address of another. Strict `rp_filter` drops a client's packet if the route back uses another
-//! interface; loose (2) on the receiving interface overrides `all`, so `all` is not changed.
+//! `up`, `down` and the repair of drift use the same plan. Only Weir's own changes ([`Record`]) are reverted. ARP is
+//! suppressed on `all`: its `arp_ignore` and `arp_announce` apply to every interface, including later ones. A single
+//! interface that announces the VIP would interrupt the service. With `--interface` they are set on these interfaces
+//! only, for hosts that need the default on others. A stricter value is kept. IPv6 needs no setting: NDP does not
+//! answer on one interface for an address of another. Strict `rp_filter` drops a client's packet if the return route
+//! uses another interface. The loose mode (2) on the receiving interface overrides `all`, so `all` is not changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -19,54 +18,55 @@ use crate::desired::Desired;
 use crate::entry::host_prefix;
 use crate::problem::Problem;
 
-/// The state of the host.
+/// The actual state of the host.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Actual {
-    /// The interfaces, `lo` among them.
+    /// The interfaces, including `lo`.
     pub interfaces: Vec<Interface>,
-    /// The relevant sysctls of `net/ipv4/conf`, by name.
+    /// The relevant sysctls in `net/ipv4/conf`, by name.
     pub sysctls: BTreeMap<String, String>,
-    /// The programs.
+    /// The state of the BPF programs.
     pub programs: Observed,
 }
 
 /// An interface and its addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Interface {
-    /// Its index.
+    /// The index.
     pub index: u32,
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// `lo`.
+    /// Whether this is a loopback interface.
     pub loopback: bool,
-    /// Has an Ethernet header, which the programs expect.
+    /// Whether packets have an Ethernet header, which the programs require.
     pub ethernet: bool,
-    /// Address and prefix length.
+    /// Addresses and prefix lengths.
     pub addresses: Vec<(IpAddr, u8)>,
 }
 
-/// Weir's changes, with the previous values.
+/// Weir's changes with the previous values.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Memory {
+pub struct Record {
     /// Sysctls by name.
     pub sysctls: BTreeMap<String, Changed>,
     /// Addresses added to `lo`.
     pub addresses: BTreeSet<IpAddr>,
-    /// The build whose programs are in place.
+    /// The build of the attached programs.
     pub object: Option<u64>,
 }
 
-/// A sysctl's values.
+/// The values of a changed sysctl.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Changed {
-    /// Before Weir.
-    pub was: String,
-    /// As set by Weir.
+    /// The value before the change.
+    #[serde(rename = "was")]
+    pub previous: String,
+    /// The value that Weir set.
     pub set: String,
 }
 
-impl Memory {
-    /// Nothing to undo.
+impl Record {
+    /// Returns whether there is nothing to revert.
     pub fn is_empty(&self) -> bool {
         self.sysctls.is_empty() && self.addresses.is_empty() && self.object.is_none()
     }
@@ -77,18 +77,18 @@ impl Memory {
 pub enum Step {
     /// Sets a sysctl.
     SetSysctl {
-        /// Its name.
+        /// The name.
         name: String,
-        /// The value found.
+        /// The current value.
         from: String,
-        /// The new one.
+        /// The new value.
         to: String,
     },
-    /// Attaches the programs, in one step.
+    /// Attaches the programs to all hooks in one step.
     Programs {
-        /// What they do.
+        /// The rules of the programs.
         rules: Rules,
-        /// Where.
+        /// The hooks that they are attached to.
         hooks: Vec<Hook>,
     },
     /// Detaches the programs.
@@ -103,21 +103,21 @@ pub enum Step {
         /// The VIP.
         vip: IpAddr,
     },
-    /// Sets a sysctl back.
+    /// Restores a sysctl.
     RestoreSysctl {
-        /// Its name.
+        /// The name.
         name: String,
-        /// The value before Weir.
+        /// The value before Weir changed it.
         to: String,
     },
-    /// Another program changed or removed it: Weir no longer restores it.
+    /// Removes the record of a sysctl that another program changed or that no longer exists.
     ForgetSysctl {
-        /// Its name.
+        /// The name.
         name: String,
-        /// What it is now; `None` = gone.
+        /// The current value; `None` = the sysctl does not exist.
         now: Option<String>,
     },
-    /// Another program removed it.
+    /// Removes the record of a VIP that another program removed.
     ForgetAddress {
         /// The VIP.
         vip: IpAddr,
@@ -130,26 +130,28 @@ impl fmt::Display for Step {
             Self::SetSysctl { name, from, to } => write!(f, "set {name} to {to} (was {from})"),
             Self::Programs { hooks, .. } => {
                 let hooks: Vec<String> = hooks.iter().map(ToString::to_string).collect();
-                write!(f, "run programs on {}", hooks.join(", "))
+                write!(f, "attach programs to {}", hooks.join(", "))
             }
-            Self::RemovePrograms => f.write_str("remove the programs"),
+            Self::RemovePrograms => f.write_str("detach the programs"),
             Self::AddAddress { vip } => write!(f, "add {vip} to lo"),
             Self::RemoveAddress { vip } => write!(f, "remove {vip} from lo"),
-            Self::RestoreSysctl { name, to } => write!(f, "set {name} back to {to}"),
+            Self::RestoreSysctl { name, to } => write!(f, "restore {name} to {to}"),
             Self::ForgetSysctl {
                 name,
                 now: Some(now),
-            } => write!(f, "leave {name} at {now}: changed by others"),
+            } => write!(f, "keep {name} at {now}, which another program set"),
             Self::ForgetSysctl { name, now: None } => {
-                write!(f, "forget {name}: its interface is gone")
+                write!(f, "forget {name}: the interface no longer exists")
             }
-            Self::ForgetAddress { vip } => write!(f, "forget {vip}: removed from lo by others"),
+            Self::ForgetAddress { vip } => {
+                write!(f, "forget {vip}: another program removed it from lo")
+            }
         }
     }
 }
 
-/// All reasons why `desired` cannot be applied.
-pub fn problems(desired: &Desired, actual: &Actual, memory: &Memory) -> Vec<Problem> {
+/// Returns all reasons why `desired` cannot be applied.
+pub fn problems(desired: &Desired, actual: &Actual, record: &Record) -> Vec<Problem> {
     let mut problems = Vec::new();
     for name in &desired.interfaces {
         if !actual
@@ -160,7 +162,7 @@ pub fn problems(desired: &Desired, actual: &Actual, memory: &Memory) -> Vec<Prob
             problems.push(Problem::NoInterface { name: name.clone() });
         }
     }
-    for vip in desired.held_vips() {
+    for vip in desired.loopback_vips() {
         for interface in &actual.interfaces {
             let Some((_, len)) = interface
                 .addresses
@@ -175,29 +177,30 @@ pub fn problems(desired: &Desired, actual: &Actual, memory: &Memory) -> Vec<Prob
                     interface: interface.name.clone(),
                     len: *len,
                 });
-            } else if *len != host_prefix(vip) && !memory.addresses.contains(&vip) {
+            } else if *len != host_prefix(vip) && !record.addresses.contains(&vip) {
                 problems.push(Problem::VipPrefix { vip, len: *len });
             }
         }
     }
     let needs_programs = desired.rules(&[]).needs_ingress();
-    if needs_programs && problems.is_empty() && serving(desired, actual).is_empty() {
+    if needs_programs && problems.is_empty() && receiving_interfaces(desired, actual).is_empty() {
         problems.push(Problem::NoInterfaces);
     }
     problems
 }
 
-/// The steps from `actual` to `desired`, in an order in which no VIP is announced and no packet is accepted too early.
-pub fn plan(desired: &Desired, actual: &Actual, memory: &Memory, object: u64) -> Vec<Step> {
-    let wanted = sysctls(desired, actual);
-    let vips = desired.held_vips();
+/// Returns the steps from `actual` to `desired`. Their order ensures that no VIP is announced and that packets are
+/// accepted only after everything else is set.
+pub fn plan(desired: &Desired, actual: &Actual, record: &Record, object: u64) -> Vec<Step> {
+    let required = required_sysctls(desired, actual);
+    let vips = desired.loopback_vips();
     let present: BTreeSet<IpAddr> = loopback_addresses(actual).collect();
     let mut steps = Vec::new();
-    for (name, to) in &wanted {
+    for (name, to) in &required {
         let Some(from) = actual.sysctls.get(name) else {
             continue;
         };
-        if !sysctl_holds(name, to, actual) {
+        if !is_sufficient(name, to, actual) {
             steps.push(Step::SetSysctl {
                 name: name.clone(),
                 from: from.clone(),
@@ -205,28 +208,27 @@ pub fn plan(desired: &Desired, actual: &Actual, memory: &Memory, object: u64) ->
             });
         }
     }
-    steps.extend(program_step(desired, actual, memory, object));
+    steps.extend(program_step(desired, actual, record, object));
     steps.extend(
         vips.difference(&present)
             .map(|vip| Step::AddAddress { vip: *vip }),
     );
-    for vip in memory.addresses.difference(&vips).copied() {
-        let here = present.contains(&vip);
-        steps.push(if here {
+    for vip in record.addresses.difference(&vips).copied() {
+        steps.push(if present.contains(&vip) {
             Step::RemoveAddress { vip }
         } else {
             Step::ForgetAddress { vip }
         });
     }
-    for (name, changed) in memory
+    for (name, changed) in record
         .sysctls
         .iter()
-        .filter(|(name, _)| !wanted.contains_key(*name))
+        .filter(|(name, _)| !required.contains_key(*name))
     {
         steps.push(match actual.sysctls.get(name) {
             Some(now) if *now == changed.set => Step::RestoreSysctl {
                 name: name.clone(),
-                to: changed.was.clone(),
+                to: changed.previous.clone(),
             },
             now => Step::ForgetSysctl {
                 name: name.clone(),
@@ -237,18 +239,19 @@ pub fn plan(desired: &Desired, actual: &Actual, memory: &Memory, object: u64) ->
     steps
 }
 
-fn program_step(desired: &Desired, actual: &Actual, memory: &Memory, object: u64) -> Option<Step> {
-    let rules = desired.rules(&own_addresses(desired, actual));
+fn program_step(desired: &Desired, actual: &Actual, record: &Record, object: u64) -> Option<Step> {
+    let rules = desired.rules(&local_addresses(desired, actual));
     let observed = &actual.programs;
     if !rules.needs_ingress() {
-        let there = !observed.hooks.is_empty() || observed.stale > 0 || memory.object.is_some();
-        return there.then_some(Step::RemovePrograms);
+        let needs_removal =
+            !observed.hooks.is_empty() || observed.stale > 0 || record.object.is_some();
+        return needs_removal.then_some(Step::RemovePrograms);
     }
     let hooks = hooks(desired, actual, &rules);
     let in_place = observed.rules.as_ref() == Some(&rules)
         && observed.hooks == hooks
         && observed.stale == 0
-        && memory.object == Some(object);
+        && record.object == Some(object);
     (!in_place).then_some(Step::Programs { rules, hooks })
 }
 
@@ -257,7 +260,7 @@ fn hooks(desired: &Desired, actual: &Actual, rules: &Rules) -> Vec<Hook> {
     if rules.needs_egress() {
         directions.push(Direction::Egress);
     }
-    let mut hooks: Vec<Hook> = serving(desired, actual)
+    let mut hooks: Vec<Hook> = receiving_interfaces(desired, actual)
         .into_iter()
         .flat_map(|interface| {
             directions.iter().map(|direction| Hook {
@@ -271,9 +274,9 @@ fn hooks(desired: &Desired, actual: &Actual, rules: &Rules) -> Vec<Hook> {
     hooks
 }
 
-/// The interfaces on which packets for the VIPs arrive.
-fn serving<'a>(desired: &Desired, actual: &'a Actual) -> Vec<&'a Interface> {
-    let chosen = |interface: &&Interface| {
+/// Returns the interfaces on which packets for the VIPs arrive.
+fn receiving_interfaces<'a>(desired: &Desired, actual: &'a Actual) -> Vec<&'a Interface> {
+    let is_selected = |interface: &&Interface| {
         if desired.interfaces.is_empty() {
             interface
                 .addresses
@@ -283,16 +286,16 @@ fn serving<'a>(desired: &Desired, actual: &'a Actual) -> Vec<&'a Interface> {
             desired.interfaces.contains(&interface.name)
         }
     };
-    let usable = |interface: &&Interface| interface.ethernet && !interface.loopback;
+    let is_usable = |interface: &&Interface| interface.ethernet && !interface.loopback;
     actual
         .interfaces
         .iter()
-        .filter(usable)
-        .filter(chosen)
+        .filter(is_usable)
+        .filter(is_selected)
         .collect()
 }
 
-fn own_addresses(desired: &Desired, actual: &Actual) -> Vec<IpAddr> {
+fn local_addresses(desired: &Desired, actual: &Actual) -> Vec<IpAddr> {
     let vips: BTreeSet<IpAddr> = desired.entries.iter().map(|entry| entry.vip).collect();
     let all = actual
         .interfaces
@@ -322,21 +325,21 @@ fn is_link_local(address: IpAddr) -> bool {
     }
 }
 
-/// The name of a sysctl of a device, or of `all`.
+/// Returns the name of a sysctl of a device or of `all`.
 pub(crate) fn sysctl_name(device: &str, key: &str) -> String {
     format!("net/ipv4/conf/{device}/{key}")
 }
 
-/// The relevant settings of `net/ipv4/conf`.
+/// The relevant keys in `net/ipv4/conf`.
 pub(crate) const SYSCTL_KEYS: [&str; 3] = ["arp_ignore", "arp_announce", "rp_filter"];
 
-fn sysctls(desired: &Desired, actual: &Actual) -> BTreeMap<String, String> {
-    let mut wanted = BTreeMap::new();
-    if !desired.held_vips().iter().any(IpAddr::is_ipv4) {
-        return wanted;
+fn required_sysctls(desired: &Desired, actual: &Actual) -> BTreeMap<String, String> {
+    let mut required = BTreeMap::new();
+    if !desired.loopback_vips().iter().any(IpAddr::is_ipv4) {
+        return required;
     }
-    let interfaces = serving(desired, actual);
-    let arp: Vec<&str> = if desired.interfaces.is_empty() {
+    let interfaces = receiving_interfaces(desired, actual);
+    let arp_devices: Vec<&str> = if desired.interfaces.is_empty() {
         vec!["all"]
     } else {
         interfaces
@@ -344,18 +347,18 @@ fn sysctls(desired: &Desired, actual: &Actual) -> BTreeMap<String, String> {
             .map(|interface| interface.name.as_str())
             .collect()
     };
-    for device in arp {
-        wanted.insert(sysctl_name(device, "arp_ignore"), "1".to_owned());
-        wanted.insert(sysctl_name(device, "arp_announce"), "2".to_owned());
+    for device in arp_devices {
+        required.insert(sysctl_name(device, "arp_ignore"), "1".to_owned());
+        required.insert(sysctl_name(device, "arp_announce"), "2".to_owned());
     }
     for interface in interfaces {
-        wanted.insert(sysctl_name(&interface.name, "rp_filter"), "2".to_owned());
+        required.insert(sysctl_name(&interface.name, "rp_filter"), "2".to_owned());
     }
-    wanted
+    required
 }
 
-/// Whether the effective value, the greater of the device's and `all`'s, is sufficient.
-fn sysctl_holds(name: &str, wanted: &str, actual: &Actual) -> bool {
+/// Returns whether the effective value, the maximum of the device's value and `all`'s value, is sufficient.
+fn is_sufficient(name: &str, required: &str, actual: &Actual) -> bool {
     let number = |name: &str| {
         actual
             .sysctls
@@ -368,7 +371,7 @@ fn sysctl_holds(name: &str, wanted: &str, actual: &Actual) -> bool {
     if key == "rp_filter" {
         return effective != 1;
     }
-    effective >= wanted.parse().unwrap_or(i64::MAX)
+    effective >= required.parse().unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Reasons to reject a request, each with the fix.
+//! Reasons to reject a request, each with a fix.
 
 use std::net::IpAddr;
 
@@ -6,83 +6,87 @@ use weir_model::Forward;
 
 use crate::entry::{Entry, host_prefix};
 
-/// The largest DSCP, six bits.
+/// The maximum DSCP: it has six bits.
 pub(crate) const MAX_DSCP: u8 = 63;
 
 /// A reason to reject a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
-    /// No `--vip`.
-    #[error("no VIP: name one by --vip ADDRESS[:PORT[-PORT]]")]
+    /// `--vip` is missing.
+    #[error("no VIP is specified: use --vip ADDRESS[:PORT[-PORT]]")]
     NoVip,
-    /// This forward is handled by the director alone.
-    #[error("a server needs no preparation for forward {forward}")]
+    /// The forward requires no preparation of the server.
+    #[error("forward {forward} requires no preparation of the server")]
     Forward {
         /// The method.
         forward: Forward,
     },
-    /// An option of another forward.
-    #[error("{option} belongs to forward {belongs_to}")]
+    /// The option is for another forward.
+    #[error("{option} is only allowed with forward {forward}")]
     Option {
         /// The option.
         option: &'static str,
-        /// The forward that it belongs to.
-        belongs_to: &'static str,
+        /// The forward that the option is for.
+        forward: &'static str,
     },
-    /// Not a DSCP.
-    #[error("dscp {dscp}: 1 to {MAX_DSCP}, or 0 for rewriting all replies from the port")]
+    /// The DSCP is out of range.
+    #[error(
+        "dscp {dscp} is out of range: use 1 to {MAX_DSCP}, or 0 to rewrite all replies from the port"
+    )]
     Dscp {
         /// The value.
         dscp: u8,
     },
-    /// Two VIPs cannot share a mark and a port: a packet could not be assigned to one of them.
-    #[error("{first} and {second} have a port in common: give one of them another --dscp")]
+    /// Two VIPs share a mark and a port, so a packet could not be assigned to one of them.
+    #[error("{first} and {second} share a port: use another --dscp for one of them")]
     SharedMark {
-        /// One.
+        /// The first VIP.
         first: Entry,
-        /// The other.
+        /// The second VIP.
         second: Entry,
     },
-    /// No such interface.
-    #[error("no interface is called {name:?}")]
+    /// The interface does not exist.
+    #[error("no such interface: {name:?}")]
     NoInterface {
         /// The name.
         name: String,
     },
-    /// Nothing to attach to.
-    #[error("no interface has an address: name one by --interface")]
+    /// There is no interface to attach programs to.
+    #[error("no interface has an address: specify one with --interface")]
     NoInterfaces,
-    /// The VIP would be announced.
+    /// The VIP is on an interface that would announce it.
     #[error(
         "{vip} is on {interface}, where the kernel answers ARP and NDP for it: {}",
-        off_interface(*vip, interface, *len)
+        removal_advice(*vip, interface, *len)
     )]
     VipOnInterface {
         /// The VIP.
         vip: IpAddr,
-        /// Where it is.
+        /// The interface that has the VIP.
         interface: String,
-        /// Its prefix's length there.
+        /// The prefix length on the interface.
         len: u8,
     },
     /// The host would accept every address of the prefix as its own.
-    #[error("{vip}/{len} is on lo, which covers the whole network: a server has it as \
-     /{}", if .vip.is_ipv4() { 32 } else { 128 })]
+    #[error("{vip}/{len} on lo covers the whole network: change its prefix length to \
+    {}", if .vip.is_ipv4() { 32 } else { 128 })]
     VipPrefix {
         /// The VIP.
         vip: IpAddr,
-        /// Its prefix's length.
+        /// The prefix length.
         len: u8,
     },
 }
 
-/// The fix. A VIP usually has a prefix of full length; with a shorter one it may be this machine's own address.
-fn off_interface(vip: IpAddr, interface: &str, len: u8) -> String {
+/// Returns the fix. With a prefix length other than that of a single address, the address may be this machine's own.
+fn removal_advice(vip: IpAddr, interface: &str, len: u8) -> String {
     if len < host_prefix(vip) {
         return format!(
-            "if /{len} is this server's own network, name the VIP of the director's service instead; else remove it \
-             there, a server has VIPs on lo"
+            "if this is the server's own address, specify the VIP of the director's service instead; otherwise remove \
+         it there, because VIPs of a server must be on lo"
         );
     }
-    format!("remove it there (ip addr del {vip}/{len} dev {interface}), a server has VIPs on lo")
+    format!(
+        "remove it there (ip addr del {vip}/{len} dev {interface}), because VIPs of a server must be on lo"
+    )
 }

@@ -1,4 +1,4 @@
-//! What `weir real-server show` prints.
+//! The output of `weir real-server show`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,45 +8,45 @@ use weir_dataplane::real_server::COUNTS;
 
 use crate::desired::Desired;
 use crate::entry::Entry;
-use crate::plan::{Actual, Memory, Step};
+use crate::plan::{Actual, Record, Step};
 
-/// The listing, as text by `Display` and as JSON by `Serialize`.
+/// The report: as text with `Display`, as JSON with `Serialize`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Report {
     /// The VIPs and their roles.
     pub vips: Vec<Entry>,
-    /// Clients whose replies are left alone.
+    /// Clients whose replies are not rewritten.
     pub except: Vec<String>,
     /// Sysctls that Weir changed.
     pub sysctls: Vec<SysctlReport>,
     /// VIPs that Weir added to `lo`.
     pub added: Vec<String>,
-    /// Where the programs run: interface and direction.
+    /// Interfaces and directions of the programs.
     pub programs: Vec<String>,
     /// Packets by outcome, since the programs were first attached.
     pub counts: BTreeMap<&'static str, u64>,
-    /// Steps that `up` would take to repair what others changed; empty = all is as it was set.
+    /// Steps with which `up` would repair changes of other programs; empty = all settings are in place.
     pub drift: Vec<String>,
 }
 
-/// A sysctl before, as set, and now.
+/// The values of a sysctl that Weir changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SysctlReport {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Before Weir.
+    /// The value before the change.
     pub was: String,
-    /// As set by Weir.
+    /// The value that Weir set.
     pub set: String,
-    /// Now; absent = its interface is gone.
+    /// The current value; absent = the interface no longer exists.
     pub now: Option<String>,
 }
 
 impl Report {
-    pub(crate) fn new(desired: &Desired, memory: &Memory, actual: &Actual, drift: &[Step]) -> Self {
+    pub(crate) fn new(desired: &Desired, record: &Record, actual: &Actual, drift: &[Step]) -> Self {
         let sysctl = |(name, changed): (&String, &crate::plan::Changed)| SysctlReport {
             name: name.clone(),
-            was: changed.was.clone(),
+            was: changed.previous.clone(),
             set: changed.set.clone(),
             now: actual.sysctls.get(name).cloned(),
         };
@@ -58,8 +58,8 @@ impl Report {
                 .iter()
                 .map(|(address, len)| format!("{address}/{len}"))
                 .collect(),
-            sysctls: memory.sysctls.iter().map(sysctl).collect(),
-            added: memory.addresses.iter().map(ToString::to_string).collect(),
+            sysctls: record.sysctls.iter().map(sysctl).collect(),
+            added: record.addresses.iter().map(ToString::to_string).collect(),
             programs: actual
                 .programs
                 .hooks
@@ -79,7 +79,7 @@ impl fmt::Display for Report {
             && self.added.is_empty()
             && self.programs.is_empty()
         {
-            return f.write_str("nothing is set up here");
+            return f.write_str("this host is not prepared for any VIP");
         }
         for entry in &self.vips {
             writeln!(f, "vip       {entry}")?;
@@ -91,7 +91,7 @@ impl fmt::Display for Report {
             writeln!(f, "address   {vip} on lo")?;
         }
         for sysctl in &self.sysctls {
-            let now = sysctl.now.as_deref().unwrap_or("gone");
+            let now = sysctl.now.as_deref().unwrap_or("missing");
             writeln!(
                 f,
                 "sysctl    {} {now} (was {}, set {})",
@@ -107,7 +107,7 @@ impl fmt::Display for Report {
         if self.drift.is_empty() {
             return f.write_str("all settings are in place");
         }
-        f.write_str("not in place, `up` would:")?;
+        f.write_str("settings were changed; `up` would:")?;
         self.drift
             .iter()
             .try_for_each(|step| write!(f, "\n  {step}"))

@@ -1,4 +1,4 @@
-//! What is asked for on the command line, and its parsing.
+//! Parses the command line of `weir real-server`.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use weir_model::{Forward, Tunnel, TunnelKind};
 
-/// Where state and pins are kept.
+/// The directories of the state file and of the pins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
     /// `--runtime-dir`.
@@ -16,37 +16,37 @@ pub struct Options {
     pub pin_dir: PathBuf,
 }
 
-/// `weir real-server up`.
+/// Arguments of `weir real-server up`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UpRequest {
     /// `--forward`.
     pub forward: Forward,
-    /// `--vip`, each.
+    /// All `--vip` options.
     pub vips: Vec<VipArgument>,
     /// `--tunnel`; default ipip.
     pub tunnel: Option<TunnelArgument>,
     /// `--dscp`; default 1.
     pub dscp: Option<u8>,
-    /// `--except`, each.
+    /// All `--except` options.
     pub except: Vec<PrefixArgument>,
-    /// `--interface`, each; none = every interface with an address, now and later.
+    /// All `--interface` options; empty = every interface that has an address, now or later.
     pub interfaces: Vec<String>,
 }
 
-/// `weir real-server down`.
+/// Arguments of `weir real-server down`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DownRequest {
-    /// `--vip`, each; none = everything that the runtime directory remembers.
+    /// All `--vip` options; empty = every VIP that the runtime directory records.
     pub vips: Vec<VipArgument>,
 }
 
-/// Why an argument is not understood.
+/// An invalid argument.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?}: {reason}")]
 pub struct ArgumentError {
     /// The argument.
     pub text: String,
-    /// What is wrong with it.
+    /// Why it is invalid.
     pub reason: &'static str,
 }
 
@@ -59,7 +59,7 @@ impl ArgumentError {
     }
 }
 
-/// `ADDRESS[:PORT[-PORT]]`, IPv6 in brackets where ports follow.
+/// `ADDRESS[:PORT[-PORT]]`. An IPv6 address with ports is in brackets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VipArgument {
     /// The VIP.
@@ -72,14 +72,15 @@ impl FromStr for VipArgument {
     type Err = ArgumentError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let wrong = |reason| ArgumentError::new(text, reason);
+        let invalid = |reason| ArgumentError::new(text, reason);
         let (address, ports) =
-            split_address(text).ok_or_else(|| wrong("expected ADDRESS[:PORT[-PORT]]"))?;
+            split_address(text).ok_or_else(|| invalid("expected ADDRESS[:PORT[-PORT]]"))?;
         if address.is_unspecified() || address.is_loopback() || address.is_multicast() {
-            return Err(wrong("a VIP is a unicast address that clients use"));
+            return Err(invalid("a VIP must be a unicast address that clients use"));
         }
         let ports = ports.map(|ports| {
-            parse_ports(ports).ok_or_else(|| wrong("expected ports as 80 or 8000-8999"))
+            parse_ports(ports)
+                .ok_or_else(|| invalid("expected a port such as 80, or a range such as 8000-8999"))
         });
         Ok(Self {
             address,
@@ -100,7 +101,7 @@ fn split_address(text: &str) -> Option<(IpAddr, Option<&str>)> {
     if ports.is_empty() {
         return Some((address, None));
     }
-    // An IPv6 address without brackets would swallow its port, or lose its last group to one.
+    // Without brackets, the last group of an IPv6 address cannot be distinguished from a port.
     if address.is_ipv6() && !text.starts_with('[') {
         return None;
     }
@@ -140,7 +141,7 @@ impl fmt::Display for DisplayPorts {
 pub struct TunnelArgument {
     /// The encapsulation.
     pub kind: TunnelKind,
-    /// GUE's UDP port; 0 for the others.
+    /// The UDP port of GUE; 0 for other tunnels.
     pub port: u16,
 }
 
@@ -157,7 +158,7 @@ impl FromStr for TunnelArgument {
     type Err = ArgumentError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let wrong = |reason| ArgumentError::new(text, reason);
+        let invalid = |reason| ArgumentError::new(text, reason);
         let (name, port) = match text.split_once(':') {
             Some((name, port)) => (name, Some(port)),
             None => (text, None),
@@ -166,7 +167,7 @@ impl FromStr for TunnelArgument {
             .into_iter()
             .find(|kind| kind.as_str() == name);
         match (
-            kind.ok_or_else(|| wrong("expected ipip, gue, gre or gue:PORT"))?,
+            kind.ok_or_else(|| invalid("expected ipip, gue, gre or gue:PORT"))?,
             port,
         ) {
             (TunnelKind::Gue, None) => Ok(Self {
@@ -178,10 +179,10 @@ impl FromStr for TunnelArgument {
                     kind: TunnelKind::Gue,
                     port,
                 }),
-                _ => Err(wrong("a UDP port is 1 to 65535")),
+                _ => Err(invalid("the UDP port must be 1 to 65535")),
             },
             (kind, None) => Ok(Self { kind, port: 0 }),
-            (_, Some(_)) => Err(wrong("only gue has a port")),
+            (_, Some(_)) => Err(invalid("only gue has a port")),
         }
     }
 }
@@ -200,7 +201,7 @@ impl fmt::Display for TunnelArgument {
 pub struct PrefixArgument {
     /// An address of the network.
     pub address: IpAddr,
-    /// The prefix's length in bits.
+    /// The prefix length, in bits.
     pub len: u8,
 }
 
@@ -208,18 +209,18 @@ impl FromStr for PrefixArgument {
     type Err = ArgumentError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let wrong = || ArgumentError::new(text, "expected ADDRESS[/LENGTH]");
+        let invalid = || ArgumentError::new(text, "expected ADDRESS[/LENGTH]");
         let (address, len) = match text.split_once('/') {
             Some((address, len)) => (address, Some(len)),
             None => (text, None),
         };
-        let address: IpAddr = address.parse().map_err(|_| wrong())?;
+        let address: IpAddr = address.parse().map_err(|_| invalid())?;
         let full = if address.is_ipv4() { 32 } else { 128 };
-        let len = len.map_or(Ok(full), |len| len.parse().map_err(|_| wrong()))?;
+        let len = len.map_or(Ok(full), |len| len.parse().map_err(|_| invalid()))?;
         if len > full {
             return Err(ArgumentError::new(
                 text,
-                "the prefix is longer than the address",
+                "the prefix length is longer than the address",
             ));
         }
         Ok(Self { address, len })
@@ -237,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn vips_are_read_and_written_alike() {
+    fn vip_argument_survives_formatting() {
         for text in [
             "192.0.2.10",
             "192.0.2.10:80",
@@ -260,23 +261,38 @@ mod tests {
     }
 
     #[test]
-    fn wrong_vips_say_what_is_wrong() {
+    fn invalid_vip_is_rejected_with_reason() {
         for (text, reason) in [
             ("", "expected ADDRESS[:PORT[-PORT]]"),
             ("web:80", "expected ADDRESS[:PORT[-PORT]]"),
             ("[2001:db8::10]80", "expected ADDRESS[:PORT[-PORT]]"),
-            ("192.0.2.10:", "expected ports as 80 or 8000-8999"),
-            ("192.0.2.10:0", "expected ports as 80 or 8000-8999"),
-            ("192.0.2.10:90-80", "expected ports as 80 or 8000-8999"),
-            ("192.0.2.10:65536", "expected ports as 80 or 8000-8999"),
+            (
+                "192.0.2.10:",
+                "expected a port such as 80, or a range such as 8000-8999",
+            ),
+            (
+                "192.0.2.10:0",
+                "expected a port such as 80, or a range such as 8000-8999",
+            ),
+            (
+                "192.0.2.10:90-80",
+                "expected a port such as 80, or a range such as 8000-8999",
+            ),
+            (
+                "192.0.2.10:65536",
+                "expected a port such as 80, or a range such as 8000-8999",
+            ),
             (
                 "127.0.0.1:80",
-                "a VIP is a unicast address that clients use",
+                "a VIP must be a unicast address that clients use",
             ),
-            ("0.0.0.0", "a VIP is a unicast address that clients use"),
+            (
+                "0.0.0.0",
+                "a VIP must be a unicast address that clients use",
+            ),
             (
                 "[ff02::1]:80",
-                "a VIP is a unicast address that clients use",
+                "a VIP must be a unicast address that clients use",
             ),
         ] {
             assert_eq!(
@@ -288,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn tunnels_and_prefixes() {
+    fn tunnels_and_prefixes_are_parsed() {
         for text in ["ipip", "gre", "gue:6080", "gue:1"] {
             assert_eq!(text.parse::<TunnelArgument>().unwrap().to_string(), text);
         }

@@ -1,7 +1,6 @@
-//! `RUNTIME_DIR/real-server.json`: the requested VIPs, the changes, and the previous values.
-//!
-//! The file is written before each change, by rename, so that a killed process loses no record. Changes do not survive
-//! a boot; the boot ID detects a file from before it.
+//! The state file `RUNTIME_DIR/real-server.json`: the requested VIPs, Weir's changes, and the previous values. The file
+//! is replaced before each change, so that a killed process loses no record. Changes do not survive a boot; the boot ID
+//! shows whether the file was written before the last boot.
 
 use std::fs;
 use std::io::{ErrorKind, Write};
@@ -12,7 +11,7 @@ use weir_sys::{LockFile, NetNs, boot_id, create_private};
 
 use crate::desired::Desired;
 use crate::error::{Error, Result};
-use crate::plan::Memory;
+use crate::plan::Record;
 use crate::request::Options;
 
 const VERSION: u32 = 1;
@@ -23,25 +22,26 @@ const LOCK: &str = "real-server.lock";
 struct Content {
     version: u32,
     boot: String,
-    /// Cookie of the network namespace; unique since boot.
+    /// Cookie of the network namespace, which is unique since boot.
     namespace: u64,
     desired: Desired,
-    memory: Memory,
+    #[serde(rename = "memory")]
+    record: Record,
 }
 
-/// The file's content; locked until it is dropped.
+/// The content of the state file. The lock is held until this is dropped.
 #[derive(Debug)]
 pub(crate) struct State {
     path: PathBuf,
     boot: String,
     namespace: u64,
     pub(crate) desired: Desired,
-    pub(crate) memory: Memory,
+    pub(crate) record: Record,
     _lock: LockFile,
 }
 
 impl State {
-    /// Reads the file; empty if there is none.
+    /// Takes the lock and reads the file. The state is empty if there is no file.
     pub(crate) fn open(options: &Options) -> Result<Self> {
         weir_runtime_dir::prepare(&options.runtime_dir)?;
         let lock = LockFile::acquire(options.runtime_dir.join(LOCK))?;
@@ -50,7 +50,7 @@ impl State {
             boot: boot_id()?,
             namespace: NetNs::current()?.cookie()?,
             desired: Desired::default(),
-            memory: Memory::default(),
+            record: Record::default(),
             _lock: lock,
             path,
         };
@@ -65,7 +65,7 @@ impl State {
             return Err(Error::StateVersion {
                 path: self.path.clone(),
                 version: content.version,
-                known: VERSION,
+                supported: VERSION,
             });
         }
         self.desired = content.desired;
@@ -77,13 +77,13 @@ impl State {
                 path: self.path.clone(),
             });
         }
-        self.memory = content.memory;
+        self.record = content.record;
         Ok(())
     }
 
-    /// Writes the file, or removes it when there is nothing to record.
+    /// Writes the file, or removes it if there is nothing to record.
     pub(crate) fn save(&self) -> Result<()> {
-        if self.desired == Desired::default() && self.memory.is_empty() {
+        if self.desired == Desired::default() && self.record.is_empty() {
             return match fs::remove_file(&self.path) {
                 Err(source) if source.kind() != ErrorKind::NotFound => {
                     Err(Error::file(&self.path, source))
@@ -96,33 +96,33 @@ impl State {
             boot: self.boot.clone(),
             namespace: self.namespace,
             desired: self.desired.clone(),
-            memory: self.memory.clone(),
+            record: self.record.clone(),
         };
         let mut text = serde_json::to_vec_pretty(&content).map_err(|source| Error::State {
             path: self.path.clone(),
             source,
         })?;
         text.push(b'\n');
-        let new = self.path.with_extension("json.new");
-        write_through(&new, &text).map_err(|source| Error::file(&new, source))?;
-        fs::rename(&new, &self.path).map_err(|source| Error::file(&self.path, source))
+        let staging = self.path.with_extension("json.new");
+        write_and_sync(&staging, &text).map_err(|source| Error::file(&staging, source))?;
+        fs::rename(&staging, &self.path).map_err(|source| Error::file(&self.path, source))
     }
 }
 
-/// The recorded state, read without the lock.
-pub(crate) fn read_unlocked(options: &Options) -> Result<(Desired, Memory)> {
+/// Reads the recorded state without taking the lock.
+pub(crate) fn read_unlocked(options: &Options) -> Result<(Desired, Record)> {
     let path = options.runtime_dir.join(FILE);
     Ok(match read(&path)? {
         Some(content) if content.version != VERSION => {
             return Err(Error::StateVersion {
                 path,
                 version: content.version,
-                known: VERSION,
+                supported: VERSION,
             });
         }
-        Some(content) if content.boot == boot_id()? => (content.desired, content.memory),
-        Some(content) => (content.desired, Memory::default()),
-        None => (Desired::default(), Memory::default()),
+        Some(content) if content.boot == boot_id()? => (content.desired, content.record),
+        Some(content) => (content.desired, Record::default()),
+        None => (Desired::default(), Record::default()),
     })
 }
 
@@ -140,7 +140,7 @@ fn read(path: &Path) -> Result<Option<Content>> {
         })
 }
 
-fn write_through(path: &Path, text: &[u8]) -> std::io::Result<()> {
+fn write_and_sync(path: &Path, text: &[u8]) -> std::io::Result<()> {
     let mut file = create_private(path)?;
     file.write_all(text)?;
     file.sync_all()

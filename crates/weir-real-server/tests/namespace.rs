@@ -1,5 +1,5 @@
-//! `weir real-server` in namespaces: real sockets on a prepared server, a director that does to each packet what
-//! `forward` says, and a client that accepts answers from the VIP alone. Needs root; the kernel needs no tunnel module.
+//! `weir real-server` in namespaces: sockets on a prepared server, a director that forwards packets with the tested
+//! method, and a client that accepts replies from the VIP only. Requires root, but no tunnel module.
 
 #[path = "namespace/director.rs"]
 mod director;
@@ -9,28 +9,28 @@ mod topology;
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 
-use director::{Director, GueChecksum, Treatment, gre, gue, ipip, l3dsr};
+use director::{Director, GueChecksum, Rewrite, gre, gue, ipip, l3dsr};
 use socket2::SockRef;
 use topology::*;
 use weir_model::Forward;
 use weir_real_server::{Error, Step};
 
-/// Exchanges data with the VIP by both protocols, and with the server's own address. Answers the packets that the
-/// director sent on.
-fn exchange(topology: &Topology, family: usize, treatment: Treatment, target: IpAddr) -> u64 {
+/// Exchanges data with the VIP and with the server's own address over TCP and UDP. Returns the number of packets that
+/// the director forwarded.
+fn exchange(topology: &Topology, family: usize, rewrite: Rewrite, target: IpAddr) -> u64 {
     let vip = ip(VIP[family]);
-    let director = Director::start(&topology.director, vip, target, treatment);
+    let director = Director::start(&topology.director, vip, target, rewrite);
     exchange_udp(&topology.client, vip);
     exchange_tcp(&topology.client, vip);
-    let sent = director.sent();
+    let forwarded = director.forwarded();
     assert!(
-        sent > VOLUME as u64 / 1400,
+        forwarded > VOLUME as u64 / 1400,
         "the traffic did not pass the director"
     );
     drop(director);
     exchange_tcp(&topology.client, ip(SERVER[family]));
     exchange_udp(&topology.client, ip(SERVER[family]));
-    sent
+    forwarded
 }
 
 fn serve_all(topology: &Topology) {
@@ -48,36 +48,36 @@ fn pairs() -> impl Iterator<Item = (usize, usize)> {
 }
 
 #[test]
-fn direct_serves_the_vip_and_keeps_it_quiet() {
+fn direct_serves_the_vip_without_announcing_it() {
     if !is_root() {
         return;
     }
     let topology = Topology::new("direct");
     write_sysctl(&topology.server, "net/ipv4/conf/s0/rp_filter", "1");
-    let before = topology.server_facts();
+    let before = topology.server_state();
     run_ip(&topology.server, "addr add 192.0.2.10/32 dev lo");
     run_ip(&topology.director, "route replace 192.0.2.10 dev d1");
     assert!(
-        answers(&topology, ip(VIP[0])),
-        "this test cannot tell whether ARP is silent"
+        resolves(&topology, ip(VIP[0])),
+        "without `up` the server does not answer ARP: the test would prove nothing"
     );
     run_ip(&topology.server, "addr del 192.0.2.10/32 dev lo");
     run_ip(&topology.director, "neigh flush dev d1");
 
     topology.up(&request(Forward::Direct, &VIP));
     serve_all(&topology);
-    // No machine may resolve the VIP to this server.
+    // The director must not resolve the VIP to the server's link address.
     run_ip(
         &topology.director,
         "route replace 192.0.2.10 dev d1\n-6 route replace 2001:db8::10 dev d1",
     );
     for family in FAMILIES {
         assert!(
-            !answers(&topology, ip(VIP[family])),
+            !resolves(&topology, ip(VIP[family])),
             "the server announced {}",
             VIP[family]
         );
-        assert!(answers(&topology, ip(SERVER[family])));
+        assert!(resolves(&topology, ip(SERVER[family])));
     }
     run_ip(
         &topology.director,
@@ -90,17 +90,18 @@ fn direct_serves_the_vip_and_keeps_it_quiet() {
     }
     assert!(
         topology.show().programs.is_empty(),
-        "direct needs no program"
+        "direct requires no program"
     );
     topology.down(&[]);
     topology.assert_unchanged(&before);
 }
 
-/// Whether the director finds a neighbour at `address`: the kernel reports a failed resolution to the connection.
-fn answers(topology: &Topology, address: IpAddr) -> bool {
+/// Returns whether the director can resolve the link address of `address`. The kernel reports a failed resolution as an
+/// error of connect().
+fn resolves(topology: &Topology, address: IpAddr) -> bool {
     let connected = topology
         .director
-        .run(|| TcpStream::connect_timeout(&(address, PORT).into(), PATIENCE))
+        .run(|| TcpStream::connect_timeout(&(address, PORT).into(), TIMEOUT))
         .unwrap();
     match connected {
         Ok(_) => true,
@@ -111,21 +112,21 @@ fn answers(topology: &Topology, address: IpAddr) -> bool {
 }
 
 #[test]
-fn ipip_in_every_pair_of_families() {
+fn ipip_is_decapsulated_for_all_families() {
     if !is_root() {
         return;
     }
     let topology = Topology::new("ipip");
-    let before = topology.server_facts();
+    let before = topology.server_state();
     topology.up(&request(
         Forward::Tunnel,
         &["192.0.2.10:8080", "[2001:db8::10]:8000-8999"],
     ));
     serve_all(&topology);
-    let mut sent = 0;
+    let mut forwarded = 0;
     for (outer, inner) in pairs() {
         let target = ip(SERVER[outer]);
-        sent += exchange(
+        forwarded += exchange(
             &topology,
             inner,
             ipip(ip(DIRECTOR[outer]), target, 0),
@@ -138,15 +139,15 @@ fn ipip_in_every_pair_of_families() {
         "{counts:?}"
     );
     assert!(
-        counts["decapsulated"] < sent,
-        "none of {sent} packets arrived merged: offloads were not tested"
+        counts["decapsulated"] < forwarded,
+        "none of {forwarded} packets was merged: offloads were not tested"
     );
     topology.down(&[]);
     topology.assert_unchanged(&before);
 }
 
 #[test]
-fn gre_with_and_without_checksum() {
+fn gre_is_decapsulated_with_and_without_checksum() {
     if !is_root() {
         return;
     }
@@ -169,7 +170,7 @@ fn gre_with_and_without_checksum() {
 }
 
 #[test]
-fn gue_in_all_its_forms() {
+fn gue_is_decapsulated_with_every_checksum_mode() {
     if !is_root() {
         return;
     }
@@ -178,7 +179,7 @@ fn gue_in_all_its_forms() {
     wanted.tunnel = Some("gue:6081".parse().unwrap());
     topology.up(&wanted);
     serve_all(&topology);
-    let forms = [
+    let checksums = [
         GueChecksum::None,
         GueChecksum::Full,
         GueChecksum::Remote(true),
@@ -186,7 +187,7 @@ fn gue_in_all_its_forms() {
         GueChecksum::Variant1,
     ];
     for (outer, inner) in pairs() {
-        for checksum in forms {
+        for checksum in checksums {
             let target = ip(SERVER[outer]);
             exchange(
                 &topology,
@@ -200,12 +201,12 @@ fn gue_in_all_its_forms() {
 }
 
 #[test]
-fn l3dsr_turns_marked_packets_back() {
+fn l3dsr_restores_the_vip_of_marked_packets() {
     if !is_root() {
         return;
     }
     let topology = Topology::new("l3dsr");
-    let before = topology.server_facts();
+    let before = topology.server_state();
     let mut wanted = request(Forward::L3dsr, &["192.0.2.10:8080", "[2001:db8::10]:8080"]);
     wanted.dscp = Some(7);
     topology.up(&wanted);
@@ -224,12 +225,12 @@ fn l3dsr_turns_marked_packets_back() {
 }
 
 #[test]
-fn l3dsr_without_a_mark_rewrites_replies() {
+fn l3dsr_without_mark_rewrites_replies() {
     if !is_root() {
         return;
     }
     let topology = Topology::new("no-mark");
-    let before = topology.server_facts();
+    let before = topology.server_state();
     let mut wanted = request(Forward::L3dsr, &["192.0.2.10:8080", "[2001:db8::10]:8080"]);
     wanted.dscp = Some(0);
     wanted.except = DIRECTOR
@@ -247,7 +248,7 @@ fn l3dsr_without_a_mark_rewrites_replies() {
         echo(&connect_udp(&topology.client, vip, PORT), &[1400, 8000]);
         exchange_tcp(&topology.client, vip);
         drop(director);
-        // Checks come from an exception and see the server's own address.
+        // The director is in `except`: its checks receive replies from the server's own address.
         exchange_tcp(&topology.director, target);
         exchange_udp(&topology.director, target);
     }
@@ -257,7 +258,7 @@ fn l3dsr_without_a_mark_rewrites_replies() {
 }
 
 #[test]
-fn fragments_follow_their_first() {
+fn later_fragments_are_handled_like_the_first() {
     if !is_root() {
         return;
     }
@@ -273,8 +274,8 @@ fn fragments_follow_their_first() {
     serve_all(&topology);
     for family in FAMILIES {
         let (vip, target) = (ip(VIP[family]), ip(SERVER[family]));
-        for treatment in [ipip(ip(DIRECTOR[family]), target, 0), l3dsr(target, 1)] {
-            let _director = Director::start(&topology.director, vip, target, treatment);
+        for rewrite in [ipip(ip(DIRECTOR[family]), target, 0), l3dsr(target, 1)] {
+            let _director = Director::start(&topology.director, vip, target, rewrite);
             echo(
                 &connect_udp(&topology.client, vip, PORT),
                 &[1400, 4000, 8000],
@@ -284,7 +285,7 @@ fn fragments_follow_their_first() {
 }
 
 #[test]
-fn icmp_errors_reach_the_socket_that_they_are_about() {
+fn icmp_errors_reach_their_socket() {
     if !is_root() {
         return;
     }
@@ -304,7 +305,7 @@ fn icmp_errors_reach_the_socket_that_they_are_about() {
             socket.connect((CLIENT[family], 9)).unwrap();
             assert_refused(&socket, "the server's socket");
             drop(socket);
-            // No socket listens now: the client must get the error from the VIP.
+            // No socket is bound now: the client must receive the error from the VIP.
             assert_refused(
                 &connect_udp(&topology.client, vip, PORT),
                 "the client's socket",
@@ -313,20 +314,20 @@ fn icmp_errors_reach_the_socket_that_they_are_about() {
     }
 }
 
-/// The peer's port is closed, and the error about it arrives.
-fn assert_refused(socket: &UdpSocket, whose: &str) {
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+/// Asserts that a datagram to a closed port causes an ICMP error that the socket receives.
+fn assert_refused(socket: &UdpSocket, owner: &str) {
+    socket.set_read_timeout(Some(TIMEOUT)).unwrap();
     socket.send(b"hello").unwrap();
     let error = socket.recv(&mut [0; 64]).unwrap_err();
     assert_eq!(
         error.kind(),
         ErrorKind::ConnectionRefused,
-        "{whose} {socket:?}"
+        "{owner} {socket:?}"
     );
 }
 
 #[test]
-fn congestion_marks_follow_rfc_6040() {
+fn congestion_marks_are_propagated_as_in_rfc_6040() {
     if !is_root() {
         return;
     }
@@ -342,8 +343,8 @@ fn congestion_marks_follow_rfc_6040() {
             ipip(ip(DIRECTOR[outer]), target, ECN_CE),
         );
         let before = topology.show().counts;
-        let plain = connect_udp(&topology.client, vip, PORT);
-        plain.send(b"this flow does not speak ECN").unwrap();
+        let not_capable = connect_udp(&topology.client, vip, PORT);
+        not_capable.send(b"not ECN-capable").unwrap();
         wait_until("the drop", || {
             topology.show().counts["drop-ecn"] > before["drop-ecn"]
         });
@@ -364,25 +365,25 @@ const ECN_ECT0: u32 = 2;
 const ECN_CE: u8 = 3;
 
 #[test]
-fn tunnels_carry_only_what_was_asked_for() {
+fn tunnel_accepts_only_configured_vip_port_and_protocol() {
     if !is_root() {
         return;
     }
     let topology = Topology::new("foreign");
     topology.up(&request(Forward::Tunnel, &["192.0.2.10:8080"]));
-    // Sockets that a tunnel must not open: another address of the server, another port, another tunnel.
+    // Sockets that must not be reachable through the tunnel: another address, another port, another tunnel protocol.
     serve(&topology.server, ip(SERVER[0]));
     serve(&topology.server, ip(VIP[0]));
     let (source, target) = (ip(DIRECTOR[0]), ip(SERVER[0]));
-    let foreign: [(Treatment, u16, &str); 2] = [
+    let foreign: [(Rewrite, u16, &str); 2] = [
         (ipip(source, target, 0), PORT + 1, "pass-not-vip"),
         (gre(source, target, false), PORT, "pass-not-vip"),
     ];
-    for (treatment, port, count) in foreign {
-        let _director = Director::start(&topology.director, ip(VIP[0]), target, treatment);
+    for (rewrite, port, count) in foreign {
+        let _director = Director::start(&topology.director, ip(VIP[0]), target, rewrite);
         let before = topology.show().counts;
         connect_udp(&topology.client, ip(VIP[0]), port)
-            .send(b"let me in")
+            .send(b"not allowed")
             .unwrap();
         wait_until(count, || topology.show().counts[count] > before[count]);
         assert_eq!(
@@ -393,35 +394,39 @@ fn tunnels_carry_only_what_was_asked_for() {
 }
 
 #[test]
-fn up_is_idempotent_and_adds() {
+fn up_is_idempotent_and_adds_vips() {
     if !is_root() {
         return;
     }
     let topology = Topology::new("twice");
-    let before = topology.server_facts();
+    let before = topology.server_state();
     let first = request(Forward::Tunnel, &["192.0.2.10:80"]);
     assert!(!topology.up(&first).is_empty());
-    let once = topology.server_facts();
+    let once = topology.server_state();
     assert_eq!(topology.up(&first), []);
     topology.assert_unchanged(&once);
 
     topology.up(&request(Forward::Direct, &["2001:db8::10"]));
     assert_eq!(topology.show().vips.len(), 2);
     topology.down(&["192.0.2.10"]);
-    let left = topology.show();
+    let remaining = topology.show();
     assert_eq!(
-        (left.vips.len(), left.programs.len(), left.drift.len()),
+        (
+            remaining.vips.len(),
+            remaining.programs.len(),
+            remaining.drift.len()
+        ),
         (1, 0, 0),
-        "{left}"
+        "{remaining}"
     );
     topology.down(&["2001:db8::10"]);
     topology.assert_unchanged(&before);
     assert_eq!(topology.down(&[]), []);
-    assert!(!topology.options().pin_dir.exists(), "pins are left");
+    assert!(!topology.options().pin_dir.exists(), "pins remain");
 }
 
 #[test]
-fn drift_is_shown_repaired_and_respected() {
+fn drift_is_shown_and_repaired_and_later_changes_are_kept() {
     if !is_root() {
         return;
     }
@@ -436,7 +441,7 @@ fn drift_is_shown_repaired_and_respected() {
     assert_eq!(topology.show().drift.len(), 3, "{}", topology.show());
     assert_eq!(topology.up(&wanted).len(), 3);
     assert!(topology.show().drift.is_empty());
-    // What others set afterwards is theirs.
+    // `down` does not revert a value that another program set.
     write_sysctl(&topology.server, "net/ipv4/conf/all/arp_announce", "1");
     let steps = topology.down(&[]);
     assert!(
@@ -452,13 +457,13 @@ fn drift_is_shown_repaired_and_respected() {
 }
 
 #[test]
-fn existing_address_stays_and_arp_answering_one_is_rejected() {
+fn existing_vip_on_lo_is_kept_and_announced_vip_is_rejected() {
     if !is_root() {
         return;
     }
     let topology = Topology::new("present");
     run_ip(&topology.server, "addr add 192.0.2.10/32 dev lo");
-    let before = topology.server_facts();
+    let before = topology.server_state();
     topology.up(&request(Forward::Direct, &["192.0.2.10"]));
     topology.down(&[]);
     topology.assert_unchanged(&before);
@@ -467,39 +472,43 @@ fn existing_address_stays_and_arp_answering_one_is_rejected() {
         &topology.server,
         "addr add 192.0.2.11/32 dev s0\naddr add 192.0.3.1/24 dev lo",
     );
-    let before = topology.server_facts();
-    let refused = topology.up_with(
+    let before = topology.server_state();
+    let result = topology.up_with(
         &topology.options(),
         &request(Forward::Direct, &["192.0.2.11", "192.0.3.1"]),
     );
-    match refused {
-        Err(Error::Refused { problems }) => assert_eq!(problems.len(), 2, "{problems:?}"),
-        other => panic!("expected a refusal, got {other:?}"),
+    match result {
+        Err(Error::Rejected { problems }) => assert_eq!(problems.len(), 2, "{problems:?}"),
+        other => panic!("expected Error::Rejected, got {other:?}"),
     }
     topology.assert_unchanged(&before);
     assert!(topology.show().vips.is_empty());
 }
 
 #[test]
-fn incomplete_change_is_undone() {
+fn failed_up_is_rolled_back() {
     if !is_root() {
         return;
     }
     let topology = Topology::new("half");
     topology.up(&request(Forward::Direct, &["2001:db8::10"]));
-    let before = topology.server_facts();
+    let before = topology.server_state();
     let mut options = topology.options();
-    // Nothing can be made there.
+    // No directory can be created there.
     options.pin_dir = "/proc/nonexistent/bpf/weir".into();
     let error = topology
         .up_with(&options, &request(Forward::Tunnel, &["192.0.2.10"]))
         .unwrap_err();
     assert!(matches!(error, Error::Programs(_)), "{error}");
     topology.assert_unchanged(&before);
-    let left = topology.show();
+    let remaining = topology.show();
     assert_eq!(
-        (left.vips.len(), left.sysctls.len(), left.drift.len()),
+        (
+            remaining.vips.len(),
+            remaining.sysctls.len(),
+            remaining.drift.len()
+        ),
         (1, 0, 0),
-        "{left}"
+        "{remaining}"
     );
 }

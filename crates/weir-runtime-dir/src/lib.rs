@@ -1,9 +1,8 @@
-//! The runtime directory: its owner, and the names and modes of its files.
-//!
-//! A user who can write there controls Weir's state and token, and where root's writes go. So it belongs to root or to
-//! the process's own user, and other users cannot enter it; `[node] socket_group` may pass through it to the socket.
-//! Files in it have mode 0600 from the start. Wider modes of an earlier build are narrowed; a directory of another user
-//! is rejected. The content of the files is not read here.
+//! The runtime directory: its owner, and the names and modes of its files. A user who can write to the directory
+//! controls Weir's state and token, and the files that root writes. It therefore belongs to root or to the user of the
+//! process, and other users cannot access it; members of `[node] socket_group` can access the socket in it. Files are
+//! created with mode 0600. Wider modes, as set by earlier versions, are restricted; a directory of another user is
+//! rejected. This crate does not read the content of the files.
 
 use std::fs::{self, DirBuilder, DirEntry, Metadata, Permissions};
 use std::io::{self, ErrorKind};
@@ -14,11 +13,12 @@ use rustix::process::geteuid;
 use weir_model::Node;
 use weir_sys::names;
 
-/// Mode without a group, and with one: its members reach the socket and cannot list or change anything.
-const ALONE: u32 = 0o700;
-const SHARED: u32 = 0o750;
+/// Mode of the directory without a socket group.
+const PRIVATE_MODE: u32 = 0o700;
+/// Mode of the directory with a socket group.
+const GROUP_MODE: u32 = 0o750;
 
-/// Regular files of Weir; each also as `NAME.new` while it is written.
+/// Weir's regular files. `NAME.new` exists while a file is written.
 const FILES: &[&str] = &[
     "lock",
     "token",
@@ -36,14 +36,14 @@ const FILES: &[&str] = &[
     "protect.lock",
     "protect.sysctl",
 ];
-/// The API's socket, under all its names.
+/// Names of the API socket.
 const SOCKETS: &[&str] = &["weir.sock", "weir.sock.new", "weir.sock.held"];
-/// A link to the active configuration.
+/// Names of the link to the active configuration.
 const LINKS: &[&str] = &["configuration", "configuration.new"];
-/// Directories, with files named by processes.
+/// Directories whose files are named after processes.
 const DIRECTORIES: &[&str] = &["draining"];
-/// Files that [`forget`] keeps: locks, since a lock whose file was removed does not exclude the next process, and
-/// records of changes that are not undone yet.
+/// Files that [`forget`] keeps: locks, because a lock whose file was removed does not exclude the next process, and
+/// records of changes that have not been reverted.
 const KEPT: &[&str] = &[
     "lock",
     "real-server.lock",
@@ -55,43 +55,43 @@ const KEPT: &[&str] = &[
 /// Why a directory cannot be the runtime directory.
 #[derive(Debug, thiserror::Error)]
 pub enum Unusable {
-    /// It, or something in it, is another user's.
-    #[error("{path} belongs to user {owner}; the runtime directory and what it holds must belong to root or to the \
-     user who runs Weir: remove it, or name another directory with --runtime-dir", path = path.display())]
+    /// The directory or a file in it belongs to another user.
+    #[error("{path} belongs to user {owner}; the runtime directory and its files must belong to root or to the user \
+    who runs Weir: remove it, or use another directory with --runtime-dir", path = path.display())]
     Owner {
         /// The path.
         path: PathBuf,
-        /// Its owner, by name where that is known.
+        /// Name of the owner, or the number if the name is unknown.
         owner: String,
     },
     /// A link, device or directory has the name of one of Weir's files.
-    #[error("{path} is {found}, where Weir keeps {expected}: remove it", path = path.display())]
+    #[error("{path} is {found}, but must be {expected}: remove it", path = path.display())]
     Kind {
         /// The path.
         path: PathBuf,
-        /// Its kind.
+        /// The kind of the file.
         found: &'static str,
-        /// The kind that it must have.
+        /// The expected kind.
         expected: &'static str,
     },
-    /// Other users can write to it, and it holds files that are not Weir's.
-    #[error("{path} has mode {mode:04o} and holds {other}, which is not Weir's: name a directory of its own with \
-     --runtime-dir", path = path.display())]
-    NotItsOwn {
+    /// Other users can write to the directory, and it contains files that do not belong to Weir.
+    #[error("{path} has mode {mode:04o} and contains {other}, which does not belong to Weir: use a separate \
+    directory with --runtime-dir", path = path.display())]
+    NotDedicated {
         /// The directory.
         path: PathBuf,
-        /// Its mode.
+        /// The mode of the directory.
         mode: u32,
-        /// The first file that is not Weir's.
+        /// The first file that does not belong to Weir.
         other: String,
     },
-    /// `[node] socket_group` is not known to this machine.
-    #[error("[node] socket_group: there is no group {group}")]
+    /// The group in `[node] socket_group` does not exist.
+    #[error("[node] socket_group: no such group: {group}")]
     Group {
-        /// As in the file.
+        /// The configured name.
         group: String,
     },
-    /// The kernel refuses.
+    /// An I/O error.
     #[error("{path}: {source}", path = path.display())]
     File {
         /// The path.
@@ -104,14 +104,14 @@ pub enum Unusable {
 /// Who may use the control socket in addition to its owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SocketAccess {
-    /// The group of the directory and of the socket; `None` = the process's own.
+    /// The group of the directory and of the socket; `None` = the group of the process.
     group: Option<u32>,
     /// Whether that group may use the socket.
     group_may_use: bool,
 }
 
 impl SocketAccess {
-    /// As configured in `[node]`.
+    /// Reads the settings in `[node]`.
     ///
     /// # Errors
     /// [`Unusable::Group`].
@@ -127,40 +127,44 @@ impl SocketAccess {
         })
     }
 
-    /// The socket's mode.
+    /// Returns the mode of the socket.
     pub const fn socket_mode(self) -> u32 {
         if self.group_may_use { 0o660 } else { 0o600 }
     }
 
-    /// Gives the directory its group and mode.
+    /// Sets the group and mode of the directory.
     ///
     /// # Errors
     /// The process is neither root nor a member of that group.
     pub fn open_directory(self, path: &Path) -> Result<(), Unusable> {
-        let known = fs::metadata(path).map_err(failed(path))?;
-        let mode = if self.group.is_some() { SHARED } else { ALONE };
+        let metadata = fs::metadata(path).map_err(failed(path))?;
+        let mode = if self.group.is_some() {
+            GROUP_MODE
+        } else {
+            PRIVATE_MODE
+        };
         if let Some(group) = self.group
-            && known.gid() != group
+            && metadata.gid() != group
         {
             chown(path, None, Some(group)).map_err(failed(path))?;
         }
-        // One that holds other programs' files keeps the mode that they may need.
-        if mode_of(&known) != mode && foreign(path)?.is_none() {
+        // Other programs whose files are in the directory may need its mode.
+        if mode_of(&metadata) != mode && foreign_entry(path)?.is_none() {
             fs::set_permissions(path, Permissions::from_mode(mode)).map_err(failed(path))?;
         }
         Ok(())
     }
 
-    /// Gives a socket its group and mode.
+    /// Sets the group and mode of a socket.
     ///
     /// # Errors
     /// The process is neither root nor a member of that group.
     pub fn open_socket(self, path: &Path) -> Result<(), Unusable> {
-        let known = fs::metadata(path).map_err(failed(path))?;
+        let metadata = fs::metadata(path).map_err(failed(path))?;
         if let Some(group) = self.group
-            && known.gid() != group
+            && metadata.gid() != group
         {
-            // At no moment is the socket open to another group.
+            // The previous group loses access before the group changes.
             fs::set_permissions(path, Permissions::from_mode(0o600)).map_err(failed(path))?;
             chown(path, None, Some(group)).map_err(failed(path))?;
         }
@@ -169,8 +173,8 @@ impl SocketAccess {
     }
 }
 
-/// Creates the directory, or adopts an existing one: rejects other users' and narrows the modes of Weir's files. A
-/// group that may pass is kept.
+/// Creates the directory, or checks an existing one: rejects files of other users and restricts the modes of Weir's
+/// files. A group with access to the socket is kept.
 ///
 /// # Errors
 /// See [`Unusable`].
@@ -178,52 +182,52 @@ pub fn prepare(path: &Path) -> Result<(), Unusable> {
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent).map_err(failed(parent))?;
     }
-    match DirBuilder::new().mode(ALONE).create(path) {
+    match DirBuilder::new().mode(PRIVATE_MODE).create(path) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-        made => return made.map_err(failed(path)),
+        created => return created.map_err(failed(path)),
     }
     let link = fs::symlink_metadata(path).map_err(failed(path))?;
     check_owner(path, &link)?;
-    let known = fs::metadata(path).map_err(failed(path))?;
-    check_owner(path, &known)?;
-    if !known.is_dir() {
+    let metadata = fs::metadata(path).map_err(failed(path))?;
+    check_owner(path, &metadata)?;
+    if !metadata.is_dir() {
         return Err(Unusable::Kind {
             path: path.to_owned(),
-            found: kind_of(&known),
+            found: kind_of(&metadata),
             expected: "a directory",
         });
     }
-    let mode = mode_of(&known);
-    match foreign(path)? {
+    let mode = mode_of(&metadata);
+    match foreign_entry(path)? {
         Some(other) if mode & 0o022 != 0 => {
-            return Err(Unusable::NotItsOwn {
+            return Err(Unusable::NotDedicated {
                 path: path.to_owned(),
                 mode,
                 other,
             });
         }
         Some(other) => {
-            if mode & !SHARED != 0 {
+            if mode & !GROUP_MODE != 0 {
                 tracing::warn!(
                     directory = %path.display(),
                     mode = format_args!("{mode:04o}"),
                     other,
-                    "the runtime directory holds files that are not Weir's; its mode stays"
+                    "the runtime directory contains files that do not belong to Weir; its mode is not changed"
                 );
             }
         }
-        None => narrow(path, &known)?,
+        None => restrict_mode(path, &metadata)?,
     }
-    // After the directory itself, so that no other user puts something else in between.
+    // The directory is checked first, so that no other user can replace files in the meantime.
     for entry in entries(path)? {
         check_entry(&entry, path)?;
     }
     Ok(())
 }
 
-/// Removes Weir's state from the directory: configuration, overrides, counts, check results, keys, the token,
-/// sockets. Locks, records of changes that are not undone yet, and other files are kept. Returns how many
-/// entries were removed. The caller holds the daemon's lock.
+/// Removes Weir's state from the directory: configuration, overrides, counters, check results, keys, the token,
+/// sockets. Locks, records of changes that have not been reverted, and other files are kept. Returns the number of
+/// removed entries. The caller must hold the daemon's lock.
 ///
 /// # Errors
 /// The directory cannot be read or written.
@@ -232,32 +236,32 @@ pub fn forget(path: &Path) -> Result<usize, Unusable> {
     for entry in entries(path)? {
         let (name, path) = (entry.file_name(), entry.path());
         let name = name.to_str().unwrap_or_default();
-        let whole = name.strip_suffix(".new").unwrap_or(name);
-        let done = match expected(name) {
-            Some(_) if KEPT.contains(&whole) => continue,
+        let base = name.strip_suffix(".new").unwrap_or(name);
+        let result = match expected_kind(name) {
+            Some(_) if KEPT.contains(&base) => continue,
             Some(DIRECTORY) => fs::remove_dir_all(&path),
             Some(_) => fs::remove_file(&path),
             None => continue,
         };
-        done.map_err(failed(&path))?;
+        result.map_err(failed(&path))?;
         removed += 1;
     }
     Ok(removed)
 }
 
-/// Checks one entry; files that are not Weir's are left alone.
+/// Checks one entry. Files that do not belong to Weir are ignored.
 fn check_entry(entry: &DirEntry, directory: &Path) -> Result<(), Unusable> {
     let (name, path) = (entry.file_name(), entry.path());
-    let Some(expected) = name.to_str().and_then(expected) else {
+    let Some(expected) = name.to_str().and_then(expected_kind) else {
         return Ok(());
     };
-    let known = match fs::symlink_metadata(&path) {
+    let metadata = match fs::symlink_metadata(&path) {
         // A running daemon is replacing the file.
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        known => known.map_err(failed(&path))?,
+        metadata => metadata.map_err(failed(&path))?,
     };
-    check_owner(&path, &known)?;
-    let found = kind_of(&known);
+    check_owner(&path, &metadata)?;
+    let found = kind_of(&metadata);
     if found != expected {
         return Err(Unusable::Kind {
             path,
@@ -270,26 +274,26 @@ fn check_entry(entry: &DirEntry, directory: &Path) -> Result<(), Unusable> {
         DIRECTORY => {
             for inner in entries(&path)? {
                 let path = inner.path();
-                if let Ok(known) = fs::symlink_metadata(&path)
-                    && known.is_file()
+                if let Ok(metadata) = fs::symlink_metadata(&path)
+                    && metadata.is_file()
                 {
-                    check_owner(&path, &known)?;
-                    narrow(&path, &known)?;
+                    check_owner(&path, &metadata)?;
+                    restrict_mode(&path, &metadata)?;
                 }
             }
         }
         _ => {}
     }
     debug_assert!(path.starts_with(directory));
-    narrow(&path, &known)
+    restrict_mode(&path, &metadata)
 }
 
-/// Removes forbidden mode bits; only the socket keeps bits of its group.
-fn narrow(path: &Path, known: &Metadata) -> Result<(), Unusable> {
-    let mode = mode_of(known);
-    let allowed = if known.is_dir() {
-        mode & SHARED
-    } else if known.file_type().is_socket() {
+/// Removes mode bits that are not allowed. Only the socket keeps the bits of its group.
+fn restrict_mode(path: &Path, metadata: &Metadata) -> Result<(), Unusable> {
+    let mode = mode_of(metadata);
+    let allowed = if metadata.is_dir() {
+        mode & GROUP_MODE
+    } else if metadata.file_type().is_socket() {
         mode & 0o660
     } else {
         mode & 0o600
@@ -299,13 +303,13 @@ fn narrow(path: &Path, known: &Metadata) -> Result<(), Unusable> {
     }
     match fs::set_permissions(path, Permissions::from_mode(allowed)) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        done => done.map_err(failed(path)),
+        result => result.map_err(failed(path)),
     }
 }
 
-/// Rejects files that belong neither to root nor to this process's user.
-fn check_owner(path: &Path, known: &Metadata) -> Result<(), Unusable> {
-    let owner = known.uid();
+/// Rejects files that belong neither to root nor to the user of the process.
+fn check_owner(path: &Path, metadata: &Metadata) -> Result<(), Unusable> {
+    let owner = metadata.uid();
     if owner == 0 || owner == geteuid().as_raw() {
         return Ok(());
     }
@@ -315,10 +319,10 @@ fn check_owner(path: &Path, known: &Metadata) -> Result<(), Unusable> {
     })
 }
 
-/// The first entry that is not Weir's.
-fn foreign(path: &Path) -> Result<Option<String>, Unusable> {
+/// Returns the first entry that does not belong to Weir.
+fn foreign_entry(path: &Path) -> Result<Option<String>, Unusable> {
     let names = entries(path)?.into_iter().map(|entry| entry.file_name());
-    let mut others = names.filter(|name| name.to_str().and_then(expected).is_none());
+    let mut others = names.filter(|name| name.to_str().and_then(expected_kind).is_none());
     Ok(others
         .next()
         .map(|name| name.to_string_lossy().into_owned()))
@@ -334,21 +338,21 @@ const SOCKET: &str = "a socket";
 const LINK: &str = "a symbolic link";
 const DIRECTORY: &str = "a directory";
 
-/// The kind of the file of this name; `None` = it is not Weir's.
-fn expected(name: &str) -> Option<&'static str> {
-    let whole = name.strip_suffix(".new").unwrap_or(name);
+/// Returns the kind of Weir's file with this name; `None` = the file does not belong to Weir.
+fn expected_kind(name: &str) -> Option<&'static str> {
+    let base = name.strip_suffix(".new").unwrap_or(name);
     let kinds = [
-        (FILES, FILE, whole),
+        (FILES, FILE, base),
         (SOCKETS, SOCKET, name),
         (LINKS, LINK, name),
         (DIRECTORIES, DIRECTORY, name),
     ];
-    let found = kinds.iter().find(|(names, _, name)| names.contains(name));
-    found.map(|(_, kind, _)| *kind)
+    let entry = kinds.iter().find(|(names, _, name)| names.contains(name));
+    entry.map(|(_, kind, _)| *kind)
 }
 
-fn kind_of(known: &Metadata) -> &'static str {
-    let kind = known.file_type();
+fn kind_of(metadata: &Metadata) -> &'static str {
+    let kind = metadata.file_type();
     if kind.is_symlink() {
         LINK
     } else if kind.is_dir() {
@@ -362,8 +366,8 @@ fn kind_of(known: &Metadata) -> &'static str {
     }
 }
 
-fn mode_of(known: &Metadata) -> u32 {
-    known.permissions().mode() & 0o7777
+fn mode_of(metadata: &Metadata) -> u32 {
+    metadata.permissions().mode() & 0o7777
 }
 
 fn failed(path: &Path) -> impl FnOnce(io::Error) -> Unusable {
@@ -403,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn new_directory_is_private_and_wider_modes_are_narrowed() {
+    fn new_directory_is_private_and_wider_modes_are_restricted() {
         let directory = Directory::new("modes");
         prepare(&directory.0).unwrap();
         assert_eq!(directory.mode(""), 0o700);
@@ -444,10 +448,10 @@ mod tests {
         );
         assert_eq!(directory.mode("token"), 0o600);
         fs::set_permissions(&directory.0, Permissions::from_mode(0o1777)).unwrap();
-        let refused = prepare(&directory.0).unwrap_err().to_string();
+        let error = prepare(&directory.0).unwrap_err().to_string();
         assert!(
-            refused.contains("has mode 1777 and holds other"),
-            "{refused}"
+            error.contains("has mode 1777 and contains other"),
+            "{error}"
         );
         assert_eq!(directory.mode(""), 0o1777);
     }
@@ -464,7 +468,7 @@ mod tests {
         std::os::unix::fs::symlink("/etc/hostname", directory.0.join("configuration")).unwrap();
         assert_eq!(forget(&directory.0).unwrap(), FILES.len() - KEPT.len() + 3);
         let names = fs::read_dir(&directory.0).unwrap();
-        let mut kept: Vec<_> = names.map(|it| it.unwrap().file_name()).collect();
+        let mut kept: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();
         kept.sort();
         assert_eq!(
             kept,
@@ -485,10 +489,10 @@ mod tests {
         let directory = Directory::new("links");
         prepare(&directory.0).unwrap();
         std::os::unix::fs::symlink("/tmp/victim", directory.0.join("lock")).unwrap();
-        let refused = prepare(&directory.0).unwrap_err().to_string();
+        let error = prepare(&directory.0).unwrap_err().to_string();
         assert!(
-            refused.contains("/lock is a symbolic link, where Weir keeps a regular file"),
-            "{refused}"
+            error.contains("/lock is a symbolic link, but must be a regular file"),
+            "{error}"
         );
     }
 }

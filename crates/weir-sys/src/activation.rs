@@ -1,6 +1,9 @@
-//! Sockets that a service manager held for this process: sd_listen_fds(3), with the descriptor store's names.
+//! Descriptors passed by the service manager: sd_listen_fds(3), with the names of the file descriptor store.
 
-#![allow(unsafe_code, reason = "descriptors come as numbers in the environment")]
+#![allow(
+    unsafe_code,
+    reason = "the environment contains descriptors as numbers"
+)]
 
 use std::env;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
@@ -9,36 +12,36 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::io::{FdFlags, fcntl_setfd};
 
 /// SD_LISTEN_FDS_START.
-const FIRST: RawFd = 3;
+const LISTEN_FDS_START: RawFd = 3;
 
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
-/// Takes them, once in a process's life; each with its name. None unless `LISTEN_PID` names this process.
+/// Takes the passed descriptors with their names. Returns none if called again, or if `LISTEN_PID` is not this process.
 pub fn inherited_files() -> Vec<(String, OwnedFd)> {
     let number = |name: &str| env::var(name).ok()?.parse::<u32>().ok();
     if number("LISTEN_PID") != Some(std::process::id()) || TAKEN.swap(true, Ordering::Relaxed) {
         return Vec::new();
     }
     let names = env::var("LISTEN_FDNAMES").unwrap_or_default();
-    let names = named(&names, number("LISTEN_FDS").unwrap_or(0));
-    let files = (FIRST..).zip(names).map(|(descriptor, name)| {
-        // SAFETY: the service manager opened these for this process, and no other code has taken them.
+    let names = descriptor_names(&names, number("LISTEN_FDS").unwrap_or(0));
+    let files = (LISTEN_FDS_START..).zip(names).map(|(descriptor, name)| {
+        // SAFETY: the service manager opened this descriptor for this process, and no other code has taken it.
         (name, unsafe { OwnedFd::from_raw_fd(descriptor) })
     });
     let files: Vec<(String, OwnedFd)> = files.collect();
     for (_, file) in &files {
-        // Children must not have them; one that cannot be marked is no descriptor and fails where it is used.
+        // Child processes must not inherit it. If this fails, it is not a descriptor, and using it will fail.
         let _ = fcntl_setfd(file, FdFlags::CLOEXEC);
     }
     files
 }
 
-/// One name a descriptor; those without a name of their own are called as systemd calls them.
-fn named(names: &str, count: u32) -> Vec<String> {
-    let all = names.split(':').filter(|name| !name.is_empty());
-    let mut named: Vec<String> = all.map(str::to_owned).collect();
-    named.resize(count as usize, "unknown".to_owned());
-    named
+/// Returns a name for each descriptor. A descriptor without a name is called `unknown`, as in systemd.
+fn descriptor_names(names: &str, count: u32) -> Vec<String> {
+    let given = names.split(':').filter(|name| !name.is_empty());
+    let mut names: Vec<String> = given.map(str::to_owned).collect();
+    names.resize(count as usize, "unknown".to_owned());
+    names
 }
 
 #[cfg(test)]
@@ -47,9 +50,9 @@ mod tests {
 
     #[test]
     fn every_descriptor_has_a_name() {
-        assert_eq!(named("a:b", 3), ["a", "b", "unknown"]);
-        assert_eq!(named("a:b", 1), ["a"]);
-        assert!(named("", 0).is_empty());
+        assert_eq!(descriptor_names("a:b", 3), ["a", "b", "unknown"]);
+        assert_eq!(descriptor_names("a:b", 1), ["a"]);
+        assert!(descriptor_names("", 0).is_empty());
     }
 
     #[test]

@@ -1,26 +1,24 @@
-//! Effective capabilities of this process, as `/proc/self/status` states them.
-//!
-//! Read once where a command needs to explain what it is missing; the kernel
-//! stays the judge of each later call.
+//! Effective capabilities of this process, from `/proc/self/status`.
+//! A command reads them to report which ones are missing. The kernel still decides on each later call.
 
 use std::fs;
 
 use crate::{Error, Result};
 
-/// The capabilities that some part of Weir needs (`linux/capability.h`).
+/// The capabilities that Weir uses (`linux/capability.h`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Capability {
-    /// Ports below 1024.
+    /// Binding to ports below 1024.
     NetBindService,
     /// Addresses, routes, neighbours, device features, XDP and tc.
     NetAdmin,
-    /// ICMP sockets of checks.
+    /// ICMP sockets for checks.
     NetRaw,
     /// Namespaces and mounts.
     SysAdmin,
     /// Raising the locked-memory limit.
     SysResource,
-    /// Loading programs and making maps.
+    /// Loading BPF programs and creating maps.
     Bpf,
 }
 
@@ -36,7 +34,7 @@ impl Capability {
         }
     }
 
-    /// The kernel's name, as an operator would grant it.
+    /// Returns the kernel's name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::NetBindService => "CAP_NET_BIND_SERVICE",
@@ -54,10 +52,10 @@ impl Capability {
 pub struct Capabilities(u64);
 
 impl Capabilities {
-    /// The effective set of the calling process.
+    /// Returns the effective set of the calling process.
     ///
     /// # Errors
-    /// `/proc` is not mounted or does not have the documented form.
+    /// `/proc` is not mounted, or the file has an unexpected format.
     pub fn effective() -> Result<Self> {
         let path = "/proc/self/status";
         let text = fs::read_to_string(path).map_err(|e| Error::file(path, e))?;
@@ -79,8 +77,7 @@ impl Capabilities {
         u64::from_str_radix(mask.trim(), 16).ok().map(Self)
     }
 
-    /// Whether `capability` is in the set; `CAP_SYS_ADMIN` includes
-    /// `CAP_BPF`, as it does in the kernel.
+    /// Returns whether `capability` is in the set. `CAP_SYS_ADMIN` includes `CAP_BPF`, as in the kernel.
     pub const fn has(self, capability: Capability) -> bool {
         let mut mask = 1_u64 << capability.bit();
         if matches!(capability, Capability::Bpf) {
@@ -89,7 +86,7 @@ impl Capabilities {
         self.0 & mask != 0
     }
 
-    /// Those of `wanted` that are not in the set, in the order given.
+    /// Returns the capabilities in `wanted` that are not in the set, in the same order.
     pub fn missing(self, wanted: &[Capability]) -> Vec<Capability> {
         wanted.iter().copied().filter(|c| !self.has(*c)).collect()
     }
@@ -100,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_the_effective_line_only() {
+    fn only_effective_capabilities_are_read() {
         let status = "Name:\tx\nCapPrm:\tffffffffffffffff\nCapEff:\t0000000000001000\n";
         let set = Capabilities::parse(status).unwrap();
         assert!(set.has(Capability::NetAdmin));
@@ -118,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_text_without_a_mask() {
+    fn text_without_a_mask_is_rejected() {
         assert_eq!(Capabilities::parse("CapEff: none"), None);
         assert_eq!(Capabilities::parse(""), None);
     }

@@ -1,7 +1,6 @@
-//! Messages with open files between two processes of this machine, over a pair of sockets.
-//!
-//! A message is whole or not there, and is never empty. What is received is closed on exec, so that it does not leak
-//! into probes and hooks.
+//! Messages with file descriptors between two processes of this machine, over a socket pair. A message is received
+//! completely or not at all, and is never empty. Received descriptors are close-on-exec, so that child processes do not
+//! inherit them.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -15,35 +14,35 @@ use rustix::net::{
 
 use crate::{Error, Result};
 
-/// The longest message, in bytes.
+/// Maximum length of a message, in bytes.
 pub const MESSAGE_MAX: usize = 64 << 10;
-/// The most files in one message.
+/// Maximum number of descriptors in a message.
 pub const FILES_MAX: usize = 16;
 
-/// One end; blocking.
+/// One end of a socket pair, in blocking mode.
 #[derive(Debug)]
 pub struct Channel {
     socket: OwnedFd,
 }
 
-/// What the other end sent.
+/// A received message.
 #[derive(Debug)]
 pub struct Message {
-    /// At most [`MESSAGE_MAX`].
+    /// At most [`MESSAGE_MAX`] bytes.
     pub bytes: Vec<u8>,
-    /// At most [`FILES_MAX`].
+    /// At most [`FILES_MAX`] descriptors.
     pub files: Vec<OwnedFd>,
 }
 
 fn failed(call: &'static str) -> impl FnOnce(Errno) -> Error {
-    move |errno| Error::call(call, "a channel between processes", errno)
+    move |errno| Error::call(call, "socket pair", errno)
 }
 
 impl Channel {
-    /// Two ends that are connected.
+    /// Creates two connected ends.
     ///
     /// # Errors
-    /// The process has no descriptors left.
+    /// The limit of open files is reached.
     pub fn pair() -> Result<(Self, Self)> {
         let pair = socketpair(
             AddressFamily::UNIX,
@@ -55,10 +54,10 @@ impl Channel {
         Ok((Self { socket: one }, Self { socket: other }))
     }
 
-    /// Sends a message; waits while the other end has much to read.
+    /// Sends a message. Blocks while the receive buffer of the other end is full.
     ///
     /// # Errors
-    /// The other end is gone, or the message is too long.
+    /// The other end is closed, or the message is too long.
     pub fn send(&self, bytes: &[u8], files: &[BorrowedFd<'_>]) -> Result<()> {
         if bytes.len() > MESSAGE_MAX || files.len() > FILES_MAX {
             return Err(failed("sendmsg")(Errno::MSGSIZE));
@@ -77,10 +76,10 @@ impl Channel {
         }
     }
 
-    /// Waits for a message; `None` when the other end is gone and everything is read.
+    /// Waits for a message. `None` = the other end is closed and all messages have been received.
     ///
     /// # Errors
-    /// The kernel refuses.
+    /// recvmsg(2) fails.
     pub fn receive(&self) -> Result<Option<Message>> {
         let mut bytes = vec![0; MESSAGE_MAX];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_MAX))];
@@ -137,7 +136,7 @@ mod tests {
     use std::io::{Read, Write, pipe};
 
     #[test]
-    fn message_carries_its_files() {
+    fn message_transfers_descriptors() {
         let (one, other) = Channel::pair().unwrap();
         let (mut reader, writer) = pipe().unwrap();
         one.send(b"a pipe", &[writer.as_fd()]).unwrap();

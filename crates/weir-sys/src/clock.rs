@@ -1,8 +1,5 @@
-//! The clocks that the data plane stamps with, read from user space.
-//!
-//! Pure crates take time as an argument; this is where an edge gets it. Values
-//! are nanoseconds on the clock named, comparable with BPF's helpers of that
-//! clock and with nothing else.
+//! The clocks that the data plane uses for its timestamps, read from user space. Values are nanoseconds. They are
+//! comparable with the BPF helper of the same clock only. Pure crates take the time as an argument.
 
 use std::fs;
 
@@ -10,20 +7,20 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::{Error, Result};
 
-/// A clock of the kernel.
+/// A kernel clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Clock {
-    /// Runs while the machine sleeps; `bpf_ktime_get_boot_ns`.
+    /// Includes the time in which the machine is suspended; `bpf_ktime_get_boot_ns`.
     Boottime,
-    /// Stops while the machine sleeps; `bpf_ktime_get_ns`.
+    /// Excludes the time in which the machine is suspended; `bpf_ktime_get_ns`.
     Monotonic,
     /// [`Clock::Monotonic`] at the last tick; `bpf_ktime_get_coarse_ns`.
     MonotonicCoarse,
-    /// What this process has run on all CPUs.
+    /// CPU time of this process on all CPUs.
     Process,
 }
 
-/// Now on `clock`, in nanoseconds since its start.
+/// Returns the current time of `clock`, in nanoseconds since the clock's start.
 pub fn now_ns(clock: Clock) -> u64 {
     let id = match clock {
         Clock::Boottime => ClockId::Boottime,
@@ -32,12 +29,12 @@ pub fn now_ns(clock: Clock) -> u64 {
         Clock::Process => ClockId::ProcessCPUTime,
     };
     let now = clock_gettime(id);
-    // These clocks start at boot and never go below zero.
+    // These clocks start at zero and are never negative.
     (now.tv_sec as u64) * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// The identifier that the kernel drew at boot; differs after every reboot, so
-/// that a state file can tell whether its monotonic times still mean anything.
+/// Returns the random identifier of the current boot. A state file contains it, so that monotonic times from before a
+/// reboot are not used.
 ///
 /// # Errors
 /// `/proc/sys/kernel/random/boot_id` cannot be read.
@@ -52,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clocks_keep_their_order() {
+    fn clocks_are_ordered() {
         let coarse = now_ns(Clock::MonotonicCoarse);
         let fine = now_ns(Clock::Monotonic);
         let boot = now_ns(Clock::Boottime);
@@ -60,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn the_boot_id_is_one_uuid() {
+    fn boot_id_is_a_uuid() {
         let id = boot_id().unwrap();
         assert_eq!((id.len(), id.matches('-').count()), (36, 4));
     }

@@ -1,4 +1,4 @@
-//! How many CPUs there can be, and which one a thread runs on.
+//! The number of possible CPUs, and CPU affinity of threads.
 
 use std::fs;
 
@@ -8,11 +8,11 @@ use crate::{Error, Result};
 
 const POSSIBLE: &str = "/sys/devices/system/cpu/possible";
 
-/// The number of CPU slots that a per-CPU map has values for: the highest
-/// possible CPU number plus one, of CPUs online or not.
+/// Returns the number of values per element of a per-CPU map: the highest possible CPU number plus one, whether or not
+/// the CPU is online.
 ///
 /// # Errors
-/// sysfs is not mounted or its list does not have the documented form.
+/// sysfs is not mounted, or the list has an unexpected format.
 pub fn possible_cpus() -> Result<usize> {
     let text = fs::read_to_string(POSSIBLE).map_err(|e| Error::file(POSSIBLE, e))?;
     highest_in_list(&text)
@@ -24,7 +24,7 @@ pub fn possible_cpus() -> Result<usize> {
         })
 }
 
-/// The highest number of a kernel CPU list such as `0-3,8`.
+/// Returns the highest number in a kernel CPU list such as `0-3,8`.
 fn highest_in_list(list: &str) -> Option<usize> {
     let mut highest = None;
     for range in list.trim().split(',') {
@@ -38,7 +38,7 @@ fn highest_in_list(list: &str) -> Option<usize> {
     highest
 }
 
-/// Keeps the calling thread on `cpu`.
+/// Pins the calling thread to `cpu`.
 ///
 /// # Errors
 /// The CPU is above the kernel's limit, offline, or outside this process's cpuset.
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_and_ranges() {
+    fn highest_cpu_of_list_is_found() {
         assert_eq!(highest_in_list("0\n"), Some(0));
         assert_eq!(highest_in_list("0-3,8\n"), Some(8));
         assert_eq!(highest_in_list("8,0-3"), Some(8));

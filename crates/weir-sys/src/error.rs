@@ -1,9 +1,9 @@
-//! The crate's single error type.
+//! The error type of this crate.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why a request to the kernel did not succeed.
+/// An error of a system call or a kernel file.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A system call failed.
@@ -11,9 +11,9 @@ pub enum Error {
     Call {
         /// The call, or the operation of a multiplexed call.
         call: &'static str,
-        /// What it was applied to: an interface, a path, a namespace.
+        /// The object of the call: an interface, a path, a namespace.
         subject: String,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
     /// A file could not be opened, read or written.
@@ -21,62 +21,62 @@ pub enum Error {
     File {
         /// The file.
         path: PathBuf,
-        /// The kernel's answer.
+        /// The I/O error.
         source: io::Error,
     },
-    /// A kernel file or reply does not have the documented form.
+    /// A kernel file or reply has an unexpected format.
     #[error("{subject}: expected {expected}, found {found:?}")]
     Format {
-        /// Where it was read.
+        /// The file or interface that was read.
         subject: String,
-        /// What was expected there.
+        /// The expected content.
         expected: &'static str,
-        /// What was found.
+        /// The content that was read.
         found: String,
     },
-    /// A name that cannot be an interface's: empty, over 15 bytes, or with `/`, white space or NUL.
-    #[error("{name:?} is not an interface name")]
+    /// An interface name that is empty, longer than 15 bytes, or contains `/`, white space or NUL.
+    #[error("invalid interface name {name:?}")]
     InterfaceName {
         /// The name as given.
         name: String,
     },
-    /// The kernel knows no device feature of this name.
-    #[error("{interface}: this kernel knows no feature {feature:?}")]
+    /// The kernel has no device feature with this name.
+    #[error("{interface}: this kernel has no feature {feature:?}")]
     UnknownFeature {
         /// The device.
         interface: String,
-        /// The feature as asked for.
+        /// The requested feature.
         feature: String,
     },
-    /// The driver does not let this feature be changed.
-    #[error("{interface}: feature {feature:?} cannot be turned {}", if *on { "on" } else { "off" })]
+    /// The driver does not allow changing this feature.
+    #[error("{interface}: feature {feature:?} cannot be {}", if *on { "enabled" } else { "disabled" })]
     FixedFeature {
         /// The device.
         interface: String,
         /// The feature.
         feature: String,
-        /// The value that was wanted.
+        /// The requested value.
         on: bool,
     },
-    /// A symbolic link, device, pipe or directory where a plain file belongs.
+    /// A symbolic link, device, pipe or directory instead of a regular file.
     #[error(
-        "{path} is no regular file: a symbolic link or device is not followed here; remove it",
+        "{path} is not a regular file: symbolic links and devices are not allowed here; remove it",
         path = path.display()
     )]
     NotPlain {
-        /// What was found.
+        /// The path.
         path: PathBuf,
     },
     /// Another process holds the lock.
     #[error(
-        "{path} is held by {}",
+        "{path} is locked by {}",
         holder.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}")),
         path = path.display()
     )]
     Locked {
         /// The lock file.
         path: PathBuf,
-        /// The process that wrote itself into it, when the file says so.
+        /// The process ID in the lock file, if there is one.
         holder: Option<u32>,
     },
 }
@@ -101,7 +101,7 @@ impl Error {
         }
     }
 
-    /// The kernel's error number, when the kernel was what refused.
+    /// Returns the error number, if the error is from the kernel.
     pub fn errno(&self) -> Option<i32> {
         match self {
             Self::Call { source, .. } | Self::File { source, .. } => source.raw_os_error(),

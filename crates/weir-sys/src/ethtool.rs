@@ -1,12 +1,9 @@
-//! Device features by the ethtool ioctl.
-//!
-//! Generic XDP runs after GRO, which hands it packets larger than the MTU: such
-//! devices get GRO, LRO and hardware GRO turned off, and their former values are
-//! put back later. Names are resolved in the network namespace of the calling
-//! thread. Nothing is remembered here; [`Features::set`] returns what was.
-//! Structures and numbers: `linux/ethtool.h`.
+//! Reads and changes device features with the ethtool ioctl. Generic XDP runs after GRO, which passes it packets larger
+//! than the MTU. GRO, LRO and hardware GRO are therefore disabled on such devices, and restored later. Names are
+//! resolved in the network namespace of the calling thread. This module keeps no state: [`Features::set`] returns the
+//! previous values. Structures and numbers are from `linux/ethtool.h`.
 
-#![allow(unsafe_code, reason = "SIOCETHTOOL takes a pointer inside ifreq")]
+#![allow(unsafe_code, reason = "SIOCETHTOOL requires a pointer in ifreq")]
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -17,19 +14,19 @@ use crate::{Error, Result};
 
 /// Generic receive offload: merges packets in software before generic XDP.
 pub const GRO: &str = "rx-gro";
-/// Large receive offload: merges packets in the driver, not reversibly.
+/// Large receive offload: merges packets in the driver; the original packets cannot be restored.
 pub const LRO: &str = "rx-lro";
-/// GRO done by the hardware.
+/// GRO in hardware.
 pub const GRO_HW: &str = "rx-gro-hw";
-/// Transmit checksums of any protocol (veth, virtio).
+/// Transmit checksum offload for any protocol (veth, virtio).
 pub const TX_CHECKSUM: &str = "tx-checksum-ip-generic";
-/// Transmit checksums of IPv4 only, where [`TX_CHECKSUM`] is missing.
+/// Transmit checksum offload for IPv4, on devices without [`TX_CHECKSUM`].
 pub const TX_CHECKSUM_V4: &str = "tx-checksum-ipv4";
-/// Transmit checksums of IPv6 only.
+/// Transmit checksum offload for IPv6, on devices without [`TX_CHECKSUM`].
 pub const TX_CHECKSUM_V6: &str = "tx-checksum-ipv6";
 
 const ETHTOOL_GDRVINFO: u32 = 0x03;
-/// `struct ethtool_drvinfo`, whose driver's name follows the command.
+/// Size of `struct ethtool_drvinfo`. The driver's name follows the command.
 const DRIVER_INFO_BYTES: usize = 196;
 const DRIVER_NAME_BYTES: usize = 32;
 const ETHTOOL_GSTRINGS: u32 = 0x1b;
@@ -38,26 +35,25 @@ const ETHTOOL_GFEATURES: u32 = 0x3a;
 const ETHTOOL_SFEATURES: u32 = 0x3b;
 const ETH_SS_FEATURES: u32 = 4;
 const ETH_GSTRING_BYTES: usize = 32;
-/// Above any kernel's count; a larger answer is not believed.
-const MOST_FEATURES: usize = 4096;
+/// Upper limit of a plausible number of features.
+const MAX_FEATURES: usize = 4096;
 
-/// One feature of one device.
+/// The state of a device feature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Feature {
-    /// Active now.
+    /// The feature is active.
     pub active: bool,
-    /// Requested; active once the features that it depends on are.
+    /// The feature is requested. It becomes active together with the features that it depends on.
     pub requested: bool,
-    /// The driver lets it be changed.
+    /// The driver allows changing it.
     pub changeable: bool,
 }
 
-/// The features of one device at one moment, by the names of `ethtool -k`'s
-/// kernel strings (`net/ethtool/common.c`).
+/// The features of a device at the time of reading, by the kernel's names (`net/ethtool/common.c`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Features {
     interface: String,
-    /// Name and bit number, in the kernel's order.
+    /// Names in the order of the kernel's bit numbers.
     names: Vec<String>,
     states: BTreeMap<String, Feature>,
 }
@@ -66,7 +62,7 @@ impl Features {
     /// Reads all features of `interface`.
     ///
     /// # Errors
-    /// There is no such interface here, or the kernel's answer has another form.
+    /// The interface does not exist in this namespace, or the kernel's reply has an unexpected format.
     pub fn read(interface: &str) -> Result<Self> {
         let device = Device::open(interface)?;
         let names = device.feature_names()?;
@@ -84,33 +80,33 @@ impl Features {
         })
     }
 
-    /// The feature `name`, or `None` when this kernel knows none of that name.
+    /// Returns the feature `name`, or `None` if this kernel does not have it.
     pub fn get(&self, name: &str) -> Option<Feature> {
         self.states.get(name).copied()
     }
 
-    /// Whether `name` exists and is active.
+    /// Returns whether `name` exists and is active.
     pub fn is_active(&self, name: &str) -> bool {
         self.get(name).is_some_and(|feature| feature.active)
     }
 
-    /// All names with their states, sorted.
+    /// Returns all features, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, Feature)> {
         self.states
             .iter()
             .map(|(name, state)| (name.as_str(), *state))
     }
 
-    /// Turns features of this device on or off in one request, and returns those
-    /// that this changed with their former wish, ready to be given back to `set`.
+    /// Enables or disables features of this device in one request. Returns the changed features with their previous
+    /// requested values, which can be passed to `set` to restore them.
     ///
     /// # Errors
-    /// [`Error::UnknownFeature`], [`Error::FixedFeature`] before anything is
-    /// changed; [`Error::Call`] without `CAP_NET_ADMIN`.
+    /// [`Error::UnknownFeature`], [`Error::FixedFeature`]: nothing was changed. [`Error::Call`]: `CAP_NET_ADMIN` is
+    /// missing.
     pub fn set<N: AsRef<str>>(&self, wanted: &[(N, bool)]) -> Result<Vec<(String, bool)>> {
         let mut valid = vec![0_u32; self.names.len().div_ceil(32)];
         let mut requested = valid.clone();
-        let mut former = Vec::new();
+        let mut previous = Vec::new();
         for (name, on) in wanted {
             let (name, on) = (name.as_ref(), *on);
             let position = self.names.iter().position(|known| known == name);
@@ -132,22 +128,21 @@ impl Features {
             }
             valid[bit / 32] |= 1 << (bit % 32);
             requested[bit / 32] |= u32::from(on) << (bit % 32);
-            former.push((name.to_owned(), state.requested));
+            previous.push((name.to_owned(), state.requested));
         }
-        if !former.is_empty() {
+        if !previous.is_empty() {
             Device::open(&self.interface)?.set_features(&valid, &requested)?;
         }
-        Ok(former)
+        Ok(previous)
     }
 }
 
-/// Turns off what merges received packets on `interface` (GRO, LRO, hardware GRO),
-/// as far as this kernel and driver have it, and returns what that changed, to be
-/// given to [`Features::set`] when generic XDP is gone.
+/// Disables features that merge received packets on `interface` (GRO, LRO, hardware GRO), if this kernel and driver
+/// have them. Returns the changes, which can be passed to [`Features::set`] after generic XDP is detached.
 ///
 /// # Errors
-/// A merging feature is on and cannot be turned off ([`Error::FixedFeature`]): generic
-/// XDP must not be used there. Otherwise as [`Features::set`].
+/// A merging feature is enabled and cannot be disabled ([`Error::FixedFeature`]): generic XDP must not be used on this
+/// interface. Otherwise as for [`Features::set`].
 pub fn stop_merging(interface: &str) -> Result<Vec<(String, bool)>> {
     let features = Features::read(interface)?;
     let known: Vec<_> = [GRO, LRO, GRO_HW]
@@ -158,15 +153,15 @@ pub fn stop_merging(interface: &str) -> Result<Vec<(String, bool)>> {
     features.set(&known)
 }
 
-/// The name of the driver of `interface`, as `ethtool -i` shows it; empty where the driver says none.
+/// Returns the driver name of `interface`, as `ethtool -i` prints it; empty if the driver does not report one.
 ///
 /// # Errors
-/// There is no such interface here, or it has no driver to ask.
+/// The interface does not exist in this namespace, or its driver does not support the request.
 pub fn driver(interface: &str) -> Result<String> {
     let device = Device::open(interface)?;
     let mut words = [0_u32; DRIVER_INFO_BYTES / 4];
     words[0] = ETHTOOL_GDRVINFO;
-    // SAFETY: struct ethtool_drvinfo has 196 bytes in every kernel, and so many are there.
+    // SAFETY: `words` has 196 bytes, the size of struct ethtool_drvinfo in every kernel.
     unsafe { device.ioctl("ETHTOOL_GDRVINFO", &mut words) }?;
     Ok(text(&bytes_of(&words[1..1 + DRIVER_NAME_BYTES / 4])))
 }
@@ -191,7 +186,7 @@ impl Block {
     }
 }
 
-/// An interface of the namespace that the socket was made in.
+/// An interface in the namespace in which the socket was opened.
 struct Device {
     socket: OwnedFd,
     interface: String,
@@ -199,10 +194,10 @@ struct Device {
 
 impl Device {
     fn open(interface: &str) -> Result<Self> {
-        let named = !interface.is_empty()
+        let is_valid = !interface.is_empty()
             && interface.len() < libc::IFNAMSIZ
             && !interface.contains(|c: char| c == '/' || c == '\0' || c.is_whitespace());
-        if !named {
+        if !is_valid {
             return Err(Error::InterfaceName {
                 name: interface.to_owned(),
             });
@@ -216,20 +211,20 @@ impl Device {
     }
 
     fn feature_names(&self) -> Result<Vec<String>> {
-        // cmd, reserved, 64-bit mask of string sets, one count for the set asked for.
+        // cmd, reserved, 64-bit mask of string sets, and a count for each requested set.
         let mask = (1_u64 << ETH_SS_FEATURES).to_ne_bytes();
         let half = |i: usize| u32::from_ne_bytes([mask[i], mask[i + 1], mask[i + 2], mask[i + 3]]);
         let mut words = [ETHTOOL_GSSET_INFO, 0, half(0), half(4), 0];
         // SAFETY: one bit of the mask is set, so one count follows the 16-byte header.
         unsafe { self.ioctl("ETHTOOL_GSSET_INFO", &mut words) }?;
         let count = words[4] as usize;
-        if count == 0 || count > MOST_FEATURES {
+        if count == 0 || count > MAX_FEATURES {
             return Err(self.unexpected("a plausible number of features", count));
         }
         let mut words = vec![0_u32; 3 + count * ETH_GSTRING_BYTES / 4];
         words[..3].copy_from_slice(&[ETHTOOL_GSTRINGS, ETH_SS_FEATURES, count as u32]);
-        // SAFETY: the kernel writes its count of 32-byte strings, the one that it gave
-        // above and that is fixed for a kernel, behind the 12-byte header.
+        // SAFETY: after the 12-byte header, the kernel writes `count` strings of 32 bytes. The count was read above and
+        // is fixed for a running kernel.
         unsafe { self.ioctl("ETHTOOL_GSTRINGS", &mut words) }?;
         let bytes = bytes_of(&words[3..]);
         Ok(bytes.chunks_exact(ETH_GSTRING_BYTES).map(text).collect())
@@ -239,8 +234,8 @@ impl Device {
         let count = features.div_ceil(32);
         let mut words = vec![0_u32; 2 + count * 4];
         words[..2].copy_from_slice(&[ETHTOOL_GFEATURES, count as u32]);
-        // SAFETY: the kernel writes at most the number of 16-byte blocks announced in
-        // the second word, and so many follow the header.
+        // SAFETY: the kernel writes at most as many 16-byte blocks as the second word states, and `words` has space for
+        // them.
         unsafe { self.ioctl("ETHTOOL_GFEATURES", &mut words) }?;
         if words[1] as usize != count {
             return Err(self.unexpected("as many feature blocks as names", words[1] as usize));
@@ -261,7 +256,7 @@ impl Device {
         for (valid, requested) in valid.iter().zip(requested) {
             words.extend([valid, requested]);
         }
-        // SAFETY: the kernel only reads the announced number of 8-byte blocks.
+        // SAFETY: the kernel only reads the stated number of 8-byte blocks.
         unsafe { self.ioctl("ETHTOOL_SFEATURES", &mut words) }
     }
 
@@ -274,17 +269,17 @@ impl Device {
     }
 
     /// # Safety
-    /// `words` must hold the whole structure that the command in its first word
-    /// reads and writes, by the sizes stated inside.
+    /// `words` must contain the complete structure that the command in its first word reads and writes, with the sizes
+    /// stated in it.
     unsafe fn ioctl(&self, call: &'static str, words: &mut [u32]) -> Result<()> {
         // SAFETY: all-zero is a valid ifreq: integers and null pointers.
         let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-        for (to, from) in request.ifr_name.iter_mut().zip(self.interface.bytes()) {
-            *to = from as libc::c_char;
+        for (target, byte) in request.ifr_name.iter_mut().zip(self.interface.bytes()) {
+            *target = byte as libc::c_char;
         }
         request.ifr_ifru.ifru_data = words.as_mut_ptr().cast();
-        // SAFETY: `request` is a live ifreq whose data pointer is good for what the
-        // caller vouches; the socket is open.
+        // SAFETY: `request` is a live ifreq, its data pointer is valid as the caller guarantees, and the socket is
+        // open.
         let status =
             unsafe { libc::ioctl(self.socket.as_raw_fd(), libc::SIOCETHTOOL, &raw mut request) };
         if status < 0 {
@@ -299,7 +294,7 @@ fn bytes_of(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }
 
-/// A NUL-padded kernel string.
+/// Converts a NUL-padded kernel string.
 fn text(bytes: &[u8]) -> String {
     let end = bytes
         .iter()
@@ -314,7 +309,7 @@ mod tests {
     use crate::NetNs;
 
     #[test]
-    fn the_loopback_has_features() {
+    fn loopback_features_are_read() {
         let features = Features::read("lo").unwrap();
         assert!(features.get(GRO).is_some() && features.get(LRO).is_some());
         assert!(features.is_active(TX_CHECKSUM));
@@ -329,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_cannot_be_interfaces() {
+    fn invalid_interface_name_is_rejected() {
         for name in ["", "a b", "a/b", "sixteen-bytes-xx", "nul\0"] {
             let error = Features::read(name).unwrap_err();
             assert!(matches!(error, Error::InterfaceName { .. }), "{name:?}");
@@ -339,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn mistaken_wishes_change_nothing() {
+    fn invalid_request_changes_nothing() {
         let features = Features::read("lo").unwrap();
         let error = features
             .set(&[(GRO, false), ("rx-teleport", true)])
@@ -359,24 +354,24 @@ mod tests {
         inside
             .run(|| {
                 let before = Features::read("lo").unwrap();
-                let former = before.set(&[(GRO, !before.is_active(GRO))]).unwrap();
-                assert_eq!(former, [(GRO.to_owned(), before.is_active(GRO))]);
+                let previous = before.set(&[(GRO, !before.is_active(GRO))]).unwrap();
+                assert_eq!(previous, [(GRO.to_owned(), before.is_active(GRO))]);
                 let changed = Features::read("lo").unwrap();
                 assert_ne!(changed.is_active(GRO), before.is_active(GRO));
-                changed.set(&former).unwrap();
+                changed.set(&previous).unwrap();
                 assert_eq!(Features::read("lo").unwrap(), before);
 
                 let merging = before.is_active(GRO);
-                let former = stop_merging("lo").unwrap();
+                let previous = stop_merging("lo").unwrap();
                 assert!(!Features::read("lo").unwrap().is_active(GRO));
-                assert_eq!(former.contains(&(GRO.to_owned(), true)), merging);
+                assert_eq!(previous.contains(&(GRO.to_owned(), true)), merging);
                 assert!(stop_merging("lo").unwrap().is_empty());
             })
             .unwrap();
     }
 
     #[test]
-    fn feature_bits_of_a_block() {
+    fn block_bits_become_feature_states() {
         let block = Block {
             available: 0b011,
             requested: 0b101,

@@ -1,4 +1,4 @@
-//! Private files: readable by their owner alone, and replaced in one step where other processes read them.
+//! Private files: only the owner can read them, and they are replaced atomically.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek, Write};
@@ -10,17 +10,17 @@ use rustix::fs::{
     CWD, MemfdFlags, OFlags, RenameFlags, SealFlags, fcntl_add_seals, memfd_create, renameat_with,
 };
 
-/// Mode of every file that is made here.
+/// Mode of created files.
 pub(crate) const PRIVATE: u32 = 0o600;
 
-/// What an open needs so that a symbolic link of another user leads nowhere, and a pipe does not block.
+/// Flags of open(2): a symbolic link is not followed, and a pipe does not block.
 pub(crate) const NO_LINK: i32 = (OFlags::NOFOLLOW.bits() | OFlags::NONBLOCK.bits()) as i32;
 
-/// Makes an empty file with mode 0600 for writing. What had the name before, a symbolic link included, is removed and
-/// never written to. The mode is there from the start and does not depend on the umask.
+/// Creates an empty file with mode 0600 for writing. An existing file or symbolic link with this name is removed and
+/// not written to. The mode is set at creation and does not depend on the umask.
 ///
 /// # Errors
-/// The directory cannot be written, or another process made a file of that name in the same moment.
+/// The directory cannot be written, or another process created a file with this name at the same time.
 pub fn create_private(path: &Path) -> io::Result<File> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -31,40 +31,39 @@ pub fn create_private(path: &Path) -> io::Result<File> {
     options.open(path)
 }
 
-/// Puts `bytes` in place of what is in a file, or makes it, with mode 0600: a reader finds all of the former or all of
-/// these. Nothing waits for a disk; after a failure of power the file may be empty. Two must not write the same file at
-/// once.
-///
-/// The two files change names, because ext4 writes out at once what is renamed over another file (`ext4_rename`,
-/// `auto_da_alloc`), which takes it ten times as long as all the rest.
+/// Creates a file with mode 0600 and the content `bytes`, or replaces it atomically: a reader gets either the complete
+/// old or the complete new content. It does not wait for the disk, so the file may be empty after a power failure.
+/// There must not be two writers of the same file at the same time. The files exchange their names, because ext4
+/// immediately writes out a file that is renamed over another one (`ext4_rename`, `auto_da_alloc`), which takes ten
+/// times as long as all other steps.
 ///
 /// # Errors
-/// The directory cannot be written, or is full; the file is what it was.
+/// The directory cannot be written, or the file system is full; the file is unchanged.
 pub fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut made = path.as_os_str().to_owned();
-    made.push(".new");
-    let made = Path::new(&made);
-    create_private(made)?.write_all(bytes)?;
-    if renameat_with(CWD, made, CWD, path, RenameFlags::EXCHANGE).is_ok() {
-        // The former one. Should it stay, the next to come writes over it.
-        let _ = fs::remove_file(made);
+    let mut staging = path.as_os_str().to_owned();
+    staging.push(".new");
+    let staging = Path::new(&staging);
+    create_private(staging)?.write_all(bytes)?;
+    if renameat_with(CWD, staging, CWD, path, RenameFlags::EXCHANGE).is_ok() {
+        // Removes the old file. If this fails, the next call overwrites it.
+        let _ = fs::remove_file(staging);
         return Ok(());
     }
-    // There was none, or the file system cannot do that.
-    fs::rename(made, path)
+    // There is no old file, or the file system does not support the exchange.
+    fs::rename(staging, path)
 }
 
-/// A file in memory, without a name in any directory, that holds `bytes` and can never be changed: for another process.
+/// Creates an immutable memory file (memfd_create(2)) that contains `bytes`, to pass it to another process.
 ///
 /// # Errors
-/// The kernel has no memory or no descriptor for it.
+/// There is not enough memory, or the limit of open files is reached.
 pub fn sealed_file(label: &str, bytes: &[u8]) -> io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let mut file = File::from(memfd_create(label, flags)?);
     file.write_all(bytes)?;
     file.rewind()?;
-    let all = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
-    fcntl_add_seals(&file, all)?;
+    let seals = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
+    fcntl_add_seals(&file, seals)?;
     Ok(file.into())
 }
 

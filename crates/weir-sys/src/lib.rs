@@ -1,12 +1,8 @@
-//! What Weir asks of the kernel outside netlink and bpf(2): namespaces, device
-//! features, mounts, capabilities, clocks, CPUs, lock files, files that are replaced
-//! and the service manager.
-//!
-//! Every function reads a fact or makes one change to the calling
-//! thread or process. Nothing here decides policy, keeps state between calls or
-//! touches routes, addresses and BPF objects: those belong to `weir-netlink` and
-//! `weir-dataplane`, which use this crate. `unsafe` is confined to the few
-//! calls that have no safe wrapper ([`ethtool`], [`NetNs`], [`FrameSocket`], [`names`]).
+//! Kernel interfaces other than netlink and bpf(2): namespaces, device features, mounts, capabilities, clocks, CPUs,
+//! lock files, atomically replaced files, and the service manager. Each function reads state or makes one change for
+//! the calling thread or process. This crate decides no policy and keeps no state between calls. Routes and addresses
+//! are handled by `weir-netlink`, BPF objects by `weir-dataplane`; both use this crate. `unsafe` is limited to the few
+//! calls without a safe wrapper ([`ethtool`], [`NetNs`], [`FrameSocket`], [`names`]).
 
 mod activation;
 mod capability;

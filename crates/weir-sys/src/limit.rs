@@ -1,4 +1,4 @@
-//! Process limits, and memory that the process no longer needs.
+//! Resource limits and memory of the process.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -10,49 +10,50 @@ use rustix::process::{
 
 use crate::{Error, Result};
 
-/// The limit of open files before it was raised.
+/// The limit of open files with which the process was started.
 static NOFILE: OnceLock<Rlimit> = OnceLock::new();
 
-/// Raises the soft limit of open files to the hard one: the usual 1024 are for programs that still use select(2).
+/// Raises the soft limit of open files to the hard limit. The usual soft limit of 1024 is for programs that use
+/// select(2).
 ///
 /// # Errors
-/// The soft limit may not be changed.
+/// The soft limit cannot be changed.
 pub fn raise_nofile() -> Result<()> {
-    let found = getrlimit(Resource::Nofile);
-    let maximum = found.maximum;
-    NOFILE.get_or_init(|| found);
-    let most = Rlimit {
+    let initial = getrlimit(Resource::Nofile);
+    let maximum = initial.maximum;
+    NOFILE.get_or_init(|| initial);
+    let raised = Rlimit {
         current: maximum,
         maximum,
     };
-    setrlimit(Resource::Nofile, most).map_err(|e| Error::call("setrlimit", "RLIMIT_NOFILE", e))
+    setrlimit(Resource::Nofile, raised).map_err(|e| Error::call("setrlimit", "RLIMIT_NOFILE", e))
 }
 
-/// Gives a program that this process starts the limit of open files that this process was started with: one that uses
-/// select(2) cannot handle descriptors above 1023.
+/// Restores the initial limit of open files for a child process: a program that uses select(2) cannot handle
+/// descriptors above 1023.
 #[allow(unsafe_code, reason = "setrlimit(2) between fork and exec")]
 pub fn restore_nofile(command: &mut Command) {
-    let Some(found) = NOFILE.get().cloned() else {
+    let Some(initial) = NOFILE.get().cloned() else {
         return;
     };
     let restore = move || {
-        let found = Rlimit {
-            current: found.current,
-            maximum: found.maximum,
+        let limit = Rlimit {
+            current: initial.current,
+            maximum: initial.maximum,
         };
-        setrlimit(Resource::Nofile, found).map_err(Into::into)
+        setrlimit(Resource::Nofile, limit).map_err(Into::into)
     };
-    // SAFETY: the closure makes one system call, which is async-signal-safe, and allocates nothing.
+    // SAFETY: the closure makes one system call, which is async-signal-safe, and does not allocate.
     unsafe { command.pre_exec(restore) };
 }
 
-/// Lifts the limit of locked memory. Kernels before 5.11 charge BPF maps to it;
-/// later ones charge the memory cgroup and do not look at it.
+/// Removes the limit of locked memory. Kernels before 5.11 account BPF maps against it; later kernels use the memory
+/// cgroup instead.
 ///
-/// Without the right to lift the hard limit, the soft one is raised to it.
+/// If the hard limit cannot be raised, the soft limit is raised to it.
 ///
 /// # Errors
-/// Not even the soft limit may be changed.
+/// The soft limit cannot be changed either.
 pub fn raise_memlock() -> Result<()> {
     let unlimited = Rlimit {
         current: None,
@@ -62,28 +63,28 @@ pub fn raise_memlock() -> Result<()> {
         return Ok(());
     }
     let maximum = getrlimit(Resource::Memlock).maximum;
-    let most = Rlimit {
+    let raised = Rlimit {
         current: maximum,
         maximum,
     };
-    setrlimit(Resource::Memlock, most).map_err(|e| Error::call("setrlimit", "RLIMIT_MEMLOCK", e))
+    setrlimit(Resource::Memlock, raised).map_err(|e| Error::call("setrlimit", "RLIMIT_MEMLOCK", e))
 }
 
-/// Keeps this process's memory to itself (PR_SET_DUMPABLE): no core file is written, and other processes of the same
-/// user can neither trace it nor read its memory. Programs that it starts are not affected.
+/// Protects the memory of this process (PR_SET_DUMPABLE): no core file is written, and other processes of the same user
+/// can neither trace it nor read its memory. Child processes are not affected.
 ///
 /// # Errors
-/// The kernel refuses.
+/// prctl(2) fails.
 pub fn hide_memory() -> Result<()> {
     set_dumpable_behavior(DumpableBehavior::NotDumpable)
         .map_err(|e| Error::call("prctl", "PR_SET_DUMPABLE", e))
 }
 
-/// Gives freed memory back to the system, where the C library keeps it otherwise.
+/// Returns freed memory to the system, which the C library would otherwise keep.
 #[allow(unsafe_code, reason = "malloc_trim(3)")]
 pub fn trim_heap() {
     #[cfg(target_env = "gnu")]
-    // SAFETY: walks the allocator's own lists, under its own locks; any thread may call it.
+    // SAFETY: malloc_trim is thread-safe: it takes the allocator's locks.
     unsafe {
         libc::malloc_trim(0)
     };

@@ -1,8 +1,6 @@
-//! One process at a time in a runtime directory.
-//!
-//! The lock is flock(2)'s: it ends with the process, however that ends, so a
-//! stale file never blocks another process. The process id inside is for messages
-//! only and is never trusted to decide anything.
+//! A lock file that allows one process at a time to use a runtime directory. It uses flock(2): the kernel releases the
+//! lock when the process ends, so a stale file never blocks another process. The process ID in the file is used for
+//! messages only.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, Write};
@@ -13,8 +11,8 @@ use std::path::{Path, PathBuf};
 use crate::file::{NO_LINK, PRIVATE};
 use crate::{Error, Result};
 
-/// An exclusive lock, held until dropped. The file itself stays: removing it
-/// would let two processes each lock a file of that name.
+/// An exclusive lock, held until it is dropped. The file is not removed: otherwise two processes could lock different
+/// files with this name.
 #[derive(Debug)]
 pub struct LockFile {
     path: PathBuf,
@@ -22,12 +20,12 @@ pub struct LockFile {
 }
 
 impl LockFile {
-    /// Takes the lock at `path` at once, creating the file with mode 0600 if need be,
-    /// and writes this process's id into it. A symbolic link is not followed.
+    /// Takes the lock at `path` without waiting, and writes this process's ID to the file. The file is created with
+    /// mode 0600 if it does not exist. A symbolic link is not followed.
     ///
     /// # Errors
-    /// [`Error::Locked`] when another open file holds it; [`Error::NotPlain`] for anything
-    /// but a regular file; [`Error::File`] otherwise.
+    /// [`Error::Locked`] if it is already locked; [`Error::NotPlain`] if the path is not a regular file;
+    /// [`Error::File`] otherwise.
     pub fn acquire(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let mut file = OpenOptions::new()
@@ -42,8 +40,8 @@ impl LockFile {
                 Some(libc::ELOOP) => Error::NotPlain { path: path.into() },
                 _ => Error::file(path, e),
             })?;
-        let known = file.metadata().map_err(|e| Error::file(path, e))?;
-        if !known.is_file() {
+        let metadata = file.metadata().map_err(|e| Error::file(path, e))?;
+        if !metadata.is_file() {
             return Err(Error::NotPlain { path: path.into() });
         }
         match file.try_lock() {
@@ -71,13 +69,13 @@ impl LockFile {
         })
     }
 
-    /// Where the lock is.
+    /// Returns the path of the lock file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 }
 
-/// Another process that gets the descriptor holds the lock as well, until it ends.
+/// A process that receives the descriptor also holds the lock, until it closes the descriptor or ends.
 impl AsFd for LockFile {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
@@ -89,13 +87,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn error_names_the_holder() {
+    fn error_contains_process_id_of_holder() {
         let path = std::env::temp_dir().join(format!("weir-lock-{}", std::process::id()));
         let first = LockFile::acquire(&path).unwrap();
         assert_eq!(first.path(), path);
         match LockFile::acquire(&path) {
             Err(Error::Locked { holder, .. }) => assert_eq!(holder, Some(std::process::id())),
-            other => panic!("expected a held lock, got {other:?}"),
+            other => panic!("expected Error::Locked, got {other:?}"),
         }
         drop(first);
         LockFile::acquire(&path).unwrap();
@@ -115,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn error_names_missing_directory() {
+    fn error_contains_path_in_missing_directory() {
         let error = LockFile::acquire("/nonexistent/weir.lock").unwrap_err();
         assert!(error.to_string().starts_with("/nonexistent/weir.lock: "));
     }

@@ -1,9 +1,6 @@
-//! The file systems that Weir pins into and reads from.
-//!
-//! `ip netns exec` and service sandboxes give a process its own mounts, where
-//! `/sys` is a fresh sysfs without bpffs and cgroup2. This module states what is
-//! there and mounts bpffs at a given path; whether to do so is the caller's
-//! decision.
+//! Mounts of bpffs, sysfs and cgroup2. `ip netns exec` and service sandboxes run a process in a separate mount
+//! namespace, in which `/sys` is a new sysfs without bpffs and cgroup2. This module reports what is mounted and mounts
+//! bpffs at a given path; the caller decides whether to do so.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -20,24 +17,24 @@ const BPF_FS_MAGIC: u64 = 0xcafe_4a11;
 const SYSFS_MAGIC: u64 = 0x6265_6572;
 const CGROUP2_SUPER_MAGIC: u64 = 0x6367_7270;
 
-/// What is at a path where bpffs is wanted.
+/// The file system at a path where bpffs is expected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bpffs {
-    /// A bpffs: objects can be pinned below it.
+    /// A bpffs, in which objects can be pinned.
     Mounted,
-    /// The path exists on another file system, whose magic this is.
+    /// The path is on another file system.
     NotMounted {
-        /// `f_type` of statfs(2).
+        /// The magic number of the file system: `f_type` of statfs(2).
         magic: u64,
     },
-    /// Nothing of that name.
+    /// The path does not exist.
     Missing,
 }
 
-/// Whether `path` lies on a bpffs in the calling thread's mount namespace.
+/// Returns whether `path` is on a bpffs in the calling thread's mount namespace.
 ///
 /// # Errors
-/// The path cannot be examined, for a reason other than its absence.
+/// statfs(2) fails for a reason other than a missing path.
 pub fn bpffs_at(path: impl AsRef<Path>) -> Result<Bpffs> {
     Ok(match magic_of(path.as_ref())? {
         None => Bpffs::Missing,
@@ -46,8 +43,8 @@ pub fn bpffs_at(path: impl AsRef<Path>) -> Result<Bpffs> {
     })
 }
 
-/// Mounts a bpffs, open to root only, on the existing directory `path`.
-/// A second call stacks a second mount: ask [`bpffs_at`] first.
+/// Mounts a bpffs with mode 0700 on the existing directory `path`. A second call would mount a second one over it: call
+/// [`bpffs_at`] first.
 ///
 /// # Errors
 /// The directory is missing, or the process lacks `CAP_SYS_ADMIN`.
@@ -58,25 +55,24 @@ pub fn mount_bpffs(path: impl AsRef<Path>) -> Result<()> {
         .map_err(|e| Error::call("mount bpf", path.display().to_string(), e))
 }
 
-/// Facts about the mounts that the calling thread sees.
+/// State of the calling thread's mounts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MountView {
     /// `/sys` is a sysfs.
     pub sysfs: bool,
-    /// What is at `/sys/fs/bpf`.
+    /// The file system at `/sys/fs/bpf`.
     pub bpffs: Bpffs,
     /// `/sys/fs/cgroup` is a cgroup2.
     pub cgroup2: bool,
-    /// Whether this is the mount namespace of process 1; `None` when that may not
-    /// be looked at (`hidepid`, no privilege).
+    /// Whether this is the mount namespace of process 1; `None` = it cannot be read (`hidepid`, missing privileges).
     pub shared_with_init: Option<bool>,
 }
 
 impl MountView {
-    /// Looks at the calling thread's mounts.
+    /// Reads the calling thread's mounts.
     ///
     /// # Errors
-    /// A path exists and cannot be examined.
+    /// statfs(2) fails for an existing path.
     pub fn current() -> Result<Self> {
         let namespace_of = |process: &str| {
             let path = format!("/proc/{process}/ns/mnt");
@@ -88,13 +84,12 @@ impl MountView {
             cgroup2: magic_of(Path::new("/sys/fs/cgroup"))? == Some(CGROUP2_SUPER_MAGIC),
             shared_with_init: namespace_of("1")
                 .zip(namespace_of("thread-self"))
-                .map(|(init, own)| init == own),
+                .map(|(init, current)| init == current),
         })
     }
 
-    /// The look of `ip netns exec`: a `/sys` on which nothing is mounted, in a mount
-    /// namespace that is not known to be the host's. What is pinned here is most
-    /// likely invisible to the host.
+    /// Returns whether the mounts are those of `ip netns exec`: nothing is mounted on `/sys`, and the mount namespace
+    /// is not known to be the host's. Objects pinned here are probably not visible on the host.
     pub fn has_fresh_sys(&self) -> bool {
         self.shared_with_init != Some(true)
             && self.sysfs
@@ -105,8 +100,8 @@ impl MountView {
 
 fn magic_of(path: &Path) -> Result<Option<u64>> {
     match statfs(path) {
-        // The kernel's magics are 32 bits wide; f_type may sign-extend them.
-        Ok(facts) => Ok(Some(facts.f_type as u64 & 0xffff_ffff)),
+        // Magic numbers have 32 bits, but f_type may be sign-extended.
+        Ok(stat) => Ok(Some(stat.f_type as u64 & 0xffff_ffff)),
         Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
         Err(e) => Err(Error::call("statfs", path.display().to_string(), e)),
     }
@@ -117,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn proc_is_no_bpffs_and_absence_is_no_error() {
+    fn proc_is_not_bpffs_and_missing_path_is_not_an_error() {
         assert_eq!(
             bpffs_at("/proc").unwrap(),
             Bpffs::NotMounted { magic: 0x9fa0 }
@@ -152,7 +147,7 @@ mod tests {
         }
     }
 
-    /// In a mount namespace of its own thread, so that the host never sees it.
+    /// Mounts in a separate mount namespace, so that the host is not affected.
     #[test]
     #[allow(unsafe_code, reason = "unshare(2)")]
     fn mounted_bpffs_is_found() {
@@ -173,7 +168,7 @@ mod tests {
                 assert_ne!(bpffs_at(&directory).unwrap(), Bpffs::Mounted);
                 mount_bpffs(&directory).unwrap();
                 assert_eq!(bpffs_at(&directory).unwrap(), Bpffs::Mounted);
-                // Unknown where process 1 may not be looked at.
+                // It is unknown if the namespace of process 1 cannot be read.
                 let shared = MountView::current().unwrap().shared_with_init;
                 assert_ne!(shared, Some(true));
             });

@@ -1,5 +1,4 @@
-//! The host's names of addresses, ports, users and groups: the resolver's, `/etc/services`, `/etc/passwd`,
-//! `/etc/group`.
+//! Names of addresses, ports, users and groups, from the resolver, `/etc/services`, `/etc/passwd` and `/etc/group`.
 
 #![allow(unsafe_code, reason = "getnameinfo(3) has no safe wrapper")]
 
@@ -10,7 +9,7 @@ const SERVICES: &str = "/etc/services";
 const GROUPS: &str = "/etc/group";
 const USERS: &str = "/etc/passwd";
 
-/// The first IPv4 address of a host name, as the resolver orders them.
+/// Returns the first IPv4 address of a host name, in the resolver's order.
 pub fn address_of(host: &str) -> Option<Ipv4Addr> {
     let found = (host, 0).to_socket_addrs().ok()?;
     found
@@ -21,7 +20,7 @@ pub fn address_of(host: &str) -> Option<Ipv4Addr> {
         .next()
 }
 
-/// The first IPv6 address of a host name, as the resolver orders them.
+/// Returns the first IPv6 address of a host name, in the resolver's order.
 pub fn address6_of(host: &str) -> Option<Ipv6Addr> {
     let mut found = (host, 0).to_socket_addrs().ok()?;
     found.find_map(|address| match address.ip() {
@@ -30,12 +29,12 @@ pub fn address6_of(host: &str) -> Option<Ipv6Addr> {
     })
 }
 
-/// The name of an address; `None` = it has none.
+/// Returns the host name of an address; `None` = it has no name.
 pub fn host_of(address: IpAddr) -> Option<String> {
-    let (storage, length) = raw(SocketAddr::new(address, 0));
+    let (storage, length) = sockaddr(SocketAddr::new(address, 0));
     let mut name = [0u8; libc::NI_MAXHOST as usize];
-    // SAFETY: `storage` holds `length` bytes of an address of its family, `name` as many bytes as are passed; no
-    // service name is requested.
+    // SAFETY: `storage` contains an address of `length` bytes, `name` has the passed length, and no service name is
+    // requested.
     let failed = unsafe {
         libc::getnameinfo(
             (&raw const storage).cast(),
@@ -54,13 +53,13 @@ pub fn host_of(address: IpAddr) -> Option<String> {
     String::from_utf8(name[..end].to_vec()).ok()
 }
 
-/// An address as the C library takes it.
-fn raw(address: SocketAddr) -> (libc::sockaddr_storage, libc::socklen_t) {
-    // SAFETY: all zeros is a sockaddr_storage of no family.
+/// Converts an address to a `sockaddr`.
+fn sockaddr(address: SocketAddr) -> (libc::sockaddr_storage, libc::socklen_t) {
+    // SAFETY: an all-zero sockaddr_storage is valid; its family is AF_UNSPEC.
     let mut storage: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
     let length = match address {
         SocketAddr::V4(v4) => {
-            let of = libc::sockaddr_in {
+            let raw = libc::sockaddr_in {
                 sin_family: libc::AF_INET as libc::sa_family_t,
                 sin_port: v4.port().to_be(),
                 sin_addr: libc::in_addr {
@@ -68,12 +67,12 @@ fn raw(address: SocketAddr) -> (libc::sockaddr_storage, libc::socklen_t) {
                 },
                 sin_zero: [0; 8],
             };
-            // SAFETY: a sockaddr_storage has room and alignment for every address.
-            unsafe { (&raw mut storage).cast::<libc::sockaddr_in>().write(of) };
+            // SAFETY: sockaddr_storage has sufficient size and alignment for every address.
+            unsafe { (&raw mut storage).cast::<libc::sockaddr_in>().write(raw) };
             size_of::<libc::sockaddr_in>()
         }
         SocketAddr::V6(v6) => {
-            let of = libc::sockaddr_in6 {
+            let raw = libc::sockaddr_in6 {
                 sin6_family: libc::AF_INET6 as libc::sa_family_t,
                 sin6_port: v6.port().to_be(),
                 sin6_flowinfo: 0,
@@ -83,14 +82,14 @@ fn raw(address: SocketAddr) -> (libc::sockaddr_storage, libc::socklen_t) {
                 sin6_scope_id: 0,
             };
             // SAFETY: as above.
-            unsafe { (&raw mut storage).cast::<libc::sockaddr_in6>().write(of) };
+            unsafe { (&raw mut storage).cast::<libc::sockaddr_in6>().write(raw) };
             size_of::<libc::sockaddr_in6>()
         }
     };
     (storage, length as libc::socklen_t)
 }
 
-/// The number of a group in `/etc/group`.
+/// Returns the ID of a group in `/etc/group`.
 pub fn group_id(name: &str) -> Option<u32> {
     let text = fs::read_to_string(GROUPS).ok()?;
     let line = text
@@ -99,7 +98,7 @@ pub fn group_id(name: &str) -> Option<u32> {
     line.split(':').nth(2)?.parse().ok()
 }
 
-/// The name of a user in `/etc/passwd`.
+/// Returns the name of a user in `/etc/passwd`.
 pub fn user_name(id: u32) -> Option<String> {
     let text = fs::read_to_string(USERS).ok()?;
     let id = id.to_string();
@@ -109,7 +108,7 @@ pub fn user_name(id: u32) -> Option<String> {
     line.split(':').next().map(str::to_owned)
 }
 
-/// The port of a service's name under a protocol.
+/// Returns the port of a service name with a protocol.
 pub fn port_of(service: &str, protocol: &str) -> Option<u16> {
     let text = fs::read_to_string(SERVICES).ok()?;
     entries(&text)
@@ -117,11 +116,11 @@ pub fn port_of(service: &str, protocol: &str) -> Option<u16> {
         .map(|entry| entry.port)
 }
 
-/// The first name of a port under a protocol.
+/// Returns the first name of a port with a protocol.
 pub fn service_of(port: u16, protocol: &str) -> Option<String> {
     let text = fs::read_to_string(SERVICES).ok()?;
-    let found = entries(&text).find(|entry| (entry.port, entry.protocol) == (port, protocol))?;
-    found.names.first().map(|name| (*name).to_owned())
+    let entry = entries(&text).find(|entry| (entry.port, entry.protocol) == (port, protocol))?;
+    entry.names.first().map(|name| (*name).to_owned())
 }
 
 struct Entry<'a> {
@@ -131,7 +130,7 @@ struct Entry<'a> {
     names: Vec<&'a str>,
 }
 
-/// Lines of services(5); those that are none are skipped.
+/// Parses the lines of services(5). Invalid lines are skipped.
 fn entries(text: &str) -> impl Iterator<Item = Entry<'_>> {
     text.lines().filter_map(|line| {
         let mut words = line.split('#').next()?.split_whitespace();
@@ -150,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_of_services_are_read() {
+    fn lines_of_services_are_parsed() {
         let text =
             "# ports\nhttp 80/tcp www # WorldWideWeb\n\nhttp 80/udp\nbad\nworse 1\nx y/tcp\n";
         let read: Vec<(u16, &str, Vec<&str>)> = entries(text)
@@ -163,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn the_loopback_has_its_address() {
+    fn address_literal_is_resolved() {
         assert_eq!(address_of("127.0.0.1"), Some(Ipv4Addr::LOCALHOST));
         assert_eq!(address_of("no.such.host.invalid"), None);
     }

@@ -1,10 +1,7 @@
-//! Network namespaces: which one, and being in another for a while.
-//!
-//! A namespace is a property of a thread. Whatever opens a netlink socket,
-//! attaches a program or listens does so in the namespace of the thread that
-//! calls; [`NetNs::enter`] changes that until its guard goes, and
-//! [`NetNs::run`] gives the work a thread of its own. Inside an async runtime
-//! only the latter is right: a task may wake on another thread.
+//! Network namespaces: identifies them and runs code in them. A namespace is a property of a thread: sockets are opened
+//! and programs attached in the namespace of the calling thread. [`NetNs::enter`] changes it until its guard is
+//! dropped, and [`NetNs::run`] runs a closure on a new thread. Async code must use `run`, because a task may continue
+//! on another thread.
 
 #![allow(
     unsafe_code,
@@ -26,12 +23,12 @@ use crate::{Error, Result};
 const THREAD_NETNS: &str = "/proc/thread-self/ns/net";
 const NAMED_NETNS: &str = "/run/netns";
 
-/// Which namespace: equal exactly for the same one, as long as it lives.
+/// Identifies a namespace while it exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct NetNsId {
-    /// Device of nsfs.
+    /// The device number of nsfs.
     pub device: u64,
-    /// Inode on it, the number that `lsns` and `/proc/PID/ns/net` show.
+    /// The inode number, which `lsns` and `/proc/PID/ns/net` show.
     pub inode: u64,
 }
 
@@ -43,7 +40,7 @@ pub struct NetNs {
 }
 
 impl NetNs {
-    /// The calling thread's.
+    /// Returns the calling thread's namespace.
     ///
     /// # Errors
     /// `/proc` is not mounted.
@@ -51,10 +48,10 @@ impl NetNs {
         Self::open(THREAD_NETNS)
     }
 
-    /// The one that `path` (`/proc/PID/ns/net`, a bind mount of it) refers to.
+    /// Opens the namespace that `path` refers to: `/proc/PID/ns/net` or a bind mount of it.
     ///
     /// # Errors
-    /// There is no such file, or it may not be opened.
+    /// The file does not exist or cannot be opened.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let file = File::open(path).map_err(|e| Error::file(path, e))?;
@@ -64,10 +61,10 @@ impl NetNs {
         })
     }
 
-    /// The one that `ip netns` calls `name`.
+    /// Opens the namespace `name` of `ip netns`.
     ///
     /// # Errors
-    /// As [`NetNs::open`]; a name with `/` in it names nothing.
+    /// As for [`NetNs::open`]; a name that contains `/` is invalid.
     pub fn named(name: &str) -> Result<Self> {
         if name.is_empty() || name.contains('/') || name == "." || name == ".." {
             return Err(Error::file(
@@ -78,42 +75,41 @@ impl NetNs {
         Self::open(Path::new(NAMED_NETNS).join(name))
     }
 
-    /// A new one without a name; it ends with the last file, socket or thread
-    /// that refers to it.
+    /// Creates a namespace without a name. It exists until no file, socket or thread refers to it.
     ///
     /// # Errors
     /// The process lacks `CAP_SYS_ADMIN`, or the limit of namespaces is reached.
     pub fn create() -> Result<Self> {
-        let made = thread::scope(|scope| {
+        let created = thread::scope(|scope| {
             scope
                 .spawn(|| {
-                    // SAFETY: only the network namespace of this short-lived thread
-                    // changes; the file table, which the contract is about, does not.
+                    // SAFETY: this changes only the network namespace of this short-lived thread, and not its file
+                    // table.
                     unsafe { unshare_unsafe(UnshareFlags::NEWNET) }
                         .map_err(|e| Error::call("unshare", "network namespace", e))?;
                     Self::current()
                 })
                 .join()
         });
-        made.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        created.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
-    /// Which one this is.
+    /// Returns the namespace's identity.
     ///
     /// # Errors
     /// fstat(2) failed.
     pub fn id(&self) -> Result<NetNsId> {
-        let facts = self
+        let metadata = self
             .file
             .metadata()
             .map_err(|e| Error::file(&self.path, e))?;
         Ok(NetNsId {
-            device: facts.dev(),
-            inode: facts.ino(),
+            device: metadata.dev(),
+            inode: metadata.ino(),
         })
     }
 
-    /// The number that BPF's `bpf_get_netns_cookie` returns inside, unique since boot.
+    /// Returns the namespace's cookie, which is unique since boot, as `bpf_get_netns_cookie` returns it.
     ///
     /// # Errors
     /// The namespace cannot be entered, or the kernel is older than 5.14.
@@ -126,7 +122,7 @@ impl NetNs {
         };
         let mut cookie = 0_u64;
         let mut length = size_of::<u64>() as libc::socklen_t;
-        // SAFETY: the pointers are to live locals, and `length` is the size of the first.
+        // SAFETY: the pointers point to live local variables, and `length` is the size of `cookie`.
         let status = unsafe {
             libc::getsockopt(
                 socket.as_raw_fd(),
@@ -143,41 +139,40 @@ impl NetNs {
         Ok(cookie)
     }
 
-    /// Moves the calling thread in until the guard is dropped, on the same thread.
-    /// Guards nest; drop them in reverse order.
+    /// Moves the calling thread into the namespace until the guard is dropped on the same thread. Nested guards must be
+    /// dropped in reverse order.
     ///
     /// # Errors
-    /// The process lacks `CAP_SYS_ADMIN`, or the file is no network namespace.
+    /// The process lacks `CAP_SYS_ADMIN`, or the file is not a network namespace.
     pub fn enter(&self) -> Result<Entered> {
         let previous = Self::current()?;
-        self.move_in()?;
+        self.set_current()?;
         Ok(Entered {
             previous,
             thread_bound: PhantomData,
         })
     }
 
-    /// Runs `work` on a new thread inside, and returns what it returns. Threads
-    /// that `work` starts (an async runtime's) are inside too.
+    /// Runs `work` on a new thread in the namespace and returns its result. Threads that `work` starts, such as those
+    /// of an async runtime, are in the namespace too.
     ///
     /// # Errors
-    /// As [`NetNs::enter`].
-    ///
+    /// As for [`NetNs::enter`].
     /// # Panics
-    /// When `work` does.
+    /// If `work` panics.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T> {
-        let done = thread::scope(|scope| {
+        let result = thread::scope(|scope| {
             scope
                 .spawn(|| {
-                    self.move_in()?;
+                    self.set_current()?;
                     Ok(work())
                 })
                 .join()
         });
-        done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
-    fn move_in(&self) -> Result<()> {
+    fn set_current(&self) -> Result<()> {
         move_into_link_name_space(self.file.as_fd(), Some(LinkNameSpaceType::Network))
             .map_err(|e| Error::call("setns", self.path.display().to_string(), e))
     }
@@ -189,19 +184,19 @@ impl AsFd for NetNs {
     }
 }
 
-/// The calling thread is in another network namespace; dropping this brings it back.
+/// Guard of a thread in another network namespace. Dropping it returns the thread to the previous namespace.
 #[derive(Debug)]
 #[must_use = "the thread leaves the namespace when this is dropped"]
 pub struct Entered {
     previous: NetNs,
-    /// The namespace is this thread's, so the way back is too.
+    /// The guard must be dropped on the same thread.
     thread_bound: PhantomData<*const ()>,
 }
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        if let Err(error) = self.previous.move_in() {
-            // Going on would configure the wrong machine's network.
+        if let Err(error) = self.previous.set_current() {
+            // Continuing would change the network of the wrong namespace.
             eprintln!("cannot return to the previous network namespace: {error}");
             std::process::abort();
         }
@@ -213,31 +208,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn odd_names_are_not_paths() {
+    fn name_must_not_be_a_path() {
         for name in ["", ".", "..", "../../proc/self/ns/net", "a/b"] {
             assert!(NetNs::named(name).is_err(), "{name:?}");
         }
     }
 
     #[test]
-    fn entering_and_leaving() {
+    fn thread_enters_and_leaves_namespace() {
         if !weir_testing::require_root() {
             return;
         }
-        let home = NetNs::current().unwrap().id().unwrap();
+        let initial = NetNs::current().unwrap().id().unwrap();
         let other = NetNs::create().unwrap();
-        assert_ne!(other.id().unwrap(), home);
+        assert_ne!(other.id().unwrap(), initial);
         {
             let _inside = other.enter().unwrap();
             assert_eq!(NetNs::current().unwrap().id().unwrap(), other.id().unwrap());
         }
-        assert_eq!(NetNs::current().unwrap().id().unwrap(), home);
-        let seen = other.run(|| NetNs::current().unwrap().id().unwrap());
-        assert_eq!(seen.unwrap(), other.id().unwrap());
+        assert_eq!(NetNs::current().unwrap().id().unwrap(), initial);
+        let inside = other.run(|| NetNs::current().unwrap().id().unwrap());
+        assert_eq!(inside.unwrap(), other.id().unwrap());
     }
 
     #[test]
-    fn cookies_tell_namespaces_apart() {
+    fn cookies_identify_namespaces() {
         if !weir_testing::require_root() {
             return;
         }
@@ -247,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn file_that_is_no_namespace_is_rejected() {
+    fn file_that_is_not_a_namespace_is_rejected() {
         if !weir_testing::require_root() {
             return;
         }

@@ -1,9 +1,6 @@
-//! sd_notify(3): telling the service manager about start, reload and stop.
-//!
-//! One datagram per notification to the socket named by `NOTIFY_SOCKET`. Without
-//! that variable there is no manager, and a [`Notifier`] does nothing. The
-//! variable is only read; it is never removed, since that would not be safe in a
-//! process with threads.
+//! sd_notify(3): notifies the service manager of start, reload and stop. Each notification is a datagram to the socket
+//! in `NOTIFY_SOCKET`. Without this variable there is no service manager, and a [`Notifier`] does nothing. The variable
+//! is not removed, because that is not safe in a process with threads.
 
 use std::env;
 use std::ffi::OsStr;
@@ -22,20 +19,20 @@ use rustix::net::{
 use crate::clock::{Clock, now_ns};
 use crate::{Error, Result};
 
-/// How long a manager may take to read. Its queue holds a few messages (net.unix.max_dgram_qlen), a start may send
-/// thousands of descriptors, and a manager that misses `READY=1` ends the service.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Time limit for sending. The manager's queue holds a few messages (net.unix.max_dgram_qlen), a start may send
+/// thousands of descriptors, and a manager that does not receive `READY=1` stops the service.
+const SEND_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What can be said to the service manager.
+/// A notification to the service manager.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Notification<'a> {
-    /// Start or reload is complete.
+    /// The start or reload is complete.
     Ready,
-    /// A reload has begun; carries the monotonic time, which `Type=notify-reload` needs.
+    /// A reload has started. The message includes the monotonic time, which `Type=notify-reload` requires.
     Reloading,
     /// The daemon is stopping.
     Stopping,
-    /// One line for `systemctl status`; line breaks become spaces.
+    /// A line for `systemctl status`; line breaks are replaced with spaces.
     Status(&'a str),
 }
 
@@ -50,18 +47,17 @@ impl Notification<'_> {
     }
 }
 
-/// The way to the service manager, or to nowhere.
+/// Sends notifications to the service manager, if there is one.
 #[derive(Debug)]
 pub struct Notifier {
     manager: Option<SocketAddr>,
 }
 
 impl Notifier {
-    /// From `NOTIFY_SOCKET` of the environment.
+    /// Creates a notifier for the socket in the environment variable `NOTIFY_SOCKET`.
     ///
     /// # Errors
-    /// The variable is set to something that is neither an absolute path nor an
-    /// abstract name (`@…`).
+    /// The value is neither an absolute path nor an abstract name (`@…`).
     pub fn from_env() -> Result<Self> {
         match env::var_os("NOTIFY_SOCKET") {
             Some(name) if !name.is_empty() => Self::to(&name),
@@ -69,10 +65,10 @@ impl Notifier {
         }
     }
 
-    /// To the socket `name`, in the form of `NOTIFY_SOCKET`.
+    /// Creates a notifier for the socket `name`, in the format of `NOTIFY_SOCKET`.
     ///
     /// # Errors
-    /// As [`Notifier::from_env`].
+    /// As for [`Notifier::from_env`].
     pub fn to(name: &OsStr) -> Result<Self> {
         let failed = |e| Error::call("NOTIFY_SOCKET", name.to_string_lossy(), e);
         let address = match name.as_bytes() {
@@ -85,7 +81,7 @@ impl Notifier {
         })
     }
 
-    /// Whether a service manager listens.
+    /// Returns whether there is a service manager.
     pub fn is_managed(&self) -> bool {
         self.manager.is_some()
     }
@@ -93,7 +89,8 @@ impl Notifier {
     /// Sends one notification.
     ///
     /// # Errors
-    /// The manager's socket is gone, or full for seconds. Nothing else depends on it: log and go on.
+    /// The manager's socket is closed, or its queue was full until the time limit. The caller should log the error and
+    /// continue.
     pub fn send(&self, notification: Notification<'_>) -> Result<()> {
         let Some(manager) = &self.manager else {
             return Ok(());
@@ -102,11 +99,11 @@ impl Notifier {
         Self::send_text(manager, &message)
     }
 
-    /// Has the manager hold a descriptor under a name without colons, for this service's next start; in place of one
-    /// that it holds under that name.
+    /// Stores a descriptor in the manager's file descriptor store, for the next start of this service. It replaces a
+    /// stored descriptor with the same name. The name must not contain a colon.
     ///
     /// # Errors
-    /// As [`Notifier::send`].
+    /// As for [`Notifier::send`].
     pub fn store(&self, name: &str, file: BorrowedFd<'_>) -> Result<()> {
         self.forget(name)?;
         let Some(manager) = &self.manager else {
@@ -124,16 +121,22 @@ impl Notifier {
                 _ => return Err(std::io::ErrorKind::InvalidInput.into()),
             };
             let parts = [IoSlice::new(message.as_bytes())];
-            sendmsg_addr(&patient()?, &to, &parts, &mut control, SendFlags::NOSIGNAL)?;
+            sendmsg_addr(
+                &socket_with_timeout()?,
+                &to,
+                &parts,
+                &mut control,
+                SendFlags::NOSIGNAL,
+            )?;
             Ok(())
         };
         send().map_err(|e| Error::call("sendmsg", "NOTIFY_SOCKET", e))
     }
 
-    /// Has the manager let go of what it holds under a name.
+    /// Removes a name from the manager's file descriptor store.
     ///
     /// # Errors
-    /// As [`Notifier::send`].
+    /// As for [`Notifier::send`].
     pub fn forget(&self, name: &str) -> Result<()> {
         match &self.manager {
             Some(manager) => Self::send_text(manager, &format!("FDSTOREREMOVE=1\nFDNAME={name}")),
@@ -142,17 +145,17 @@ impl Notifier {
     }
 
     fn send_text(manager: &SocketAddr, message: &str) -> Result<()> {
-        let send = || patient()?.send_to_addr(message.as_bytes(), manager);
+        let send = || socket_with_timeout()?.send_to_addr(message.as_bytes(), manager);
         send()
             .map(|_| ())
             .map_err(|e| Error::call("sendto", "NOTIFY_SOCKET", e))
     }
 }
 
-/// A socket that waits for a place in the manager's queue.
-fn patient() -> std::io::Result<UnixDatagram> {
+/// Opens a socket on which sending waits while the manager's queue is full.
+fn socket_with_timeout() -> std::io::Result<UnixDatagram> {
     let socket = UnixDatagram::unbound()?;
-    socket.set_write_timeout(Some(PATIENCE))?;
+    socket.set_write_timeout(Some(SEND_TIMEOUT))?;
     Ok(socket)
 }
 
@@ -168,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn abstract_socket_receives_every_kind() {
+    fn abstract_socket_receives_each_notification() {
         let name = format!("weir-notify-{}", std::process::id());
         let address = SocketAddr::from_abstract_name(&name).unwrap();
         let manager = UnixDatagram::bind_addr(&address).unwrap();
@@ -190,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_manager_receives_every_message() {
+    fn slow_manager_receives_all_messages() {
         const STORED: usize = 100;
         let name = format!("weir-slow-{}", std::process::id());
         let address = SocketAddr::from_abstract_name(&name).unwrap();
@@ -204,14 +207,16 @@ mod tests {
             }
             notifier.send(Notification::Ready).unwrap();
         });
-        let mut heard = Vec::new();
-        while heard.last().is_none_or(|it| it != "READY=1") {
-            // A queue's places are soon taken.
+        let mut received = Vec::new();
+        while received.last().is_none_or(|message| message != "READY=1") {
+            // Let the sender fill the queue.
             std::thread::yield_now();
-            heard.push(receive(&manager));
+            received.push(receive(&manager));
         }
         sends.join().unwrap();
-        let stored = heard.iter().filter(|it| it.starts_with("FDSTORE=1"));
+        let stored = received
+            .iter()
+            .filter(|message| message.starts_with("FDSTORE=1"));
         assert_eq!(stored.count(), STORED);
     }
 
@@ -222,12 +227,12 @@ mod tests {
     }
 
     #[test]
-    fn relative_names_are_refused() {
+    fn relative_path_is_rejected() {
         assert!(Notifier::to(OsStr::new("notify")).is_err());
     }
 
     #[test]
-    fn without_a_manager_nothing_is_sent() {
+    fn nothing_is_sent_without_a_manager() {
         let notifier = Notifier { manager: None };
         assert!(!notifier.is_managed());
         notifier.send(Notification::Stopping).unwrap();

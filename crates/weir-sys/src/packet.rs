@@ -1,8 +1,7 @@
-//! Frames sent as they are, by AF_PACKET: what announces an address has no socket of its own in the stack.
-//!
-//! A socket for sending receives nothing, so it costs the host no copy of its packets; a listening one gets the frames
-//! of one protocol from one interface. Interfaces are of the network namespace in which the socket was opened. What a
-//! frame says is the caller's matter.
+//! Sends and receives raw frames with AF_PACKET, for ARP, neighbour discovery and probes. A socket for sending receives
+//! nothing, so the kernel copies no packets to it. A listening socket receives the frames of one protocol from one
+//! interface. Interfaces belong to the network namespace in which the socket was opened. The caller builds and parses
+//! the frames.
 
 #![allow(
     unsafe_code,
@@ -18,19 +17,19 @@ use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, recv, socke
 
 use crate::{Error, Result};
 
-/// An open socket for sending.
+/// A packet socket.
 #[derive(Debug)]
 pub struct FrameSocket {
     socket: OwnedFd,
 }
 
 impl FrameSocket {
-    /// Opens one in the calling thread's network namespace.
+    /// Opens a socket for sending in the calling thread's network namespace.
     ///
     /// # Errors
     /// The process lacks `CAP_NET_RAW`.
     pub fn open() -> Result<Self> {
-        // Protocol 0: the kernel hands such a socket nothing that arrives (packet(7)).
+        // With protocol 0, the socket receives nothing (packet(7)).
         let socket = socket_with(
             AddressFamily::PACKET,
             SocketType::RAW,
@@ -41,10 +40,10 @@ impl FrameSocket {
         Ok(Self { socket })
     }
 
-    /// Opens one that also receives the frames of an EtherType that an interface gets, without waiting for them.
+    /// Opens a non-blocking socket that also receives the frames of an EtherType from an interface.
     ///
     /// # Errors
-    /// The process lacks `CAP_NET_RAW`, or there is no such interface.
+    /// The process lacks `CAP_NET_RAW`, or the interface does not exist.
     pub fn listening(ifindex: u32, ethertype: u16) -> Result<Self> {
         let socket = socket_with(
             AddressFamily::PACKET,
@@ -54,7 +53,7 @@ impl FrameSocket {
         )
         .map_err(|e| Error::call("socket", "AF_PACKET", e))?;
         let address = link_address(ifindex, ethertype)?;
-        // SAFETY: the address is live for the call, and the length is its own.
+        // SAFETY: the pointer points to a live address of the passed length.
         let bound = unsafe {
             libc::bind(
                 socket.as_raw_fd(),
@@ -69,11 +68,11 @@ impl FrameSocket {
         Ok(Self { socket })
     }
 
-    /// The next frame that a listening socket gets within that time, link header included: its length, cut to the
-    /// buffer's.
+    /// Receives the next frame, including the link header, on a listening socket. Returns its length, truncated to the
+    /// buffer's, or `None` after `limit`.
     ///
     /// # Errors
-    /// The interface went down.
+    /// The interface is down.
     pub fn receive_within(&self, frame: &mut [u8], limit: Duration) -> Result<Option<usize>> {
         let failed = |error: Errno| Error::call("recv", "AF_PACKET", error);
         let limit = Timespec {
@@ -95,14 +94,14 @@ impl FrameSocket {
         }
     }
 
-    /// Sends a whole frame, link header included, out of an interface.
+    /// Sends a frame, including the link header, on an interface.
     ///
     /// # Errors
-    /// No such interface, it is down, or the frame is longer than it takes.
+    /// The interface does not exist or is down, or the frame is too long.
     pub fn send(&self, ifindex: u32, frame: &[u8]) -> Result<()> {
         let subject = || format!("interface {ifindex}");
         let address = link_address(ifindex, 0)?;
-        // SAFETY: the frame and the address are live for the call, and the lengths are theirs.
+        // SAFETY: the pointers point to a live frame and a live address of the passed lengths.
         let sent = unsafe {
             libc::sendto(
                 self.socket.as_raw_fd(),
@@ -141,7 +140,7 @@ mod tests {
     use crate::NetNs;
 
     #[test]
-    fn error_names_missing_interface() {
+    fn error_contains_missing_interface() {
         if !weir_testing::require_root() {
             return;
         }

@@ -1,9 +1,8 @@
-//! Reads a file that another program writes.
-//!
-//! The daemon may be root and the writer may not, so the path is not trusted: the open descriptor is checked. The
-//! configured directory is opened by its name, links included, because the operator chose it. From there the file must
-//! be reached without leaving the directory, also through links (`..data -> ..2026_01` of a Kubernetes volume), and
-//! must be a regular file of an expected owner. Error messages never contain a part of the file.
+//! Reads a file that another program writes. The daemon may run as root while the writer does not. The path is
+//! therefore not trusted, and the open descriptor is checked. The configured directory is opened by its path, and links
+//! in this path are followed, because the operator specified it. The file must be inside the directory, also if it is
+//! reached through links (`..data -> ..2026_01` of a Kubernetes volume), and must be a regular file of an expected
+//! owner. Error messages never contain content of the file.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -18,49 +17,49 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-/// No controlling terminal, and no waiting for the writer of a pipe.
+/// Open flags: a terminal does not become the controlling terminal, and a pipe does not block.
 const FLAGS: OFlags = OFlags::RDONLY
     .union(OFlags::NONBLOCK)
     .union(OFlags::NOCTTY)
     .union(OFlags::CLOEXEC);
 
-const OUTSIDE: &str = "it is a link that leads out of its directory";
+const OUTSIDE: &str = "it is a link to a path outside its directory";
 
-/// Who may have written a file.
+/// The allowed owners of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
     /// Root, the user of this process, or the owner of the directory.
     Expected,
-    /// Any: the content of the file is no secret.
+    /// Any user: the content of the file is not secret.
     Any,
 }
 
-/// The text of the regular file at `path`, which is absolute.
+/// Reads the text of the regular file at the absolute path `path`.
 ///
 /// # Errors
-/// It is not such a file, or larger than `max_bytes` bytes, in one line and without the path.
+/// The file does not meet the conditions, or is larger than `max_bytes`. The message is one line without the path.
 pub fn read(path: &Path, owner: Owner, max_bytes: u64) -> Result<String, String> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Err("not a regular file".to_owned());
     };
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let directory = openat(CWD, parent, flags, Mode::empty()).map_err(message)?;
-    let file = beneath(&directory, parent, name)?;
-    let found = fstat(&file).map_err(message)?;
-    if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
+    let file = open_inside(&directory, parent, name)?;
+    let stat = fstat(&file).map_err(message)?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Err("not a regular file".to_owned());
     }
     if owner == Owner::Expected {
-        expected(&found, &fstat(&directory).map_err(message)?)?;
+        check_owner(&stat, &fstat(&directory).map_err(message)?)?;
     }
     let mut bytes = Vec::new();
     let read = File::from(file).take(max_bytes + 1).read_to_end(&mut bytes);
     read.map_err(|error| error.to_string())?;
-    // A server cut off in the middle would be another server.
+    // A truncated list could contain a truncated, wrong address.
     if bytes.len() as u64 > max_bytes {
-        return Err(format!("it has more than {max_bytes} bytes"));
+        return Err(format!("it is larger than {max_bytes} bytes"));
     }
-    String::from_utf8(bytes).map_err(|_| "it is not UTF-8".to_owned())
+    String::from_utf8(bytes).map_err(|_| "it is not valid UTF-8".to_owned())
 }
 
 fn message(error: Errno) -> String {
@@ -68,21 +67,21 @@ fn message(error: Errno) -> String {
         // openat2(2): a component left the directory.
         Errno::XDEV => OUTSIDE.to_owned(),
         Errno::LOOP => "it is a link that cannot be followed".to_owned(),
-        // A socket.
+        // The file is a socket.
         Errno::NXIO => "not a regular file".to_owned(),
         other => io::Error::from(other).to_string(),
     }
 }
 
-/// Opens a name below a directory. A link may be absolute if it leads below the directory by the name that the
-/// directory has in the configuration, or by its real one.
-fn beneath(directory: &OwnedFd, parent: &Path, name: &OsStr) -> Result<OwnedFd, String> {
+/// Opens a file inside a directory. A link may be absolute if its target starts with the configured or the canonical
+/// path of the directory.
+fn open_inside(directory: &OwnedFd, parent: &Path, name: &OsStr) -> Result<OwnedFd, String> {
     match open_beneath(directory, Path::new(name)) {
         Err(Errno::XDEV) => {
             let inside = absolute_inside(directory, parent, name).ok_or(OUTSIDE)?;
             open_beneath(directory, &inside).map_err(message)
         }
-        // A kernel before 5.6, or a filter of system calls that does not know this one: then no link at all.
+        // The kernel is older than 5.6, or a seccomp filter rejects openat2: links are not followed at all.
         Err(Errno::NOSYS | Errno::PERM) => {
             let flags = FLAGS | OFlags::NOFOLLOW;
             openat(directory, name, flags, Mode::empty()).map_err(message)
@@ -96,12 +95,12 @@ fn open_beneath(directory: &OwnedFd, path: &Path) -> Result<OwnedFd, Errno> {
     openat2(directory, path, FLAGS, Mode::empty(), how)
 }
 
-/// Where the absolute link `name` leads, from the directory.
+/// Returns the target of the absolute link `name`, relative to the directory.
 fn absolute_inside(directory: &OwnedFd, parent: &Path, name: &OsStr) -> Option<PathBuf> {
     let target = readlinkat(directory, name, Vec::new()).ok()?;
     let target = Path::new(OsStr::from_bytes(target.as_bytes()));
-    let real = std::fs::canonicalize(parent).ok();
-    let roots = [Some(parent), real.as_deref()];
+    let canonical = std::fs::canonicalize(parent).ok();
+    let roots = [Some(parent), canonical.as_deref()];
     let inside = roots
         .into_iter()
         .flatten()
@@ -109,18 +108,17 @@ fn absolute_inside(directory: &OwnedFd, parent: &Path, name: &OsStr) -> Option<P
     inside.map(Path::to_owned)
 }
 
-fn expected(file: &Stat, directory: &Stat) -> Result<(), String> {
-    let own = geteuid().as_raw();
+fn check_owner(file: &Stat, directory: &Stat) -> Result<(), String> {
+    let process_user = geteuid().as_raw();
     let owner = file.st_uid;
-    if ![0, own, directory.st_uid].contains(&owner) {
+    if ![0, process_user, directory.st_uid].contains(&owner) {
         return Err(format!(
-            "it belongs to user {owner}; a list must belong to root, to the user that runs Weir ({own}), or to the \
-             owner of its \
-             directory ({})",
+            "it belongs to user {owner}; it must belong to root, to the user that runs Weir ({process_user}), or to \
+             the owner of its directory ({})",
             directory.st_uid
         ));
     }
-    // A second name of a file that is not the directory owner's may have been given to it by that owner (link(2)).
+    // The owner of the directory may have created a hard link to another user's file (link(2)).
     if file.st_nlink > 1 && owner != directory.st_uid {
         return Err(format!(
             "it has several hard links and belongs to user {owner}, not to the owner of its directory ({})",
@@ -137,7 +135,7 @@ mod tests {
     use std::os::unix::fs::{chown, symlink};
     use std::os::unix::net::UnixListener;
 
-    const MOST: u64 = 1 << 16;
+    const MAX_BYTES: u64 = 1 << 16;
 
     struct Directory(PathBuf);
 
@@ -154,11 +152,11 @@ mod tests {
             self.0.join("in/list")
         }
 
-        /// With `list` as a link.
-        fn linked(&self, target: impl AsRef<Path>) -> Result<String, String> {
+        /// Reads `list` as a link to `target`.
+        fn read_link_to(&self, target: impl AsRef<Path>) -> Result<String, String> {
             let _ = fs::remove_file(self.file());
             symlink(target, self.file()).unwrap();
-            read(&self.file(), Owner::Expected, MOST)
+            read(&self.file(), Owner::Expected, MAX_BYTES)
         }
     }
 
@@ -177,13 +175,13 @@ mod tests {
         symlink("..2026", inside.join("..data")).unwrap();
         for target in ["..data/list", "./..2026/list"] {
             assert_eq!(
-                directory.linked(target).as_deref(),
+                directory.read_link_to(target).as_deref(),
                 Ok("10.0.0.1"),
                 "{target}"
             );
         }
         let absolute = inside.join("..data/list");
-        assert_eq!(directory.linked(absolute).as_deref(), Ok("10.0.0.1"));
+        assert_eq!(directory.read_link_to(absolute).as_deref(), Ok("10.0.0.1"));
         for target in [
             Path::new("/etc/shadow"),
             Path::new("../outside"),
@@ -194,7 +192,7 @@ mod tests {
             Path::new("/proc/self/root/etc/shadow"),
             Path::new("list"),
         ] {
-            let why = directory.linked(target).unwrap_err();
+            let why = directory.read_link_to(target).unwrap_err();
             assert!(
                 why.starts_with("it is a link"),
                 "{}: {why}",
@@ -202,16 +200,16 @@ mod tests {
             );
         }
         symlink(&directory.0, inside.join("..up")).unwrap();
-        assert_eq!(directory.linked("..up/outside").unwrap_err(), OUTSIDE);
+        assert_eq!(directory.read_link_to("..up/outside").unwrap_err(), OUTSIDE);
     }
 
     #[test]
-    fn the_directory_itself_may_be_a_link() {
+    fn directory_can_be_a_link() {
         let directory = Directory::new("linked-directory");
         fs::write(directory.file(), "10.0.0.1").unwrap();
         let other = directory.0.join("other");
         symlink(directory.0.join("in"), &other).unwrap();
-        let text = read(&other.join("list"), Owner::Expected, MOST);
+        let text = read(&other.join("list"), Owner::Expected, MAX_BYTES);
         assert_eq!(text.as_deref(), Ok("10.0.0.1"));
     }
 
@@ -223,7 +221,7 @@ mod tests {
         let made = std::process::Command::new("mkfifo").arg(&pipe).status();
         assert!(made.unwrap().success());
         let _socket = UnixListener::bind(inside.join("socket")).unwrap();
-        let refused = |path: &Path| read(path, Owner::Expected, MOST).unwrap_err();
+        let read_error = |path: &Path| read(path, Owner::Expected, MAX_BYTES).unwrap_err();
         for path in [
             pipe.as_path(),
             &inside.join("socket"),
@@ -232,13 +230,16 @@ mod tests {
             Path::new("/dev/null"),
             Path::new("/"),
         ] {
-            assert_eq!(refused(path), "not a regular file", "{}", path.display());
+            assert_eq!(read_error(path), "not a regular file", "{}", path.display());
         }
         fs::write(directory.file(), "#".repeat(65_537)).unwrap();
-        assert_eq!(refused(&directory.file()), "it has more than 65536 bytes");
+        assert_eq!(
+            read_error(&directory.file()),
+            "it is larger than 65536 bytes"
+        );
         fs::write(directory.file(), [0xff]).unwrap();
-        assert_eq!(refused(&directory.file()), "it is not UTF-8");
-        assert!(refused(&inside.join("gone")).starts_with("No such file"));
+        assert_eq!(read_error(&directory.file()), "it is not valid UTF-8");
+        assert!(read_error(&inside.join("gone")).starts_with("No such file"));
     }
 
     #[test]
@@ -253,9 +254,9 @@ mod tests {
         let readable = |of_directory, of_file| {
             chown(&inside, Some(of_directory), None).unwrap();
             chown(&file, Some(of_file), None).unwrap();
-            read(&file, Owner::Expected, MOST)
+            read(&file, Owner::Expected, MAX_BYTES)
         };
-        // A discovery program with a directory of its own, and root's file in it.
+        // The directory belongs to a discovery program, the file to the same user or to root.
         assert!(readable(65_534, 65_534).is_ok());
         assert!(readable(65_534, 0).is_ok());
         assert!(readable(0, 0).is_ok());
@@ -263,11 +264,11 @@ mod tests {
             let why = readable(of_directory, of_file).unwrap_err();
             assert!(why.contains(&format!("belongs to user {of_file}")), "{why}");
         }
-        assert!(read(&file, Owner::Any, MOST).is_ok());
-        // Root's file by a second name.
+        assert!(read(&file, Owner::Any, MAX_BYTES).is_ok());
+        // A hard link to a file of root.
         chown(&file, Some(0), None).unwrap();
         fs::hard_link(&file, inside.join("second")).unwrap();
-        let why = read(&inside.join("second"), Owner::Expected, MOST).unwrap_err();
+        let why = read(&inside.join("second"), Owner::Expected, MAX_BYTES).unwrap_err();
         assert!(why.contains("hard links"), "{why}");
     }
 }

@@ -116,7 +116,7 @@ fn servers() {
         &world,
         "server0",
         &doctor,
-        &["prepared for no VIP", "weir real-server up"],
+        &["not prepared for any VIP", "weir real-server up"],
     );
     world.prepare_servers(&["--forward", "direct", "--vip", &format!("{vip}:80")]);
     fixes(&world, "server0", &doctor, "until the next boot only");
@@ -140,7 +140,7 @@ fn servers() {
     world.ip("server0", &format!("addr del {vip}/32 dev lo"));
     let findings = [
         "answers ARP for the VIP",
-        "carry the VIP as sender",
+        "have the VIP as the sender",
         "drops them",
         "doctor --fix",
     ];
@@ -180,7 +180,12 @@ fn directors() {
     let path = world.write_config(&config("direct"));
     let path = path.to_str().expect("a plain path").to_owned();
     let doctor = ["doctor", "-c", &path];
-    finds(&world, "director", &doctor, &["no daemon runs", "weir run"]);
+    finds(
+        &world,
+        "director",
+        &doctor,
+        &["no daemon is running", "weir run"],
+    );
     world.start_director(&config("direct"));
     wait_for("all is well", PATIENCE, || {
         asked(&world, "director", &doctor).0 == 0
@@ -196,7 +201,7 @@ fn directors() {
         &world,
         "director",
         &doctor,
-        &["answers ARP for the VIP", "past the director"],
+        &["answers ARP for the VIP", "bypassing the director"],
     );
     assert!(
         world
@@ -225,7 +230,7 @@ fn directors() {
     wait_for("what upstream drops", PATIENCE, || {
         asked(&world, "director", &doctor)
             .1
-            .contains("no client ever finished")
+            .contains("no handshake has completed")
     });
     world.ip("director", &format!("addr del {vip}/32 dev eth0"));
     finds(

@@ -286,7 +286,8 @@ fn notify_programs_run_for_pools_and_services() {
         "pool=web server= service= up down",
         "pool=web server= service=web up down",
     ]);
-    let said = "a pool changed pool=\"web\" from=\"up\" to=\"down\" cause=\"no server is usable\"";
+    let said =
+        "pool state changed pool=\"web\" from=\"up\" to=\"down\" cause=\"no server is usable\"";
     assert_eq!(world.log().matches(said).count(), 1, "{}", world.log());
     world.start_nginx_on("server0", 0, "");
     wait_for_states(&world, &["up"]);

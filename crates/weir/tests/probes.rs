@@ -314,7 +314,7 @@ fn probes_over_tls() {
             ("other", "down", 0, "certificate"),
             ("system", "down", 0, "certificate"),
             ("unverified", "up", 100, "http 200"),
-            ("tls", "up", 100, "tls agreed"),
+            ("tls", "up", 100, "tls handshake completed"),
             ("none", "down", 0, ""),
             ("nofile", "starting", 100, ""),
             ("nogrpc", "down", 0, ""),

@@ -1,4 +1,4 @@
-//! Compares a packet with an expression of a rule: yes, no, or unknown.
+//! Compares a packet with an expression of a rule. The result can be unknown.
 
 use std::net::IpAddr;
 
@@ -11,36 +11,41 @@ use super::ruleset::{Chain, Ruleset};
 enum Field<'a> {
     Address(IpAddr),
     Number(u64),
-    /// An ephemeral port that is not known.
+    /// An unknown ephemeral port.
     Ephemeral,
-    Word(&'a str),
-    /// Several words at once: TCP's flags.
-    Words(Vec<&'a str>),
-    /// The packet has no such field: nothing equals it.
+    Symbol(&'a str),
+    /// TCP flags.
+    Flags(Vec<&'a str>),
+    /// The packet has no such field, so no comparison matches.
     Absent,
 }
 
-/// The statement `match`: `None` = unknown.
-pub(super) fn matches(rules: &Ruleset, chain: &Chain, packet: &Packet, it: &Value) -> Option<bool> {
-    let (left, right) = (&it["left"], &it["right"]);
-    let operator = it["op"].as_str()?;
+/// Evaluates the statement `match`; `None` = unknown.
+pub(super) fn matches(
+    rules: &Ruleset,
+    chain: &Chain,
+    packet: &Packet,
+    statement: &Value,
+) -> Option<bool> {
+    let (left, right) = (&statement["left"], &statement["right"]);
+    let operator = statement["op"].as_str()?;
     if let (Some("lo"), Some("iifname" | "iif" | "oifname" | "oif")) =
         (right.as_str(), left["meta"]["key"].as_str())
     {
-        // These packets are on their way to or from other machines.
+        // These packets come from or go to other machines.
         return Some(operator == "!=");
     }
     let field = field(packet, left)?;
     if matches!(field, Field::Absent) {
         return Some(false);
     }
-    if let Field::Words(set) = &field {
-        let wanted = words(right)?;
-        let all = set.len() == wanted.len() && set.iter().all(|flag| wanted.contains(flag));
+    if let Field::Flags(set) = &field {
+        let expected = flag_names(right)?;
+        let equal = set.len() == expected.len() && set.iter().all(|flag| expected.contains(flag));
         return match operator {
-            "in" => Some(set.iter().any(|flag| wanted.contains(flag))),
-            "==" => Some(all),
-            "!=" => Some(!all),
+            "in" => Some(set.iter().any(|flag| expected.contains(flag))),
+            "==" => Some(equal),
+            "!=" => Some(!equal),
             _ => None,
         };
     }
@@ -63,8 +68,8 @@ pub(super) fn matches(rules: &Ruleset, chain: &Chain, packet: &Packet, it: &Valu
     }
 }
 
-/// The element of a verdict map for a packet; `Some(None)` = it has none.
-pub(super) fn looked_up<'r>(
+/// Looks up the element of a verdict map for a packet; `Some(None)` = the map has no such element.
+pub(super) fn look_up<'r>(
     rules: &'r Ruleset,
     chain: &Chain,
     packet: &Packet,
@@ -86,12 +91,12 @@ pub(super) fn looked_up<'r>(
 
 fn field<'a>(packet: &Packet, left: &'a Value) -> Option<Field<'a>> {
     if let Some([inner, mask]) = left["&"].as_array().map(Vec::as_slice) {
-        let Field::Words(set) = field(packet, inner)? else {
+        let Field::Flags(set) = field(packet, inner)? else {
             return None;
         };
-        let wanted = words(mask)?;
-        let left = set.into_iter().filter(|flag| wanted.contains(flag));
-        return Some(Field::Words(left.collect()));
+        let expected = flag_names(mask)?;
+        let left = set.into_iter().filter(|flag| expected.contains(flag));
+        return Some(Field::Flags(left.collect()));
     }
     let payload = &left["payload"];
     if let (Some(protocol), Some(name)) = (payload["protocol"].as_str(), payload["field"].as_str())
@@ -100,14 +105,14 @@ fn field<'a>(packet: &Packet, left: &'a Value) -> Option<Field<'a>> {
     }
     if let Some(key) = left["meta"]["key"].as_str() {
         return match key {
-            "l4proto" => Some(Field::Word("tcp")),
-            "nfproto" => Some(Field::Word(if packet.is_ipv4 { "ipv4" } else { "ipv6" })),
-            "protocol" => Some(Field::Word(if packet.is_ipv4 { "ip" } else { "ip6" })),
+            "l4proto" => Some(Field::Symbol("tcp")),
+            "nfproto" => Some(Field::Symbol(if packet.is_ipv4 { "ipv4" } else { "ipv6" })),
+            "protocol" => Some(Field::Symbol(if packet.is_ipv4 { "ip" } else { "ip6" })),
             "mark" => Some(Field::Number(packet.mark?.into())),
             _ => None,
         };
     }
-    (left["ct"]["key"] == "state").then(|| Field::Word(packet.tracking.word()))
+    (left["ct"]["key"] == "state").then(|| Field::Symbol(packet.tracking.name()))
 }
 
 fn header<'a>(packet: &Packet, protocol: &str, name: &str) -> Option<Field<'a>> {
@@ -116,12 +121,12 @@ fn header<'a>(packet: &Packet, protocol: &str, name: &str) -> Option<Field<'a>> 
         ("ip6", _) if packet.is_ipv4 => Some(Field::Absent),
         ("ip" | "ip6", "saddr") => packet.source.map(Field::Address),
         ("ip" | "ip6", "daddr") => packet.destination.map(Field::Address),
-        ("ip", "protocol") | ("ip6", "nexthdr") => Some(Field::Word("tcp")),
+        ("ip", "protocol") | ("ip6", "nexthdr") => Some(Field::Symbol("tcp")),
         ("tcp" | "th", "sport") => port(packet.source_port),
         ("tcp" | "th", "dport") => port(packet.destination_port),
-        ("tcp", "flags") => Some(Field::Words(packet.flags.to_vec())),
+        ("tcp", "flags") => Some(Field::Flags(packet.flags.to_vec())),
         ("ip" | "ip6" | "tcp" | "th" | "ether" | "vlan", _) => None,
-        // Of another protocol.
+        // A field of another protocol.
         _ => Some(Field::Absent),
     }
 }
@@ -134,23 +139,23 @@ fn port<'a>(port: Port) -> Option<Field<'a>> {
     }
 }
 
-/// Names of flags: one, or a list.
-fn words(value: &Value) -> Option<Vec<&str>> {
+/// Parses one flag name or a list of them.
+fn flag_names(value: &Value) -> Option<Vec<&str>> {
     match value {
-        Value::String(word) => Some(vec![word]),
+        Value::String(name) => Some(vec![name]),
         Value::Array(list) => list.iter().map(Value::as_str).collect(),
-        Value::Object(_) => words(&value["|"]),
+        Value::Object(_) => flag_names(&value["|"]),
         Value::Number(number) if number.as_u64() == Some(0) => Some(Vec::new()),
         _ => None,
     }
 }
 
-/// Whether a field equals one of the values on the right side; `None` = unknown.
+/// Returns whether a field equals one of the values on the right side; `None` = unknown.
 fn equals(rules: &Ruleset, chain: &Chain, field: &Field<'_>, right: &Value) -> Option<bool> {
     let any_of = |list: &[Value]| {
         let mut unknown = false;
-        for one in list {
-            match equals(rules, chain, field, one) {
+        for element in list {
+            match equals(rules, chain, field, element) {
                 Some(true) => return Some(true),
                 Some(false) => {}
                 None => unknown = true,
@@ -167,19 +172,19 @@ fn equals(rules: &Ruleset, chain: &Chain, field: &Field<'_>, right: &Value) -> O
             } else if let Some(element) = object.get("elem") {
                 equals(rules, chain, field, &element["val"])
             } else if let Some(prefix) = object.get("prefix") {
-                within(field, prefix)
+                is_in_prefix(field, prefix)
             } else {
-                between(field, object.get("range")?)
+                is_in_range(field, object.get("range")?)
             }
         }
         Value::Number(number) => match field {
-            Field::Number(own) => Some(number.as_u64()? == *own),
+            Field::Number(value) => Some(number.as_u64()? == *value),
             Field::Ephemeral => (number.as_u64()? < Port::FIRST_EPHEMERAL).then_some(false),
             _ => None,
         },
         Value::String(text) => match field {
-            Field::Address(own) => Some(text.parse::<IpAddr>().ok()? == *own),
-            Field::Word(own) => Some(text == own),
+            Field::Address(value) => Some(text.parse::<IpAddr>().ok()? == *value),
+            Field::Symbol(value) => Some(text == value),
             _ => None,
         },
         _ => None,
@@ -193,26 +198,29 @@ fn bits(address: IpAddr) -> u128 {
     }
 }
 
-fn within(field: &Field<'_>, prefix: &Value) -> Option<bool> {
-    let Field::Address(own) = field else {
+fn is_in_prefix(field: &Field<'_>, prefix: &Value) -> Option<bool> {
+    let Field::Address(value) = field else {
         return None;
     };
     let network: IpAddr = prefix["addr"].as_str()?.parse().ok()?;
     let length = u32::try_from(prefix["len"].as_u64()?).ok()?;
-    let differ = bits(*own) ^ bits(network);
-    Some(own.is_ipv4() == network.is_ipv4() && differ.checked_shr(128 - length).unwrap_or(0) == 0)
+    let differing_bits = bits(*value) ^ bits(network);
+    Some(
+        value.is_ipv4() == network.is_ipv4()
+            && differing_bits.checked_shr(128 - length).unwrap_or(0) == 0,
+    )
 }
 
-fn between(field: &Field<'_>, range: &Value) -> Option<bool> {
+fn is_in_range(field: &Field<'_>, range: &Value) -> Option<bool> {
     let [first, last] = range.as_array()?.as_slice() else {
         return None;
     };
     match field {
         Field::Ephemeral => (last.as_u64()? < Port::FIRST_EPHEMERAL).then_some(false),
-        Field::Number(own) => Some((first.as_u64()?..=last.as_u64()?).contains(own)),
-        Field::Address(own) => {
-            let parse = |value: &Value| value.as_str()?.parse::<IpAddr>().ok().map(bits);
-            Some((parse(first)?..=parse(last)?).contains(&bits(*own)))
+        Field::Number(value) => Some((first.as_u64()?..=last.as_u64()?).contains(value)),
+        Field::Address(value) => {
+            let parse = |bound: &Value| bound.as_str()?.parse::<IpAddr>().ok().map(bits);
+            Some((parse(first)?..=parse(last)?).contains(&bits(*value)))
         }
         _ => None,
     }

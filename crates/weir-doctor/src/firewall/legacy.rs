@@ -1,12 +1,12 @@
-//! Translates what `iptables-legacy-save` prints to nftables' form, so that one evaluation serves both. Anything that
-//! has no such form becomes a match or a verdict that is unknown.
+//! Translates the output of `iptables-legacy-save` to the JSON format of nftables, so that one evaluation handles both.
+//! Parts without an equivalent become an unknown match or verdict.
 
 use serde_json::{Value, json};
 
 use super::ruleset::{Base, Chain, Ruleset};
 use super::tool::Tool;
 
-/// Matches whose options are all supported here.
+/// Matches whose options are all supported.
 const SUPPORTED: [&str; 7] = [
     "tcp",
     "udp",
@@ -17,8 +17,8 @@ const SUPPORTED: [&str; 7] = [
     "comment",
 ];
 
-/// Targets that do not drop a packet and change nothing that rules match.
-const HARMLESS: [&str; 19] = [
+/// Targets that neither drop a packet nor change a field that rules match.
+const NEUTRAL_TARGETS: [&str; 19] = [
     "CT",
     "LOG",
     "NFLOG",
@@ -41,7 +41,7 @@ const HARMLESS: [&str; 19] = [
 ];
 
 impl Ruleset {
-    /// Adds the tables that one of the two programs has printed.
+    /// Adds the tables in the output of `iptables-save` or `ip6tables-save`.
     pub(crate) fn add_saved(&mut self, tool: Tool, text: &str) {
         let mut table = String::new();
         for line in text.lines() {
@@ -53,7 +53,7 @@ impl Ruleset {
                     self.push(chain(tool, &table, name, policy));
                 }
             } else if let Some(rule) = line.strip_prefix("-A ") {
-                let words = words(rule);
+                let words = split_words(rule);
                 let Some((name, options)) = words.split_first() else {
                     continue;
                 };
@@ -89,30 +89,31 @@ fn chain(tool: Tool, table: &str, name: &str, policy: &str) -> Chain {
     }
 }
 
-/// Words as a shell takes them: iptables quotes what has blanks in it.
-fn words(line: &str) -> Vec<String> {
-    let (mut words, mut word, mut quoted, mut some) = (Vec::new(), String::new(), false, false);
+/// Splits a line into words as a shell does: iptables quotes arguments that contain spaces.
+fn split_words(line: &str) -> Vec<String> {
+    let (mut words, mut word, mut quoted, mut was_quoted) =
+        (Vec::new(), String::new(), false, false);
     let mut letters = line.chars();
     while let Some(letter) = letters.next() {
         match letter {
-            '"' => (quoted, some) = (!quoted, true),
+            '"' => (quoted, was_quoted) = (!quoted, true),
             '\\' if quoted => word.extend(letters.next()),
             ' ' if !quoted => {
-                if some || !word.is_empty() {
+                if was_quoted || !word.is_empty() {
                     words.push(std::mem::take(&mut word));
                 }
-                some = false;
+                was_quoted = false;
             }
             other => word.push(other),
         }
     }
-    if some || !word.is_empty() {
+    if was_quoted || !word.is_empty() {
         words.push(word);
     }
     words
 }
 
-/// One rule; `is_chain` tells a chain of its table from a target that is built in.
+/// Translates a rule. `is_chain` returns whether a target is a chain of the rule's table.
 fn expressions(tool: Tool, options: &[String], is_chain: &dyn Fn(&str) -> bool) -> Vec<Value> {
     let mut found = Vec::new();
     let mut end = None;
@@ -124,7 +125,7 @@ fn expressions(tool: Tool, options: &[String], is_chain: &dyn Fn(&str) -> bool) 
             continue;
         }
         if word == "--comment" {
-            // Whatever it begins with.
+            // The comment may start with `-` or `!`.
             words.next();
             continue;
         }
@@ -135,16 +136,16 @@ fn expressions(tool: Tool, options: &[String], is_chain: &dyn Fn(&str) -> bool) 
         match (word, arguments.as_slice()) {
             ("-m", [name]) if SUPPORTED.contains(name) => {}
             ("-j" | "-g", [target]) => end = Some(verdict(word, target, is_chain)),
-            // An option of the target CT, which without it sets conntrack's zone or helper.
+            // An option of the target CT, which otherwise sets conntrack's zone or helper.
             ("--notrack", []) => end = Some(json!({ "notrack": null })),
-            // Of the target: how it refuses, what it writes.
+            // Options of the target are not needed.
             _ if end.is_some() => {}
             ("--tcp-flags", [mask, set]) => {
                 found.push(comparison(operator, flags(mask), flag_list(set)));
             }
             (option, [value]) => {
-                let one = known(tool, operator, option, value);
-                found.push(one.unwrap_or_else(unknown));
+                let expression = translate_match(tool, operator, option, value);
+                found.push(expression.unwrap_or_else(unknown));
             }
             _ => found.push(unknown()),
         }
@@ -162,7 +163,7 @@ fn comparison(operator: &str, left: Value, right: Value) -> Value {
     json!({ "match": { "op": operator, "left": left, "right": right } })
 }
 
-fn known(tool: Tool, operator: &str, option: &str, value: &str) -> Option<Value> {
+fn translate_match(tool: Tool, operator: &str, option: &str, value: &str) -> Option<Value> {
     let header = |field: &str| {
         let protocol = if tool == Tool::Iptables { "ip" } else { "ip6" };
         json!({ "payload": { "protocol": protocol, "field": field } })
@@ -178,20 +179,20 @@ fn known(tool: Tool, operator: &str, option: &str, value: &str) -> Option<Value>
         "--dport" | "--dports" => (port("dport"), ports(value)?),
         "--ctstate" | "--state" => {
             let states = value.to_lowercase();
-            // Both are what nat did, whatever else a connection is.
+            // The states SNAT and DNAT are independent of the other states.
             if states.contains("nat") {
                 return None;
             }
             let states: Vec<&str> = states.split(',').collect();
             (json!({ "ct": { "key": "state" } }), json!(states))
         }
-        "--mark" => (json!({ "meta": { "key": "mark" } }), number(value)?),
+        "--mark" => (json!({ "meta": { "key": "mark" } }), parse_mark(value)?),
         _ => return None,
     };
     Some(comparison(operator, left, right))
 }
 
-/// An address, or one and a prefix's length; other masks are none that nftables has a word for.
+/// Translates an address or a prefix. nftables has no notation for other masks.
 fn network(text: &str) -> Option<Value> {
     let Some((address, length)) = text.split_once('/') else {
         return Some(json!(text));
@@ -201,7 +202,7 @@ fn network(text: &str) -> Option<Value> {
 }
 
 fn ports(text: &str) -> Option<Value> {
-    let one = |text: &str| -> Option<Value> {
+    let port_or_range = |text: &str| -> Option<Value> {
         let Some((first, last)) = text.split_once(':') else {
             return Some(json!(text.parse::<u16>().ok()?));
         };
@@ -209,13 +210,13 @@ fn ports(text: &str) -> Option<Value> {
         Some(json!({ "range": [first, last] }))
     };
     text.split(',')
-        .map(one)
+        .map(port_or_range)
         .collect::<Option<Vec<_>>>()
         .map(Value::from)
 }
 
-/// A mark of which all bits count.
-fn number(text: &str) -> Option<Value> {
+/// Parses a mark without a mask.
+fn parse_mark(text: &str) -> Option<Value> {
     let number = match text.strip_prefix("0x") {
         Some(digits) => u32::from_str_radix(digits, 16),
         None => text.parse(),
@@ -246,8 +247,8 @@ fn verdict(option: &str, target: &str, is_chain: &dyn Fn(&str) -> bool) -> Value
             let name = if option == "-g" { "goto" } else { "jump" };
             json!({ name: { "target": chain } })
         }
-        known if HARMLESS.contains(&known) => json!({ "log": null }),
-        // The packet goes elsewhere, or the effect is unknown.
+        known if NEUTRAL_TARGETS.contains(&known) => json!({ "log": null }),
+        // The packet is sent elsewhere, or the effect is unknown.
         _ => json!({ "queue": null }),
     }
 }
@@ -257,7 +258,7 @@ mod tests {
     use super::super::{INBOUND, OUTBOUND, Packet, Tracking};
     use super::*;
 
-    /// The table filter as iptables 1.8.9 prints it.
+    /// Returns the filter table in the format of iptables 1.8.9.
     fn saved(policy: &str, rules: &[&str]) -> Ruleset {
         let rules: Vec<String> = rules.iter().map(|rule| format!("-A {rule}\n")).collect();
         let text = format!(
@@ -274,18 +275,18 @@ mod tests {
         Packet::syn("192.0.2.10".parse().expect("an address"), Some(80))
     }
 
-    /// The rule that drops it; an empty text for the policy.
-    fn dropped(policy: &str, rules: &[&str]) -> Option<String> {
-        let drop = saved(policy, rules).drops(syn(), INBOUND)?;
+    /// Returns the rule that drops a SYN; an empty text = the policy.
+    fn dropping_rule(policy: &str, rules: &[&str]) -> Option<String> {
+        let drop = saved(policy, rules).find_drop(syn(), INBOUND)?;
         assert_eq!((drop.tool, &*drop.chain), (Tool::Iptables, "INPUT"));
         Some(drop.rule.unwrap_or_default())
     }
 
     #[test]
-    fn certain_drops_and_accepts() {
-        assert_eq!(dropped("DROP", &[]).as_deref(), Some(""));
+    fn only_certain_drops_are_found() {
+        assert_eq!(dropping_rule("DROP", &[]).as_deref(), Some(""));
         assert_eq!(
-            dropped("DROP", &["INPUT -m conntrack --ctstate NEW -j ACCEPT"]),
+            dropping_rule("DROP", &["INPUT -m conntrack --ctstate NEW -j ACCEPT"]),
             None
         );
         let drops = [
@@ -297,7 +298,8 @@ mod tests {
             "INPUT ! -p udp -j DROP",
         ];
         for rule in drops {
-            let words = dropped("ACCEPT", &[rule]).unwrap_or_else(|| panic!("{rule} drops"));
+            let words =
+                dropping_rule("ACCEPT", &[rule]).unwrap_or_else(|| panic!("{rule} does not drop"));
             assert!(
                 words.ends_with("DROP") || words.contains("REJECT"),
                 "{words}"
@@ -318,98 +320,108 @@ mod tests {
             "INPUT -j LOG --log-prefix \"gone: DROP\"",
         ];
         for rule in passes {
-            assert_eq!(dropped("ACCEPT", &[rule]), None, "{rule}");
+            assert_eq!(dropping_rule("ACCEPT", &[rule]), None, "{rule}");
         }
         assert_eq!(
-            dropped("DROP", &["INPUT -p tcp -m tcp --dport 80 -j ACCEPT"]),
+            dropping_rule("DROP", &["INPUT -p tcp -m tcp --dport 80 -j ACCEPT"]),
             None
         );
         assert_eq!(
-            dropped("DROP", &["INPUT -m recent --update --seconds 60 -j ACCEPT"]),
+            dropping_rule("DROP", &["INPUT -m recent --update --seconds 60 -j ACCEPT"]),
             None
         );
-        assert_eq!(dropped("DROP", &["INPUT -j SYNPROXY --wscale 7"]), None);
+        assert_eq!(
+            dropping_rule("DROP", &["INPUT -j SYNPROXY --wscale 7"]),
+            None
+        );
     }
 
     #[test]
-    fn chains_and_targets() {
+    fn jump_returns_and_goto_does_not() {
         let jumps = [
             "INPUT -j web",
             "web -p tcp -m tcp --dport 443 -j RETURN",
             "web -j DROP",
         ];
-        assert_eq!(dropped("ACCEPT", &jumps).as_deref(), Some("-j DROP"));
-        let gone = [
+        assert_eq!(dropping_rule("ACCEPT", &jumps).as_deref(), Some("-j DROP"));
+        let goto = [
             "INPUT -g web",
             "web -s 10.0.0.0/8 -j ACCEPT",
             "INPUT -j DROP",
         ];
         assert_eq!(
-            dropped("ACCEPT", &gone),
+            dropping_rule("ACCEPT", &goto),
             None,
-            "what the goto left is not met"
+            "rules after the goto are not evaluated"
         );
     }
 
     #[test]
-    fn tables_are_met_in_the_order_of_the_kernel() {
+    fn tables_are_evaluated_in_kernel_order() {
         let mut ruleset = saved(
             "ACCEPT",
             &["INPUT -m conntrack --ctstate UNTRACKED -j DROP"],
         );
-        assert_eq!(ruleset.drops(syn(), INBOUND), None);
+        assert_eq!(ruleset.find_drop(syn(), INBOUND), None);
         ruleset.add_saved(
             Tool::Iptables,
             "*raw\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -p tcp -m tcp --dport 80 -j CT --notrack\nCOMMIT\n",
         );
-        assert!(ruleset.drops(syn(), INBOUND).is_some());
+        assert!(ruleset.find_drop(syn(), INBOUND).is_some());
         let mut zoned = saved("DROP", &["INPUT -m conntrack --ctstate NEW -j ACCEPT"]);
         zoned.add_saved(
             Tool::Iptables,
             "*raw\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -p tcp -j CT --zone 5\n-A PREROUTING -p tcp -j CT \
              --helper ftp\nCOMMIT\n",
         );
-        assert_eq!(zoned.drops(syn(), INBOUND), None, "conntrack looks at it");
+        assert_eq!(
+            zoned.find_drop(syn(), INBOUND),
+            None,
+            "the packet is tracked"
+        );
         ruleset.add_saved(
             Tool::Iptables,
             "*nat\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -p tcp -j DNAT --to-destination 10.0.0.1\n",
         );
         assert_eq!(
-            ruleset.drops(syn(), INBOUND),
+            ruleset.find_drop(syn(), INBOUND),
             None,
-            "it is another packet now"
+            "the packet was rewritten"
         );
     }
 
     #[test]
-    fn families_and_marks() {
-        let mut six = Ruleset::default();
-        six.add_saved(
+    fn families_and_marks_are_compared() {
+        let mut ipv6 = Ruleset::default();
+        ipv6.add_saved(
             Tool::Ip6tables,
             "*filter\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -s 2001:db8::/32 -p tcp -m tcp --sport 80 -j DROP\n",
         );
-        let answer = |text: &str| Packet::answer(text.parse().expect("an address"), Some(80));
-        let drop = six
-            .drops(answer("2001:db8::1"), OUTBOUND)
-            .expect("it drops");
+        let reply = |text: &str| Packet::reply(text.parse().expect("an address"), Some(80));
+        let drop = ipv6
+            .find_drop(reply("2001:db8::1"), OUTBOUND)
+            .expect("a drop");
         assert_eq!(drop.tool, Tool::Ip6tables);
-        assert_eq!(six.drops(answer("192.0.2.1"), OUTBOUND), None);
+        assert_eq!(ipv6.find_drop(reply("192.0.2.1"), OUTBOUND), None);
         let marked = saved("ACCEPT", &["INPUT -m mark --mark 0x7 -j DROP"]);
         let packet = |mark| Packet {
             mark,
             ..syn().later(Tracking::New)
         };
-        assert!(marked.drops(packet(Some(7)), INBOUND).is_some());
-        assert_eq!(marked.drops(packet(Some(8)), INBOUND), None);
-        assert_eq!(marked.drops(packet(None), INBOUND), None);
+        assert!(marked.find_drop(packet(Some(7)), INBOUND).is_some());
+        assert_eq!(marked.find_drop(packet(Some(8)), INBOUND), None);
+        assert_eq!(marked.find_drop(packet(None), INBOUND), None);
     }
 
     #[test]
-    fn nonsense_is_no_rule() {
+    fn malformed_input_is_ignored() {
         let mut ruleset = Ruleset::default();
         let text = "-A INPUT -j DROP\n*\n:\n:INPUT\n-A \n-A X\n*filter\n:INPUT DROP\n-A INPUT ! ! -d\n-A INPUT -d \
          x/y \"\n";
         ruleset.add_saved(Tool::Iptables, text);
-        assert!(ruleset.drops(syn(), INBOUND).is_some(), "by its policy");
+        assert!(
+            ruleset.find_drop(syn(), INBOUND).is_some(),
+            "dropped by the policy"
+        );
     }
 }

@@ -1,38 +1,36 @@
-//! Finds firewall rules that drop the packets of load balancing.
-//!
-//! The rules are evaluated on paper: a packet with some known fields is followed through them, and it is reported only
-//! if every packet with these fields is dropped. The kernel has two sets of tables, those of nftables and those of
-//! `iptables-legacy`; a packet passes the chains of both.
+//! Finds firewall rules that drop packets of load-balanced traffic. The rules are evaluated for a packet with some
+//! known fields. A drop is reported only if every packet with these fields is dropped. The kernel has two sets of
+//! tables, those of nftables and those of `iptables-legacy`; a packet passes the chains of both.
 
 mod compare;
+mod evaluate;
 mod legacy;
 mod packet;
 mod ruleset;
 #[cfg(test)]
 mod tests;
 mod tool;
-mod walk;
 
 use std::fs;
 use std::process::{Command, Stdio};
 
+pub use evaluate::Drop;
 pub use packet::{Packet, Port, Tracking};
 pub use ruleset::Ruleset;
-pub use tool::{End, Tool, Which};
-pub use walk::Drop;
+pub use tool::{PacketFilter, Side, Tool};
 
 use crate::Diagnosis;
 
 /// Hooks of a packet that is delivered to this machine.
 pub const INBOUND: &[&str] = &["ingress", "prerouting", "input"];
 
-/// Hooks of a packet that it sends.
+/// Hooks of a packet that this machine sends.
 pub const OUTBOUND: &[&str] = &["output", "postrouting"];
 
-/// Hooks of a packet that it forwards.
-pub const PASSING: &[&str] = &["ingress", "prerouting", "forward", "postrouting"];
+/// Hooks of a packet that this machine forwards.
+pub const FORWARDED: &[&str] = &["ingress", "prerouting", "forward", "postrouting"];
 
-/// Programs that print tables of x_tables, with the file that lists the tables in use; the first program is preferred.
+/// Programs that print x_tables rules, and the file that lists the tables in use. The first program is preferred.
 const LEGACY: [(Tool, &str, [&str; 2]); 2] = [
     (
         Tool::Iptables,
@@ -46,42 +44,44 @@ const LEGACY: [(Tool, &str, [&str; 2]); 2] = [
     ),
 ];
 
-/// The firewalls of the calling thread's network namespace.
+/// The firewall rules of the calling thread's network namespace.
 #[derive(Debug, Default)]
 pub struct Firewall {
     /// The rules of all tables that can be read.
     pub rules: Ruleset,
-    /// Tables that are in use and that no installed program can print.
-    pub unseen: Vec<Diagnosis>,
+    /// Findings about tables that are in use but that no installed program can print.
+    pub unreadable: Vec<Diagnosis>,
 }
 
-/// Reads the rules. Without nft, or without the right to run it, those of nftables are missing.
+/// Reads the rules. nftables rules are missing if nft is not installed or fails.
 pub fn read() -> Firewall {
-    let nft = printed("nft", &["-j", "list", "ruleset"]);
+    let nft = program_output("nft", &["-j", "list", "ruleset"]);
     let mut firewall = Firewall {
         rules: nft
             .and_then(|text| Ruleset::parse(&text))
             .unwrap_or_default(),
-        unseen: Vec::new(),
+        unreadable: Vec::new(),
     };
     for (tool, list, programs) in LEGACY {
-        // Printing would create the tables, so nothing is run where none are in use.
+        // Printing would create the tables, so the program is run only if tables are in use.
         let names = fs::read_to_string(format!("/proc/thread-self/net/{list}"));
         let names = names.unwrap_or_default();
         let tables: Vec<&str> = names.split_whitespace().collect();
         if tables.is_empty() {
             continue;
         }
-        let mut texts = programs.iter().filter_map(|program| printed(program, &[]));
+        let mut texts = programs
+            .iter()
+            .filter_map(|program| program_output(program, &[]));
         match texts.find(|text| !is_nft(text)) {
             Some(text) => firewall.rules.add_saved(tool, &text),
-            None => firewall.unseen.push(
+            None => firewall.unreadable.push(
                 Diagnosis::new(
                     format!(
-                        "tables of {tool} are in use ({}), and no installed program shows their rules",
+                        "tables of {tool} are in use ({}), and no installed program can print their rules",
                         tables.join(", ")
                     ),
-                    "a packet passes them in addition to nftables' chains; packets that they drop are not reported",
+                    "packets pass them in addition to the nftables chains, and packets that they drop are not reported",
                 )
                 .fix("apt-get install -y iptables"),
             ),
@@ -90,8 +90,8 @@ pub fn read() -> Firewall {
     firewall
 }
 
-/// A program's output; `None` = it is not installed or fails.
-fn printed(program: &str, arguments: &[&str]) -> Option<String> {
+/// Returns a program's output; `None` = it is not installed or fails.
+fn program_output(program: &str, arguments: &[&str]) -> Option<String> {
     let output = Command::new(program)
         .args(arguments)
         .stdin(Stdio::null())
@@ -101,15 +101,21 @@ fn printed(program: &str, arguments: &[&str]) -> Option<String> {
     succeeded.then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Whether this was printed by the iptables that uses nftables, which does not show the other tables.
+/// Returns whether this is the output of the iptables variant that uses nftables, which does not print the legacy
+/// tables.
 fn is_nft(saved: &str) -> bool {
     let first = saved.lines().next().unwrap_or_default();
     first.is_empty() || first.contains("nft") || first.contains("nf_tables")
 }
 
-/// The finding that packets are dropped, and a rule in front of it that lets them pass. `what` they are for an
-/// operator, `which` for the rule.
-pub fn diagnosis(drop: &Drop, what: &str, why: &str, which: &Which) -> Diagnosis {
+/// Creates the finding that packets are dropped, with a fix that inserts an accepting rule first. `packets` describes
+/// them for the operator, `filter` for the rule.
+pub fn diagnosis(
+    drop: &Drop,
+    packets: &str,
+    consequence: &str,
+    filter: &PacketFilter,
+) -> Diagnosis {
     let Drop {
         tool,
         table,
@@ -117,12 +123,12 @@ pub fn diagnosis(drop: &Drop, what: &str, why: &str, which: &Which) -> Diagnosis
         rule,
     } = drop;
     let by = match rule {
-        Some(words) => format!("its rule `{words}`"),
+        Some(text) => format!("its rule `{text}`"),
         None => "its policy".to_owned(),
     };
     Diagnosis::new(
-        format!("the chain `{table} {chain}` of {tool} drops {what}, by {by}"),
-        why,
+        format!("the chain `{table} {chain}` of {tool} drops {packets}, by {by}"),
+        consequence,
     )
-    .fix(tool.accept(table, chain, which))
+    .fix(tool.accept(table, chain, filter))
 }

@@ -1,23 +1,23 @@
-//! The packet that rules are evaluated with: its known fields.
+//! The known fields of a packet for which rules are evaluated.
 
 use std::net::IpAddr;
 
 /// A packet's state in conntrack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tracking {
-    /// The first of a connection.
+    /// The first packet of a connection.
     New,
-    /// Of a connection of which both directions were seen.
+    /// A packet of a connection of which both directions were seen.
     Established,
-    /// Matches no connection that conntrack knows.
+    /// The packet matches no connection that conntrack knows.
     Invalid,
     /// Not tracked.
     Untracked,
 }
 
 impl Tracking {
-    /// As written in rules.
-    pub(super) const fn word(self) -> &'static str {
+    /// The name in rules.
+    pub(super) const fn name(self) -> &'static str {
         match self {
             Self::New => "new",
             Self::Established => "established",
@@ -30,16 +30,16 @@ impl Tracking {
 /// A port of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Port {
-    /// This one.
+    /// A known port.
     Known(u16),
-    /// The port of the side that opened the connection: not a privileged one.
+    /// The unprivileged port of the client.
     Ephemeral,
-    /// Not known.
+    /// An unknown port.
     Any,
 }
 
 impl Port {
-    /// The lowest port that a kernel may choose (`ip_local_port_range`).
+    /// The lowest port that a kernel may select (`ip_local_port_range`).
     pub(super) const FIRST_EPHEMERAL: u64 = 1024;
 
     const fn of(port: Option<u16>) -> Self {
@@ -50,7 +50,7 @@ impl Port {
     }
 }
 
-/// A TCP packet. `None` = any value; rules that match on it cannot be decided.
+/// A TCP packet. `None` = any value; whether rules match on such a field is unknown.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet {
     /// IPv4 or IPv6.
@@ -63,11 +63,11 @@ pub struct Packet {
     pub source_port: Port,
     /// Destination port.
     pub destination_port: Port,
-    /// The flags that are set, as rules name them.
+    /// Names of the TCP flags that are set, as in rules.
     pub flags: &'static [&'static str],
-    /// Its state in conntrack.
+    /// State in conntrack.
     pub tracking: Tracking,
-    /// Its firewall mark.
+    /// Firewall mark.
     pub mark: Option<u32>,
 }
 
@@ -76,7 +76,7 @@ const ACK: &[&str] = &["ack"];
 const SYN_ACK: &[&str] = &["syn", "ack"];
 
 impl Packet {
-    /// A packet of which only the family is known.
+    /// Returns a packet of which only the address family is known.
     pub const fn of(is_ipv4: bool) -> Self {
         Self {
             is_ipv4,
@@ -90,7 +90,7 @@ impl Packet {
         }
     }
 
-    /// A client's first packet to `destination`.
+    /// Returns a client's first packet to `destination`.
     pub const fn syn(destination: IpAddr, port: Option<u16>) -> Self {
         Self {
             destination: Some(destination),
@@ -100,8 +100,8 @@ impl Packet {
         }
     }
 
-    /// The answer of `source` to a first packet.
-    pub const fn answer(source: IpAddr, port: Option<u16>) -> Self {
+    /// Returns the SYN-ACK of `source`.
+    pub const fn reply(source: IpAddr, port: Option<u16>) -> Self {
         Self {
             source: Some(source),
             source_port: Port::of(port),
@@ -112,7 +112,7 @@ impl Packet {
         }
     }
 
-    /// A later packet of the same connection, in the given conntrack state.
+    /// Returns a later packet of the same connection, in the given conntrack state.
     pub const fn later(self, tracking: Tracking) -> Self {
         Self {
             flags: ACK,

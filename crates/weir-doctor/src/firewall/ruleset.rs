@@ -1,5 +1,5 @@
-//! What `nft -j list ruleset` prints: chains, rules and sets. iptables, where it is the one that writes nftables, is in
-//! it too; the tables of the other one are added by [`legacy`](super::legacy).
+//! The chains, rules and sets in the output of `nft -j list ruleset`. It includes the rules of the iptables variant
+//! that uses nftables. [`legacy`](super::legacy) adds the tables of the other variant.
 
 use std::collections::HashMap;
 
@@ -7,15 +7,15 @@ use serde_json::Value;
 
 use super::tool::Tool;
 
-/// Whose, of which family and table names of chains and sets are unique, and the name.
+/// Tool, family, table and name of a chain or set.
 type Key = (Tool, String, String, String);
 
-/// Where a base chain is entered.
+/// The hook of a base chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Base {
     pub(super) hook: String,
     pub(super) priority: i64,
-    /// Whether what no rule decides is dropped.
+    /// Whether the policy drops packets.
     pub(super) drops: bool,
 }
 
@@ -26,7 +26,7 @@ pub(super) struct Chain {
     pub(super) table: String,
     pub(super) name: String,
     pub(super) base: Option<Base>,
-    /// Each a list of expressions.
+    /// The rules; each is a list of expressions.
     pub(super) rules: Vec<Vec<Value>>,
 }
 
@@ -43,7 +43,7 @@ fn text(object: &Value, key: &str) -> String {
 }
 
 impl Ruleset {
-    /// Reads what nft prints; `None` = it is something else.
+    /// Parses the output of nft; `None` = the format is unknown.
     pub(crate) fn parse(json: &str) -> Option<Self> {
         let document: Value = serde_json::from_str(json).ok()?;
         let mut ruleset = Self::default();
@@ -97,42 +97,43 @@ impl Ruleset {
 
     fn push_expressions(&mut self, chain: &Key, rule: Vec<Value>) {
         let chain = self.by_name.get(chain);
-        if let Some(chain) = chain.and_then(|at| self.chains.get_mut(*at)) {
+        if let Some(chain) = chain.and_then(|index| self.chains.get_mut(*index)) {
             chain.rules.push(rule);
         }
     }
 
-    /// The base chains that a packet of that family meets at a hook, in order.
-    pub(super) fn at(&self, hook: &str, is_ipv4: bool) -> Vec<&Chain> {
+    /// Returns the base chains that a packet of an address family passes at a hook, in order.
+    pub(super) fn base_chains(&self, hook: &str, is_ipv4: bool) -> Vec<&Chain> {
         let family = if is_ipv4 { "ip" } else { "ip6" };
-        let fits = |chain: &&Chain| {
-            let own = chain.family == family || chain.family == "inet" || chain.family == "netdev";
-            own && chain.base.as_ref().is_some_and(|base| base.hook == hook)
+        let applies = |chain: &&Chain| {
+            let same_family =
+                chain.family == family || chain.family == "inet" || chain.family == "netdev";
+            same_family && chain.base.as_ref().is_some_and(|base| base.hook == hook)
         };
-        let mut chains: Vec<&Chain> = self.chains.iter().filter(fits).collect();
+        let mut chains: Vec<&Chain> = self.chains.iter().filter(applies).collect();
         chains.sort_by_key(|chain| chain.base.as_ref().map(|base| base.priority));
         chains
     }
 
-    /// The chain that a rule of `from` jumps to.
+    /// Returns the chain to which a rule of `from` jumps.
     pub(super) fn chain(&self, from: &Chain, name: &str) -> Option<&Chain> {
         self.chains.get(*self.by_name.get(&from.key(name))?)
     }
 
-    /// The elements of a set or map that a rule of `from` names.
+    /// Returns the elements of a set or map that a rule of `from` uses.
     pub(super) fn set(&self, from: &Chain, name: &str) -> Option<&[Value]> {
         self.sets.get(&from.key(name)).map(Vec::as_slice)
     }
 }
 
 impl Chain {
-    /// Of something of the same table.
+    /// Returns the key of a name in the same table.
     fn key(&self, name: &str) -> Key {
         let (family, table) = (self.family.clone(), self.table.clone());
         (self.tool, family, table, name.to_owned())
     }
 
-    /// What its tool calls the table.
+    /// Returns the table's name in the notation of its tool.
     pub(super) fn table_name(&self) -> String {
         match self.tool {
             Tool::Nft => format!("{} {}", self.family, self.table),

@@ -1,6 +1,6 @@
 use super::*;
 
-/// What nft 1.0.6 prints for one chain `inet filter input` with these rules.
+/// Returns the ruleset that nft 1.0.6 prints for a chain `inet filter input` with these rules.
 fn input(policy: &str, rules: &[&str]) -> Ruleset {
     let base = format!(
         r#"{{"chain": {{"family": "inet", "table": "filter", "name": "input", "handle": 1, "type": "filter",
@@ -20,7 +20,7 @@ fn input(policy: &str, rules: &[&str]) -> Ruleset {
         r#"{{"nftables": [{{"metainfo": {{}}}}, {}]}}"#,
         objects.join(",")
     );
-    Ruleset::parse(&text).expect("it is JSON")
+    Ruleset::parse(&text).expect("valid JSON")
 }
 
 const DROP: &str = r#"{"drop": null}"#;
@@ -48,10 +48,10 @@ fn syn() -> Packet {
     Packet::syn("192.0.2.10".parse().expect("an address"), Some(80))
 }
 
-/// The rule that drops it; an empty text for the policy.
-fn dropped(policy: &str, rules: &[String], packet: Packet) -> Option<String> {
+/// Returns the rule that drops a packet; an empty text = the policy.
+fn dropping_rule(policy: &str, rules: &[String], packet: Packet) -> Option<String> {
     let rules: Vec<&str> = rules.iter().map(String::as_str).collect();
-    let drop = input(policy, &rules).drops(packet, INBOUND)?;
+    let drop = input(policy, &rules).find_drop(packet, INBOUND)?;
     assert_eq!((&*drop.table, &*drop.chain), ("inet filter", "input"));
     Some(drop.rule.unwrap_or_default())
 }
@@ -62,8 +62,8 @@ fn rule(parts: &[&str]) -> String {
 
 #[test]
 fn rules_come_before_policies() {
-    assert_eq!(dropped("accept", &[], syn()), None);
-    assert_eq!(dropped("drop", &[], syn()).as_deref(), Some(""));
+    assert_eq!(dropping_rule("accept", &[], syn()), None);
+    assert_eq!(dropping_rule("drop", &[], syn()).as_deref(), Some(""));
     for (right, passes) in [
         ("80", true),
         ("81", false),
@@ -72,12 +72,12 @@ fn rules_come_before_policies() {
         (r#"{"set": [{"elem": {"val": 80, "timeout": 3}}]}"#, true),
         (r#""@ok""#, false),
     ] {
-        let found = dropped("drop", &[rule(&[&port(right), ACCEPT])], syn());
+        let found = dropping_rule("drop", &[rule(&[&port(right), ACCEPT])], syn());
         assert_eq!(found.is_none(), passes, "{right}");
     }
     let secure = Packet::syn("192.0.2.10".parse().expect("an address"), Some(7003));
     assert_eq!(
-        dropped("drop", &[rule(&[&port(r#""@ok""#), ACCEPT])], secure),
+        dropping_rule("drop", &[rule(&[&port(r#""@ok""#), ACCEPT])], secure),
         None
     );
 }
@@ -86,81 +86,94 @@ fn rules_come_before_policies() {
 fn unknown_rules_give_no_finding() {
     let some_client = address("saddr", r#"{"prefix": {"addr": "10.0.0.0", "len": 8}}"#);
     assert_eq!(
-        dropped("accept", &[rule(&[&some_client, DROP])], syn()),
+        dropping_rule("accept", &[rule(&[&some_client, DROP])], syn()),
         None
     );
     assert_eq!(
-        dropped("drop", &[rule(&[&some_client, ACCEPT])], syn()),
+        dropping_rule("drop", &[rule(&[&some_client, ACCEPT])], syn()),
         None
     );
     let strange = r#"{"xt": {"type": "match", "name": "recent"}}"#;
-    assert_eq!(dropped("accept", &[rule(&[strange, DROP])], syn()), None);
-    assert_eq!(dropped("drop", &[rule(&[strange, ACCEPT])], syn()), None);
+    assert_eq!(
+        dropping_rule("accept", &[rule(&[strange, DROP])], syn()),
+        None
+    );
+    assert_eq!(
+        dropping_rule("drop", &[rule(&[strange, ACCEPT])], syn()),
+        None
+    );
     let limited = r#"{"limit": {"rate": 10, "burst": 5, "per": "second"}}"#;
-    assert_eq!(dropped("drop", &[rule(&[limited, ACCEPT])], syn()), None);
-    // What it may have dropped is no reason to overlook what drops the rest.
+    assert_eq!(
+        dropping_rule("drop", &[rule(&[limited, ACCEPT])], syn()),
+        None
+    );
+    // The first rule may drop some packets; the second drops the rest.
     let all = [rule(&[&some_client, DROP]), rule(&[&port("80"), DROP])];
     assert_eq!(
-        dropped("accept", &all, syn()).as_deref(),
+        dropping_rule("accept", &all, syn()).as_deref(),
         Some("tcp dport 80 drop")
     );
     let redirected = [rule(&[r#"{"redirect": {"port": 8080}}"#]), DROP.to_owned()];
-    assert_eq!(dropped("accept", &redirected, syn()), None);
+    assert_eq!(dropping_rule("accept", &redirected, syn()), None);
 }
 
 #[test]
-fn addresses_families_and_flags() {
-    let to = |right: &str| dropped("accept", &[rule(&[&address("daddr", right), DROP])], syn());
+fn addresses_families_and_flags_are_compared() {
+    let to =
+        |right: &str| dropping_rule("accept", &[rule(&[&address("daddr", right), DROP])], syn());
     assert!(to(r#""192.0.2.10""#).is_some() && to(r#""192.0.2.11""#).is_none());
     let prefix =
         |text: &str, length: u8| format!(r#"{{"prefix": {{"addr": "{text}", "len": {length}}}}}"#);
     assert!(to(&prefix("192.0.2.8", 29)).is_some() && to(&prefix("192.0.2.0", 29)).is_none());
     assert!(to(r#"{"range": ["192.0.2.1", "192.0.2.20"]}"#).is_some());
-    let six = Packet::syn("2001:db8::10".parse().expect("an address"), Some(80));
+    let ipv6 = Packet::syn("2001:db8::10".parse().expect("an address"), Some(80));
     let rules = [rule(&[&address("daddr", r#""192.0.2.10""#), ACCEPT])];
     assert_eq!(
-        dropped("drop", &rules, six).as_deref(),
+        dropping_rule("drop", &rules, ipv6).as_deref(),
         Some(""),
-        "of IPv4 only"
+        "the rule is for IPv4 only"
     );
     let flags = r#"{"match": {"op": "==", "left": {"&": [{"payload": {"protocol": "tcp", "field": "flags"}},
         ["syn", "ack"]]}, "right": "syn"}}"#;
-    assert!(dropped("accept", &[rule(&[flags, DROP])], syn()).is_some());
+    assert!(dropping_rule("accept", &[rule(&[flags, DROP])], syn()).is_some());
     let later = syn().later(Tracking::Established);
-    assert!(dropped("accept", &[rule(&[flags, DROP])], later).is_none());
+    assert!(dropping_rule("accept", &[rule(&[flags, DROP])], later).is_none());
 }
 
 #[test]
-fn answers_go_to_ports_that_clients_choose() {
-    let answer = Packet::answer("10.0.0.5".parse().expect("an address"), Some(80));
-    let to = |right: &str| dropped("drop", &[rule(&[&port(right), ACCEPT])], answer);
+fn replies_have_ephemeral_destination_port() {
+    let reply = Packet::reply("10.0.0.5".parse().expect("an address"), Some(80));
+    let to = |right: &str| dropping_rule("drop", &[rule(&[&port(right), ACCEPT])], reply);
     assert!(to("80").is_some() && to(r#"{"set": [22, {"range": [80, 90]}]}"#).is_some());
     assert!(to("8080").is_none() && to(r#"{"range": [1000, 60000]}"#).is_none());
 }
 
 #[test]
-fn chains_maps_and_tracking() {
+fn jumps_verdict_maps_and_tracking_are_evaluated() {
     let jump = r#"{"jump": {"target": "sub"}}"#.to_owned();
-    let at = |port| Packet::syn("192.0.2.10".parse().expect("an address"), Some(port));
-    assert!(dropped("accept", std::slice::from_ref(&jump), at(81)).is_some());
-    assert!(dropped("accept", &[jump], at(80)).is_none());
+    let syn_to = |port| Packet::syn("192.0.2.10".parse().expect("an address"), Some(port));
+    assert!(dropping_rule("accept", std::slice::from_ref(&jump), syn_to(81)).is_some());
+    assert!(dropping_rule("accept", &[jump], syn_to(80)).is_none());
     let map = r#"{"vmap": {"key": {"ct": {"key": "state"}},
         "data": {"set": [["invalid", {"drop": null}], ["established", {"accept": null}]]}}}"#;
-    let of = |tracking| dropped("drop", &[map.to_owned()], syn().later(tracking));
-    assert_eq!(of(Tracking::Invalid).as_deref(), Some("ct state vmap"));
-    assert_eq!(of(Tracking::Established), None);
-    assert_eq!(of(Tracking::New).as_deref(), Some(""));
+    let drop_rule = |tracking| dropping_rule("drop", &[map.to_owned()], syn().later(tracking));
+    assert_eq!(
+        drop_rule(Tracking::Invalid).as_deref(),
+        Some("ct state vmap")
+    );
+    assert_eq!(drop_rule(Tracking::Established), None);
+    assert_eq!(drop_rule(Tracking::New).as_deref(), Some(""));
     let rules = [rule(&[&state(r#"["established", "related"]"#), ACCEPT])];
-    assert!(dropped("drop", &rules, syn().later(Tracking::Established)).is_none());
-    assert!(dropped("drop", &rules, syn()).is_some());
+    assert!(dropping_rule("drop", &rules, syn().later(Tracking::Established)).is_none());
+    assert!(dropping_rule("drop", &rules, syn()).is_some());
 }
 
 #[test]
-fn nonsense_is_no_ruleset() {
+fn malformed_input_is_rejected() {
     for text in ["", "[]", "{}", r#"{"nftables": 3}"#] {
         assert!(Ruleset::parse(text).is_none(), "{text}");
     }
-    let odd = r#"{"nftables": [{"rule": {}}, {"chain": {"hook": "input"}}, 7, {"rule": {"chain": 1, "expr": [3, {}]}}]}"#;
-    let rules = Ruleset::parse(odd).expect("a list");
-    assert_eq!(rules.drops(syn(), INBOUND), None);
+    let malformed_objects = r#"{"nftables": [{"rule": {}}, {"chain": {"hook": "input"}}, 7, {"rule": {"chain": 1, "expr": [3, {}]}}]}"#;
+    let rules = Ruleset::parse(malformed_objects).expect("a list");
+    assert_eq!(rules.find_drop(syn(), INBOUND), None);
 }

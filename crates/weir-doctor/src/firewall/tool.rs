@@ -1,12 +1,12 @@
-//! The kernel's two independent firewalls, and the command for each that accepts packets.
+//! The kernel's two independent firewalls, and each one's command that accepts packets.
 
 use std::fmt;
 use std::net::IpAddr;
 
-/// The tool that owns the rules and changes them.
+/// The tool that manages a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Tool {
-    /// nftables, and iptables where it uses nftables.
+    /// nftables, and the iptables variant that uses nftables.
     #[default]
     Nft,
     /// x_tables for IPv4.
@@ -25,69 +25,69 @@ impl fmt::Display for Tool {
     }
 }
 
-/// An end of a packet.
+/// The sender or the receiver of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum Side {
     /// The sender.
     Source,
     /// The receiver.
     Destination,
 }
 
-/// The packets that a rule is to accept.
+/// The packets that a rule should accept.
 #[derive(Clone, Debug)]
-pub struct Which {
+pub struct PacketFilter {
     is_ipv4: bool,
-    end: End,
+    side: Side,
     addresses: Vec<IpAddr>,
     port: Option<u16>,
     mark: Option<u32>,
 }
 
-impl Which {
-    /// TCP packets with that port at that end; without one every packet.
-    pub const fn all(is_ipv4: bool, end: End, port: Option<u16>) -> Self {
+impl PacketFilter {
+    /// Matches TCP packets with a port on a side; without a port, all packets.
+    pub const fn all(is_ipv4: bool, side: Side, port: Option<u16>) -> Self {
         Self {
             is_ipv4,
-            end,
+            side,
             addresses: Vec::new(),
             port,
             mark: None,
         }
     }
 
-    /// Limited to these addresses.
+    /// Limits the filter to these addresses.
     #[must_use]
-    pub fn of(self, addresses: impl IntoIterator<Item = IpAddr>) -> Self {
+    pub fn with_addresses(self, addresses: impl IntoIterator<Item = IpAddr>) -> Self {
         Self {
             addresses: addresses.into_iter().collect(),
             ..self
         }
     }
 
-    /// Packets with a firewall mark.
+    /// Matches packets with a firewall mark.
     pub const fn marked(is_ipv4: bool, mark: u32) -> Self {
-        let mut which = Self::all(is_ipv4, End::Destination, None);
-        which.mark = Some(mark);
-        which
+        let mut filter = Self::all(is_ipv4, Side::Destination, None);
+        filter.mark = Some(mark);
+        filter
     }
 
-    fn list(&self, between: &str) -> String {
+    fn join_addresses(&self, separator: &str) -> String {
         let texts: Vec<String> = self.addresses.iter().map(ToString::to_string).collect();
-        texts.join(between)
+        texts.join(separator)
     }
 
     fn in_nft(&self) -> String {
-        let side = match self.end {
-            End::Source => "s",
-            End::Destination => "d",
+        let side = match self.side {
+            Side::Source => "s",
+            Side::Destination => "d",
         };
         let family = if self.is_ipv4 { "ip" } else { "ip6" };
         let mut words = match (self.mark, self.addresses.len()) {
             (Some(mark), _) => format!("meta mark {mark}"),
             (None, 0) => format!("meta nfproto ipv{}", if self.is_ipv4 { 4 } else { 6 }),
-            (None, 1) => format!("{family} {side}addr {}", self.list("")),
-            (None, _) => format!("{family} {side}addr '{{ {} }}'", self.list(", ")),
+            (None, 1) => format!("{family} {side}addr {}", self.join_addresses("")),
+            (None, _) => format!("{family} {side}addr '{{ {} }}'", self.join_addresses(", ")),
         };
         if let Some(port) = self.port {
             words += &format!(" tcp {side}port {port}");
@@ -96,13 +96,13 @@ impl Which {
     }
 
     fn in_iptables(&self) -> String {
-        let (address, port) = match self.end {
-            End::Source => ("-s", "--sport"),
-            End::Destination => ("-d", "--dport"),
+        let (address, port) = match self.side {
+            Side::Source => ("-s", "--sport"),
+            Side::Destination => ("-d", "--dport"),
         };
         let mut words = Vec::new();
         if !self.addresses.is_empty() {
-            words.push(format!("{address} {}", self.list(",")));
+            words.push(format!("{address} {}", self.join_addresses(",")));
         }
         if let Some(number) = self.port {
             words.push(format!("-p tcp {port} {number}"));
@@ -115,14 +115,14 @@ impl Which {
 }
 
 impl Tool {
-    /// The command that accepts packets before all rules of a chain.
-    pub(super) fn accept(self, table: &str, chain: &str, which: &Which) -> String {
+    /// Returns the command that inserts an accepting rule before all rules of a chain.
+    pub(super) fn accept(self, table: &str, chain: &str, filter: &PacketFilter) -> String {
         match self {
-            Self::Nft => format!("nft insert rule {table} {chain} {} accept", which.in_nft()),
+            Self::Nft => format!("nft insert rule {table} {chain} {} accept", filter.in_nft()),
             Self::Iptables | Self::Ip6tables => {
                 format!(
                     "{self} -t {table} -I {chain} {} -j ACCEPT",
-                    which.in_iptables()
+                    filter.in_iptables()
                 )
             }
         }

@@ -307,7 +307,7 @@ fn expected(line: &Line, notes: &mut Notes) -> Option<Entry> {
         },
         ["!", "rstring", pattern] => Some(Entry::new("without", *pattern, line.position)),
         ["!", "string", text] => {
-            let pattern = crate::probe::quoted(text);
+            let pattern = crate::probe::escape_regex(text);
             Some(Entry::new("without", pattern, line.position))
         }
         ["rstatus", pattern] => {

@@ -184,7 +184,7 @@ fn unsupported_reason(line: &Line) -> &'static str {
         ("hash-type" | "hash-balance-factor" | "hash-preserve-affinity", _) => {
             "`hash` of Weir is always consistent and uses another hash function"
         }
-        ("email-alert", _) => "Weir sends no mail; `notify` of a pool runs a program",
+        ("email-alert", _) => "Weir does not send mail; `notify` of a pool runs a program",
         ("description" | "id" | "guid", _) => "it is only a comment",
         ("retry-on", _) => "a service takes `retry_on` from its default backend only",
         ("timeout", _) => {

@@ -10,7 +10,7 @@ use crate::note::Notes;
 /// Keywords of `global_defs` that weir.toml has no equivalent for.
 pub(super) const UNSUPPORTED: &[Unsupported] = &[
     Unsupported {
-        reason: "Weir sends no mail; `notify` of a pool runs a program",
+        reason: "Weir does not send mail; `notify` of a pool runs a program",
         visible: &[],
         inert: &[
             "notification_email",

@@ -1,4 +1,4 @@
-//! `vrrp_instance` and `vrrp_sync_group`, kept as `[vrrp.NAME]` until Weir supports them.
+//! Imports `vrrp_instance` and `vrrp_sync_group` as `[vrrp.NAME]`, which Weir does not use yet.
 
 use super::Globals;
 use super::field;
@@ -78,10 +78,10 @@ pub(super) fn sync_group(globals: &mut Globals, node: &Node, notes: &mut Notes) 
                         .insert(member.clone(), (name.to_owned(), position));
                 }
             }
-            "smtp_alert" => inner.reject(notes, "Weir sends no mail"),
+            "smtp_alert" => inner.reject(notes, "Weir does not send mail"),
             _ => inner.reject(
                 notes,
-                "[vrrp.NAME] has only the group's name; set this in its instances",
+                "[vrrp.NAME] supports only the group name; set this in each instance of the group",
             ),
         }
     }
@@ -112,7 +112,7 @@ pub(super) fn write(writer: &mut Writer, globals: &Globals, node: &Node, notes: 
     writer.document.push(table);
     notes.add(
         node.position,
-        "kept for later: Weir does not use [vrrp] yet; keep keepalived running for it",
+        "imported but not active: Weir does not use [vrrp] yet; keep running keepalived for this instance",
     );
 }
 
@@ -123,7 +123,7 @@ fn directive(
     node: &Node,
     notes: &mut Notes,
 ) {
-    let mut put = |entry: Option<Entry>| entry.into_iter().for_each(|it| table.replace(it));
+    let mut put = |entry: Option<Entry>| entry.into_iter().for_each(|entry| table.replace(entry));
     match node.keyword() {
         "interface" if node.word(1) == Some("lo") => {
             node.reject(notes, "keepalived rejects a loopback interface");
@@ -168,7 +168,7 @@ fn other_directive(
     node: &Node,
     notes: &mut Notes,
 ) {
-    let mut put = |entry: Option<Entry>| entry.into_iter().for_each(|it| table.replace(it));
+    let mut put = |entry: Option<Entry>| entry.into_iter().for_each(|entry| table.replace(entry));
     match node.keyword() {
         keyword @ ("preempt" | "nopreempt" | "accept" | "no_accept") => {
             field::note_extra(notes, node, 0);
@@ -190,8 +190,10 @@ fn other_directive(
         "unicast_peer" => put(peers(node, notes)),
         "virtual_ipaddress" => put(addresses("addresses", node, notes)),
         "virtual_ipaddress_excluded" => put(addresses("excluded_addresses", node, notes)),
-        "track_interface" => interfaces(track, node, notes),
-        "track_script" | "track_process" | "track_file" => tracked(track, globals, node, notes),
+        "track_interface" => track_interfaces(track, node, notes),
+        "track_script" | "track_process" | "track_file" => {
+            track_objects(track, globals, node, notes)
+        }
         "notify" | "notify_master" | "notify_backup" | "notify_fault" | "notify_stop" => {
             put(program(node, notes));
         }
@@ -199,7 +201,7 @@ fn other_directive(
             Some("MASTER" | "BACKUP") => {
                 notes.add(
                     node.position,
-                    "not imported: it is only the initial state; the priorities decide",
+                    "not imported: it sets only the initial state; the master is elected by priority",
                 );
             }
             _ => field::reject(notes, node, "MASTER or BACKUP"),
@@ -207,18 +209,18 @@ fn other_directive(
         "authentication" | "auth_hmac" => {
             node.reject(
                 notes,
-                "VRRPv3 has no authentication, and that of version 2 protects nothing",
+                "VRRPv3 has no authentication, and VRRPv2 authentication provides no security",
             );
         }
-        "smtp_alert" => node.reject(notes, "Weir sends no mail"),
+        "smtp_alert" => node.reject(notes, "Weir does not send mail"),
         keyword if UNSUPPORTED.contains(&keyword) => {
-            node.reject(notes, "[vrrp.NAME] has no such key")
+            node.reject(notes, "[vrrp.NAME] has no equivalent key")
         }
-        _ => node.reject(notes, "keepalived has no such keyword in vrrp_instance"),
+        _ => node.reject(notes, "unknown keyword in vrrp_instance"),
     }
 }
 
-/// A notification program, under the key of the same name as the keyword.
+/// A notification program; the key has the same name as the keyword.
 fn program(node: &Node, notes: &mut Notes) -> Option<Entry> {
     let key = match node.keyword() {
         "notify" => "notify",
@@ -234,7 +236,7 @@ fn program(node: &Node, notes: &mut Notes) -> Option<Entry> {
     Some(Entry::new(key, words?, node.position))
 }
 
-/// One address per line of a block.
+/// Imports the address from each line of a block.
 fn peers(node: &Node, notes: &mut Notes) -> Option<Entry> {
     let mut peers = Vec::new();
     for line in node.inner() {
@@ -249,7 +251,7 @@ fn peers(node: &Node, notes: &mut Notes) -> Option<Entry> {
     (!peers.is_empty()).then(|| Entry::new("unicast_peers", peers, node.position))
 }
 
-/// `IP[/M] dev IF label L …`: the address of each line.
+/// Imports the address from each line `IP[/M] dev IF label L …`.
 fn addresses(key: &'static str, node: &Node, notes: &mut Notes) -> Option<Entry> {
     let mut addresses = Vec::new();
     for line in node.inner() {
@@ -268,20 +270,22 @@ fn addresses(key: &'static str, node: &Node, notes: &mut Notes) -> Option<Entry>
             field::within(length, 0, bits)
         };
         if length.is_none() {
-            let why = format!("the prefix length became {bits}, as in keepalived");
+            let why =
+                format!("the prefix length is invalid and was set to {bits}, as keepalived does");
             notes.remark(line.position, why);
         }
         let text = format!("{parsed}/{}", length.unwrap_or(bits));
         addresses.push(Item::new(text, Some(line.position)));
         if line.words.len() > 1 {
-            let why = "not imported after the address: Weir adds it to the instance's interface";
+            let why = "the options after the address were not imported: Weir adds the address to the \
+                       instance's interface";
             notes.add(line.position, why);
         }
     }
     (!addresses.is_empty()).then(|| Entry::new(key, addresses, node.position))
 }
 
-fn interfaces(track: &mut Vec<Item>, node: &Node, notes: &mut Notes) {
+fn track_interfaces(track: &mut Vec<Item>, node: &Node, notes: &mut Notes) {
     for line in node.inner() {
         let mut entries = vec![Entry::new("interface", line.keyword(), line.position).essential()];
         if line.word(1) == Some("weight") {
@@ -293,10 +297,13 @@ fn interfaces(track: &mut Vec<Item>, node: &Node, notes: &mut Notes) {
     }
 }
 
-fn tracked(track: &mut Vec<Item>, globals: &Globals, node: &Node, notes: &mut Notes) {
+fn track_objects(track: &mut Vec<Item>, globals: &Globals, node: &Node, notes: &mut Notes) {
     for line in node.inner() {
         let Some(object) = globals.tracked.get(line.keyword()) else {
-            line.reject(notes, "nothing of that name is defined");
+            line.reject(
+                notes,
+                "no script, process or file with this name is defined",
+            );
             continue;
         };
         let weight = match line.word(1) {

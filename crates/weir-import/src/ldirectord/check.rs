@@ -94,7 +94,7 @@ pub(super) fn check(
         }
     };
     common(&mut probe, section, globals, quiescent, negotiates, notes);
-    if let Some((port, position)) = section.port.filter(|_| probe.wants_port()) {
+    if let Some((port, position)) = section.port.filter(|_| probe.uses_server_port()) {
         probe.push(Entry::new("port", port, position));
     }
     Some(probe)

@@ -79,7 +79,7 @@ pub(super) const UNSUPPORTED: &[(&str, &str)] = &[
     ("database", "checks of Weir do not log in"),
 ];
 
-const MAIL: &str = "Weir sends no mail; `notify` of a pool runs a program";
+const MAIL: &str = "Weir does not send mail; `notify` of a pool runs a program";
 
 /// Adds a note for an unsupported line.
 pub(super) fn note_unsupported(notes: &mut Notes, name: &str, position: Position) -> bool {

@@ -1,8 +1,7 @@
-//! The attacker: one thread that keeps an attack's connections open and sends its units at the attack's rate.
-//!
-//! The rate is the attack's and not the proxy's: what could not be sent in time, because the proxy reads slowly or has
-//! closed the connection, is left out and never made up for. So every proxy meets the same attack, and what it accepted
-//! is counted.
+//! The attacker: one thread that keeps an attack's connections open and sends its units at the attack's rate. The
+//! attack determines the rate, not the proxy: work that cannot be sent in time, because the proxy reads slowly or has
+//! closed the connection, is skipped and not sent later. Every proxy is therefore exposed to the same attack, and the
+//! accepted work is counted.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
@@ -12,19 +11,19 @@ use super::catalog::{Attack, Close, Target};
 use super::frame::{self, ACK, FrameReader, GOAWAY, SETTINGS};
 use super::socket::{self, Event, Poll};
 
-/// How often the attacker looks whether something is due.
+/// Interval at which the attacker checks whether work is due.
 const TICK: Duration = Duration::from_millis(1);
-/// Work that is older than this is left out, in parts of a second.
+/// Work that is older than this is skipped, as a fraction of a second.
 const CATCH_UP: f64 = 0.05;
 
-/// What an attack achieved.
+/// Work done by an attack.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Work {
-    /// Units written; connections opened where the attack has no units.
+    /// Units written, or connections opened if the attack has no units.
     pub(crate) sent: u64,
-    /// Connections begun.
+    /// Connections opened.
     pub(crate) opened: u64,
-    /// Connections that the proxy ended, by GOAWAY too.
+    /// Connections that the proxy closed, including with GOAWAY.
     pub(crate) ended: u64,
 }
 
@@ -34,7 +33,7 @@ struct Connection {
     units: u32,
     connected: bool,
     since: Instant,
-    /// Of HTTP/2 only.
+    /// Used for HTTP/2 only.
     frames: Option<FrameReader>,
     settings_seen: bool,
 }
@@ -46,7 +45,7 @@ pub(crate) struct Attacker<'a> {
     sources: &'a [Ipv4Addr],
     poll: Poll,
     slots: Vec<Option<Connection>>,
-    /// Where the search for a connection that takes a unit goes on.
+    /// Slot from which the next connection that accepts a unit is searched.
     next: usize,
     work: Work,
 }
@@ -68,7 +67,7 @@ impl<'a> Attacker<'a> {
         })
     }
 
-    /// Attacks for `duration`, then closes every connection.
+    /// Attacks for `duration`, then closes all connections.
     pub(crate) fn run(mut self, duration: Duration) -> io::Result<Work> {
         let start = Instant::now();
         let mut opens = Pace::new(self.attack.opens_per_second);
@@ -121,7 +120,7 @@ impl<'a> Attacker<'a> {
         Ok(())
     }
 
-    /// Sends a batch over the next connection that takes one; `false` = none does.
+    /// Sends a batch over the next connection that accepts one; `false` = none does.
     fn send(&mut self) -> bool {
         let attack = self.attack;
         let count = self.slots.len();
@@ -152,7 +151,7 @@ impl<'a> Attacker<'a> {
         true
     }
 
-    /// Closes the connection of slot `at` if all of its units are sent.
+    /// Closes the connection in slot `at` if all its units are sent.
     fn finish(&mut self, at: usize) {
         let limit = self.attack.units_per_connection;
         let done = self.slots[at].as_ref().is_some_and(|it| {
@@ -210,7 +209,8 @@ impl<'a> Attacker<'a> {
 }
 
 impl Connection {
-    /// Reads and forgets; acknowledges the proxy's first SETTINGS. `false` = the proxy has ended the connection.
+    /// Reads and discards data, and acknowledges the proxy's first SETTINGS. `false` = the proxy has closed the
+    /// connection.
     fn read(&mut self) -> bool {
         let frames = &mut self.frames;
         let lives = socket::drain(&mut self.socket, |bytes| {
@@ -236,7 +236,7 @@ impl Connection {
     }
 }
 
-/// How much of something that has a rate is due.
+/// Computes how many units are due at a rate.
 struct Pace {
     per_second: f64,
     done: f64,
@@ -250,17 +250,17 @@ impl Pace {
         }
     }
 
-    /// All that is due is taken as done.
+    /// Returns the number of units that are due, and counts them as done.
     fn due(&mut self, elapsed: Duration) -> usize {
         let target = elapsed.as_secs_f64() * self.per_second;
-        // What is too old is left out.
+        // Units that are too old are skipped.
         self.done = self.done.max(target - self.per_second * CATCH_UP);
         let due = (target - self.done).max(0.0).floor();
         self.done += due;
         due as usize
     }
 
-    /// Gives back what was not done after all.
+    /// Returns units that were not done.
     fn keep(&mut self, count: usize) {
         self.done -= count as f64;
     }
@@ -271,7 +271,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pace_follows_its_rate_and_leaves_out_what_is_late() {
+    fn pace_follows_rate_and_skips_late_units() {
         let mut pace = Pace::new(1_000);
         assert_eq!(pace.due(Duration::from_millis(10)), 10);
         assert_eq!(pace.due(Duration::from_millis(10)), 0);

@@ -1,6 +1,6 @@
-//! The attacks: one table. Each is a number of connections, what a connection begins with, and units of work that are
-//! sent at a fixed rate, so that every proxy meets the same attack however fast it is. A connection that the proxy
-//! closes is replaced, at a bounded rate too.
+//! The table of attacks. An attack is a number of connections, the data that opens a connection, and units of work that
+//! are sent at a fixed rate, so that every proxy is exposed to the same attack regardless of its speed. A connection
+//! that the proxy closes is replaced, also at a limited rate.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::frame::{
     SETTINGS, WINDOW_UPDATE,
 };
 
-/// What the proxy's port speaks, and what the other clients that are measured speak.
+/// The protocol of the proxy's port and of the other clients that are measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     /// HTTP/2 without TLS; other clients use the same port.
@@ -20,41 +20,41 @@ pub(crate) enum Target {
     Tls,
 }
 
-/// How an attacker ends a connection.
+/// How an attacker closes a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Close {
     Fin,
     Reset,
 }
 
-/// See the module.
+/// An attack; see the module.
 pub(crate) struct Attack {
     pub(crate) name: &'static str,
-    /// For the list of attacks.
+    /// Description in the list of attacks.
     pub(crate) summary: &'static str,
     pub(crate) target: Target,
-    /// Connections at once.
+    /// Number of concurrent connections.
     pub(crate) connections: usize,
-    /// New connections a second at most.
+    /// Maximum number of new connections per second.
     pub(crate) opens_per_second: u32,
-    /// What a connection begins with; the argument counts connections.
+    /// Writes the data that opens a connection; the argument is the number of the connection.
     pub(crate) opening: fn(u32) -> Vec<u8>,
-    /// Units a second over all connections; 0 = the opening is the whole attack.
+    /// Units per second over all connections; 0 = the attack consists of the opening data only.
     pub(crate) units_per_second: u32,
-    /// Units in one write.
+    /// Units per write.
     pub(crate) batch: u32,
-    /// Appends a connection's unit of that number, from 0.
+    /// Appends a unit of a connection; units are numbered from 0.
     pub(crate) unit: fn(u32, &mut Vec<u8>),
-    /// After so many units a connection is done; 0 = never.
+    /// Number of units after which a connection is done; 0 = unlimited.
     pub(crate) units_per_connection: u32,
-    /// A connection that is done stays open, and nothing more is sent.
+    /// A connection that is done remains open without sending more data.
     pub(crate) holds: bool,
-    /// A connection ends so long after its opening was sent.
+    /// Time after the opening data at which a connection is closed.
     pub(crate) closes_after: Option<Duration>,
     pub(crate) close: Close,
 }
 
-/// One stream's attack: 60 streams a connection, below the limits that count by connection.
+/// Attacks with one stream per unit: 60 streams per connection, below the limits per connection.
 const STREAMS: Attack = Attack {
     name: "",
     summary: "",
@@ -71,7 +71,7 @@ const STREAMS: Attack = Attack {
     close: Close::Fin,
 };
 
-/// One connection's attack: frames that cost the sender nothing.
+/// Attacks with frames on a connection that cost the sender almost nothing.
 const FRAMES: Attack = Attack {
     connections: 10,
     units_per_second: 50_000,
@@ -80,7 +80,7 @@ const FRAMES: Attack = Attack {
     ..STREAMS
 };
 
-/// HTTP/1.1 clients that take their time.
+/// Slow HTTP/1.1 clients.
 const SLOW: Attack = Attack {
     target: Target::Http1,
     connections: 1_000,
@@ -90,7 +90,7 @@ const SLOW: Attack = Attack {
     ..STREAMS
 };
 
-/// Connections that are given up after their opening.
+/// Connections that are abandoned after the opening data.
 const ABANDONED: Attack = Attack {
     target: Target::Http1,
     connections: 400,
@@ -180,7 +180,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
     },
     Attack {
         name: "continuation",
-        summary: "CONTINUATION frames of 1 KiB without end (CVE-2024-27316 and others)",
+        summary: "endless CONTINUATION frames of 1 KiB (CVE-2024-27316 and others)",
         units_per_second: 5_000,
         batch: 1,
         unit: |number, out| {
@@ -244,14 +244,14 @@ pub(crate) const ATTACKS: &[Attack] = &[
     },
     Attack {
         name: "slowloris",
-        summary: "request heads of one field a second",
+        summary: "request heads sent at one field per second",
         opening: |_| b"GET /probe HTTP/1.1\r\nHost: attack.example\r\n".to_vec(),
         unit: |_, out| out.extend(b"X-A: b\r\n"),
         ..SLOW
     },
     Attack {
         name: "slow-body",
-        summary: "request bodies of one byte a second",
+        summary: "request bodies sent at one byte per second",
         opening: |_| {
             b"POST /slow HTTP/1.1\r\nHost: attack.example\r\nContent-Length: 1000000\r\n\r\n"
                 .to_vec()
@@ -261,7 +261,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
     },
     Attack {
         name: "tls-half-open",
-        summary: "TLS handshakes that end with the ClientHello",
+        summary: "TLS handshakes that stop after the ClientHello",
         target: Target::Tls,
         connections: 4_000,
         opens_per_second: 500,
@@ -271,23 +271,23 @@ pub(crate) const ATTACKS: &[Attack] = &[
     },
     Attack {
         name: "abandoned-fin",
-        summary: "GET, and FIN 100 ms later, before the answer",
+        summary: "GET, and FIN 100 ms later, before the response",
         ..ABANDONED
     },
     Attack {
         name: "abandoned-rst",
-        summary: "GET, and a TCP reset 100 ms later, before the answer",
+        summary: "GET, and a TCP reset 100 ms later, before the response",
         close: Close::Reset,
         ..ABANDONED
     },
 ];
 
-/// The client's stream of that number, from 0.
+/// Returns the identifier of a client's stream; streams are numbered from 0.
 fn id(number: u32) -> u32 {
     2 * number + 1
 }
 
-/// A whole request that the origin does not answer.
+/// Appends a complete request to which the origin does not respond.
 fn request(number: u32, out: &mut Vec<u8>) {
     let flags = END_STREAM | END_HEADERS;
     frame::frame(out, HEADERS, flags, id(number), &frame::get("/slow"));

@@ -1,6 +1,6 @@
 //! The bytes that an attacker sends: HTTP/2 frames (RFC 9113 §4), header blocks (RFC 7541) and a TLS ClientHello (RFC
-//! 8446 §4.1.2), written by hand because a library would refuse most of them. Nothing here reads what a proxy answers,
-//! except frame boundaries.
+//! 8446 §4.1.2), written without a library, because a library would reject most of them. Of the proxy's responses only
+//! frame boundaries are parsed.
 
 /// Client connection preface (RFC 9113 §3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -35,7 +35,7 @@ pub(crate) fn frame(out: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload
     out.extend(payload);
 }
 
-/// What a connection begins with. With `closed_windows` the proxy may send no byte of any body.
+/// Returns the data that opens a connection. With `closed_windows` the proxy must not send body data.
 pub(crate) fn opening(closed_windows: bool) -> Vec<u8> {
     let mut out = PREFACE.to_vec();
     let mut settings = Vec::new();
@@ -72,19 +72,19 @@ fn block(method: u8, path: &str) -> Vec<u8> {
     out
 }
 
-/// A field that enters the dynamic table, as its entry 62, with a value of `length` bytes.
+/// Appends a field with a value of `length` bytes that is added to the dynamic table as entry 62.
 pub(crate) fn indexed_field(out: &mut Vec<u8>, length: usize) {
     out.push(0x40);
     text(out, "x");
     string(out, &vec![b'a'; length]);
 }
 
-/// References to the newest entry of the dynamic table.
+/// Appends references to the newest entry of the dynamic table.
 pub(crate) fn references(out: &mut Vec<u8>, count: usize) {
     out.resize(out.len() + count, 0x80 | 62);
 }
 
-/// A field that enters no table.
+/// Appends a field that is not added to the dynamic table.
 pub(crate) fn plain_field(out: &mut Vec<u8>, name: &str, length: usize) {
     out.push(0x00);
     text(out, name);
@@ -95,7 +95,7 @@ fn text(out: &mut Vec<u8>, text: &str) {
     string(out, text.as_bytes());
 }
 
-/// A string without Huffman coding; its length as an integer of prefix 7 (RFC 7541 §5.1).
+/// Appends a string without Huffman coding; its length is an integer with a 7-bit prefix (RFC 7541 §5.1).
 fn string(out: &mut Vec<u8>, bytes: &[u8]) {
     if bytes.len() < 127 {
         out.push(u8::try_from(bytes.len()).unwrap_or(0));
@@ -111,7 +111,8 @@ fn string(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend(bytes);
 }
 
-/// Whether a response's header block begins with `:status 200`, after updates of the table's size (RFC 7541 §6.3).
+/// Returns whether a response's header block starts with `:status 200`, after dynamic table size updates (RFC 7541
+/// §6.3).
 pub(crate) fn is_success(flags: u8, payload: &[u8]) -> bool {
     let mut block = payload;
     if flags & PADDED != 0 {
@@ -132,7 +133,7 @@ pub(crate) fn is_success(flags: u8, payload: &[u8]) -> bool {
     block.first() == Some(&0x88)
 }
 
-/// One frame of the proxy's, as [`FrameReader`] found it.
+/// A frame from the proxy.
 pub(crate) struct Received {
     pub(crate) kind: u8,
     pub(crate) flags: u8,
@@ -140,19 +141,19 @@ pub(crate) struct Received {
     pub(crate) payload: Vec<u8>,
 }
 
-/// Cuts a stream of bytes into frames.
+/// Splits a byte stream into frames.
 #[derive(Default)]
 pub(crate) struct FrameReader {
     bytes: Vec<u8>,
 }
 
 impl FrameReader {
-    /// Takes what was read.
+    /// Adds received data.
     pub(crate) fn feed(&mut self, bytes: &[u8]) {
         self.bytes.extend(bytes);
     }
 
-    /// The next whole frame.
+    /// Returns the next complete frame.
     pub(crate) fn next(&mut self) -> Option<Received> {
         let head: [u8; 9] = self.bytes.get(..9)?.try_into().ok()?;
         let length = usize::from(head[0]) << 16 | usize::from(head[1]) << 8 | usize::from(head[2]);
@@ -170,9 +171,9 @@ impl FrameReader {
     }
 }
 
-/// A TLS 1.3 ClientHello that servers answer with their whole flight, certificate and signature: an X25519 share (any
-/// 32 bytes are one), the usual suites and signature algorithms, ALPN h2 and http/1.1. `number` makes it differ from
-/// others.
+/// Returns a TLS 1.3 ClientHello to which servers respond with their complete flight, including certificate and
+/// signature: an X25519 share (any 32 bytes are valid), common suites and signature algorithms, ALPN h2 and http/1.1.
+/// `number` makes each one different.
 pub(crate) fn client_hello(number: u32) -> Vec<u8> {
     let random: Vec<u8> = (0..32_u32)
         .map(|at| {
@@ -250,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn success_is_status_200_behind_table_updates() {
+    fn success_is_status_200_after_table_size_updates() {
         assert!(is_success(END_HEADERS, &[0x88, 1]));
         assert!(is_success(END_HEADERS, &[0x20, 0x3f, 0xe1, 0x1f, 0x88]));
         assert!(is_success(PADDED, &[0, 0x88]));

@@ -1,12 +1,9 @@
-//! `weir-lab attack`: floods and slow clients against Weir, HAProxy and nginx, in one run, with the same settings.
-//!
-//! A trial is one attack on one freshly started proxy in a network namespace of its own. The proxies take turns, round
-//! by round, so that whatever else the machine does falls on all of them. The proxy has one CPU; attackers, origin and
-//! other clients share another one. Attacks have a fixed rate, so that the columns compare the cost of the same attack;
-//! what a proxy let the attackers send is shown next to it.
-//!
-//! Where to start reading: `catalog` (the attacks), `trial` (how one is measured), `rules` (what is allowed), `proxy`
-//! (settings).
+//! `weir-lab attack`: floods and slow clients against Weir, HAProxy and nginx, in one run, with the same settings. A
+//! trial is one attack on one newly started proxy in a separate network namespace. The proxies alternate in each round,
+//! so that other load on the machine affects all of them. The proxy has one CPU; attackers, origin and other clients
+//! share another one. Attacks have a fixed rate, so that the columns compare the cost of the same attack; the number of
+//! units that a proxy accepted is shown next to them. Start reading with `catalog` (the attacks), `trial` (the
+//! measurement), `rules` (the limits) and `proxy` (the settings).
 
 mod attacker;
 mod catalog;
@@ -27,7 +24,7 @@ use rustix::thread::sched_getaffinity;
 
 use self::catalog::{ATTACKS, Attack};
 use self::proxy::{Candidate, Kind};
-use self::trial::Setting;
+use self::trial::Settings;
 use crate::error::{LabError, Result};
 use crate::interrupt;
 use crate::progress::Progress;
@@ -39,25 +36,25 @@ pub use self::report::{AttackReport, AttackRow};
 /// Arguments of `weir-lab attack`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct AttackArguments {
-    /// Show the attacks and do nothing.
+    /// Print the list of attacks and exit.
     #[arg(long)]
     pub list: bool,
     /// Print JSON instead of the table.
     #[arg(long)]
     pub json: bool,
-    /// Rounds; the table shows medians.
+    /// Number of rounds; the table shows medians.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub rounds: u32,
-    /// Seconds of each attack.
+    /// Duration of each attack, in seconds.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=60))]
     pub seconds: u32,
-    /// Seconds after which the server answers the attackers.
+    /// Delay of the server's responses to the attackers, in seconds.
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=3600))]
     pub delay: u32,
-    /// Only these attacks: names, or parts of names.
+    /// Run only these attacks: names, or parts of names.
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub only: Vec<String>,
-    /// Only these proxies.
+    /// Run only these proxies.
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub proxies: Vec<String>,
     /// The weir program [default: `weir` next to this program, or in PATH].
@@ -71,7 +68,7 @@ pub struct AttackArguments {
     pub nginx: Option<PathBuf>,
 }
 
-/// The names of all attacks, each with a sentence.
+/// Returns the names and descriptions of all attacks.
 pub fn list() -> Vec<(&'static str, &'static str)> {
     let attacks = ATTACKS.iter();
     attacks
@@ -79,10 +76,10 @@ pub fn list() -> Vec<(&'static str, &'static str)> {
         .collect()
 }
 
-/// Runs the attacks and returns what was measured.
+/// Runs the attacks and returns the results.
 ///
 /// # Errors
-/// [`LabError::Usage`] for an unknown attack or proxy; otherwise as a run of the lab, or because a proxy ended.
+/// [`LabError::Usage`] for an unknown attack or proxy; the errors of a run of the lab; or a proxy ended.
 pub fn run(arguments: &AttackArguments) -> Result<AttackReport> {
     let attacks = chosen_attacks(&arguments.only)?;
     let candidates = candidates(arguments)?;
@@ -94,7 +91,7 @@ pub fn run(arguments: &AttackArguments) -> Result<AttackReport> {
     let session = Session::open()?;
     let files = session.directory("files")?;
     let certificate = proxy::make_certificate(&files)?;
-    let setting = Setting {
+    let settings = Settings {
         session: &session,
         certificate: &certificate,
         duration: Duration::from_secs(arguments.seconds.into()),
@@ -102,7 +99,7 @@ pub fn run(arguments: &AttackArguments) -> Result<AttackReport> {
         proxy_cpu,
         tool_cpu,
     };
-    let mut report = AttackReport::new(&setting, arguments.rounds, &candidates, &files);
+    let mut report = AttackReport::new(&settings, arguments.rounds, &candidates, &files);
     let progress = Progress::new();
     for attack in attacks {
         let mut measured = vec![Vec::new(); candidates.len()];
@@ -110,7 +107,7 @@ pub fn run(arguments: &AttackArguments) -> Result<AttackReport> {
             for (candidate, measured) in candidates.iter().zip(&mut measured) {
                 let name = format!("{} on {}", attack.name, candidate.kind.name());
                 progress.set(&name, &format!("round {round}"));
-                let trial = progress.show_during(|| trial::run(&setting, attack, candidate));
+                let trial = progress.show_during(|| trial::run(&settings, attack, candidate));
                 progress.forget(&name);
                 measured.push(trial.map_err(|error| error.in_trial(&name))?);
             }
@@ -127,13 +124,16 @@ fn chosen_attacks(only: &[String]) -> Result<Vec<&'static Attack>> {
             let names: Vec<_> = ATTACKS.iter().map(|attack| attack.name).collect();
             return Err(LabError::Usage {
                 option: "--only",
-                reason: format!("no attack \"{part}\"; the attacks are {}", names.join(", ")),
+                reason: format!(
+                    "unknown attack \"{part}\"; the attacks are {}",
+                    names.join(", ")
+                ),
             });
         }
     }
     let is_exact = |part: &String| ATTACKS.iter().any(|attack| attack.name == part);
     let is_chosen = |attack: &&Attack| {
-        // `reset` is the attack of that name, and not all that contain it.
+        // An exact name such as `reset` selects only this attack.
         let fits =
             |part: &String| attack.name == part || (!is_exact(part) && attack.name.contains(part));
         only.is_empty() || only.iter().any(fits)
@@ -151,7 +151,7 @@ fn candidates(arguments: &AttackArguments) -> Result<Vec<Candidate>> {
         return Err(LabError::Usage {
             option: "--proxies",
             reason: format!(
-                "no proxy \"{unknown}\"; the proxies are {}",
+                "unknown proxy \"{unknown}\"; the proxies are {}",
                 names.join(", ")
             ),
         });
@@ -165,14 +165,14 @@ fn candidates(arguments: &AttackArguments) -> Result<Vec<Candidate>> {
             Kind::Haproxy => &arguments.haproxy,
             Kind::Nginx => &arguments.nginx,
         };
-        // An empty variable, as `make attack` passes it on, means none.
+        // An empty variable, which `make attack` may pass, is ignored.
         let given = given.as_deref().filter(|path| !path.as_os_str().is_empty());
         Candidate::find(kind, given)
     };
     Kind::ALL.into_iter().filter(is_chosen).map(find).collect()
 }
 
-/// The first two CPUs that this process may use: the proxy's and the program's own.
+/// Returns the first two CPUs that this process may use: one for the proxy and one for the lab itself.
 fn cpus() -> Result<(usize, usize)> {
     let set = sched_getaffinity(None).map_err(|errno| LabError::Start {
         program: "CPU affinity".into(),
@@ -183,7 +183,7 @@ fn cpus() -> Result<(usize, usize)> {
         (Some(first), Some(second)) => Ok((first, second)),
         _ => Err(LabError::Usage {
             option: "attack",
-            reason: "needs two CPUs, one for the proxy and one for everything else".into(),
+            reason: "requires two CPUs: one for the proxy and one for all other programs".into(),
         }),
     }
 }

@@ -1,6 +1,6 @@
-//! The server behind the proxies: HTTP/1.1 on one thread, three paths. `/probe` is answered at once. `/slow` is
-//! answered after a delay that is longer than a trial. `/large` is answered by 64 MiB, as fast as they are taken.
-//! Requests for the latter two are counted: in all, under way, and the most at once.
+//! The server behind the proxies: HTTP/1.1 on one thread, with three paths. The response to `/probe` is sent at once,
+//! the one to `/slow` after a delay that is longer than a trial, and the one to `/large` has 64 MiB and is sent as fast
+//! as the proxy reads. Requests for `/slow` and `/large` are counted: total, in flight, and maximum in flight.
 
 use std::collections::VecDeque;
 use std::io;
@@ -12,42 +12,43 @@ use rustix::net::sockopt;
 
 use super::socket::{self, Event, Poll};
 
-/// Where it listens.
+/// The listening address.
 pub(crate) const ADDRESS: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 9000);
 
 const LISTENER: u64 = u64::MAX;
 const TICK: Duration = Duration::from_millis(20);
-/// Connections at once: the process's descriptors are the attacker's too. Beyond it they wait in the kernel.
+/// Maximum number of connections; others wait in the kernel. The limit exists because the attacker uses descriptors of
+/// the same process.
 const CONNECTIONS: usize = 12_000;
 const LARGE: usize = 64 << 20;
 const PIECE: usize = 64 << 10;
-/// Of a socket, so that little of a large answer is in the kernel.
+/// Send buffer size of a socket, so that the kernel buffers only a small part of a large response.
 const SEND_BUFFER: usize = 64 << 10;
-/// Longest request head.
+/// Maximum length of a request head.
 const HEAD: usize = 64 << 10;
 
-/// What the proxies asked for.
+/// Counters of the proxies' requests.
 #[derive(Default)]
 pub(crate) struct Requests {
-    /// For `/slow` and `/large`, ever.
+    /// Requests for `/slow` and `/large`.
     pub(crate) total: AtomicU64,
-    /// Of these, not yet answered and not given up.
-    pub(crate) present: AtomicU64,
-    /// The most at once.
-    pub(crate) most: AtomicU64,
-    /// Ends the origin.
+    /// Requests without a complete response that were not aborted.
+    pub(crate) in_flight: AtomicU64,
+    /// Maximum of `in_flight`.
+    pub(crate) max_in_flight: AtomicU64,
+    /// Stops the origin.
     pub(crate) stop: AtomicBool,
 }
 
 impl Requests {
     fn begin(&self) {
         self.total.fetch_add(1, Ordering::Relaxed);
-        let present = self.present.fetch_add(1, Ordering::Relaxed) + 1;
-        self.most.fetch_max(present, Ordering::Relaxed);
+        let in_flight = self.in_flight.fetch_add(1, Ordering::Relaxed) + 1;
+        self.max_in_flight.fetch_max(in_flight, Ordering::Relaxed);
     }
 
     fn end(&self) {
-        self.present.fetch_sub(1, Ordering::Relaxed);
+        self.in_flight.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -55,15 +56,15 @@ struct Connection {
     socket: TcpStream,
     head: Vec<u8>,
     pending: Vec<u8>,
-    /// Bytes of a large answer that are not in `pending` yet.
+    /// Bytes of a large response that are not in `pending` yet.
     rest: usize,
-    /// A counted request is under way.
+    /// Whether a counted request is in flight.
     counted: bool,
     closes: bool,
     generation: u64,
 }
 
-/// See the module.
+/// The origin; see the module.
 pub(crate) struct Origin<'a> {
     listener: TcpListener,
     poll: Poll,
@@ -71,17 +72,17 @@ pub(crate) struct Origin<'a> {
     free: Vec<usize>,
     generation: u64,
     delay: Duration,
-    /// Slot, generation and time of the answer; in order, as all delays are equal.
+    /// Slot, generation and time of each delayed response; sorted by time, because all delays are equal.
     waiting: VecDeque<(usize, u64, Instant)>,
     requests: &'a Requests,
 }
 
 impl<'a> Origin<'a> {
-    /// Listens.
+    /// Opens the listening socket.
     pub(crate) fn bind(delay: Duration, requests: &'a Requests) -> io::Result<Self> {
         let listener = TcpListener::bind(ADDRESS)?;
         listener.set_nonblocking(true)?;
-        // std listens with a backlog of 128; a second call changes it.
+        // std uses a backlog of 128; a second call of listen(2) changes it.
         rustix::net::listen(&listener, 4096)?;
         let poll = Poll::new()?;
         poll.add(&listener, LISTENER)?;
@@ -97,10 +98,10 @@ impl<'a> Origin<'a> {
         })
     }
 
-    /// Serves until it is stopped.
+    /// Serves requests until it is stopped.
     pub(crate) fn run(mut self) -> io::Result<()> {
         while !self.requests.stop.load(Ordering::Relaxed) {
-            // Every time: what the limit kept out waits without a further event.
+            // Connections that wait because of the limit cause no further event, so this is done each time.
             self.accept();
             for event in self.poll.wait(TICK)? {
                 if event.token != LISTENER {
@@ -167,7 +168,7 @@ impl<'a> Origin<'a> {
                     connection.count(self.requests);
                 }
                 b"/large" => {
-                    // A larger buffer would hide how much a proxy took.
+                    // A larger buffer would hide how much the proxy has read.
                     let _ = sockopt::set_socket_send_buffer_size(&connection.socket, SEND_BUFFER);
                     let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {LARGE}\r\n\r\n");
                     connection.pending.extend(head.as_bytes());
@@ -224,7 +225,7 @@ impl Connection {
         }
     }
 
-    /// `false` = done, or broken.
+    /// `false` = the response is complete, or the connection is broken.
     fn write(&mut self) -> bool {
         loop {
             if self.pending.is_empty() && self.rest > 0 {

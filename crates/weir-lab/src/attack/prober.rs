@@ -1,6 +1,6 @@
-//! The other clients: requests at a slow, fixed rate from an address that is not the attacker's, every second one over
-//! a connection of its own, the others over connections that are kept. The rate does not depend on the answers (open
-//! loop), and a request that fails counts as long as the limit, so that a proxy gains nothing by refusing.
+//! The other clients: requests at a low, fixed rate from an address that is not the attacker's. Every second request
+//! uses a new connection, the others use kept connections. The rate does not depend on the responses (open loop), and a
+//! failed request counts with the time limit as its latency, so that a proxy gains nothing by rejecting requests.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,22 +16,22 @@ use super::socket::{self, Event, Poll};
 
 /// Time between two requests.
 pub(crate) const PERIOD: Duration = Duration::from_millis(10);
-/// A request that has no answer by then has failed.
+/// Time limit for a response.
 pub(crate) const LIMIT: Duration = Duration::from_secs(2);
-/// Its address.
+/// Source address of the prober.
 const SOURCE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 1);
 const TICK: Duration = Duration::from_millis(1);
 
-/// One request.
+/// A request of the prober.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sample {
     pub(crate) issued: Instant,
-    /// [`LIMIT`] where it failed.
+    /// The latency; [`LIMIT`] if the request failed.
     pub(crate) latency: Duration,
     pub(crate) succeeded: bool,
 }
 
-/// What the prober shares with the trial.
+/// State shared by the prober and the trial.
 #[derive(Default)]
 pub(crate) struct Probes {
     samples: Mutex<Vec<Sample>>,
@@ -39,7 +39,7 @@ pub(crate) struct Probes {
 }
 
 impl Probes {
-    /// All finished requests in the order of their beginnings.
+    /// Returns all finished requests, ordered by start time.
     pub(crate) fn samples(&self) -> Vec<Sample> {
         let mut samples = self.lock().clone();
         samples.sort_by_key(|sample| sample.issued);
@@ -47,7 +47,7 @@ impl Probes {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Sample>> {
-        // A list that only grows stays sound whatever its holder did.
+        // The list is only appended to, so it is valid even if the mutex is poisoned.
         self.samples
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
@@ -58,7 +58,7 @@ struct Connection {
     socket: TcpStream,
     pending: Vec<u8>,
     kept: bool,
-    /// When the request under way was issued.
+    /// Time at which the request in flight was issued.
     issued: Option<Instant>,
     stream: u32,
     succeeded: bool,
@@ -73,7 +73,7 @@ enum Outcome {
     Ended,
 }
 
-/// See the module.
+/// The prober; see the module.
 pub(crate) struct Prober<'a> {
     to: SocketAddrV4,
     http2: bool,
@@ -97,7 +97,7 @@ impl<'a> Prober<'a> {
         })
     }
 
-    /// Probes until it is stopped, and then until what was asked is answered or has failed.
+    /// Sends requests until it is stopped, then waits until all requests are finished.
     pub(crate) fn run(mut self) -> io::Result<()> {
         let mut next = Instant::now();
         let mut number = 0_u64;
@@ -118,7 +118,7 @@ impl<'a> Prober<'a> {
         }
     }
 
-    /// The request counts from the time at which it was due.
+    /// Issues a request. Its latency is measured from the time at which it was due.
     fn issue(&mut self, kept: bool, due: Instant) {
         let idle = if kept { self.idle.pop() } else { None };
         let token = match idle.map_or_else(|| self.open(kept), Ok) {
@@ -188,7 +188,7 @@ impl<'a> Prober<'a> {
         }
     }
 
-    /// The connection is over; an idle one may be, without harm.
+    /// Handles a closed connection. For an idle connection this is not a failure.
     fn fail(&mut self, token: u64) {
         self.idle.retain(|idle| *idle != token);
         if let Some(issued) = self.connections.remove(&token).and_then(|it| it.issued) {
@@ -299,7 +299,7 @@ impl Connection {
             }
         }
         if !self.pending.is_empty() {
-            // A connection that is broken shows so by its next event.
+            // If the connection is broken, the next event reports it.
             let _ = socket::flush(&mut self.socket, &mut self.pending);
         }
         outcome

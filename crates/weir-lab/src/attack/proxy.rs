@@ -1,7 +1,7 @@
-//! The proxies that are compared: how each is found, named, configured and started. Their settings are alike: one
-//! worker on one CPU, the same timeouts, as many connections, 32 idle connections to the server, 128 streams a
-//! connection, no logs, the same certificate, and a request ends when its client has left. All else is as each program
-//! has it by default.
+//! The proxies that are compared: finds, configures and starts each one. Their settings are equal: one worker on one
+//! CPU, the same timeouts and connection limits, 32 idle connections to the server, 128 streams per connection, no
+//! logs, the same certificate, and a request is aborted when its client disconnects. All other settings are the
+//! program's defaults.
 
 use std::ffi::OsString;
 use std::fs;
@@ -22,10 +22,10 @@ const HTTP2_PORT: u16 = 8080;
 const HTTP1_PORT: u16 = 8081;
 const TLS_PORT: u16 = 8443;
 
-/// Releases that were current when the rules were made; older ones lack defences that are compared.
+/// Releases that were current when the limits were defined. Older releases lack defences that are compared.
 const NEWEST: [(Kind, u32, u32); 2] = [(Kind::Haproxy, 3, 4), (Kind::Nginx, 1, 30)];
 
-/// A program.
+/// A proxy program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Weir,
@@ -45,17 +45,17 @@ impl Kind {
     }
 }
 
-/// A program that was found.
+/// An installed proxy program.
 #[derive(Clone, Debug)]
 pub(crate) struct Candidate {
     pub(crate) kind: Kind,
     pub(crate) program: PathBuf,
-    /// What it prints about itself: version, TLS library, how it was built.
+    /// The program's version output: version, TLS library, build options.
     pub(crate) version: Vec<String>,
 }
 
 impl Candidate {
-    /// Finds the program, at the given path or in `PATH`, and asks for its version.
+    /// Finds the program at the given path or in `PATH`, and reads its version.
     pub(crate) fn find(kind: Kind, given: Option<&Path>) -> Result<Self> {
         let program = match (kind, given) {
             (Kind::Weir, given) => requirement::weir(given)?,
@@ -89,13 +89,13 @@ impl Candidate {
         })
     }
 
-    /// A note where the program is older than the newest known.
+    /// Returns a note if the program is older than the expected release.
     pub(crate) fn note(&self) -> Option<String> {
         let (_, major, minor) = NEWEST.iter().find(|newest| newest.0 == self.kind)?;
         let version = self.number()?;
         (version < (*major, *minor)).then(|| {
             format!(
-                "{} {}.{} is older than {major}.{minor}; {}=PATH names another one",
+                "{} {}.{} is older than {major}.{minor}; use {}=PATH for another version",
                 self.kind.name(),
                 version.0,
                 version.1,
@@ -108,7 +108,7 @@ impl Candidate {
         self.version.first().and_then(|line| version_number(line))
     }
 
-    /// Starts it on `cpu` and waits until it listens everywhere. Called inside the namespace.
+    /// Starts the program on `cpu` and waits until it listens on all addresses. Must be called inside the namespace.
     pub(crate) fn start(
         &self,
         launcher: &Launcher<'_>,
@@ -146,7 +146,7 @@ impl Candidate {
         Ok(daemon)
     }
 
-    /// The text of its configuration file.
+    /// Returns the text of the configuration file.
     pub(crate) fn configuration(&self, directory: &Path, certificate: &Path) -> String {
         let limit = connections();
         match self.kind {
@@ -157,7 +157,7 @@ impl Candidate {
     }
 }
 
-/// Where attackers connect to.
+/// Returns the address that attackers connect to.
 pub(crate) fn attacked(target: Target) -> SocketAddrV4 {
     let port = match target {
         Target::Http2 => HTTP2_PORT,
@@ -167,7 +167,7 @@ pub(crate) fn attacked(target: Target) -> SocketAddrV4 {
     SocketAddrV4::new(Ipv4Addr::LOCALHOST, port)
 }
 
-/// Where the other clients connect to.
+/// Returns the address that the other clients connect to.
 pub(crate) fn probed(target: Target) -> SocketAddrV4 {
     attacked(if target == Target::Tls {
         Target::Http1
@@ -181,20 +181,20 @@ fn locate(program: requirement::Program) -> Result<PathBuf> {
     Ok(requirement::locate(program).unwrap_or_else(|| program.name.into()))
 }
 
-/// Clients at once: each needs two descriptors, and some are for the program itself.
+/// Returns the maximum number of clients: each needs two descriptors, and the program itself needs some.
 fn connections() -> u64 {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     (limit.saturating_sub(500) / 2).clamp(100, 8_000)
 }
 
-/// `3.5` of `HAProxy version 3.5-dev5 …`, `1.31` of `nginx version: nginx/1.31.5`.
+/// Parses the version: `3.5` of `HAProxy version 3.5-dev5 …`, `1.31` of `nginx version: nginx/1.31.5`.
 fn version_number(line: &str) -> Option<(u32, u32)> {
     let start = line.find(|character: char| character.is_ascii_digit())?;
     let mut numbers = line[start..].split(|character: char| !character.is_ascii_digit());
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
-/// A self-signed certificate of P-256: `certificate.pem` with chain and key, which all three programs read.
+/// Creates a self-signed P-256 certificate: `certificate.pem` with chain and key, which all three programs can read.
 pub(crate) fn make_certificate(directory: &Path) -> Result<PathBuf> {
     let path = |name: &str| directory.join(name).display().to_string();
     let (key, certificate) = (path("key.tmp"), path("certificate.tmp"));
@@ -262,7 +262,7 @@ fn nginx(limit: u64, directory: &Path, certificate: &Path, version: Option<(u32,
     let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .map(|kind| format!("  {kind}_temp_path {directory}/{kind};\n"))
         .concat();
-    // `http2 on` came with 1.25; before it the word was the listener's.
+    // `http2 on` exists since 1.25; before, `http2` was an option of `listen`.
     let is_new = version.is_none_or(|version| version >= (1, 26));
     let (word, line) = if is_new {
         ("", "http2 on; ")
@@ -301,7 +301,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_read_from_what_programs_print() {
+    fn version_is_parsed_from_version_output() {
         for (line, number) in [
             ("HAProxy version 2.6.12-1+deb12u4 2026/10/17", (2, 6)),
             ("HAProxy version 3.5-dev5-50872d 2026/08/21", (3, 5)),
@@ -313,14 +313,14 @@ mod tests {
     }
 
     #[test]
-    fn old_programs_get_a_note() {
+    fn old_program_has_a_note() {
         let candidate = |kind, line: &str| Candidate {
             kind,
             program: PathBuf::new(),
             version: vec![line.to_owned()],
         };
         let old = candidate(Kind::Nginx, "nginx version: nginx/1.22.1").note();
-        let note = "nginx 1.22 is older than 1.30; NGINX=PATH names another one";
+        let note = "nginx 1.22 is older than 1.30; use NGINX=PATH for another version";
         assert_eq!(old.as_deref(), Some(note));
         assert_eq!(
             candidate(Kind::Nginx, "nginx version: nginx/1.31.0").note(),

@@ -1,4 +1,4 @@
-//! What comes out: a table for people, JSON for programs, and whether Weir is within the rules.
+//! The report: a table, JSON, and whether Weir meets all limits.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,37 +9,37 @@ use serde_json::{Value, json};
 use super::catalog::Attack;
 use super::proxy::Candidate;
 use super::rules::{self, Column, FACTOR, median};
-use super::trial::{Measurement, SETTLE, Setting};
+use super::trial::{Measurement, SETTLE, Settings};
 
-/// One attack on one proxy, over all rounds.
+/// Results of one attack on one proxy, over all rounds.
 #[derive(Clone, Debug)]
 pub struct AttackRow {
     /// The attack's name.
     pub attack: &'static str,
     /// The proxy's name.
     pub proxy: &'static str,
-    /// What the attackers sent in a second: streams, frames, bytes or connections, by attack.
+    /// Units that the attackers sent per second: streams, frames, bytes or connections, depending on the attack.
     pub sent_per_second: f64,
     /// Connections that the attackers opened.
     pub opened: f64,
     /// Requests of the attackers that reached the server.
     pub requests: f64,
-    /// The most of them at once.
+    /// Maximum number of concurrent requests.
     pub requests_at_once: f64,
-    /// Share of its CPU that the program itself used, as 0 to 1.
+    /// Share of its CPU that the lab itself used, 0 to 1.
     pub tool_share: f64,
-    /// By column: one value over the rounds.
+    /// The summary of all rounds, by column.
     values: Vec<f64>,
-    /// By column: all rounds.
+    /// The values of all rounds, by column.
     rounds: Vec<Vec<f64>>,
-    /// Columns in which this proxy, Weir, is worse than allowed.
+    /// Columns in which Weir exceeds its limit; empty for other proxies.
     violations: Vec<Column>,
 }
 
 impl AttackRow {
-    /// The most requests that were left at the server in a round.
+    /// Returns the maximum number of requests that remained at the server after a round.
     pub fn requests_left(&self) -> f64 {
-        self.values[Column::Left as usize]
+        self.values[Column::Remaining as usize]
     }
 
     fn json(&self) -> Value {
@@ -61,19 +61,19 @@ impl AttackRow {
     }
 }
 
-/// A whole run.
+/// Report of a run.
 #[derive(Clone, Debug)]
 pub struct AttackReport {
-    /// One for each attack and proxy.
+    /// One row for each attack and proxy.
     pub rows: Vec<AttackRow>,
-    /// Versions, settings and rules, in lines.
+    /// Versions, settings and limits, one line each.
     header: Vec<String>,
     configurations: BTreeMap<&'static str, String>,
 }
 
 impl AttackReport {
     pub(crate) fn new(
-        setting: &Setting<'_>,
+        settings: &Settings<'_>,
         rounds: u32,
         candidates: &[Candidate],
         directory: &Path,
@@ -89,22 +89,22 @@ impl AttackReport {
             "Each attack lasts {} s, {rounds} rounds, proxies in turn; each proxy has one worker on CPU {}, all else \
              runs on \
              CPU {}.",
-            setting.duration.as_secs(),
-            setting.proxy_cpu,
-            setting.tool_cpu
+            settings.duration.as_secs(),
+            settings.proxy_cpu,
+            settings.tool_cpu
         ));
         header.push(format!(
-            "The server answers attackers after {} s. A proxy gets {} s to recover.",
-            setting.delay.as_secs(),
+            "The origin responds to attackers after {} s. A proxy has {} s to recover.",
+            settings.delay.as_secs(),
             SETTLE.as_secs()
         ));
         let floors: Vec<String> = Column::ALL
             .iter()
-            .filter(|column| **column != Column::Left)
+            .filter(|column| **column != Column::Remaining)
             .map(|column| format!("{} {}", column.heading(), column.floor()))
             .collect();
         header.push(format!(
-            "Weir may have {FACTOR} times the better peer's value; differences up to these are noise: {}.",
+            "Weir's value may be at most {FACTOR} times the better peer's; differences up to these are noise: {}.",
             floors.join(", ")
         ));
         header.push(
@@ -160,12 +160,12 @@ impl AttackReport {
         self.rows.extend(rows);
     }
 
-    /// Whether Weir is within the rules everywhere.
+    /// Returns whether Weir meets all limits.
     pub fn passed(&self) -> bool {
         self.rows.iter().all(|row| row.violations.is_empty())
     }
 
-    /// All that was measured.
+    /// Returns all results as JSON.
     pub fn json(&self) -> String {
         let document = json!({
             "header": self.header,
@@ -176,7 +176,7 @@ impl AttackReport {
         format!("{document:#}")
     }
 
-    /// The table, with versions and settings above it. A cell with `!` is worse than allowed.
+    /// Returns the table, preceded by versions and settings. A value with `!` exceeds its limit.
     pub fn table(&self) -> String {
         let mut text = String::new();
         for (name, configuration) in &self.configurations {
@@ -198,11 +198,8 @@ impl AttackReport {
         }
         let wrong: usize = self.rows.iter().map(|row| row.violations.len()).sum();
         let _ = match wrong {
-            0 => writeln!(text, "\nWeir is within the rules everywhere."),
-            _ => writeln!(
-                text,
-                "\n{wrong} cells of Weir's are worse than allowed (!)."
-            ),
+            0 => writeln!(text, "\nWeir meets all limits."),
+            _ => writeln!(text, "\n{wrong} values of Weir exceed their limit (!)."),
         };
         text
     }

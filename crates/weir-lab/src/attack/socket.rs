@@ -1,5 +1,4 @@
-//! Non-blocking sockets and epoll, as the attacker, the prober and the origin use them: edge-triggered, registered
-//! once.
+//! Non-blocking sockets and epoll for the attacker, the prober and the origin: edge-triggered and registered once.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
@@ -10,19 +9,19 @@ use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
 
-/// How many events one wait returns.
+/// Maximum number of events per wait.
 const EVENTS: usize = 1024;
 
-/// What happened at a socket.
+/// An event of a socket.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Event {
-    /// What the socket was registered with.
+    /// The token with which the socket was registered.
     pub(crate) token: u64,
-    /// Something can be read; the end, too.
+    /// The socket is readable, or the peer has closed the connection.
     pub(crate) readable: bool,
-    /// The connection is made, or takes bytes again.
+    /// The connection is established, or the socket is writable again.
     pub(crate) writable: bool,
-    /// The other side has ended the connection, or reset it.
+    /// The peer has closed or reset the connection.
     pub(crate) ended: bool,
 }
 
@@ -50,7 +49,7 @@ impl Poll {
 
     /// Waits at most `limit`.
     pub(crate) fn wait(&self, limit: Duration) -> io::Result<Vec<Event>> {
-        // The events of rustix may be pointers and so cannot go from thread to thread: no field.
+        // rustix's events may contain pointers and are not `Send`, so the buffer is not a field.
         let mut buffer: Vec<epoll::Event> = Vec::with_capacity(EVENTS);
         let limit = Timespec {
             tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
@@ -76,7 +75,7 @@ impl Poll {
     }
 }
 
-/// Begins to connect from one of loopback's addresses.
+/// Starts connecting from a loopback address.
 pub(crate) fn connect(from: Ipv4Addr, to: SocketAddrV4) -> io::Result<TcpStream> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(
@@ -95,12 +94,12 @@ pub(crate) fn connect(from: Ipv4Addr, to: SocketAddrV4) -> io::Result<TcpStream>
 
 /// Closes with a reset instead of FIN.
 pub(crate) fn reset(socket: TcpStream) {
-    // Without the option the socket ends by FIN, which the attack's work does not depend on.
+    // If the option cannot be set, the socket is closed with FIN, on which the attack does not depend.
     let _ = sockopt::set_socket_linger(&socket, Some(Duration::ZERO));
     drop(socket);
 }
 
-/// Reads until the socket has no more; `false` = the other side has ended.
+/// Reads until the socket has no more data; `false` = the peer has closed the connection.
 pub(crate) fn drain(socket: &mut TcpStream, mut take: impl FnMut(&[u8])) -> bool {
     let mut buffer = [0; 16 << 10];
     loop {
@@ -113,7 +112,8 @@ pub(crate) fn drain(socket: &mut TcpStream, mut take: impl FnMut(&[u8])) -> bool
     }
 }
 
-/// Writes what the socket takes of `pending` and removes it there; `false` = the connection is broken.
+/// Writes as much of `pending` as the socket accepts, and removes it from `pending`; `false` = the connection is
+/// broken.
 pub(crate) fn flush(socket: &mut TcpStream, pending: &mut Vec<u8>) -> bool {
     let mut sent = 0;
     let sound = loop {

@@ -1,4 +1,4 @@
-//! One attack on one proxy: a namespace, an origin, the proxy, other clients, the attack, and what all of that did.
+//! Runs one attack against one proxy in a namespace, with an origin and other clients, and measures the effects.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -21,46 +21,46 @@ use crate::namespace::Namespace;
 use crate::process::{Daemon, Launcher};
 use crate::session::Session;
 
-/// Other clients alone, before the attack.
+/// Warm-up time before the attack, with the other clients only.
 const WARM_UP: Duration = Duration::from_secs(1);
-/// What a proxy gets to recover. It is the same for all, and the worst that the column of recovery can show.
+/// Time limit for a proxy to recover. It is the same for all proxies and is the maximum of the recovery column.
 pub(crate) const SETTLE: Duration = Duration::from_secs(5);
-/// Time between two looks at the proxy's processes.
-const SAMPLING: Duration = Duration::from_millis(20);
-/// So many requests in a row must be as before the attack.
+/// Sampling interval of the proxy's processes.
+const SAMPLING_INTERVAL: Duration = Duration::from_millis(20);
+/// Number of consecutive requests that must be served as before the attack.
 const NORMAL_RUN: usize = 10;
-/// Latency that counts as normal whatever it was before.
-const NORMAL: Duration = Duration::from_millis(20);
-/// The attackers' addresses. The other clients have another one.
+/// Latency that always counts as normal, regardless of the latency before the attack.
+const NORMAL_LATENCY: Duration = Duration::from_millis(20);
+/// Source addresses of the attackers. The other clients use a different address.
 const SOURCES: [Ipv4Addr; 4] = [
     Ipv4Addr::new(127, 0, 0, 10),
     Ipv4Addr::new(127, 0, 0, 11),
     Ipv4Addr::new(127, 0, 0, 12),
     Ipv4Addr::new(127, 0, 0, 13),
 ];
-/// Attackers give way to the origin and to the other clients, whose time is measured.
+/// The attackers run at a lower priority than the origin and the other clients, whose latency is measured.
 const NICENESS: i32 = 5;
 
-/// What every trial of a run has in common.
-pub(crate) struct Setting<'a> {
+/// Settings shared by all trials of a run.
+pub(crate) struct Settings<'a> {
     pub(crate) session: &'a Session,
     pub(crate) certificate: &'a Path,
     pub(crate) duration: Duration,
-    /// After which the origin answers what attackers ask for.
+    /// Delay before the origin responds to the attackers' requests.
     pub(crate) delay: Duration,
     pub(crate) proxy_cpu: usize,
     pub(crate) tool_cpu: usize,
 }
 
-/// What one trial measured.
+/// Results of one trial.
 #[derive(Clone, Debug)]
 pub(crate) struct Measurement {
     pub(crate) work: Work,
-    /// Of the attackers' work.
+    /// Units of work that the attackers sent per second.
     pub(crate) sent_per_second: f64,
-    /// Requests of the attackers that reached the origin, and the most at once.
+    /// Attackers' requests that reached the origin: total and maximum concurrent.
     pub(crate) requests: (u64, u64),
-    /// Share of its CPU that the program itself used: attackers, origin and other clients.
+    /// Share of the CPU `tool_cpu` that the lab itself used for the attackers, the origin and the other clients.
     pub(crate) tool_share: f64,
     values: [f64; Column::ALL.len()],
 }
@@ -71,29 +71,29 @@ impl Measurement {
     }
 }
 
-/// Runs one trial. Everything that it made is gone when it returns.
+/// Runs one trial. Removes everything that it created before it returns.
 pub(crate) fn run(
-    setting: &Setting<'_>,
+    settings: &Settings<'_>,
     attack: &Attack,
     candidate: &Candidate,
 ) -> Result<Measurement> {
-    let number = setting.session.next_number();
-    let namespace = Namespace::create(&format!("{}-{number}", setting.session.tag()))?;
+    let number = settings.session.next_number();
+    let namespace = Namespace::create(&format!("{}-{number}", settings.session.tag()))?;
     namespace.set_sysctls(&[
         ("net/ipv4/ip_local_port_range", "10000 65535"),
         ("net/ipv4/tcp_rmem", "4096 65536 262144"),
         ("net/ipv4/tcp_wmem", "4096 65536 262144"),
         ("net/core/somaxconn", "4096"),
     ])?;
-    let directory = setting.session.directory(&number.to_string())?;
+    let directory = settings.session.directory(&number.to_string())?;
     let launcher = Launcher {
         namespace: &namespace,
         directory: &directory,
     };
     let measurement = namespace.enter(|| {
-        pin(setting.tool_cpu)?;
+        pin(settings.tool_cpu)?;
         let trial = Trial {
-            setting,
+            settings,
             attack,
             requests: Requests::default(),
             probes: Probes::default(),
@@ -104,7 +104,7 @@ pub(crate) fn run(
             outcome
         })
     });
-    // Only files of this trial; the session's own end removes what does not go now.
+    // Best effort: the session removes any remaining files of this trial when it ends.
     let _ = std::fs::remove_dir_all(&directory);
     measurement
 }
@@ -112,39 +112,39 @@ pub(crate) fn run(
 fn pin(cpu: usize) -> Result<()> {
     let mut set = CpuSet::new();
     set.set(cpu);
-    sched_setaffinity(None, &set).map_err(|errno| socket_error("CPU affinity")(errno.into()))
+    sched_setaffinity(None, &set).map_err(|errno| start_error("CPU affinity")(errno.into()))
 }
 
-/// Names what an error of the program's own sockets and threads was about.
-fn socket_error(what: &'static str) -> impl FnOnce(std::io::Error) -> LabError {
+/// Adds the name of the failed component to an I/O error of the lab itself.
+fn start_error(component: &'static str) -> impl FnOnce(std::io::Error) -> LabError {
     move |source| LabError::Start {
-        program: what.to_owned(),
+        program: component.to_owned(),
         source,
     }
 }
 
 struct Trial<'a> {
-    setting: &'a Setting<'a>,
+    settings: &'a Settings<'a>,
     attack: &'a Attack,
     requests: Requests,
     probes: Probes,
 }
 
-/// What is known when the attack begins.
-struct Before {
+/// Baseline taken when the attack begins.
+struct Baseline {
     processes: Processes,
     usage: Usage,
-    /// Latency of the other clients that is normal.
+    /// Highest latency of the other clients that counts as normal.
     normal: Duration,
     start: Instant,
-    tool_cpu: Duration,
+    tool_cpu_time: Duration,
 }
 
-/// The highest of what was seen, and when the proxy was as before.
-struct Seen {
+/// Peak usage, and when the proxy's descriptor count returned to the baseline.
+struct Observed {
     peak: Usage,
     attack_end: Instant,
-    descriptors_back: Option<Instant>,
+    descriptors_recovered_at: Option<Instant>,
 }
 
 impl Trial<'_> {
@@ -160,39 +160,39 @@ impl Trial<'_> {
         candidate: &Candidate,
     ) -> Result<Measurement> {
         let attack = self.attack;
-        let origin = Origin::bind(self.setting.delay, &self.requests);
-        let origin = origin.map_err(socket_error("the origin"))?;
+        let origin = Origin::bind(self.settings.delay, &self.requests);
+        let origin = origin.map_err(start_error("the origin"))?;
         scope.spawn(|| origin.run());
         let mut daemon =
-            candidate.start(launcher, self.setting.proxy_cpu, self.setting.certificate)?;
+            candidate.start(launcher, self.settings.proxy_cpu, self.settings.certificate)?;
         let is_http2 = attack.target == Target::Http2;
         let prober = Prober::new(proxy::probed(attack.target), is_http2, &self.probes);
-        let prober = prober.map_err(socket_error("the other clients"))?;
+        let prober = prober.map_err(start_error("the other clients"))?;
         let probing = scope.spawn(|| prober.run());
         self.wait(WARM_UP)?;
-        let before = self.before(&daemon)?;
+        let baseline = self.take_baseline(&daemon)?;
         let attacker = Attacker::new(attack, proxy::attacked(attack.target), &SOURCES)
-            .map_err(socket_error("the attacker"))?;
-        let duration = self.setting.duration;
+            .map_err(start_error("the attacker"))?;
+        let duration = self.settings.duration;
         let attacking = scope.spawn(move || {
-            // Without it the attackers have the origin's priority; the column of the tool's own share shows whether it
+            // If this fails, the attackers run at the origin's priority; the tool share column shows whether that
             // matters.
             if let Ok(own) = rustix::process::getpriority_process(None) {
                 let _ = rustix::process::setpriority_process(None, own + NICENESS);
             }
             attacker.run(duration)
         });
-        let seen = self.watch(&before, || attacking.is_finished())?;
+        let observed = self.watch(&baseline, || attacking.is_finished())?;
         let work = attacking
             .join()
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            .map_err(socket_error("the attacker"))?;
-        let (seen, left) = self.settle(&before, seen, &mut daemon)?;
-        let after = before.processes.usage();
+            .map_err(start_error("the attacker"))?;
+        let (observed, remaining) = self.settle(&baseline, observed, &mut daemon)?;
+        let after = baseline.processes.usage();
         self.probes.stop.store(true, Ordering::Relaxed);
-        // It waits for the answers that are still to come.
+        // The prober waits for outstanding responses.
         let _ = probing.join();
-        Ok(self.measurement(&before, &seen, left, after, work))
+        Ok(self.measurement(&baseline, &observed, remaining, after, work))
     }
 
     fn wait(&self, time: Duration) -> Result<()> {
@@ -201,106 +201,120 @@ impl Trial<'_> {
             if interrupt::requested() {
                 return Err(LabError::Interrupted);
             }
-            std::thread::sleep(SAMPLING);
+            std::thread::sleep(SAMPLING_INTERVAL);
         }
         Ok(())
     }
 
-    fn before(&self, daemon: &Daemon) -> Result<Before> {
+    fn take_baseline(&self, daemon: &Daemon) -> Result<Baseline> {
         let samples = self.probes.samples();
-        let answered = samples.iter().filter(|sample| sample.succeeded).count();
-        if answered < samples.len() || answered < NORMAL_RUN {
+        let succeeded = samples.iter().filter(|sample| sample.succeeded).count();
+        if succeeded < samples.len() || succeeded < NORMAL_RUN {
             return Err(LabError::Failed {
-                program: "the other clients, before the attack".into(),
-                status: format!("{answered} of {} requests answered", samples.len()),
+                program: "baseline requests before the attack".into(),
+                status: format!("{succeeded} of {} requests succeeded", samples.len()),
                 message: String::new(),
             });
         }
         let processes = Processes::of(daemon.pid());
-        Ok(Before {
+        Ok(Baseline {
             usage: processes.usage(),
             processes,
-            normal: NORMAL.max(3 * percentile(&samples, 0.99)),
+            normal: NORMAL_LATENCY.max(3 * percentile(&samples, 0.99)),
             start: Instant::now(),
-            tool_cpu: usage::own_cpu(),
+            tool_cpu_time: usage::own_cpu(),
         })
     }
 
-    /// Looks at the proxy until the attack is over.
-    fn watch(&self, before: &Before, is_over: impl Fn() -> bool) -> Result<Seen> {
-        let mut peak = before.usage;
-        // Past the attack's duration it only closes its connections.
+    /// Samples the proxy's usage until the attack is over.
+    fn watch(&self, baseline: &Baseline, is_over: impl Fn() -> bool) -> Result<Observed> {
+        let mut peak = baseline.usage;
+        // After the configured duration the attacker only closes its connections.
         while !is_over() {
             if interrupt::requested() {
                 return Err(LabError::Interrupted);
             }
-            peak = higher(peak, before.processes.usage());
-            std::thread::sleep(SAMPLING);
+            peak = max_usage(peak, baseline.processes.usage());
+            std::thread::sleep(SAMPLING_INTERVAL);
         }
-        Ok(Seen {
+        Ok(Observed {
             peak,
             attack_end: Instant::now(),
-            descriptors_back: None,
+            descriptors_recovered_at: None,
         })
     }
 
-    /// Waits until the proxy is as before the attack, or time is up; also returns the requests that remain at the server.
-    fn settle(&self, before: &Before, mut seen: Seen, daemon: &mut Daemon) -> Result<(Seen, u64)> {
+    /// Waits until the proxy has returned to its baseline or the time limit has expired. Also returns the number of
+    /// requests still open at the origin.
+    fn settle(
+        &self,
+        baseline: &Baseline,
+        mut observed: Observed,
+        daemon: &mut Daemon,
+    ) -> Result<(Observed, u64)> {
         loop {
-            let now = before.processes.usage();
-            seen.peak = higher(seen.peak, now);
-            let limit = before.usage.descriptors + DESCRIPTOR_FLOOR;
+            let now = baseline.processes.usage();
+            observed.peak = max_usage(observed.peak, now);
+            let limit = baseline.usage.descriptors + DESCRIPTOR_FLOOR;
             if now.descriptors > limit {
-                seen.descriptors_back = None;
-            } else if seen.descriptors_back.is_none() {
-                seen.descriptors_back = Some(Instant::now());
+                observed.descriptors_recovered_at = None;
+            } else if observed.descriptors_recovered_at.is_none() {
+                observed.descriptors_recovered_at = Some(Instant::now());
             }
-            let left = self.requests.present.load(Ordering::Relaxed);
-            let is_normal = self.normal_since(before, &seen).is_some();
-            let is_settled = left == 0 && seen.descriptors_back.is_some() && is_normal;
-            if is_settled || seen.attack_end.elapsed() >= SETTLE {
+            let remaining = self.requests.in_flight.load(Ordering::Relaxed);
+            let is_normal = self.normal_since(baseline, &observed).is_some();
+            let is_settled =
+                remaining == 0 && observed.descriptors_recovered_at.is_some() && is_normal;
+            if is_settled || observed.attack_end.elapsed() >= SETTLE {
                 daemon.check_running()?;
-                return Ok((seen, left));
+                return Ok((observed, remaining));
             }
             if interrupt::requested() {
                 return Err(LabError::Interrupted);
             }
-            std::thread::sleep(SAMPLING);
+            std::thread::sleep(SAMPLING_INTERVAL);
         }
     }
 
-    /// Since when the other clients are served as before.
-    fn normal_since(&self, before: &Before, seen: &Seen) -> Option<Instant> {
+    /// Returns the time from which the other clients are served as before the attack.
+    fn normal_since(&self, baseline: &Baseline, observed: &Observed) -> Option<Instant> {
         let mut samples = self.probes.samples();
-        samples.retain(|sample| sample.issued >= seen.attack_end);
-        normal_since(&samples, before.normal)
+        samples.retain(|sample| sample.issued >= observed.attack_end);
+        normal_since(&samples, baseline.normal)
     }
 
     fn measurement(
         &self,
-        before: &Before,
-        seen: &Seen,
-        left: u64,
+        baseline: &Baseline,
+        observed: &Observed,
+        remaining: u64,
         after: Usage,
         work: Work,
     ) -> Measurement {
         let mut samples = self.probes.samples();
-        let recovered = self.normal_since(before, seen).zip(seen.descriptors_back);
+        let recovered = self
+            .normal_since(baseline, observed)
+            .zip(observed.descriptors_recovered_at);
         let recovery = recovered.map_or(SETTLE, |(probes, descriptors)| {
-            let moment = probes.max(descriptors);
-            moment.saturating_duration_since(seen.attack_end)
+            let recovered_at = probes.max(descriptors);
+            recovered_at.saturating_duration_since(observed.attack_end)
         });
-        samples.retain(|it| it.issued >= before.start && it.issued < seen.attack_end);
-        let attack_seconds = seen.attack_end.duration_since(before.start).as_secs_f64();
-        let cpu = after.cpu.saturating_sub(before.usage.cpu).as_secs_f64() * 1000.0;
-        let memory = seen.peak.memory.saturating_sub(before.usage.memory) as f64;
-        let descriptors = seen.peak.descriptors - before.usage.descriptors;
-        let tool = usage::own_cpu().saturating_sub(before.tool_cpu);
+        samples.retain(|sample| {
+            sample.issued >= baseline.start && sample.issued < observed.attack_end
+        });
+        let attack_seconds = observed
+            .attack_end
+            .duration_since(baseline.start)
+            .as_secs_f64();
+        let cpu = after.cpu.saturating_sub(baseline.usage.cpu).as_secs_f64() * 1000.0;
+        let memory = observed.peak.memory.saturating_sub(baseline.usage.memory) as f64;
+        let descriptors = observed.peak.descriptors - baseline.usage.descriptors;
+        let tool = usage::own_cpu().saturating_sub(baseline.tool_cpu_time);
         let mut values = [0.0; Column::ALL.len()];
         values[Column::Cpu as usize] = cpu / attack_seconds;
         values[Column::Memory as usize] = memory / f64::from(1 << 20);
         values[Column::Descriptors as usize] = descriptors as f64;
-        values[Column::Left as usize] = left as f64;
+        values[Column::Remaining as usize] = remaining as f64;
         values[Column::Latency as usize] = percentile(&samples, 0.99).as_secs_f64() * 1000.0;
         values[Column::Recovery as usize] = recovery.as_secs_f64();
         Measurement {
@@ -308,38 +322,38 @@ impl Trial<'_> {
             work,
             requests: (
                 self.requests.total.load(Ordering::Relaxed),
-                self.requests.most.load(Ordering::Relaxed),
+                self.requests.max_in_flight.load(Ordering::Relaxed),
             ),
-            tool_share: tool.as_secs_f64() / before.start.elapsed().as_secs_f64(),
+            tool_share: tool.as_secs_f64() / baseline.start.elapsed().as_secs_f64(),
             values,
         }
     }
 }
 
-fn higher(one: Usage, other: Usage) -> Usage {
+fn max_usage(a: Usage, b: Usage) -> Usage {
     Usage {
-        cpu: one.cpu.max(other.cpu),
-        memory: one.memory.max(other.memory),
-        descriptors: one.descriptors.max(other.descriptors),
+        cpu: a.cpu.max(b.cpu),
+        memory: a.memory.max(b.memory),
+        descriptors: a.descriptors.max(b.descriptors),
     }
 }
 
-/// The nearest rank; 0 without samples.
+/// The nearest-rank percentile; zero if there are no samples.
 fn percentile(samples: &[Sample], share: f64) -> Duration {
     let mut latencies: Vec<_> = samples.iter().map(|sample| sample.latency).collect();
     latencies.sort();
     let rank = (latencies.len() as f64 * share).ceil() as usize;
-    let at = rank.saturating_sub(1);
-    latencies.get(at).copied().unwrap_or_default()
+    let index = rank.saturating_sub(1);
+    latencies.get(index).copied().unwrap_or_default()
 }
 
-/// The beginning of the first run of requests, none left out, that were served within `normal`.
+/// Returns the start of the first run of consecutive requests that were all served within `normal`.
 fn normal_since(samples: &[Sample], normal: Duration) -> Option<Instant> {
     let span = PERIOD * u32::try_from(NORMAL_RUN - 1).unwrap_or(u32::MAX);
     let is_normal = |run: &&[Sample]| {
-        let whole = run[NORMAL_RUN - 1].issued.duration_since(run[0].issued) == span;
-        let good = |sample: &Sample| sample.succeeded && sample.latency <= normal;
-        whole && run.iter().all(good)
+        let contiguous = run[NORMAL_RUN - 1].issued.duration_since(run[0].issued) == span;
+        let is_good = |sample: &Sample| sample.succeeded && sample.latency <= normal;
+        contiguous && run.iter().all(is_good)
     };
     samples
         .windows(NORMAL_RUN)
@@ -374,11 +388,11 @@ mod tests {
         let latency = |number| Duration::from_millis(if number < 3 { 50 } else { 1 });
         let mut samples = samples(40, latency);
         let since = |samples: &[Sample]| {
-            let moment = normal_since(samples, NORMAL)?;
-            Some(moment.duration_since(samples[0].issued))
+            let recovered_at = normal_since(samples, NORMAL_LATENCY)?;
+            Some(recovered_at.duration_since(samples[0].issued))
         };
         assert_eq!(since(&samples), Some(PERIOD * 3));
-        // One that has no answer yet is not in the list.
+        // A request that has no response yet is not in the list.
         samples.remove(10);
         assert_eq!(since(&samples), Some(PERIOD * 11));
         samples[30].succeeded = false;

@@ -1,7 +1,5 @@
-//! What is done to a balancer while clients come: reloads of every kind, an exchange of the program, its death.
-//!
-//! Each reload brings another configuration than the active one, with one server more or less: what service discovery
-//! makes balancers reload for.
+//! Disturbances of a balancer under load: reloads of all kinds, an upgrade of the program, and a kill.
+//! Each reload changes the configuration by one server, as service discovery does.
 
 use std::ffi::OsStr;
 use std::net::Ipv4Addr;
@@ -15,40 +13,40 @@ use crate::peer::{START_LIMIT, haproxy, nftables, nginx, weir};
 use crate::process::{Daemon, Launcher};
 use crate::requirement::{HAPROXY, NGINX, Program};
 
-/// Whose clients are watched.
+/// The disturbed balancer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Subject {
-    /// As its manual has it for years: a new process that asks the old ones to finish (`-sf`).
+    /// The documented old method: a new process asks the old ones to finish (`-sf`).
     Haproxy,
-    /// A master process and a signal to it.
+    /// A master process that is reloaded with a signal.
     HaproxyMaster,
     Nginx,
     Weir(weir::Forward),
 }
 
-/// What is done.
+/// The kind of disturbance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum By {
     Reload,
-    /// New connections' first packets are dropped around it.
+    /// The first packets of new connections are dropped during the reload.
     ReloadWithoutSyns,
-    /// `weir protect` around it.
+    /// The reload runs in `weir protect`.
     ProtectedReload,
-    /// Another process of the same program takes over.
+    /// A new process of the same program takes over.
     Upgrade,
     /// `kill -9` of the daemon.
     Kill,
 }
 
-/// Between the begin of one and the begin of the next, as in the report.
+/// Interval between the starts of two disturbances, as in the report.
 const RELOADS_EVERY: Duration = Duration::from_millis(100);
-/// Of those that cost more: the report's pause with dropped SYNs, too, where 100 ms broke down.
+/// Interval of more expensive disturbances. The report also used it with dropped SYNs, because 100 ms did not work.
 const OTHERS_EVERY: Duration = Duration::from_secs(1);
-/// How long SYNs are dropped around a reload.
+/// Time for which SYNs are dropped during a reload.
 const DROPPING: Duration = Duration::from_millis(200);
-/// One disturbance may take this long.
+/// Time limit of a disturbance.
 const COMMAND_LIMIT: Duration = Duration::from_secs(30);
-/// How long a client may go on alone when its balancer can no longer be disturbed, until that is noticed.
+/// Maximum time that a client continues after disturbing its balancer has failed.
 const LOOK: Duration = Duration::from_millis(5);
 
 impl Subject {
@@ -92,48 +90,48 @@ impl By {
         matches!(self, By::ProtectedReload)
     }
 
-    /// When the next one begins after one that took so long.
+    /// Returns the delay until the next disturbance, after one that took `took`.
     fn period(self, took: Duration) -> Duration {
         match self {
             By::Reload | By::ProtectedReload => RELOADS_EVERY,
             By::Upgrade | By::Kill => OTHERS_EVERY,
-            // A pause, or the repeated SYNs of dropped ones, which come after a second, are dropped again for ever.
+            // Without a pause, SYNs that are retransmitted after a second would always be dropped again.
             By::ReloadWithoutSyns => took + OTHERS_EVERY,
         }
     }
 }
 
-/// Where a balancer runs.
+/// The environment of a balancer.
 pub(super) struct Setup<'a> {
     pub(super) namespace: &'a Namespace,
     pub(super) directory: PathBuf,
-    /// Document root, which an nginx that only balances names too.
+    /// Document root, which nginx requires even if it only balances.
     pub(super) pages: &'a Path,
     pub(super) weir: Option<&'a Path>,
     pub(super) servers: Vec<Ipv4Addr>,
 }
 
-/// A balancer that runs and can be disturbed.
+/// A running balancer.
 pub(super) struct Live<'a> {
     subject: Subject,
     by: By,
     setup: Setup<'a>,
-    /// A foreground program; HAProxy's old style has none.
+    /// The foreground program; `None` with HAProxy's old method.
     daemon: Option<Daemon>,
     director: Option<weir::Director<'a>>,
 }
 
-/// What was done during a run.
+/// The disturbances of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Disturbed {
-    /// How long each took, in milliseconds.
+    /// Duration of each disturbance, in milliseconds.
     pub(super) milliseconds: Vec<f64>,
-    /// Those that the program refused, as a balancer may that is reloaded faster than it can be.
+    /// Number of disturbances that the program rejected, because the previous reload was not complete.
     pub(super) refused: u64,
 }
 
 impl<'a> Live<'a> {
-    /// Starts the balancer, or takes over Weir's director; the caller awaits the first answer.
+    /// Starts the balancer, or uses Weir's running director. The caller waits for the first response.
     pub(super) fn start(
         subject: Subject,
         by: By,
@@ -181,7 +179,7 @@ impl<'a> Live<'a> {
             .run(name, Path::new("sh"), &["-c", line], COMMAND_LIMIT)
     }
 
-    /// The servers of the `round`-th configuration.
+    /// Returns the servers of configuration number `round`.
     fn servers(&self, round: u32) -> &[Ipv4Addr] {
         let all = &self.setup.servers;
         let count = if round.is_multiple_of(2) {
@@ -192,7 +190,7 @@ impl<'a> Live<'a> {
         all.get(..count).unwrap_or(all)
     }
 
-    /// Writes a peer's next configuration; the shell line that brings it into force.
+    /// Writes a peer's next configuration and returns the shell command that activates it.
     fn reload_line(&self, round: u32) -> Result<String> {
         let directory = &self.setup.directory;
         let servers = self.servers(round);
@@ -253,7 +251,7 @@ impl<'a> Live<'a> {
         Ok(())
     }
 
-    /// Waits until what was disturbed last is whole again, so that a quiet run after it is quiet.
+    /// Waits until the last disturbance has ended, so that it does not affect a following undisturbed run.
     fn settle(&self) -> Result<()> {
         match &self.director {
             Some(director) => director.await_answer(START_LIMIT),
@@ -265,7 +263,7 @@ impl<'a> Live<'a> {
 /// Disturbs the balancer until `work` ends.
 ///
 /// # Errors
-/// `work`'s; what Weir refuses. A peer's refusals are counted.
+/// The error of `work`, or a disturbance that Weir rejects. Rejections by a peer are counted.
 pub(super) fn during<T: Send>(
     live: &Live<'_>,
     work: impl FnOnce() -> Result<T> + Send,
@@ -297,7 +295,7 @@ fn disturb_until(live: &Live<'_>, done: &AtomicBool) -> Result<Disturbed> {
             Err(LabError::Failed { .. }) if live.director.is_none() => seen.refused += 1,
             Err(error) => return Err(error),
         }
-        // One that took longer than its period delays the next: they never meet.
+        // A disturbance that takes longer than the interval delays the next one, so that they do not overlap.
         let period = live.by.period(begun.elapsed());
         while begun.elapsed() < period {
             if done.load(Ordering::Acquire) {

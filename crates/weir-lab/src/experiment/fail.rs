@@ -1,9 +1,7 @@
-//! `--fail`: a server is stopped under load and started again without an operator. Requests may fail from the
-//! moment that it stops until its check has said so, `interval × fall + timeout` at the most where the machine has time
-//! for its checks, and never after.
-//!
-//! `ab` runs in slices, one right after the other, so that what fails has a time. Between slices Weir is asked what it
-//! thinks of the server.
+//! `--fail`: a server is stopped under load and restarted, without an operator. Requests may fail from the stop until
+//! the check reports the server as down, which takes at most `interval × fall + timeout` if the machine is not
+//! overloaded, and not afterwards. `ab` runs in short consecutive slices, so that the time of a failure is known.
+//! Between slices the state of the server is read from Weir.
 
 mod stage;
 mod story;
@@ -24,17 +22,17 @@ const INTERVAL: Duration = Duration::from_secs(1);
 const TIMEOUT: Duration = Duration::from_millis(500);
 const FALL: u32 = 2;
 const RISE: u32 = 2;
-/// What jitter may add to each interval: a twentieth.
+/// Maximum jitter of each interval: one twentieth.
 const JITTER: u32 = 20;
-/// How long all is well before the server stops, and after it is out.
+/// Duration of the phase before the stop, and of the phase after the server is down.
 const QUIET: Duration = Duration::from_secs(2);
-/// Requests of a slice, and how many at once. The client shall not come round to a port that it had when the server
-/// died: under `direct` that meets the dead server once more.
+/// Requests per slice, and concurrent requests. The client must not reuse a port that it had when the server stopped:
+/// with `direct` the packets would be forwarded to the stopped server again.
 const SLICE: (u32, u32) = (40, 8);
-/// A slice that takes longer is stuck.
+/// Time limit for a slice.
 const SLICE_LIMIT: Duration = Duration::from_secs(60);
 
-/// What an experiment is when a server fails in it.
+/// The setup of an experiment with `--fail`.
 struct Scene {
     servers: u8,
     forward: Forward,
@@ -42,15 +40,15 @@ struct Scene {
     slice: (u32, u32),
 }
 
-/// Programs that are needed.
+/// Required programs.
 pub(super) fn programs() -> Vec<Program> {
     [BASE.to_vec(), vec![AB, NGINX]].concat()
 }
 
-/// Runs the story once and reports each of its acts as a row.
+/// Runs the test once and reports each phase as a row.
 ///
 /// # Errors
-/// The experiment has no such story; something could not be started; [`LabError::Interrupted`].
+/// The experiment does not support `--fail`, or a program cannot be started; [`LabError::Interrupted`].
 pub(super) fn run(
     experiment: &Experiment,
     options: &RunOptions,
@@ -79,7 +77,7 @@ fn scene(name: &str, options: &RunOptions) -> Result<Scene> {
             return Err(LabError::Usage {
                 option: "--fail",
                 reason: format!(
-                    "no server fails in {name}; one does in small-box-nat and clustered-rest"
+                    "{name} does not support --fail; small-box-nat and clustered-rest do"
                 ),
             });
         }
@@ -95,7 +93,7 @@ fn scene(name: &str, options: &RunOptions) -> Result<Scene> {
     })
 }
 
-/// The time in which requests may fail.
+/// Returns the time in which requests may fail.
 fn longest() -> Duration {
     (INTERVAL + INTERVAL / JITTER) * FALL + TIMEOUT
 }
@@ -103,7 +101,7 @@ fn longest() -> Duration {
 fn report(experiment: &Experiment, scene: &Scene, story: &Story) -> Report {
     let mut report = Report::new(
         experiment.name,
-        "a server is stopped under load, and comes back: who notices, and for how long",
+        "a server is stopped under load and restarted: which requests fail, and for how long",
     );
     let method = scene.forward.word();
     let row = |act: &Act, name: &str| act.row(format!("{method}/{name}"));
@@ -113,7 +111,7 @@ fn report(experiment: &Experiment, scene: &Scene, story: &Story) -> Report {
         row(&story.back, "back"),
     ];
     let budget = longest();
-    // A machine that is too busy for the check's own times is not the story's failure; the notes show both times.
+    // If the machine is too busy for the check's intervals, the test does not fail; the notes contain both times.
     let noticed = budget.max(story.down_after);
     let seconds = |time: Duration| format!("{:.2} s", time.as_secs_f64());
     let last = story.stopped.last_failure(story.stopped_at);
@@ -124,16 +122,16 @@ fn report(experiment: &Experiment, scene: &Scene, story: &Story) -> Report {
             seconds(budget)
         ),
         format!(
-            "Stopped: {} requests failed, the last ones {}; Weir called the server down after {}.",
+            "Stopped: {} requests failed, the last ones {}; Weir reported the server as down after {}.",
             story.stopped.failed(),
             last.map_or_else(
                 || "never".to_owned(),
-                |last| format!("in a slice that began {} after the stop", seconds(last))
+                |last| format!("in a slice that started {} after the stop", seconds(last))
             ),
             seconds(story.down_after)
         ),
         format!(
-            "Started again: up after {}, {} requests failed, and it served {} connections by itself.",
+            "Restarted: up after {}, {} requests failed, and the server handled {} connections.",
             seconds(story.up_after),
             story.back.failed(),
             story.served_again
@@ -162,7 +160,7 @@ fn report(experiment: &Experiment, scene: &Scene, story: &Story) -> Report {
     report
 }
 
-/// What must not have happened; after `noticed` no request may fail.
+/// Returns violations: after `noticed` no request may fail.
 fn wrong(story: &Story, noticed: Duration) -> Vec<String> {
     let wrong = [
         (story.before.failed(), "failed before the server stopped"),

@@ -1,4 +1,4 @@
-//! What is measured: the experiments by name, and how a run of one becomes a report.
+//! The experiments, and how a run becomes a report.
 
 mod clustered_rest;
 mod disturbance;
@@ -23,12 +23,12 @@ use crate::session::Session;
 use round::Round;
 use trial::{Balancer, Measurement, Setting, Trial};
 
-/// An experiment that can be run.
+/// An experiment.
 #[derive(Clone, Copy, Debug)]
 pub struct Experiment {
     /// The name on the command line.
     pub name: &'static str,
-    /// What it shows, in one line.
+    /// A summary in one line.
     pub summary: &'static str,
     trials: fn(&RunOptions) -> Result<Vec<Trial>>,
 }
@@ -36,7 +36,7 @@ pub struct Experiment {
 const EXPERIMENTS: [Experiment; 5] = [
     Experiment {
         name: "saturated-uplink",
-        summary: "4 MB files over slow links: whose answers share the director's uplink, and whose add up",
+        summary: "4 MB files over slow links: which methods share the director's uplink, and which use all uplinks",
         trials: saturated_uplink::trials,
     },
     Experiment {
@@ -65,20 +65,20 @@ const EXPERIMENTS: [Experiment; 5] = [
     },
 ];
 
-/// What a run changes of the experiment's own values; absent = as the original report had it.
+/// Options of a run. Without an option, the value of the original report is used.
 #[derive(Clone, Debug, Default)]
 pub struct RunOptions {
-    /// Each host's link.
+    /// Rate of each host's link.
     pub rate: Option<Rate>,
-    /// Requests of each run of `ab`.
+    /// Number of requests per run of `ab`.
     pub requests: Option<u32>,
-    /// Requests at once.
+    /// Number of concurrent requests.
     pub concurrency: Option<u32>,
-    /// A server is stopped under load in place of the measurement, where the experiment has that story.
+    /// Stop a server under load instead of the measurement, if the experiment supports this.
     pub fail: bool,
-    /// Runs of the whole; medians are reported. 0 counts as 1.
+    /// Number of runs; medians are reported. 0 counts as 1.
     pub repeat: u32,
-    /// Weir's name of a scheduler.
+    /// The scheduler, as named in Weir.
     pub scheduler: Option<String>,
     /// Names of methods; empty = all.
     pub methods: Vec<String>,
@@ -171,7 +171,7 @@ fn choose(trials: Vec<Trial>, methods: &[String]) -> Result<Vec<Trial>> {
         .collect::<Vec<_>>();
     if let Some(unknown) = methods.iter().find(|method| !known.contains(method)) {
         let reason = format!(
-            "there is no method \"{unknown}\" in this experiment; there are: {}",
+            "unknown method \"{unknown}\"; the methods of this experiment are: {}",
             known.join(", ")
         );
         return Err(LabError::Usage {
@@ -183,10 +183,10 @@ fn choose(trials: Vec<Trial>, methods: &[String]) -> Result<Vec<Trial>> {
     Ok(trials.into_iter().filter(chosen).collect())
 }
 
-/// The scheduler of a run: the given one if its name can be one, else `default`.
+/// Returns the scheduler of a run: the given one if its name is valid, or `default`.
 fn scheduler(options: &RunOptions, default: &str) -> Result<String> {
     let name = options.scheduler.as_deref().unwrap_or(default);
-    // The name goes into a configuration file; Weir judges whether it exists, this keeps it one word.
+    // The name is written to a configuration file, so it must be one word. Weir checks whether the scheduler exists.
     if !name.is_empty()
         && name
             .chars()
@@ -194,14 +194,14 @@ fn scheduler(options: &RunOptions, default: &str) -> Result<String> {
     {
         return Ok(name.to_owned());
     }
-    let reason = format!("\"{name}\" is not a scheduler's name; write for example rr, wlc or sh");
+    let reason = format!("\"{name}\" is not a valid scheduler name; use for example rr, wlc or sh");
     Err(LabError::Usage {
         option: "--scheduler",
         reason,
     })
 }
 
-/// The median round of each row; a failure in any round is the method's failure.
+/// Returns the median round of each row. If any round fails, the method fails.
 fn gather(experiment: &Experiment, trials: &[Trial], rounds: &[Round]) -> Report {
     let mut report = Report::new(experiment.name, experiment.summary);
     for (index, trial) in trials.iter().enumerate() {
@@ -232,7 +232,7 @@ fn gather(experiment: &Experiment, trials: &[Trial], rounds: &[Round]) -> Report
                 name: name.clone(),
                 requests_per_second: median.outcome.requests_per_second,
                 kbytes_per_second: median.outcome.kbytes_per_second,
-                // A median would hide what failed in one run out of three.
+                // The median would hide a failure in one of three runs.
                 failed: runs.iter().map(|run| run.outcome.failed).max().unwrap_or(0),
                 seconds: median.outcome.seconds,
                 ratio: None,
@@ -279,7 +279,7 @@ fn trials_facts(trials: &[Trial]) -> note::Facts {
     }
 }
 
-/// A report's default directory.
+/// Returns the default directory of reports.
 pub(crate) fn default_report_directory() -> &'static Path {
     Path::new("lab-report")
 }

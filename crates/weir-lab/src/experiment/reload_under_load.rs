@@ -1,8 +1,6 @@
-//! Experiment 2: what clients notice of a balancer whose configuration changes all the time, as service discovery makes
-//! it; and of one that is exchanged, or dies.
-//!
-//! Every method runs four times: quiet, then disturbed, each with a connection for every request (`ab`) and with
-//! connections that are kept (`wrk`).
+//! Experiment 2: effects on clients of a balancer that is constantly reloaded, as with service discovery, upgraded or
+//! killed. Each method runs four times: undisturbed and disturbed, each with a new connection per request (`ab`) and
+//! with kept connections (`wrk`).
 
 use std::time::Duration;
 
@@ -14,10 +12,10 @@ use crate::peer::nginx;
 use crate::peer::weir::Forward;
 
 const SERVERS: u8 = 2;
-/// As the report's unprotected run.
+/// Values of the report's unprotected run.
 const REQUESTS: u32 = 200_000;
 const CONCURRENCY: u32 = 10;
-/// wrk runs for a time: a second for so many requests of `ab`.
+/// wrk runs for a time: one second for this number of requests of `ab`.
 const REQUESTS_PER_SECOND_OF_WRK: u32 = 20_000;
 
 const METHODS: [(&str, Subject, By); 12] = [

@@ -1,14 +1,13 @@
-//! One pass over all trials: which run side by side, which alone, and which pass of several is reported.
+//! Runs all trials once: some in parallel, some alone. Selects the round that is reported.
 
 use super::trial::{Measurement, Setting, Trial};
 use crate::error::{LabError, Result};
 use crate::interrupt;
 
-/// Over all links, what two processors carry and still shape on time; trials above it, and those without limits, run
-/// alone.
+/// Total rate of links that two CPUs can shape accurately. Trials with a higher rate, or without limits, run alone.
 const PARALLEL_BITS_PER_SECOND: u64 = 400_000_000;
 
-/// Groups of trials (by index) that may run side by side without competing for the processors.
+/// Returns groups of trials, by index, that can run in parallel without competing for the CPUs.
 pub(super) fn batches(trials: &[Trial]) -> Vec<Vec<usize>> {
     let mut batches: Vec<(u64, Vec<usize>)> = Vec::new();
     for (index, trial) in trials.iter().enumerate() {
@@ -27,13 +26,13 @@ pub(super) fn batches(trials: &[Trial]) -> Vec<Vec<usize>> {
     batches.into_iter().map(|(_, members)| members).collect()
 }
 
-/// Results of every trial, in the trials' order.
+/// Results of all trials, in the trials' order.
 pub(super) type Round = Vec<Result<Vec<Measurement>>>;
 
 /// Runs all trials once.
 ///
 /// # Errors
-/// [`LabError::Interrupted`] only; what a trial fails with is its own result.
+/// [`LabError::Interrupted`] only; the error of a trial is part of the results.
 pub(super) fn run(setting: &Setting<'_>, trials: &[Trial]) -> Result<Round> {
     let mut results = Vec::new();
     for batch in batches(trials) {
@@ -72,14 +71,14 @@ fn observed(setting: &Setting<'_>, trial: &Trial) -> Result<Vec<Measurement>> {
                 .progress
                 .done(name, &format!("done, {seconds:.1} s"));
         }
-        // The command says it once for all methods.
+        // The command reports it once for all methods.
         Err(LabError::Interrupted) => {}
         Err(error) => setting.progress.done(name, &format!("FAILED: {error}")),
     }
     result
 }
 
-/// The run with the median time; of an even number the faster one of the middle.
+/// Returns the run with the median time; for an even number of runs, the faster one of the two middle ones.
 pub(super) fn median<'a>(runs: &[&'a Measurement]) -> Option<&'a Measurement> {
     let mut sorted = runs.to_vec();
     sorted.sort_by(|a, b| a.outcome.seconds.total_cmp(&b.outcome.seconds));

@@ -1,5 +1,5 @@
-//! Experiment 1: every host's link carries 10 Mbit/s, and the file has 4 MB. What passes the director twice shares its
-//! one link; what servers send directly adds up.
+//! Experiment 1: each host's link has 10 Mbit/s, and the file has 4 MB. Methods that send responses through the
+//! director share its link; with direct methods the servers' rates add up.
 
 use super::trial::{Balancer, Method, Site, Trial, Work};
 use super::{RunOptions, scheduler};
@@ -13,7 +13,7 @@ const SERVERS: u8 = 4;
 const REQUESTS: u32 = 100;
 const CONCURRENCY: u32 = 12;
 
-/// Names, in the order of the table, with what each sends through the director.
+/// The methods in the order of the table, and whether responses pass the director.
 const METHODS: [(&str, Balancer); 7] = [
     ("one-server", Balancer::OneServer),
     ("haproxy", Balancer::Haproxy),

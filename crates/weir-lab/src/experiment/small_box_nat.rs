@@ -1,5 +1,5 @@
-//! Experiment 5: NAT through a small director, with the short requests of many clients at once. The peers are one
-//! server alone, and the kernel's own NAT by nftables and conntrack.
+//! Experiment 5: NAT through a small director, with short requests of many concurrent clients. The peers are one server
+//! alone, and the kernel's NAT with nftables and conntrack.
 
 use super::trial::{Balancer, Method, Site, Trial, Work};
 use super::{RunOptions, scheduler};
@@ -32,7 +32,7 @@ pub(super) fn trials(options: &RunOptions) -> Result<Vec<Trial>> {
     let trial = |(name, balancer): (&str, Balancer)| Trial {
         method: Method::new(name, balancer, &scheduler),
         plan: Plan {
-            // NAT of either kind must see the answers; one server alone has no director to send them through.
+            // With NAT, responses must pass the director; one server alone has no director.
             replies_by_director: balancer != Balancer::OneServer,
             ..balancer.plan(SERVERS, options.rate)
         },

@@ -1,5 +1,6 @@
-//! Experiment 3: direct routing by rewriting the destination address, against nginx as a FastCGI balancer; pages that
-//! are short, slow, or of a given size. Least-connections for direct routing is what its author could not do.
+//! Experiment 3: direct routing by rewriting the destination address, compared with nginx as a FastCGI balancer, with
+//! pages that are short, slow, or of a given size. The report's author could not use least connections with direct
+//! routing.
 
 use super::trial::{Balancer, Method, Site, Trial, Work};
 use super::{RunOptions, scheduler};
@@ -8,10 +9,10 @@ use crate::peer::weir::Forward;
 
 const SERVERS: u8 = 2;
 const REQUESTS: u32 = 10_000;
-/// Of the slow page, as in the report.
+/// Number of requests for the slow page, as in the report.
 const RAND_REQUESTS: u32 = 5_000;
 const CONCURRENCY: u32 = 100;
-/// Body lengths of the report, in bytes.
+/// Body lengths in the report, in bytes.
 const SIZES: [u64; 8] = [512, 1440, 1460, 1480, 1500, 2048, 65_535, 655_350];
 const SCHEDULERS: [&str; 2] = ["sh", "wlc"];
 
@@ -23,7 +24,7 @@ pub(super) fn trials(options: &RunOptions) -> Result<Vec<Trial>> {
     let fixed = |name, balancer| Method::new(name, balancer, "");
     let mut methods = vec![
         fixed("one-server", Balancer::OneServer),
-        // The author hashed the client's port, where production would hash its address: one client is all there is.
+        // As in the report, the client's port is hashed instead of its address, because there is only one client.
         fixed("nginx-hash", Balancer::NginxFastCgi("hash $remote_port;")),
         fixed("nginx-least-conn", Balancer::NginxFastCgi("least_conn;")),
         fixed("nftables", Balancer::NftablesDirect),

@@ -1,4 +1,4 @@
-//! One trial: hosts, real servers, a balancer, and `ab` from the client while the wire is sampled.
+//! A trial: hosts, real servers, a balancer, and `ab` on the client, while the links are sampled.
 
 mod start;
 
@@ -19,27 +19,27 @@ use crate::sample::{self, Series};
 use crate::session::Session;
 use crate::topology::{Host, Plan, Topology, VIP};
 
-/// What is between client and servers.
+/// The balancer between the client and the servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Balancer {
-    /// Nothing: the client asks the first server.
+    /// No balancer: the client sends requests to the first server.
     OneServer,
     Haproxy,
-    /// Stateless rewriting of the destination, servers answer directly.
+    /// Stateless rewriting of the destination; servers respond directly.
     NftablesDirect,
     /// DNAT with conntrack.
     NftablesDnat,
-    /// nginx that speaks FastCGI to the servers' workers, with a directive for the choice.
+    /// nginx with FastCGI to the servers' workers, and a directive for the selection.
     NginxFastCgi(&'static str),
     Weir(weir::Forward),
-    /// Direct routing by Weir, whose table ldirectord keeps.
+    /// Direct routing by Weir, managed by ldirectord.
     Ldirectord,
-    /// Something is done to it again and again, while clients come.
+    /// A balancer that is repeatedly disturbed under load.
     Disturbed(Subject, By),
 }
 
 impl Balancer {
-    /// Its hosts: one server where nothing balances, and replies that go straight to the client.
+    /// Returns the hosts: without a balancer, one server that responds directly to the client.
     pub(super) fn plan(self, servers: u8, link: Option<Rate>) -> Plan {
         Plan {
             servers: if self == Self::OneServer { 1 } else { servers },
@@ -48,7 +48,7 @@ impl Balancer {
         }
     }
 
-    /// Whether the `weir` program is needed.
+    /// Returns whether the `weir` program is required.
     pub(super) const fn needs_weir(self) -> bool {
         match self {
             Self::Weir(_) | Self::Ldirectord => true,
@@ -58,12 +58,12 @@ impl Balancer {
     }
 }
 
-/// A way of balancing, under the name that reports use.
+/// A method of balancing, with its name in reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Method {
     pub(super) name: String,
     pub(super) balancer: Balancer,
-    /// Weir's name of the scheduler; peers translate it or have their own.
+    /// The scheduler, as named in Weir. Peers use an equivalent or their own.
     pub(super) scheduler: String,
 }
 
@@ -77,45 +77,45 @@ impl Method {
     }
 }
 
-/// What the real servers serve.
+/// The content of the real servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Site {
-    /// Files, by nginx alone.
+    /// Files, served by nginx.
     Pages,
-    /// PHP pages, by nginx and FPM.
+    /// PHP pages, served by nginx and FPM.
     Php,
 }
 
-/// A run whose latencies count.
+/// A run whose latencies are reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Timed {
-    /// Whether the balancer is disturbed meanwhile.
+    /// Whether the balancer is disturbed during the run.
     pub(super) disturbed: bool,
-    /// The client is wrk, which keeps its connections, for so long.
+    /// The client is wrk, which keeps its connections, for this time.
     pub(super) wrk: Option<Duration>,
 }
 
-/// One run of `ab`.
+/// A run of `ab`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Work {
-    /// Added to the method's name in rows where a trial has several.
+    /// Appended to the method's name if a trial has several runs.
     pub(super) name: Option<String>,
     /// Path and query.
     pub(super) path: String,
     pub(super) requests: u32,
     pub(super) concurrency: u32,
     pub(super) any_length: bool,
-    /// Several requests over each connection.
+    /// Whether connections are kept for several requests.
     pub(super) keep_alive: bool,
-    /// Length of an answer, for the time that the links will need.
+    /// Length of a response, to compute the transfer time.
     pub(super) answer_bytes: u64,
-    /// Absent = only rates are of interest.
+    /// `None` = only rates are reported.
     pub(super) timed: Option<Timed>,
 }
 
 impl Work {
-    /// One page, each request over a connection of its own; how many there are, and at once, the options may say
-    /// otherwise.
+    /// Requests for one page, each over a new connection. Options can change the number of requests and the
+    /// concurrency.
     pub(super) fn of(
         options: &RunOptions,
         page: &str,
@@ -135,7 +135,7 @@ impl Work {
     }
 }
 
-/// A method, its hosts and its work.
+/// A method, its hosts and its runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Trial {
     pub(super) method: Method,
@@ -144,34 +144,34 @@ pub(super) struct Trial {
     pub(super) works: Vec<Work>,
 }
 
-/// What one piece of work gave.
+/// Results of a run.
 #[derive(Clone, Debug)]
 pub(super) struct Measurement {
     pub(super) work: Option<String>,
     pub(super) outcome: ab::Outcome,
     pub(super) series: Series,
-    /// What was done to the balancer meanwhile.
+    /// The disturbances during the run.
     pub(super) disturbed: Option<Disturbed>,
 }
 
-/// What all trials of a run share.
+/// Settings shared by all trials of a run.
 pub(super) struct Setting<'a> {
     pub(super) session: &'a Session,
     pub(super) progress: &'a Progress,
-    /// The `weir` program; absent where no method of the run needs it.
+    /// The `weir` program; `None` if no method of the run requires it.
     pub(super) weir: Option<&'a Path>,
-    /// Document root of all servers.
+    /// The document root of all servers.
     pub(super) pages: &'a Path,
 }
 
-/// For trials without limited links: nothing here takes minutes, and what does is stuck.
+/// Time limit of trials without limited links.
 const UNSHAPED_LIMIT: Duration = Duration::from_secs(600);
-/// A limited link may take this many times the time of its bytes, and the margin, before the trial counts as stuck.
+/// The time limit of a trial with limited links is this multiple of the transfer time, plus the margin.
 const SHAPED_SLACK: u64 = 3;
 const SHAPED_MARGIN_SECONDS: u64 = 120;
 
 impl Trial {
-    /// The programs that the trial starts.
+    /// Returns the programs that the trial starts.
     pub(super) fn programs(&self) -> Vec<Program> {
         let mut programs = BASE.to_vec();
         programs.extend([AB, NGINX]);
@@ -192,7 +192,7 @@ impl Trial {
         programs
     }
 
-    /// How many links carry answers at once: what the trial asks of the machine.
+    /// Returns the number of links that carry responses at the same time.
     pub(super) fn busy_links(&self) -> u64 {
         match self.method.balancer {
             Balancer::NftablesDirect | Balancer::Ldirectord => self.plan.servers.into(),
@@ -201,7 +201,7 @@ impl Trial {
         }
     }
 
-    /// Time after which the work counts as stuck.
+    /// Returns the time limit of a run.
     fn limit(&self, work: &Work) -> Duration {
         let Some(link) = self.plan.link else {
             return UNSHAPED_LIMIT;
@@ -210,10 +210,10 @@ impl Trial {
         Duration::from_secs(bits / link.bits_per_second() * SHAPED_SLACK + SHAPED_MARGIN_SECONDS)
     }
 
-    /// Builds the hosts, starts everything, measures, and removes all.
+    /// Creates the hosts, starts the programs, measures, and removes everything.
     pub(super) fn run(&self, setting: &Setting<'_>) -> Result<Vec<Measurement>> {
         let name = &self.method.name;
-        setting.progress.set(name, "builds its hosts");
+        setting.progress.set(name, "creating hosts");
         let topology = Topology::build(setting.session, self.plan)?;
         let base = setting.session.directory(&topology.number.to_string())?;
         let directory_of = |host: &Host| -> Result<PathBuf> {
@@ -221,7 +221,7 @@ impl Trial {
             std::fs::create_dir_all(&path).map_err(LabError::file(&path))?;
             Ok(path)
         };
-        setting.progress.set(name, "starts its servers");
+        setting.progress.set(name, "starting servers");
         let mut servers = Vec::new();
         for host in &topology.servers {
             let directory = directory_of(host)?;
@@ -297,7 +297,7 @@ impl Trial {
         })
     }
 
-    /// Says what failed while the balancer's log still exists.
+    /// Reports failures while the balancer's log still exists.
     fn tell_failures(&self, setting: &Setting<'_>, outcome: &ab::Outcome, director: &Path) {
         let log = match self.method.balancer {
             Balancer::Haproxy => "haproxy.log",
@@ -324,7 +324,7 @@ impl Trial {
     }
 }
 
-/// A cheap page that shows whether the method serves.
+/// A small page to check whether the method serves requests.
 fn probe_path(site: Site, work: &Work) -> String {
     match site {
         Site::Pages => format!("/{}", nginx::HELLO),

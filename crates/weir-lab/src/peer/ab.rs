@@ -1,7 +1,6 @@
-//! ApacheBench: runs it and reads its summary.
-//!
-//! Its own "Failed requests" counts neither answers outside 2xx nor write errors, so that a balancer which answers 503
-//! would look fast and faultless; here all three are failures.
+//! Runs ApacheBench and parses its summary. The "Failed requests" of `ab` include neither responses other than 2xx nor
+//! write errors, so a balancer that responds with 503 would appear fast and without errors. The lab counts all three as
+//! failures.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -11,48 +10,47 @@ use crate::latency::Latency;
 use crate::process::Launcher;
 use crate::requirement::{self, AB};
 
-/// What to ask for.
+/// The requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Load {
     pub(crate) url: String,
     pub(crate) requests: u32,
     pub(crate) concurrency: u32,
-    /// The page's length may differ between answers (`-l`); otherwise another length is a failure.
+    /// Responses may have different lengths (`-l`); otherwise another length is a failure.
     pub(crate) any_length: bool,
-    /// Several requests over each connection (`-k`).
+    /// Use keep-alive (`-k`).
     pub(crate) keep_alive: bool,
-    /// Wants the distribution of latencies.
+    /// Record the distribution of latencies.
     pub(crate) latency: bool,
 }
 
-/// What `ab` measured.
+/// The results of `ab`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Outcome {
     pub(crate) requests_per_second: f64,
-    /// Received, headers included, in 1024 bytes a second: `ab` says "Kbytes".
+    /// Receive rate including headers, in 1024 bytes per second ("Kbytes" of `ab`).
     pub(crate) kbytes_per_second: f64,
     pub(crate) failed: u64,
     pub(crate) seconds: f64,
-    /// What kinds of failures there were, in words; empty without failures.
+    /// The kinds of failures as text; empty = no failures.
     pub(crate) breakdown: String,
-    /// Where it was asked for.
+    /// The latencies, if requested.
     pub(crate) latency: Option<Latency>,
 }
 
-/// Time without any byte after which `ab` gives a connection up, in seconds.
+/// Time without data after which `ab` closes a connection, in seconds.
 const SOCKET_TIMEOUT: &str = "60";
 
-/// What `ab` prints when it gives up: a connection was refused, and it counted at least this many failures of any kind
-/// by then (`bad++ > 10`).
+/// Output of `ab` when it aborts: a connection was refused, and there were at least this many failures of any kind
+/// (`bad++ > 10`).
 const GAVE_UP: &str = "Test aborted after 10 failures";
 const GIVES_UP_AT: u64 = 12;
 
-/// So often it is started again for the rest.
+/// Maximum number of restarts for the remaining requests.
 const PARTS: u32 = 100;
 
-/// Runs `ab` and waits for its end, at most `limit` each time: where it gives up, the rest is asked by another one.
-/// Rates and latencies then are those of the last, and the failures of the others are the fewest that they can have
-/// been.
+/// Runs `ab` and waits for its end, at most `limit` per run. If it aborts, another run sends the remaining requests.
+/// Rates and latencies are then those of the last run, and the failures of the other runs are their minimum.
 pub(crate) fn run(launcher: &Launcher<'_>, load: &Load, limit: Duration) -> Result<Outcome> {
     let begun = Instant::now();
     let mut load = load.clone();
@@ -64,7 +62,7 @@ pub(crate) fn run(launcher: &Launcher<'_>, load: &Load, limit: Duration) -> Resu
                     failed: outcome.failed + u64::from(given_up) * GIVES_UP_AT,
                     seconds: begun.elapsed().as_secs_f64(),
                     breakdown: format!(
-                        "ab gave up {given_up} times, each after {GIVES_UP_AT} failures or more; then {} failed: {}",
+                        "ab aborted {given_up} times, each after {GIVES_UP_AT} failures or more; then {} failed: {}",
                         outcome.failed, outcome.breakdown
                     ),
                     ..outcome
@@ -79,12 +77,12 @@ pub(crate) fn run(launcher: &Launcher<'_>, load: &Load, limit: Duration) -> Resu
     }
     Err(LabError::Failed {
         program: AB.name.to_owned(),
-        status: format!("it gave up, {} requests before the end", load.requests),
+        status: format!("it aborted, {} requests before the end", load.requests),
         message: GAVE_UP.to_owned(),
     })
 }
 
-/// How many requests it had done when it gave up.
+/// Returns the number of completed requests when it aborted.
 fn completed(message: &str) -> Option<u32> {
     let (_, rest) = message.split_once("Total of ")?;
     rest.split_whitespace().next()?.parse().ok()
@@ -92,10 +90,10 @@ fn completed(message: &str) -> Option<u32> {
 
 fn once(launcher: &Launcher<'_>, load: &Load, limit: Duration) -> Result<Outcome> {
     let program = requirement::locate(AB).unwrap_or_else(|| PathBuf::from(AB.name));
-    // ab refuses more at once than there are in all.
+    // ab rejects a concurrency that is higher than the number of requests.
     let concurrency = load.concurrency.min(load.requests).to_string();
     let requests = load.requests.to_string();
-    // -r: a connection that breaks is counted as failed and the rest goes on.
+    // -r: a broken connection is counted as failed, and ab continues.
     let mut arguments = vec![
         "-q",
         "-r",
@@ -130,8 +128,8 @@ fn once(launcher: &Launcher<'_>, load: &Load, limit: Duration) -> Result<Outcome
     Ok(outcome)
 }
 
-/// The distribution: `ab` writes whole percents by the microsecond, and every request by the millisecond, which is for
-/// what lies beyond the last percent.
+/// Reads the distribution: `ab` writes whole percentiles in microseconds, and each request in milliseconds, which is
+/// used for the last percent.
 fn latency(shares: &str, requests: &str) -> Latency {
     let pair = |line: &str| -> Option<(f64, f64)> {
         let (percent, milliseconds) = line.split_once(',')?;
@@ -147,7 +145,7 @@ fn latency(shares: &str, requests: &str) -> Latency {
     all.sort_by(f64::total_cmp);
     for share in [0.995, 0.999, 0.9995, 0.9999, 0.99995, 0.99999] {
         let rank = (share * all.len() as f64).ceil() as usize;
-        // Of fewer requests the share would be the slowest one, which is the value of 1 already.
+        // With fewer requests this share would be the slowest request, which share 1 already is.
         if rank < all.len()
             && let Some(milliseconds) = rank.checked_sub(1).and_then(|at| all.get(at))
         {
@@ -157,7 +155,7 @@ fn latency(shares: &str, requests: &str) -> Latency {
     Latency::new(points)
 }
 
-/// Reads the summary.
+/// Parses the summary.
 fn parse(output: &str) -> Result<Outcome> {
     let optional = |label: &str| -> Option<f64> {
         let line = output.lines().find_map(|line| line.strip_prefix(label))?;
@@ -183,12 +181,14 @@ fn parse(output: &str) -> Result<Outcome> {
         .find(|line| line.starts_with("(Connect:"))
         .unwrap_or_default();
     let wrong_length = wrong_lengths(kinds);
-    // An error page mostly differs in length too; ab counts such an answer in both places.
+    // An error page usually also has another length; ab counts such a response twice.
     let failed = (bad - wrong_length + wrong_length.max(other_status) + unwritten) as u64;
     let breakdown = if failed == 0 {
         String::new()
     } else {
-        format!("{other_status} answers outside 2xx, {unwritten} write errors, {bad} bad {kinds}")
+        format!(
+            "{other_status} responses other than 2xx, {unwritten} write errors, {bad} bad {kinds}"
+        )
     };
     Ok(Outcome {
         requests_per_second: required("Requests per second:")?,
@@ -200,8 +200,8 @@ fn parse(output: &str) -> Result<Outcome> {
     })
 }
 
-/// The number after `Length:` in `(Connect: 0, Receive: 0, Length: 2, Exceptions: 0)`, which the output contains only
-/// when something failed.
+/// Returns the number after `Length:` in `(Connect: 0, Receive: 0, Length: 2, Exceptions: 0)`, which the output
+/// contains only if there were failures.
 fn wrong_lengths(kinds: &str) -> f64 {
     let number = kinds
         .split_once("Length:")
@@ -248,12 +248,13 @@ Transfer rate:          4596.12 [Kbytes/sec] received
              4\nNon-2xx responses:      50\n",
         );
         let outcome = parse(&text).expect("complete output");
-        // One broken, four unwritten, and fifty error pages, two of which ab counts by their length as well.
+        // One broken connection, four write errors, and fifty error pages, two of which ab also counts because of their
+        // length.
         assert_eq!(outcome.failed, 55);
         assert!(
             outcome
                 .breakdown
-                .starts_with("50 answers outside 2xx, 4 write errors, 3 bad"),
+                .starts_with("50 responses other than 2xx, 4 write errors, 3 bad"),
             "{}",
             outcome.breakdown
         );

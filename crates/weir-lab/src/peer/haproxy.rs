@@ -1,4 +1,4 @@
-//! HAProxy as the first report ran it: the defaults of its packaged configuration, port 5000, `check` on every server.
+//! HAProxy as in the first report: the defaults of its packaged configuration, port 5000, `check` for each server.
 
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;
@@ -11,7 +11,7 @@ use crate::requirement::{self, HAPROXY};
 /// The frontend's port.
 pub(crate) const PORT: u16 = 5000;
 
-/// HAProxy's word for one of Weir's L4 schedulers.
+/// Returns HAProxy's equivalent of a layer 4 scheduler of Weir.
 pub(crate) fn balance(scheduler: &str) -> Option<&'static str> {
     Some(match scheduler {
         "rr" | "wrr" => "roundrobin",
@@ -21,7 +21,7 @@ pub(crate) fn balance(scheduler: &str) -> Option<&'static str> {
     })
 }
 
-/// Starts HAProxy; the caller awaits its first answer.
+/// Starts HAProxy. The caller waits for the first response.
 pub(crate) fn start(
     launcher: &Launcher<'_>,
     balance: &str,
@@ -30,7 +30,7 @@ pub(crate) fn start(
     let file = launcher.directory.join("haproxy.cfg");
     std::fs::write(&file, configuration(balance, servers)).map_err(LabError::file(&file))?;
     let program = requirement::locate(HAPROXY).unwrap_or_else(|| PathBuf::from(HAPROXY.name));
-    // -db: in the foreground.
+    // -db: run in the foreground.
     launcher.start(
         "haproxy",
         &program,
@@ -44,7 +44,7 @@ pub(crate) fn write(directory: &Path, servers: &[Ipv4Addr]) -> Result<()> {
     std::fs::write(&file, configuration("roundrobin", servers)).map_err(LabError::file(&file))
 }
 
-/// The shell line that starts HAProxy in the background, and asks the one before to finish.
+/// Returns the shell command that starts HAProxy in the background and asks the previous process to finish.
 pub(crate) fn old_style(directory: &Path) -> String {
     let program = requirement::locate(HAPROXY).unwrap_or_else(|| PathBuf::from(HAPROXY.name));
     format!(
@@ -54,7 +54,7 @@ pub(crate) fn old_style(directory: &Path) -> String {
     )
 }
 
-/// Starts a master process in the foreground; SIGUSR2 to it is a reload. The caller awaits the first answer.
+/// Starts a master process in the foreground, which SIGUSR2 reloads. The caller waits for the first response.
 pub(crate) fn start_master(launcher: &Launcher<'_>, servers: &[Ipv4Addr]) -> Result<Daemon> {
     write(launcher.directory, servers)?;
     let file = launcher.directory.join("haproxy.cfg");

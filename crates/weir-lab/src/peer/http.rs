@@ -1,4 +1,4 @@
-//! A single GET, to learn whether a method serves before it is measured.
+//! Sends a GET to check whether a method serves requests before it is measured.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -10,10 +10,10 @@ use crate::namespace::Namespace;
 
 const ATTEMPT: Duration = Duration::from_secs(2);
 
-/// Waits until a GET of `path` from `client` is answered with 200.
+/// Waits until a GET of `path` from `client` returns 200.
 ///
 /// # Errors
-/// [`crate::LabError::Deadline`] with what the last attempt saw.
+/// [`crate::LabError::Deadline`] with the result of the last attempt.
 pub(crate) fn wait_until_served(
     client: &Namespace,
     to: SocketAddr,
@@ -26,13 +26,13 @@ pub(crate) fn wait_until_served(
         let outcome = client.enter(|| Ok(status_line(to, path)))?;
         let served = matches!(&outcome, Ok(line) if line.contains(" 200 "));
         **last_seen.borrow_mut() = match outcome {
-            Ok(line) => format!(": the last answer was \"{line}\""),
-            Err(error) => format!(": the last attempt ended with \"{error}\""),
+            Ok(line) => format!(": the last response was \"{line}\""),
+            Err(error) => format!(": the last attempt failed with \"{error}\""),
         };
         Ok(served.then_some(()))
     };
     wait_for(
-        &format!("an answer from http://{to}{path}"),
+        &format!("a response from http://{to}{path}"),
         limit,
         attempt,
         || last_seen.borrow().clone(),

@@ -1,7 +1,6 @@
-//! ldirectord as the fourth report ran it, unmodified: it finds Weir under the name `ipvsadm`.
-//!
-//! The names are bound, and `/var` is empty, in a mount namespace of its own, and its processes live in a process
-//! namespace of their own, so that nothing outlives the guard and nothing of the host changes.
+//! ldirectord as in the fourth report, unmodified: Weir is available as `ipvsadm`. It runs in a separate mount
+//! namespace, in which the program is mounted with this name and `/var` is empty, and in a separate PID namespace. No
+//! process outlives the guard, and the host is not changed.
 
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;
@@ -12,10 +11,10 @@ use crate::process::{Daemon, Launcher};
 use crate::requirement::{self, LDIRECTORD};
 use crate::topology::VIP;
 
-/// Both names that it tries; on a merged `/usr` they are one.
+/// The two paths that it tries; with a merged `/usr` they are the same file.
 const NAMES: [&str; 2] = ["/sbin/ipvsadm", "/usr/sbin/ipvsadm"];
 
-/// Where the director that it drives keeps its state.
+/// The state directories of the director that it manages.
 pub(crate) struct Instance<'a> {
     /// The `weir` program.
     pub(crate) weir: &'a Path,
@@ -23,7 +22,7 @@ pub(crate) struct Instance<'a> {
     pub(crate) pins: &'a Path,
 }
 
-/// Starts it; the caller awaits what it makes.
+/// Starts ldirectord. The caller waits for the services that it creates.
 pub(crate) fn start(
     launcher: &Launcher<'_>,
     instance: &Instance<'_>,
@@ -35,7 +34,7 @@ pub(crate) fn start(
     std::fs::write(&file, configuration(&log, scheduler, servers))
         .map_err(LabError::file(&file))?;
     let program = requirement::locate(LDIRECTORD).unwrap_or_else(|| PathBuf::from(LDIRECTORD.name));
-    // The paths come as arguments: none of them is read by the shell.
+    // The paths are passed as arguments, so the shell does not interpret them.
     let script = "mount -t tmpfs none /var; mkdir /var/run /var/log /var/lock; weir=$1; ldirectord=$2; file=$3; shift \
      3\n\
         for name; do [ ! -e \"$name\" ] || mount --bind \"$weir\" \"$name\"; done\n\

@@ -1,7 +1,5 @@
-//! The programs of the experiments, one module each: how to configure, start, await and undo them.
-//!
-//! A module here knows one program's language and nothing of experiments. All files live in the run's directory, never
-//! in `/etc`; all state lives in namespaces.
+//! The programs of the experiments, one module each: configures, starts, waits for and stops them. These modules do not
+//! depend on experiments. All files are in the run's directory, never in `/etc`; all state is in namespaces.
 
 pub(crate) mod ab;
 pub(crate) mod haproxy;
@@ -15,5 +13,5 @@ pub(crate) mod wrk;
 
 use std::time::Duration;
 
-/// How long a program may take until it serves.
+/// Time limit until a program serves requests.
 pub(crate) const START_LIMIT: Duration = Duration::from_secs(15);

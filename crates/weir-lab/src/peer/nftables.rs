@@ -1,4 +1,4 @@
-//! nftables in its two parts: stateless direct routing (the third report), and DNAT with conntrack (the peer of `nat`).
+//! nftables in two roles: stateless direct routing (the third report), and DNAT with conntrack (the peer of `nat`).
 
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;
@@ -12,9 +12,8 @@ use crate::topology::{Topology, VIP};
 /// The table of [`drop_syns`].
 const SYNS: &str = "weir-lab-syns";
 
-/// Loads the director's and the servers' rules of stateless direct routing: the director rewrites the destination
-/// address by a hash of the client's port and routes the packet on; the servers put the service's address into their
-/// answers.
+/// Loads the rules of stateless direct routing: the director sets the destination address by a hash of the client's
+/// port and forwards the packet; the servers set the service's address as the source of their responses.
 pub(crate) fn direct(topology: &Topology) -> Result<()> {
     let servers = addresses(topology);
     load(&topology.director.namespace, &direct_director(&servers))?;
@@ -25,7 +24,7 @@ pub(crate) fn direct(topology: &Topology) -> Result<()> {
         .try_for_each(|server| load(&server.namespace, &direct_server()))
 }
 
-/// Loads DNAT with conntrack, servers in turn.
+/// Loads DNAT with conntrack and round robin.
 pub(crate) fn dnat(topology: &Topology) -> Result<()> {
     load(
         &topology.director.namespace,
@@ -45,7 +44,7 @@ pub(crate) fn drop_syns(host: &Namespace, port: u16) -> Result<()> {
     )
 }
 
-/// Lets them pass again.
+/// Stops dropping them.
 pub(crate) fn pass_syns(host: &Namespace) -> Result<()> {
     load(host, &format!("delete table inet {SYNS}\n"))
 }

@@ -1,4 +1,4 @@
-//! nginx in its two parts: the real servers' web server, and the FastCGI balancer of the third report.
+//! nginx in two roles: the web server of the real servers, and the FastCGI balancer of the third report.
 
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
@@ -9,34 +9,34 @@ use crate::process::{Daemon, Launcher};
 use crate::requirement::{self, NGINX};
 use crate::topology::BACKLOG;
 
-/// Port that every nginx of the lab listens on.
+/// Port of every nginx in the lab.
 pub(crate) const PORT: u16 = 80;
-/// The file that experiment 1 asks for.
+/// The file that experiment 1 requests.
 pub(crate) const IMAGE: &str = "image.bmp";
 /// A page of one line.
 pub(crate) const HELLO: &str = "hello";
-/// Some kilobytes, as a service's answer has them.
+/// A page of some kilobytes, as a typical response.
 pub(crate) const REST: &str = "rest";
-/// Its length.
+/// Length of this page.
 pub(crate) const REST_BYTES: usize = 4096;
 
-/// Width and height of the image: 24 bits a pixel, 4 MB as in the report.
+/// Width and height of the image: with 24 bits per pixel it has 4 MB, as in the report.
 const IMAGE_SIZE: (u32, u32) = (1024, 1365);
 
-/// What nginx does with a request.
+/// How nginx handles a request.
 pub(crate) enum Role<'a> {
     /// Serves the document root.
     Files,
-    /// Hands `*.php` to FPM workers: the host's own (`127.0.0.1`), or several with a way to choose.
+    /// Forwards `*.php` to FPM workers: local ones (`127.0.0.1`), or those of several hosts.
     FastCgi {
         /// Directive inside `upstream`: `hash $remote_port;`, `least_conn;`, or empty.
         choice: &'a str,
-        /// Addresses of the workers' hosts.
+        /// Addresses of the hosts of the workers.
         workers: &'a [Ipv4Addr],
     },
-    /// Balances requests to servers in turn.
+    /// Balances requests with round robin.
     Proxy {
-        /// Their addresses.
+        /// Addresses of the servers.
         servers: &'a [Ipv4Addr],
     },
 }
@@ -55,13 +55,13 @@ pub(crate) fn start(launcher: &Launcher<'_>, root: &Path, role: &Role<'_>) -> Re
         "stderr".as_ref(),
     ];
     let mut daemon = launcher.start("nginx", &program, &arguments)?;
-    // nginx writes its pid file once its sockets listen.
+    // nginx writes its PID file after its sockets are listening.
     let pid = launcher.directory.join("nginx.pid");
     daemon.wait_ready("nginx's start", START_LIMIT, || Ok(pid.exists()))?;
     Ok(daemon)
 }
 
-/// Writes the configuration, for [`start`] or for SIGHUP to one that runs.
+/// Writes the configuration, for [`start`] or for a reload with SIGHUP.
 pub(crate) fn write(launcher: &Launcher<'_>, root: &Path, role: &Role<'_>) -> Result<PathBuf> {
     let file = launcher.directory.join("nginx.conf");
     std::fs::write(&file, configuration(launcher.directory, root, role))
@@ -169,7 +169,7 @@ fn image(width: u32, height: u32) -> Vec<u8> {
     ] {
         bytes.extend(u32::to_le_bytes(word));
     }
-    // A linear congruential sequence: the same picture each time, and nothing on the way could compress it.
+    // A linear congruential sequence: the image is always the same and cannot be compressed.
     let mut state = 1_u32;
     bytes.extend((0..pixels).map(|_| {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);

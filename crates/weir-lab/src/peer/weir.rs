@@ -1,8 +1,7 @@
-//! Weir itself, as an operator runs it: a configuration file, `weir run`, `weir real-server up` on the servers.
-//!
-//! A director has its own runtime and pin directory, so that several run side by side on one machine, each in its
-//! network namespace. `clean` and `down` at the end give back what Weir put into the kernel; what they leave, the run's
-//! own removal finds by its tag.
+//! Weir itself, as an operator runs it: a configuration file, `weir run`, `weir real-server up` on the servers. Each
+//! director has a separate runtime and pin directory, so that several can run on one machine, each in its network
+//! namespace. `clean` and `down` at the end remove Weir's objects from the kernel. The run removes any remaining
+//! objects by its tag.
 
 use std::ffi::OsString;
 use std::net::Ipv4Addr;
@@ -29,7 +28,7 @@ pub(crate) enum Forward {
 }
 
 impl Forward {
-    /// The word of `forward =`.
+    /// Returns the value of `forward`.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Forward::Nat => "nat",
@@ -41,10 +40,10 @@ impl Forward {
     }
 }
 
-/// How long `real-server` and `clean` may take.
+/// Time limit of `real-server` and `clean`.
 const COMMAND_LIMIT: Duration = Duration::from_secs(20);
 
-/// A Weir with its own state: a namespace with its runtime and pin directories.
+/// An instance of Weir: a namespace with its runtime and pin directories.
 struct Instance<'a> {
     program: &'a Path,
     namespace: &'a Namespace,
@@ -77,7 +76,7 @@ impl Instance<'_> {
     }
 }
 
-/// A running director with its servers set up.
+/// A running director with prepared servers.
 pub(crate) struct Director<'a> {
     instance: Instance<'a>,
     servers: Vec<Instance<'a>>,
@@ -86,25 +85,25 @@ pub(crate) struct Director<'a> {
     scheduler: Option<String>,
 }
 
-/// A server in Weir's words.
+/// State of a server as reported by Weir.
 pub(crate) struct ServerStatus {
-    /// `up`, `down` and so on; empty where Weir does not have it.
+    /// `up`, `down` and so on; empty = Weir does not have the server.
     pub(crate) state: String,
-    /// Ever made to it.
+    /// Total number of connections.
     pub(crate) connections: u64,
 }
 
-/// Where a director's files go.
+/// Directories of a director.
 pub(crate) struct Directories<'a> {
     /// Directory of the trial.
     pub(crate) base: &'a Path,
-    /// Gives the pin directory of a host by name.
+    /// Returns the pin directory of a host.
     pub(crate) pins: &'a dyn Fn(&str) -> PathBuf,
 }
 
 impl<'a> Director<'a> {
-    /// Sets the servers up for `forward`, starts the daemon and waits until it answers `status`. Without a scheduler
-    /// its file has no service: others make them.
+    /// Prepares the servers for `forward`, starts the daemon and waits until it responds to `status`. Without a
+    /// scheduler the configuration has no service, because another program adds it.
     pub(crate) fn start(
         program: &'a Path,
         topology: &'a Topology,
@@ -119,7 +118,7 @@ impl<'a> Director<'a> {
         Self::start_with(program, topology, directories, forward, scheduler, &text)
     }
 
-    /// The same with a service whose servers are checked: `check` holds the keys.
+    /// Like `start`, with health checks; `check` contains the keys.
     pub(crate) fn start_checked(
         program: &'a Path,
         topology: &'a Topology,
@@ -169,7 +168,7 @@ impl<'a> Director<'a> {
         };
         if !matches!(forward, Forward::Nat | Forward::Proxy) {
             for host in &topology.servers {
-                // Kept before it is set up: a command that fails half way must be undone too.
+                // Recorded before the command runs, so that a failed command is reverted as well.
                 director.servers.push(instance(host)?);
                 if let Some(server) = director.servers.last() {
                     set_up(server, forward)?;
@@ -180,7 +179,7 @@ impl<'a> Director<'a> {
         Ok(director)
     }
 
-    /// For programs that call Weir by the name of ipvsadm.
+    /// Returns the directories, for programs that call Weir as ipvsadm.
     pub(crate) fn instance(&self) -> super::ldirectord::Instance<'_> {
         super::ldirectord::Instance {
             weir: self.instance.program,
@@ -189,7 +188,7 @@ impl<'a> Director<'a> {
         }
     }
 
-    /// How many servers the table of ipvsadm has.
+    /// Returns the number of servers in the ipvsadm table.
     pub(crate) fn made_by_ipvsadm(&self) -> Result<usize> {
         let instance = &self.instance;
         let mut arguments = instance.arguments(&[]);
@@ -199,7 +198,7 @@ impl<'a> Director<'a> {
         Ok(saved.lines().filter(|line| line.starts_with("-a ")).count())
     }
 
-    /// What Weir says of a server.
+    /// Returns the state of a server.
     pub(crate) fn server(&self, address: Ipv4Addr) -> Result<ServerStatus> {
         let text = self.instance.run("weir-status", &["status", "--json"])?;
         let status: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
@@ -224,14 +223,14 @@ impl<'a> Director<'a> {
             .start("weir-run", instance.program, &arguments)?;
         let socket = instance.runtime.join("weir.sock");
         daemon.wait_ready("weir's start", START_LIMIT, || {
-            // The socket first: it is cheap to look at. Its answer then tells that the configuration is active.
+            // The socket is checked first, because this is cheap. A response shows that the configuration is active.
             Ok(socket.exists() && instance.run("weir-status", &["status", "--json"]).is_ok())
         })?;
         self.daemon = Some(daemon);
         Ok(())
     }
 
-    /// `weir reload` of a file with these servers.
+    /// Runs `weir reload` with these servers.
     pub(crate) fn reload(&self, servers: &[Ipv4Addr]) -> Result<()> {
         let file = self.instance.directory.join("weir.toml");
         let scheduler = self.scheduler.as_deref().unwrap_or("rr");
@@ -240,22 +239,22 @@ impl<'a> Director<'a> {
         self.instance.run("weir-reload", &["reload"]).map(drop)
     }
 
-    /// `weir upgrade`: another process of the same program takes over.
+    /// Runs `weir upgrade`: a new process of the same program takes over.
     pub(crate) fn upgrade(&self) -> Result<()> {
         self.instance.run("weir-upgrade", &["upgrade"]).map(drop)
     }
 
-    /// `kill -9` of the daemon, which is the child of `weir run`.
+    /// Kills the daemon, the child of `weir run`, with SIGKILL.
     pub(crate) fn kill_daemon(&self) -> Result<()> {
         let keeper = self.daemon.as_ref().map_or(0, Daemon::pid);
         for pid in process::children(keeper) {
-            // One that has just died has a successor, which the next round finds.
+            // If the daemon has just ended, the next round finds its successor.
             let _ = rustix::process::kill_process(pid, Signal::KILL);
         }
         Ok(())
     }
 
-    /// Waits until the daemon answers.
+    /// Waits until the daemon responds.
     pub(crate) fn await_answer(&self, limit: Duration) -> Result<()> {
         let answers = || {
             Ok(self
@@ -264,7 +263,7 @@ impl<'a> Director<'a> {
                 .is_ok()
                 .then_some(()))
         };
-        wait_for("an answer of weir", limit, answers, String::new)
+        wait_for("a response from weir", limit, answers, String::new)
     }
 }
 
@@ -287,8 +286,8 @@ fn set_up(server: &Instance<'_>, forward: Forward) -> Result<()> {
 impl Drop for Director<'_> {
     fn drop(&mut self) {
         self.daemon = None;
-        // What these leave behind is found by the run's tag, also after Ctrl-C, which cuts them short; a failure here
-        // must not hide the trial's result.
+        // The run removes remaining objects by its tag, also if Ctrl-C interrupts these commands. A failure must not
+        // hide the trial's result.
         let _ = self.instance.run("weir-clean", &["clean"]);
         for server in &self.servers {
             let _ = server.run("weir-real-server-down", &["real-server", "down"]);
@@ -296,7 +295,7 @@ impl Drop for Director<'_> {
     }
 }
 
-/// The part of the file without services.
+/// Returns the part of the configuration without services.
 const NODE: &str = "[node]\ninterfaces = [\"eth0\"]\n";
 
 fn configuration(topology: &Topology, forward: Forward, scheduler: &str) -> String {
@@ -314,7 +313,7 @@ fn listed(servers: &[Ipv4Addr]) -> String {
 }
 
 fn text(servers: &str, forward: Forward, scheduler: &str) -> String {
-    // With one client address, source hashing by address alone would use one server.
+    // With one client address, source hashing by address only would use one server.
     let scheduler = match scheduler {
         "sh" => "{ name = \"sh\", flags = [\"sh-port\"] }".to_owned(),
         "mh" => "{ name = \"mh\", flags = [\"mh-port\"] }".to_owned(),

@@ -1,4 +1,4 @@
-//! wrk: clients that keep their connections, for a time rather than for a number of requests.
+//! wrk: clients that keep their connections, for a given time instead of a number of requests.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::peer::ab::Outcome;
 use crate::process::{self, Launcher};
 use crate::requirement::{self, WRK};
 
-/// Has wrk print what its own summary leaves out.
+/// A script that prints values which wrk's summary does not contain.
 const SCRIPT: &str = r#"done = function(summary, latency, requests)
   local e = summary.errors
   io.write(string.format("totals %d %d %d\n", summary.requests, summary.bytes, summary.duration))
@@ -22,7 +22,7 @@ const SCRIPT: &str = r#"done = function(summary, latency, requests)
 end
 "#;
 
-/// Longer than this over the time asked for, and wrk is stuck.
+/// Time limit in addition to the requested time.
 const MARGIN: Duration = Duration::from_secs(30);
 
 /// Runs wrk for `time` and waits for its end.
@@ -37,7 +37,7 @@ pub(crate) fn run(
     let program = requirement::locate(WRK).unwrap_or_else(|| PathBuf::from(WRK.name));
     let script = script.display().to_string();
     let (connections, seconds) = (concurrency.to_string(), time.as_secs().max(1).to_string());
-    // One thread: the processors belong to the balancer.
+    // One thread, to leave CPU time for the balancer.
     let arguments = [
         "-t",
         "1",

@@ -1,19 +1,19 @@
-//! Bars as HTML: names and values are text of the page's size on a telephone too, which a scaled picture's would not
-//! be.
+//! Bar charts as HTML elements, so that the text has the page's font size on small screens too, unlike in a scaled
+//! image.
 
 use std::fmt::Write as _;
 
 use super::html::escape;
 use super::{BASE, Report, Row};
 
-/// One bar: its name, its length and the text behind it.
+/// A bar: its name, its length and its label.
 struct Bar<'a> {
     name: &'a str,
     value: f64,
     shown: String,
 }
 
-/// The rows of a report against each other: a section of bars for each kind of work.
+/// Returns a section of bars for each kind of run of a report.
 pub(super) fn render(page: &mut String, report: &Report) {
     if report.is_timed() {
         let bars = report.rows.iter().filter_map(|row| {
@@ -41,8 +41,8 @@ pub(super) fn render(page: &mut String, report: &Report) {
         let rows = report.rows.iter().filter(|row| row.work() == work);
         let bars: Vec<Bar<'_>> = rows.map(bar).collect();
         let title = match work {
-            Some(work) => format!("Requests a second: {work}"),
-            None => "Requests a second".to_owned(),
+            Some(work) => format!("Requests per second: {work}"),
+            None => "Requests per second".to_owned(),
         };
         section(page, &title, &bars);
     }

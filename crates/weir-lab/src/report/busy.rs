@@ -1,22 +1,22 @@
-//! Whether other work kept the machine busy when a run began: then figures are those of what was left over.
+//! Detects other load on the machine at the start of a run, which affects the results.
 
 use std::num::NonZero;
 use std::thread;
 use std::time::Duration;
 
-/// Share of the processors' time beyond which a machine is busy.
+/// Share of CPU time above which the machine counts as busy.
 const BUSY: f64 = 0.25;
-/// How long the processors are watched where the load average says that they were busy.
+/// Time for which CPU usage is measured if the load average is high.
 const WATCHED: Duration = Duration::from_millis(500);
 
-/// Looks at the machine before a run; what a reader must know, if it is busy.
+/// Checks the machine before a run. Returns a note for the report if it is busy.
 pub(crate) fn note() -> Option<String> {
     let processors = thread::available_parallelism().map_or(1, NonZero::get);
     let load = load_average(&std::fs::read_to_string("/proc/loadavg").ok()?)?;
     if !is_high(load, processors) {
         return None;
     }
-    // The average remembers a build that has just ended.
+    // The load average also includes a build that has just ended.
     let times = || {
         std::fs::read_to_string("/proc/stat")
             .ok()
@@ -27,7 +27,7 @@ pub(crate) fn note() -> Option<String> {
     of(load, processors, share(before, times()))
 }
 
-/// The average over the last minute.
+/// Returns the load average of the last minute.
 fn load_average(text: &str) -> Option<f64> {
     text.split_whitespace().next()?.parse().ok()
 }
@@ -36,7 +36,7 @@ fn is_high(load: f64, processors: usize) -> bool {
     load > processors as f64 / 2.0
 }
 
-/// Ticks that the processors worked, and all, since the start.
+/// Returns the busy and the total CPU ticks since boot.
 fn busy_and_all(text: &str) -> Option<(u64, u64)> {
     let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
     let ticks: Vec<u64> = line.split_whitespace().flat_map(str::parse).collect();
@@ -46,7 +46,7 @@ fn busy_and_all(text: &str) -> Option<(u64, u64)> {
     Some((all.saturating_sub(idle), all))
 }
 
-/// Of the time between two readings; none where they say nothing.
+/// Returns the busy share between two readings; `None` = no time has passed.
 fn share(before: Option<(u64, u64)>, after: Option<(u64, u64)>) -> Option<f64> {
     let ((busy, all), (busy_after, all_after)) = (before?, after?);
     let all = all_after.checked_sub(all).filter(|all| *all > 0)?;

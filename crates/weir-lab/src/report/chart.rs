@@ -1,5 +1,4 @@
-//! SVG charts as text: lines over time for the traffic of hosts. Colours are CSS classes, so that one file serves light
-//! and dark.
+//! SVG charts of the hosts' traffic over time. Colours are CSS classes, so that a file supports light and dark mode.
 
 use std::fmt::Write as _;
 
@@ -8,11 +7,11 @@ use super::html::escape;
 use super::{DIRECTOR, Panel};
 use crate::sample::HostSeries;
 
-/// Of a panel, in CSS pixels.
+/// Height of a panel, in CSS pixels.
 const HEIGHT: f64 = 240.0;
-/// Points of a line: one for about four pixels.
+/// Maximum number of points of a line: about one for four pixels.
 const POINTS: usize = 150;
-/// Ticks on an axis, at most.
+/// Maximum number of ticks on an axis.
 const TICKS: f64 = 6.0;
 
 /// The scale of one panel.
@@ -31,7 +30,7 @@ impl Scale {
     }
 }
 
-/// A round step that divides `range` into at most [`TICKS`] parts.
+/// Returns a round step that divides `range` into at most [`TICKS`] parts.
 fn step(range: f64) -> f64 {
     let rough = (range / TICKS).max(1e-9);
     let power = 10_f64.powf(rough.log10().floor());
@@ -42,7 +41,7 @@ fn step(range: f64) -> f64 {
         .unwrap_or(10.0 * power)
 }
 
-/// Multiples of a round step from 0 to `end`, as places and labels.
+/// Returns the multiples of a round step from 0 to `end`, as positions and labels.
 fn ticks(end: f64, place: impl Fn(f64) -> f64) -> Vec<(f64, String)> {
     let step = step(end);
     let digits = if step < 1.0 {
@@ -57,10 +56,10 @@ fn ticks(end: f64, place: impl Fn(f64) -> f64) -> Vec<(f64, String)> {
         .collect()
 }
 
-/// The traffic of every host over time: what each sends, and what the director receives.
+/// Draws the transmit rate of each host, and the receive rate of the director, over time.
 pub(super) fn traffic(panel: &Panel) -> String {
     let series = panel.series.thinned(POINTS);
-    // The link is the subject: it stays at the same height in every panel; the client's own sending fits below.
+    // The link's rate is at the same height in all panels; the client's transmit rate is lower.
     let scale = Scale {
         seconds: series.seconds.last().copied().unwrap_or(1.0).max(1e-3),
         megabits: panel.link * 1.12,
@@ -101,7 +100,7 @@ pub(super) fn traffic(panel: &Panel) -> String {
             &host.transmit,
         );
     }
-    // Last, so that they lie on top.
+    // These lines are drawn last, so that they are on top.
     if let Some(director) = series.hosts.iter().find(|host| host.host == DIRECTOR) {
         line("receive", "director receives", &director.receive);
         line("director", "director sends", &director.transmit);

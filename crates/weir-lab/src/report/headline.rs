@@ -1,11 +1,11 @@
-//! The outcome of a run in one sentence, from its rows.
+//! Summarizes a run in one sentence.
 
 use super::{BASE, DIRECTOR, Panel, Report, Row};
 
-/// A director whose link is used beyond this share is at its ceiling.
+/// Share of the link's rate above which the director's link counts as saturated.
 pub(super) const CEILING: f64 = 0.9;
 
-/// What a reader should take away; none where nothing was measured.
+/// Returns the summary; `None` = nothing was measured.
 pub(crate) fn of(report: &Report) -> Option<String> {
     let outcome = if report.is_timed() {
         slowest(report)?
@@ -22,14 +22,14 @@ pub(crate) fn of(report: &Report) -> Option<String> {
     };
     let methods = match report.failures.len() {
         0 => String::new(),
-        _ if !report.events.is_empty() => "; the run was not as it should be".to_owned(),
+        _ if !report.events.is_empty() => "; the run did not meet its requirements".to_owned(),
         1 => "; 1 method was not measured".to_owned(),
         count => format!("; {count} methods were not measured"),
     };
     Some(format!("{outcome}; {failed}{methods}."))
 }
 
-/// Whether what the director sends fills its link.
+/// Returns whether the director's link is saturated.
 pub(super) fn is_at_ceiling(panel: &Panel) -> bool {
     let (sends, _) = panel.series.mean(DIRECTOR).unwrap_or_default();
     sends >= CEILING * panel.link
@@ -45,7 +45,7 @@ fn compared(report: &Report) -> Option<String> {
     let worst = others().min_by(|a, b| ratio(a).total_cmp(&ratio(b)))?;
     let times = |row: &Row| row.ratio.unwrap_or_default();
     let mut text = format!(
-        "{} answers {:.2} times as many requests as one server alone",
+        "{} serves {:.2} times as many requests as one server alone",
         best.name,
         times(best)
     );
@@ -63,9 +63,9 @@ fn most(report: &Report) -> Option<String> {
     let best = report.rows.iter().max_by(by_rate)?;
     let rate = best.requests_per_second;
     Some(match report.rows.len() {
-        1 => format!("{} answers {rate:.1} requests a second", best.name),
+        1 => format!("{} serves {rate:.1} requests per second", best.name),
         _ => format!(
-            "{} answers the most requests, {rate:.1} a second",
+            "{} serves the most requests, {rate:.1} per second",
             best.name
         ),
     })
@@ -109,7 +109,7 @@ fn story(report: &Report) -> Option<String> {
     };
     let (down, up) = (after("down after")?, after("up after")?);
     Some(format!(
-        "The stopped server was out of the pool after {down:.2} s, and in it again {up:.2} s after its start"
+        "The stopped server was removed from the pool after {down:.2} s, and added again {up:.2} s after its restart"
     ))
 }
 
@@ -118,33 +118,33 @@ mod tests {
     use super::super::{Event, example};
     use super::*;
 
-    fn said(report: &Report) -> String {
+    fn headline(report: &Report) -> String {
         of(report).unwrap_or_default()
     }
 
     #[test]
-    fn the_best_and_the_worst_are_compared_with_one_server() {
+    fn best_and_worst_method_are_compared_with_one_server() {
         let mut report = example::report();
         assert_eq!(
-            said(&report),
-            "direct answers 3.99 times as many requests as one server alone, nat 0.98 times, because its replies fill \
+            headline(&report),
+            "direct serves 3.99 times as many requests as one server alone, nat 0.98 times, because its replies fill \
              the \
              director's link; no request failed; 1 method was not measured."
         );
         report.rows[1].failed = 2;
         report.failures.clear();
         report.panels.clear();
-        assert!(said(&report).ends_with("nat 0.98 times; 2 requests failed."));
+        assert!(headline(&report).ends_with("nat 0.98 times; 2 requests failed."));
         report.rows.retain(|row| row.method() != BASE);
         report.rows.iter_mut().for_each(|row| row.ratio = None);
-        assert!(said(&report).starts_with("direct answers the most requests, 1.0 a second"));
+        assert!(headline(&report).starts_with("direct serves the most requests, 1.0 per second"));
     }
 
     #[test]
-    fn the_slowest_request_is_that_of_a_disturbed_run() {
+    fn slowest_request_is_from_a_disturbed_run() {
         let report = example::timed_report();
         assert_eq!(
-            said(&report),
+            headline(&report),
             "The slowest request over 3 changes took 31.0 ms (proxy/kept-disturbed); no request failed."
         );
     }
@@ -162,9 +162,9 @@ mod tests {
         ];
         report.failures.clear();
         assert_eq!(
-            said(&report),
-            "The stopped server was out of the pool after 0.61 s, and in it again 0.40 s after its start; no request \
-             failed."
+            headline(&report),
+            "The stopped server was removed from the pool after 0.61 s, and added again 0.40 s after its restart; no \
+             request failed."
         );
         report.rows.clear();
         report.events.clear();

@@ -1,11 +1,10 @@
-//! The report for people: one file without scripts, fonts or links to elsewhere, readable in light and dark and on
-//! paper.
+//! The HTML report: a single file without scripts, fonts or external links, for light and dark mode and for printing.
 
 use std::fmt::Write as _;
 
 use super::{BASE, DIRECTOR, Panel, Report, Row, bars, chart, headline, latency, table};
 
-/// Lines differ by colour and by dashes; the colours differ for readers with any kind of colour blindness (tested
+/// Lines differ in colour and dash pattern. The colours are distinguishable with any type of colour blindness (tested
 /// below).
 const STYLE: &str = "
 :root { --ink: #1c1e21; --dim: #5f6670; --paper: #ffffff; --line: #dde1e6; --director: #d55e00; --receive: #0033cc;
@@ -44,7 +43,7 @@ polyline, .key { fill: none; stroke-width: 1.5; stroke-linejoin: round; vector-e
 @media (max-width: 600px) { body { margin: 1em auto } th, td { padding: .3em .5em } svg { font-size: 17px } }
 ";
 
-/// Text between tags or in a quoted attribute.
+/// Escapes text for elements and quoted attributes.
 pub(super) fn escape(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
@@ -52,7 +51,7 @@ pub(super) fn escape(text: &str) -> String {
         .replace('"', "&quot;")
 }
 
-/// The whole file.
+/// Returns the complete file.
 pub(super) fn render(report: &Report) -> String {
     let name = escape(&report.experiment);
     let mut page = format!(
@@ -84,7 +83,7 @@ pub(super) fn render(report: &Report) -> String {
     page
 }
 
-/// The outcome: a sentence, what a reader must know to believe it, and bars.
+/// Writes the summary, the notes and the bar charts.
 fn head(page: &mut String, report: &Report) {
     if let Some(headline) = headline::of(report) {
         // Writing to a String cannot fail.
@@ -114,7 +113,7 @@ fn timed_rows(page: &mut String, report: &Report) {
     page.push_str("</table></div>\n");
 }
 
-/// A chart for each method, with its runs over each other.
+/// Writes a chart for each method, with all its runs.
 fn distributions(page: &mut String, report: &Report) {
     let mut methods: Vec<&str> = Vec::new();
     let mut works: Vec<&str> = Vec::new();
@@ -230,14 +229,14 @@ fn panels(page: &mut String, report: &Report) {
     page.push_str("</div>\n");
 }
 
-/// What each server of a panel sends, Mbit/s on average.
+/// Returns the mean transmit rate of each server of a panel, in Mbit/s.
 fn servers(panel: &Panel) -> impl Iterator<Item = f64> {
     let hosts = panel.series.hosts.iter();
     let servers = hosts.filter(|host| host.host.starts_with("server"));
     servers.map(|host| panel.series.mean(&host.host).unwrap_or_default().0)
 }
 
-/// Where the ceiling of a method was, in a sentence.
+/// Returns a sentence about the limit of a method.
 fn finding(panel: &Panel) -> String {
     let (sends, receives) = panel.series.mean(DIRECTOR).unwrap_or_default();
     let busiest = servers(panel).fold(0.0, f64::max);
@@ -264,7 +263,7 @@ mod tests {
     use super::super::example;
     use super::*;
 
-    /// Checks that tags nest and close as XML's do; the page is written so that they should.
+    /// Checks that tags are nested and closed as in XML.
     fn assert_well_formed(page: &str) {
         let mut open = Vec::new();
         let body = page.strip_prefix("<!DOCTYPE html>").expect("doctype");
@@ -329,7 +328,7 @@ mod tests {
                 page.matches("<div class=\"scroll\"><table>").count(),
                 page.matches("<table>").count()
             );
-            // Pictures take the width that there is; only the keys of a legend have one of their own.
+            // Charts use the available width; only the keys of a legend have a fixed width.
             assert!(!page.contains("<svg width") && !page.contains("min-width"));
             let fixed = STYLE.matches(" width: ").count() - STYLE.matches(" width: 100%").count();
             assert_eq!(fixed, 1, "the legend's");
@@ -371,7 +370,7 @@ mod tests {
         0.2126 * red + 0.7152 * green + 0.0722 * blue
     }
 
-    /// CIELAB, in which a distance of about 2 can just be seen.
+    /// Converts to CIELAB, in which a distance of about 2 is just noticeable.
     fn lab([red, green, blue]: [f64; 3]) -> [f64; 3] {
         let bend = |t: f64| match t > 0.008856 {
             true => t.cbrt(),
@@ -383,8 +382,8 @@ mod tests {
         [116.0 * y - 16.0, 500.0 * (x - y), 200.0 * (y - z)]
     }
 
-    /// What protanopes, deuteranopes and tritanopes see (Machado, Oliveira, Fernandes 2009, severity 1), and everyone
-    /// else.
+    /// Matrices for protanopia, deuteranopia and tritanopia (Machado, Oliveira, Fernandes 2009, severity 1), and for
+    /// normal vision.
     const SIGHT: [[[f64; 3]; 3]; 4] = [
         [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
         [

@@ -1,5 +1,4 @@
-//! The report for programs. The fields are part of the product's contract; charts and notes are for people and stay in
-//! the HTML file.
+//! The JSON report. Its fields are stable. Charts and notes are only in the HTML file.
 
 use super::{Event, Failure, Report, Row};
 
@@ -20,7 +19,7 @@ pub(super) fn render(report: &Report) -> String {
         events: &report.events,
         failures: &report.failures,
     };
-    // Only a map with keys that are not text, or a writer, could fail; there is neither.
+    // Serialization can fail only for maps with non-string keys and for writers, which are not used.
     serde_json::to_string_pretty(&document).unwrap_or_default()
 }
 

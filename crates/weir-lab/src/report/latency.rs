@@ -1,7 +1,6 @@
-//! The latency part of a report: columns, the lines of JSON, and the distribution as a chart.
-//!
-//! The chart's horizontal axis counts nines: a tenth of the requests has the same width as a hundredth of those beyond
-//! the ninth tenth, since what a reload costs shows in the last one of ten thousand.
+//! The latency part of a report: table columns, JSON fields, and a chart of the distribution. The chart's horizontal
+//! axis is logarithmic in nines: the first 90 % of the requests have the same width as the next 9 %, because the cost
+//! of a reload is visible only in the slowest of ten thousand requests.
 
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
@@ -11,14 +10,14 @@ use super::axis::{self, Axis, BOTTOM, LEFT, RIGHT, TOP, WIDTH};
 use super::html::escape;
 use crate::latency::{Latency, SHOWN};
 
-/// What a row has beyond rates.
+/// Latency results of a row.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Timing {
-    /// Of its requests.
+    /// The distribution of the requests' latencies.
     pub latency: Latency,
-    /// What was done to the balancer meanwhile: how long each took, in milliseconds. Empty for a quiet run.
+    /// Duration of each disturbance of the balancer, in milliseconds. Empty for an undisturbed run.
     pub disturbances: Vec<f64>,
-    /// How many of them the balancer refused.
+    /// Number of disturbances that the balancer rejected.
     pub refused: u64,
 }
 
@@ -39,7 +38,7 @@ impl Serialize for Timing {
 }
 
 impl Timing {
-    /// How long one took, in milliseconds; the lower one in the middle.
+    /// Returns the median duration of a disturbance, in milliseconds (the lower one of two middle values).
     fn median(&self) -> Option<f64> {
         let mut sorted = self.disturbances.clone();
         sorted.sort_by(f64::total_cmp);
@@ -49,11 +48,11 @@ impl Timing {
 
 /// `99.99` for 0.9999.
 fn percent(share: f64) -> String {
-    // Rounded, because 0.9999 * 100 is not a short number.
+    // Rounded, because 0.9999 * 100 is not exact.
     format!("{}", (share * 1e8).round() / 1e6)
 }
 
-/// What the columns are called.
+/// Returns the column titles.
 pub(super) fn titles() -> Vec<String> {
     let mut titles = vec!["requests/s".to_owned(), "failed".to_owned()];
     titles.extend(SHOWN.iter().map(|share| format!("{}% ms", percent(*share))));
@@ -61,7 +60,7 @@ pub(super) fn titles() -> Vec<String> {
     titles
 }
 
-/// A row's values in these columns; dashes where nothing was done to the balancer.
+/// Returns a row's values in these columns; dashes for an undisturbed run.
 pub(super) fn cells(row: &Row) -> Vec<String> {
     let mut cells = vec![
         format!("{:.1}", row.requests_per_second),
@@ -87,9 +86,9 @@ pub(super) fn cells(row: &Row) -> Vec<String> {
 }
 
 const HEIGHT: f64 = 260.0;
-/// The axis ends at five nines; the slowest request is drawn there.
+/// The axis ends at five nines, where the slowest request is drawn.
 const NINES: f64 = 5.0;
-/// Ends of the vertical axis, milliseconds.
+/// Limits of the vertical axis, in milliseconds.
 const LEAST_MS: f64 = 0.1;
 const MOST_MS: f64 = 10_000.0;
 
@@ -111,7 +110,7 @@ fn y(milliseconds: f64) -> f64 {
     HEIGHT - BOTTOM - part * (HEIGHT - TOP - BOTTOM)
 }
 
-/// The distributions of a method's runs over each other, with the classes of their lines.
+/// Draws the distributions of a method's runs in one chart, with the classes of their lines.
 pub(super) fn chart(method: &str, rows: &[&Row]) -> String {
     let mut svg = format!(
         "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}: latency by share of requests\">\n",
@@ -131,7 +130,7 @@ pub(super) fn chart(method: &str, rows: &[&Row]) -> String {
     svg
 }
 
-/// The class of a line; those of connections that are kept are of another colour.
+/// Returns the class of a line. Runs with kept connections have another colour.
 pub(super) fn class(work: &str) -> &'static str {
     match work {
         "quiet" => "s1",

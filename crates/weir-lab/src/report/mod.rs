@@ -1,4 +1,4 @@
-//! What a run shows: rows, charts and notes; as a table for the terminal, JSON for programs, one HTML file for people.
+//! The report of a run: rows, charts and notes, as a text table, as JSON and as an HTML file.
 
 mod axis;
 mod bars;
@@ -18,66 +18,66 @@ use crate::sample::Series;
 
 pub use latency::Timing;
 
-/// The method that ratios refer to.
+/// The method that is the base of ratios.
 pub(crate) const BASE: &str = "one-server";
-/// The host whose link tells forwarding methods apart.
+/// The host on whose link forwarding methods differ.
 pub(crate) const DIRECTOR: &str = "director";
 
-/// One line of the table.
+/// A row of the table.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Row {
-    /// The method, or `METHOD/WORK` where an experiment has several kinds of work.
+    /// The method, or `METHOD/WORK` if an experiment has several kinds of runs.
     pub name: String,
-    /// Answered requests a second.
+    /// Completed requests per second.
     pub requests_per_second: f64,
-    /// Received by the client, headers included, in 1024 bytes a second, as `ab` prints it.
+    /// Receive rate of the client including headers, in 1024 bytes per second, as `ab` prints it.
     pub kbytes_per_second: f64,
-    /// Requests without a good answer: errors, wrong lengths, statuses other than 2xx.
+    /// Failed requests: errors, wrong lengths, statuses other than 2xx.
     pub failed: u64,
-    /// From the first request to the last answer.
+    /// Time from the first request to the last response.
     pub seconds: f64,
-    /// Requests a second against one server alone with the same work; none if that was not measured.
+    /// Ratio of the request rate to one server alone with the same requests; `None` = that was not measured.
     pub ratio: Option<f64>,
-    /// Latencies, of experiments that look at them.
+    /// Latencies, if the experiment measures them.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub timing: Option<Timing>,
 }
 
-/// Something that happened during a run.
+/// An event during a run.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Event {
-    /// What, in a few words.
+    /// A short description.
     pub event: String,
-    /// When, since what it follows from.
+    /// Time since the cause of the event.
     pub seconds: f64,
 }
 
 /// A method that could not be measured.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Failure {
-    /// Its name.
+    /// The name.
     pub method: String,
-    /// Why, in words.
+    /// The reason, as text.
     pub error: String,
 }
 
 /// The traffic of one row, for a chart.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Panel {
-    /// The row's name.
+    /// The name of the row.
     pub name: String,
     /// Each host's link in Mbit/s.
     pub link: f64,
-    /// Every host's rates.
+    /// Rates of all hosts.
     pub series: Series,
 }
 
-/// The outcome of a run.
+/// The report of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
     /// The experiment's name.
     pub experiment: String,
-    /// What it shows.
+    /// The experiment's summary.
     pub summary: String,
     /// Measured methods, in the experiment's order.
     pub rows: Vec<Row>,
@@ -85,18 +85,18 @@ pub struct Report {
     pub failures: Vec<Failure>,
     /// Charts; none for experiments without limited links.
     pub panels: Vec<Panel>,
-    /// What happened when; none where nothing but load happens.
+    /// Events; empty for experiments without events.
     pub events: Vec<Event>,
-    /// Conditions of the run that a reader must know.
+    /// Conditions of the run that a reader should know.
     pub notes: Vec<String>,
-    /// That other work kept the machine busy, if it did.
+    /// A note if other load kept the machine busy.
     pub busy: Option<String>,
-    /// Where the HTML file is, once written.
+    /// Path of the HTML file, after it was written.
     pub html: Option<PathBuf>,
 }
 
 impl Report {
-    /// An empty report.
+    /// Creates an empty report.
     pub(crate) fn new(experiment: &str, summary: &str) -> Self {
         Report {
             experiment: experiment.into(),
@@ -111,12 +111,12 @@ impl Report {
         }
     }
 
-    /// The report as JSON, in the fields that the contract fixes.
+    /// Returns the report as JSON.
     pub fn json(&self) -> String {
         json::render(self)
     }
 
-    /// Fills the ratios from the rows of one server alone.
+    /// Computes the ratios to the rows of one server alone.
     pub(crate) fn set_ratios(&mut self) {
         let bases: Vec<(Option<String>, f64)> = self
             .rows
@@ -135,17 +135,17 @@ impl Report {
         }
     }
 
-    /// Whether its rows say how long requests took.
+    /// Returns whether the rows contain latencies.
     pub(crate) fn is_timed(&self) -> bool {
         self.rows.iter().any(|row| row.timing.is_some())
     }
 
-    /// The chart of a row.
+    /// Returns the chart of a row.
     pub(crate) fn panel(&self, row: &Row) -> Option<&Panel> {
         self.panels.iter().find(|panel| panel.name == row.name)
     }
 
-    /// Writes `DIRECTORY/EXPERIMENT.html` and remembers its absolute path.
+    /// Writes `DIRECTORY/EXPERIMENT.html` and stores its absolute path.
     pub(crate) fn write_html(&mut self, directory: &Path) -> Result<()> {
         std::fs::create_dir_all(directory).map_err(LabError::file(directory))?;
         let path = directory.join(format!("{}.html", self.experiment));
@@ -156,14 +156,14 @@ impl Report {
 }
 
 impl Row {
-    /// The part of the name before the slash.
+    /// Returns the part of the name before the slash.
     pub(crate) fn method(&self) -> &str {
         self.name
             .split_once('/')
             .map_or(&self.name, |(method, _)| method)
     }
 
-    /// The part of the name after the slash.
+    /// Returns the part of the name after the slash.
     pub(crate) fn work(&self) -> Option<&str> {
         self.name.split_once('/').map(|(_, work)| work)
     }
@@ -171,7 +171,7 @@ impl Row {
 
 #[cfg(test)]
 pub(crate) mod example {
-    //! A small report for the tests of every form.
+    //! A small report for the tests of all formats.
 
     use super::*;
     use crate::latency::Latency;
@@ -201,7 +201,7 @@ pub(crate) mod example {
         }
     }
 
-    /// As of the experiment that looks at latencies.
+    /// Returns a report of an experiment with latencies.
     pub(crate) fn timed_report() -> Report {
         let mut report = Report::new("reload-under-load", "what a reload costs");
         report.rows = vec![

@@ -1,4 +1,4 @@
-//! The conditions of a run, in sentences: what a reader must know to believe the numbers.
+//! The conditions of a run as sentences, which a reader needs to interpret the results.
 
 use std::path::Path;
 
@@ -8,23 +8,23 @@ use crate::process;
 use crate::rate::Rate;
 use crate::topology::BACKLOG;
 
-/// What the trials of a run have in common.
+/// Conditions that the trials of a run have in common.
 pub(crate) struct Facts {
     pub(crate) link: Option<Rate>,
-    /// Weir's names; several where methods carry them in their names.
+    /// Names of the schedulers in Weir; several if the methods have different ones.
     pub(crate) schedulers: Vec<String>,
     pub(crate) haproxy: bool,
     pub(crate) nftables_direct: bool,
     pub(crate) side_by_side: bool,
-    /// Something was done to balancers.
+    /// Whether balancers were disturbed.
     pub(crate) disturbed: bool,
 }
 
-/// The notes of a run.
+/// Returns the notes of a run.
 pub(crate) fn of_run(options: &RunOptions, facts: &Facts, weir: Option<&Path>) -> Vec<String> {
     let mut notes = vec![link(facts)];
     notes.push(format!(
-        "Accept queues: {BACKLOG} on every host, for Weir and the peers alike."
+        "Accept queues: {BACKLOG} on every host, for Weir and its peers."
     ));
     notes.extend(schedulers(facts));
     if options.repeat > 1 {
@@ -35,7 +35,7 @@ pub(crate) fn of_run(options: &RunOptions, facts: &Facts, weir: Option<&Path>) -
     }
     if facts.side_by_side {
         notes.push(
-            "Methods with slow links ran side by side, each on hosts and wires of its own.".into(),
+            "Methods with slow links ran in parallel, each on separate hosts and links.".into(),
         );
     }
     if facts.disturbed {
@@ -72,17 +72,17 @@ fn schedulers(facts: &Facts) -> Option<String> {
     match facts.schedulers.as_slice() {
         [] => {}
         [one] => parts.push(format!("Weir: {one}")),
-        _ => parts.push("Weir: as the method's name says".into()),
+        _ => parts.push("Weir: the scheduler in the method's name".into()),
     }
     if let (true, Some(scheduler)) = (facts.haproxy, facts.schedulers.first()) {
         parts.push(match haproxy::balance(scheduler) {
             Some(balance) => format!("HAProxy: balance {balance}"),
-            None => "HAProxy has no equal of it and runs balance roundrobin".into(),
+            None => "HAProxy has no equivalent and uses balance roundrobin".into(),
         });
     }
     if facts.nftables_direct {
         parts.push(
-            "nftables hashes the client's port, as it keeps no state to take turns by".into(),
+            "nftables hashes the client's port, because it keeps no state for round robin".into(),
         );
     }
     (!parts.is_empty()).then(|| format!("Schedulers: {}.", parts.join("; ")))
@@ -95,12 +95,12 @@ fn machine() -> String {
         format!("kernel {}", kernel.trim()),
         format!("{processors} processors"),
     ];
-    // What is missing was not used.
+    // A program that is not installed was not used.
     for path in ["haproxy", "nginx", "nft"]
         .iter()
         .filter_map(|name| process::find(name))
     {
-        // Versions go to stdout or stderr as each program likes.
+        // Programs print their version to stdout or stderr.
         let line = format!("{} -v 2>&1", path.display());
         if let Ok(text) = process::run("sh", &["-c", &line]) {
             parts.extend(text.lines().next().map(|line| line.trim().to_owned()));
@@ -127,7 +127,7 @@ mod tests {
             };
             schedulers(&facts).expect("a note")
         };
-        assert!(of("mh").contains("no equal"));
+        assert!(of("mh").contains("no equivalent"));
         assert!(of("wlc").contains("leastconn"));
         assert!(of("rr").contains("hashes the client's port"));
     }

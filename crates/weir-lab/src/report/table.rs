@@ -1,10 +1,10 @@
-//! The report for the terminal.
+//! The report as a text table.
 
 use std::fmt::Write as _;
 
 use super::{BASE, DIRECTOR, Report, Row, headline, latency};
 
-/// The outcome in a sentence, the table, the failures and the notes.
+/// Returns the summary, the table, the failures and the notes.
 pub(crate) fn render(report: &Report) -> String {
     let mut text = format!("{}: {}\n\n", report.experiment, report.summary);
     for line in headline::of(report).iter().chain(&report.busy) {
@@ -23,7 +23,7 @@ pub(crate) fn render(report: &Report) -> String {
         rows(&mut text, report, width);
     }
     for failure in &report.failures {
-        // Some programs explain over many lines; those were shown when it happened, and stand in the HTML file.
+        // Only the first line of an error is printed; the complete text was printed before and is in the HTML file.
         let error = failure.error.lines().next().unwrap_or_default();
         // Writing to a String cannot fail.
         let _ = writeln!(text, "{:<width$}  not measured: {error}", failure.method);
@@ -83,7 +83,7 @@ fn rows(text: &mut String, report: &Report, width: usize) {
     }
 }
 
-/// The ratio with two decimals, or a dash.
+/// Returns the ratio with two decimals, or a dash.
 pub(super) fn ratio(row: &Row) -> String {
     row.ratio.map_or("–".into(), |ratio| format!("{ratio:.2}"))
 }

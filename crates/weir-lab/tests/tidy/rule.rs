@@ -1,14 +1,14 @@
-//! The rules: what counts as a finding.
+//! Defines the rules.
 
 use super::scan::{Piece, Region};
 
-/// Longest line.
+/// Maximum line width, in columns.
 pub(crate) const COLUMNS: usize = 120;
 
-/// Longest source file, in lines.
+/// Maximum length of a source file, in lines.
 pub(crate) const FILE_LINES: usize = 800;
 
-/// What findings are counted by; the order is that of the columns in `allowed.txt`.
+/// The rules, in the order of the columns in `allowed.txt`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rule {
     /// A banned word in an identifier.
@@ -19,9 +19,9 @@ pub(crate) enum Rule {
     Headers,
     /// A banned word in another comment.
     Comments,
-    /// A line of more than [`COLUMNS`].
+    /// A line longer than [`COLUMNS`].
     Width,
-    /// A source file of more than [`FILE_LINES`].
+    /// A source file longer than [`FILE_LINES`].
     FileSize,
 }
 
@@ -46,7 +46,7 @@ impl Rule {
         }
     }
 
-    /// The rule for banned words in a region.
+    /// Returns the rule for banned words in a region.
     pub(crate) const fn of(region: Region) -> Self {
         match region {
             Region::Name => Self::Names,
@@ -57,13 +57,13 @@ impl Rule {
     }
 }
 
-/// Words that plain English does without (house style, Language).
+/// Banned words (CONTRIBUTING.md, Language).
 const WORDS: &[&str] = &[
     "octet", "octets", "mend", "mends", "mended", "mending", "anew", "nobody", "somebody",
     "anybody", "stands", "told", "hears", "beside", "besides",
 ];
 
-/// The same for phrases in prose.
+/// Banned phrases.
 const PHRASES: &[&str] = &[
     "in force",
     "by and by",
@@ -74,7 +74,7 @@ const PHRASES: &[&str] = &[
     "no longer told",
 ];
 
-/// Names of types that said nothing.
+/// Former type names without a clear meaning.
 const TYPES: &[&str] = &[
     "Place",
     "Places",
@@ -91,10 +91,10 @@ const TYPES: &[&str] = &[
     "Kid",
 ];
 
-/// Identifiers of others: `Ipv4Addr::octets` and the like.
+/// Identifiers of other crates, such as `Ipv4Addr::octets`.
 const FOREIGN: &[&str] = &["octets", "from_octets"];
 
-/// Files with words of others, or of tests of these rules.
+/// Files with external text, or with the tests of these rules.
 const EXCEPTED: &[(&str, &str)] = &[
     ("crates/weir-lab/tests/tidy", "lists the words"),
     ("crates/weir-import/tests/corpus", "files of other programs"),
@@ -111,7 +111,7 @@ pub(crate) fn is_excepted(path: &str) -> bool {
     EXCEPTED.iter().any(|(prefix, _)| path.starts_with(prefix))
 }
 
-/// The banned words in a piece of source text.
+/// Returns the banned words in a piece of source text.
 pub(crate) fn banned(piece: &Piece<'_>) -> Vec<String> {
     if piece.region == Region::Name {
         return banned_in_name(piece.text);
@@ -135,7 +135,7 @@ fn banned_in_name(name: &str) -> Vec<String> {
     is_banned.then(|| name.to_owned()).into_iter().collect()
 }
 
-/// The words of an identifier, in lower case: divided at `_` and before capitals.
+/// Returns the words of an identifier in lower case, split at `_` and before capital letters.
 fn parts(name: &str) -> Vec<String> {
     let mut parts = vec![String::new()];
     let mut before = '_';

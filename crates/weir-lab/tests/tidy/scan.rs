@@ -1,6 +1,6 @@
-//! Divides source text into names, string literals, module headers and other comments, without a parser.
+//! Splits source text into names, string literals, module headers and other comments, without a parser.
 
-/// What a file is written in.
+/// The language of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Language {
     Rust,
@@ -10,7 +10,7 @@ pub(crate) enum Language {
 }
 
 impl Language {
-    /// By the file's name; `None` = not looked at.
+    /// Returns the language by the file name; `None` = the file is not checked.
     pub(crate) fn of(path: &str) -> Option<Self> {
         match path.rsplit_once('.')?.1 {
             "rs" => Some(Self::Rust),
@@ -30,9 +30,9 @@ impl Language {
 pub(crate) enum Region {
     /// An identifier.
     Name,
-    /// The inside of a string literal, as written.
+    /// The content of a string literal, as written.
     Text,
-    /// A line of a module header, or of a document.
+    /// A line of a module header or of a document.
     Header,
     /// A line of another comment.
     Comment,
@@ -41,7 +41,7 @@ pub(crate) enum Region {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Piece<'a> {
     pub(crate) region: Region,
-    /// Where it begins, from 1.
+    /// The line number, from 1.
     pub(crate) line: usize,
     pub(crate) text: &'a str,
 }
@@ -90,7 +90,7 @@ impl<'a> Scanner<'a> {
         &self.text[self.at..]
     }
 
-    /// Takes so many bytes as a piece, or as nothing.
+    /// Consumes a number of bytes, as a piece or without one.
     fn take(&mut self, length: usize, region: Option<Region>) {
         let text = &self.rest()[..length];
         if let Some(region) = region {
@@ -140,7 +140,7 @@ impl<'a> Scanner<'a> {
     }
 }
 
-/// The length of a comment that begins here; Rust's nest.
+/// Returns the length of a comment that starts here. Rust's block comments can be nested.
 fn comment_length(text: &str, nests: bool) -> usize {
     let (mut depth, mut at) = (0, 0);
     while at < text.len() {
@@ -161,7 +161,7 @@ fn comment_length(text: &str, nests: bool) -> usize {
     text.len()
 }
 
-/// The length of `r##"` and how many hashes it has, with a `b` or `c` before it.
+/// Returns the length of `r##"`, possibly preceded by `b` or `c`, and the number of hashes.
 fn raw_string(text: &str) -> Option<(usize, usize)> {
     let after = text
         .strip_prefix(['b', 'c'])
@@ -173,7 +173,7 @@ fn raw_string(text: &str) -> Option<(usize, usize)> {
         .then_some((text.len() - open.len() + 1, hashes))
 }
 
-/// Up to the closing quotation mark.
+/// Returns the length up to the closing quotation mark.
 fn string_length(text: &str) -> usize {
     let mut escaped = false;
     for (at, c) in text.char_indices() {
@@ -186,14 +186,14 @@ fn string_length(text: &str) -> usize {
     text.len()
 }
 
-/// The length of a character literal, or of the quotation mark of a lifetime.
+/// Returns the length of a character literal, or of the quotation mark of a lifetime.
 fn character_length(text: &str) -> usize {
     let mut inside = text[1..].char_indices();
     let Some((_, first)) = inside.next() else {
         return 1;
     };
     if first == '\\' {
-        // Behind the character that the backslash escapes.
+        // Continue after the escaped character.
         inside.next();
         return inside.find(|(_, c)| *c == '\'').map_or(1, |(at, _)| at + 2);
     }

@@ -1,4 +1,4 @@
-//! Asking the kernel for its routes and for the way of a packet.
+//! Reads routes and looks up the route of a packet.
 
 use std::io;
 use std::net::IpAddr;
@@ -11,17 +11,16 @@ use super::{Lookup, Route, RouteKind};
 use crate::class::Classes;
 use crate::{Error, Netlink, Result};
 
-/// Destinations that are asked about one by one, without reading routes and rules first.
-const FEW: usize = 256;
+/// Up to this number, destinations are looked up one by one, without reading routes and rules first.
+const MAX_SINGLE_LOOKUPS: usize = 256;
 
 impl Netlink {
-    /// How a packet of this machine to `to` would go: with the source `from` if
-    /// given, and with `mark` unless 0. A path MTU that the kernel has learned is
-    /// not included; BPF's own lookup sees it.
+    /// Looks up the route of a packet from this machine to `to`, with the source `from` if given, and with `mark`
+    /// unless 0. The result does not include a learned path MTU, which BPF's own lookup does.
     ///
     /// # Errors
-    /// `from` is of the other family or (IPv4) not local, or the kernel fails otherwise. A
-    /// destination that cannot be reached is no error but a [`RouteKind`].
+    /// `from` has the other address family or is not local (IPv4), or the kernel reports another error. An unreachable
+    /// destination is not an error, but a [`RouteKind`].
     pub async fn route_get(&self, to: IpAddr, from: Option<IpAddr>, mark: u32) -> Result<Lookup> {
         let request = format!("look up the route to {to}");
         if from.is_some_and(|from| from.is_ipv4() != to.is_ipv4()) {
@@ -31,15 +30,15 @@ impl Netlink {
         let message = lookup_message(to, from, mark, RouteFlags::empty());
         let chosen = match self.look_up(&request, message).await {
             Ok(Some(route)) => route,
-            Ok(None) => return Ok(Lookup::refused(RouteKind::None)),
+            Ok(None) => return Ok(Lookup::without_hops(RouteKind::None)),
             Err(error) => {
-                // IPv4 refuses a source that is not local with the same errors.
+                // IPv4 reports the same errors for a source that is not local.
                 let foreign = match from {
                     Some(from) => !self.is_delivered_here(from).await?,
                     None => false,
                 };
-                let kind = RouteKind::from_refusal(&error).filter(|_| !foreign);
-                return kind.map(Lookup::refused).ok_or(error);
+                let kind = RouteKind::from_error(&error).filter(|_| !foreign);
+                return kind.map(Lookup::without_hops).ok_or(error);
             }
         };
         let mut answer = Lookup {
@@ -48,10 +47,10 @@ impl Netlink {
             legs: chosen.legs,
         };
         if chosen.kind == RouteKind::Unicast {
-            // The matching route as the table has it names all legs, but not the
-            // source that the kernel would choose: hence two requests.
+            // The matching route in the table contains all next hops, but not the source that the kernel selects. Two
+            // requests are therefore required.
             let message = lookup_message(to, from, mark, RouteFlags::FibMatch);
-            // The route may have been removed between the two requests: then there is one leg.
+            // If the route was removed between the two requests, there is one next hop.
             if let Ok(Some(matched)) = self.look_up(&request, message).await
                 && matched.kind == RouteKind::Unicast
                 && !matched.legs.is_empty()
@@ -62,28 +61,36 @@ impl Netlink {
         Ok(answer)
     }
 
-    /// [`Netlink::route_get`] for many destinations, in their order, without source and mark. Of those that no route
-    /// and no rule tells apart one is asked about.
+    /// Like [`Netlink::route_get`] for many destinations, in their order, without source and mark. Of destinations with
+    /// the same routes and rules, only one is looked up.
     ///
     /// # Errors
     /// As [`Netlink::route_get`].
     pub async fn route_get_each(&self, to: &[IpAddr]) -> Result<Vec<Lookup>> {
-        let classes = if to.len() > FEW {
+        let classes = if to.len() > MAX_SINGLE_LOOKUPS {
             self.classes().await
         } else {
             None
         };
         let Some(classes) = classes else {
-            return self.ask_about(to, true).await;
+            return self.look_up_all(to, true).await;
         };
-        let (asked, places) = classes.representatives(to);
-        // Where no route has several legs, the second question would say what the first one did.
-        let found = self.ask_about(&asked, asked.len() <= FEW).await?;
-        Ok(places.into_iter().map(|at| found[at].clone()).collect())
+        let (representatives, indexes) = classes.representatives(to);
+        // If no route has several next hops, a second request would return the same as the first.
+        let found = self
+            .look_up_all(
+                &representatives,
+                representatives.len() <= MAX_SINGLE_LOOKUPS,
+            )
+            .await?;
+        Ok(indexes
+            .into_iter()
+            .map(|index| found[index].clone())
+            .collect())
     }
 
-    /// The kernel's answers; `whole` asks for all legs of a route that has several.
-    async fn ask_about(&self, to: &[IpAddr], whole: bool) -> Result<Vec<Lookup>> {
+    /// Looks up destinations. `all_hops` requests all next hops of multipath routes.
+    async fn look_up_all(&self, to: &[IpAddr], all_hops: bool) -> Result<Vec<Lookup>> {
         let found = self.look_up_each(to, RouteFlags::empty()).await?;
         let mut answers = Vec::with_capacity(to.len());
         for found in found {
@@ -93,26 +100,28 @@ impl Netlink {
                     prefsrc: route.prefsrc,
                     legs: route.legs,
                 },
-                Ok(None) => Lookup::refused(RouteKind::None),
+                Ok(None) => Lookup::without_hops(RouteKind::None),
                 Err(error) => {
-                    let kind = RouteKind::from_refusal(&error);
-                    kind.map(Lookup::refused).ok_or(error)?
+                    let kind = RouteKind::from_error(&error);
+                    kind.map(Lookup::without_hops).ok_or(error)?
                 }
             });
         }
-        let unicast = |at: &usize| answers[*at].kind == RouteKind::Unicast;
-        let asked: Vec<usize> = (0..to.len()).filter(unicast).collect();
-        if asked.is_empty() || !whole {
+        let is_unicast = |index: &usize| answers[*index].kind == RouteKind::Unicast;
+        let unicast: Vec<usize> = (0..to.len()).filter(is_unicast).collect();
+        if unicast.is_empty() || !all_hops {
             return Ok(answers);
         }
-        let again: Vec<IpAddr> = asked.iter().map(|at| to[*at]).collect();
-        let matched = self.look_up_each(&again, RouteFlags::FibMatch).await?;
-        for (at, matched) in asked.into_iter().zip(matched) {
+        let destinations: Vec<IpAddr> = unicast.iter().map(|index| to[*index]).collect();
+        let matched = self
+            .look_up_each(&destinations, RouteFlags::FibMatch)
+            .await?;
+        for (index, matched) in unicast.into_iter().zip(matched) {
             if let Ok(Some(route)) = matched
                 && route.kind == RouteKind::Unicast
                 && !route.legs.is_empty()
             {
-                answers[at].legs = route.legs;
+                answers[index].legs = route.legs;
             }
         }
         Ok(answers)
@@ -126,14 +135,14 @@ impl Netlink {
         let message =
             |to: &IpAddr| RouteNetlinkMessage::GetRoute(lookup_message(*to, None, 0, flags));
         let messages = to.iter().map(message).collect();
-        let request = |at: usize| format!("look up the route to {}", to[at]);
+        let request = |index: usize| format!("look up the route to {}", to[index]);
         let answers = self.ask_each(messages, request).await?;
         let route = |answer: Result<RouteNetlinkMessage>| answer.map(|answer| route_of(&answer));
         Ok(answers.into_iter().map(route).collect())
     }
 
-    /// What destinations share an answer; `None` when that cannot be said, or a route has several legs: which of them
-    /// the kernel names depends on more than the prefix.
+    /// Returns the groups of destinations with the same route. `None` = the groups cannot be determined, or a route has
+    /// several next hops: the one that the kernel returns does not depend on the prefix only.
     async fn classes(&self) -> Option<Classes> {
         let undecodable = self.undecodable().await;
         let routes = self.routes().await.ok()?;
@@ -148,7 +157,7 @@ impl Netlink {
         Some(Classes::new(routes.chain(rules)))
     }
 
-    /// All routes of both families and all tables, as they are configured.
+    /// Returns the routes of both address families and all tables.
     ///
     /// # Errors
     /// The kernel refuses the dump.
@@ -169,7 +178,7 @@ impl Netlink {
         let message = lookup_message(ip, None, 0, RouteFlags::empty());
         match self.look_up(&request, message).await {
             Ok(found) => Ok(found.is_some_and(|route| route.kind == RouteKind::Local)),
-            Err(error) if RouteKind::from_refusal(&error).is_some() => Ok(false),
+            Err(error) if RouteKind::from_error(&error).is_some() => Ok(false),
             Err(error) => Err(error),
         }
     }

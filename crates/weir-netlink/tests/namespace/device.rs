@@ -8,7 +8,7 @@ use weir_sys::ethtool::{self, Features};
 use crate::{Pair, handle_in, in_namespace, ip};
 
 #[test]
-fn links_tell_kind_master_and_state() {
+fn link_has_kind_master_and_state() {
     in_namespace(async || {
         let net = Netlink::open().unwrap();
         let handle = handle_in(&net);
@@ -54,7 +54,7 @@ fn vlan_device_resolves_to_its_port() {
         if let Err(error) = handle.link().add(vlan).execute().await {
             // The kernel may be built without VLAN devices.
             assert!(error.to_string().contains("not supported"), "{error}");
-            println!("NOT HERE: this kernel is built without VLAN devices");
+            println!("skipped: this kernel is built without VLAN devices");
             return;
         }
         let device = pair.net.link("a.7").await.unwrap().unwrap();
@@ -74,7 +74,7 @@ fn xdp_features_of_veth_and_bridge() {
     in_namespace(async || {
         let pair = Pair::new().await;
         let Some(features) = pair.net.xdp_features(pair.a).await.unwrap() else {
-            println!("NOT HERE: this kernel is older than 6.3");
+            println!("skipped: this kernel is older than 6.3");
             return;
         };
         assert!(features.basic() && features.redirect());

@@ -1,4 +1,4 @@
-//! Watches, and requests whose result is not awaited.
+//! Watches, and requests whose future is dropped.
 
 use rtnetlink::{LinkBridge, LinkUnspec};
 use weir_netlink::{Event, Netlink};
@@ -38,7 +38,7 @@ fn watch_reports_every_table() {
 }
 
 #[test]
-fn leaving_a_bridge_is_no_loss_of_the_device() {
+fn port_that_leaves_a_bridge_is_not_reported_as_removed() {
     in_namespace(async || {
         let pair = Pair::new().await;
         let net = &pair.net;
@@ -98,7 +98,7 @@ fn overrun_is_reported_and_recovered() {
 }
 
 #[test]
-fn dropped_requests_do_not_confuse_later_ones() {
+fn reply_to_dropped_request_is_skipped() {
     in_namespace(async || {
         let whole = Netlink::open().unwrap().links().await.unwrap();
         let mut dropped = 0;

@@ -1,5 +1,5 @@
-//! The crate against a real kernel, each test in network namespaces of its own,
-//! which end with it. Needs root; waits for conditions with a deadline, never for time.
+//! Tests against the running kernel, each in separate network namespaces. They require root and wait for conditions
+//! with a deadline.
 
 mod device;
 mod event;
@@ -50,7 +50,7 @@ impl Pair {
     }
 }
 
-/// An rtnetlink handle for what the crate does not offer: making devices and routes.
+/// Returns an rtnetlink handle, for creating devices and routes.
 fn handle_in(net: &Netlink) -> Handle {
     let (connection, handle, _) = net.inside(rtnetlink::new_connection).unwrap().unwrap();
     tokio::spawn(connection);
@@ -66,7 +66,7 @@ fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// Runs `test` in a new namespace on a runtime of its own.
+/// Runs `test` in a new namespace on a new runtime.
 fn in_namespace(test: impl AsyncFnOnce() + Send) {
     if !weir_testing::require_root() {
         return;
@@ -94,5 +94,5 @@ async fn wait_for(watch: &mut Watch, wanted: impl Fn(&Event) -> bool) -> Event {
     };
     tokio::time::timeout(DEADLINE, search)
         .await
-        .expect("the event did not come")
+        .expect("timed out waiting for the event")
 }

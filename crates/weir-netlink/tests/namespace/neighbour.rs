@@ -50,7 +50,7 @@ fn managed_neighbours_are_resolved_without_traffic() {
 }
 
 #[test]
-fn entries_of_others_are_left_alone() {
+fn entry_of_another_program_is_kept() {
     in_namespace(async || {
         let pair = Pair::new().await;
         let net = &pair.net;

@@ -10,7 +10,7 @@ use weir_netlink::{Change, Event, Netlink, RouteKind, resolve};
 use crate::{Pair, bring_up, handle_in, in_namespace, ip, wait_for};
 
 #[test]
-fn addresses_come_and_go_once() {
+fn adding_and_removing_an_address_is_idempotent() {
     in_namespace(async || {
         let net = Netlink::open().unwrap();
         let lo = net.link("lo").await.unwrap().unwrap().index;
@@ -58,7 +58,7 @@ fn addresses_come_and_go_once() {
 }
 
 #[test]
-fn deprecated_address_is_no_source() {
+fn quiet_address_is_not_selected_as_source() {
     in_namespace(async || {
         let net = Netlink::open().unwrap();
         let lo = net.link("lo").await.unwrap().unwrap().index;
@@ -70,24 +70,24 @@ fn deprecated_address_is_no_source() {
             assert_eq!(again, Change::None);
             assert!(net.addresses().await.unwrap().iter().any(|it| it.ip == vip));
         }
-        let shown = std::process::Command::new("ip")
+        let output = std::process::Command::new("ip")
             .args(["-o", "addr", "show", "dev", "lo"])
             .output()
             .unwrap();
-        let shown = String::from_utf8(shown.stdout).unwrap();
-        let line = |address: &str| shown.lines().find(|line| line.contains(address)).unwrap();
-        assert!(line("192.0.2.10/32").contains("scope host"), "{shown}");
+        let output = String::from_utf8(output.stdout).unwrap();
+        let line = |address: &str| output.lines().find(|line| line.contains(address)).unwrap();
+        assert!(line("192.0.2.10/32").contains("scope host"), "{output}");
         let deprecated = line("2001:db8::10/128");
         assert!(
             deprecated.contains("deprecated") && deprecated.contains("valid_lft forever"),
-            "{shown}"
+            "{output}"
         );
     });
 }
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "one scenario, step by step")]
-fn lookups_answer_with_kinds() {
+fn lookup_returns_route_kind() {
     in_namespace(async || {
         let pair = Pair::new().await;
         let net = &pair.net;
@@ -119,7 +119,8 @@ fn lookups_answer_with_kinds() {
         }
         let none = net.route_get(ip("203.0.113.1"), None, 0).await.unwrap();
         assert_eq!(none.kind, RouteKind::None);
-        // Together they are answered as one by one, in more than one batch and with the refusals in their places.
+        // Batched lookups return the same results as single lookups, in more than one batch and with errors at the
+        // right index.
         let alone = [
             "10.2.0.1",
             "203.0.113.1",
@@ -128,14 +129,14 @@ fn lookups_answer_with_kinds() {
             "2001:db8::1",
         ]
         .map(ip);
-        // A rule divides what no route does.
+        // A rule splits a group that no route splits.
         let rule = handle.rule().add().v4();
         let rule = rule.destination_prefix(Ipv4Addr::new(10, 0, 0, 64), 26);
         let rule = rule.priority(100).action(RuleAction::Prohibit);
         rule.execute().await.unwrap();
         let ruled = net.route_get(ip("10.0.0.64"), None, 0).await.unwrap();
         assert_eq!(ruled.kind, RouteKind::Prohibit);
-        // Few are asked about one by one, of many those that stand for others.
+        // A few destinations are looked up one by one, many by their representatives.
         let neighbours = (1..=255).map(|last| IpAddr::from([10, 0, 0, last]));
         let many: Vec<IpAddr> = alone.iter().copied().cycle().take(203).collect();
         for many in [many.clone(), many.into_iter().chain(neighbours).collect()] {
@@ -188,7 +189,7 @@ fn lookups_answer_with_kinds() {
 }
 
 #[test]
-fn equal_paths_come_with_weights() {
+fn multipath_lookup_returns_weights() {
     in_namespace(async || {
         let pair = Pair::new().await;
         let net = &pair.net;
@@ -229,7 +230,7 @@ fn equal_paths_come_with_weights() {
             ("2001:db8:1::7", ["2001:db8::8", "2001:db8::9"]),
         ] {
             let hops = net.route_get(ip(to), None, 0).await.unwrap().legs;
-            // Also where there are so many that routes with several legs are looked for first.
+            // With many destinations, multipath routes are searched for first.
             for count in [1, 300] {
                 let together = net.route_get_each(&vec![ip(to); count]).await.unwrap();
                 assert!(
@@ -251,7 +252,7 @@ fn equal_paths_come_with_weights() {
 }
 
 #[test]
-fn ipv4_by_an_ipv6_router() {
+fn ipv4_route_with_ipv6_gateway_is_looked_up() {
     in_namespace(async || {
         let pair = Pair::new().await;
         pair.net

@@ -1,4 +1,4 @@
-//! Rules before the local table's, seen by `ip` and by lookups.
+//! Rules before the local table's rule, checked with `ip` and with lookups.
 
 use std::process::Command;
 
@@ -6,8 +6,8 @@ use weir_netlink::{Change, Netlink, RouteKind, Rule};
 
 use crate::{Pair, in_namespace, ip};
 
-/// `ip rule` of the thread's namespace: priority and rule in each line.
-fn shown(ipv6: bool) -> Vec<String> {
+/// Returns the lines of `ip rule` in the thread's namespace.
+fn ip_rules(ipv6: bool) -> Vec<String> {
     let family = if ipv6 { "-6" } else { "-4" };
     let output = Command::new("ip").args([family, "rule"]).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
@@ -33,9 +33,9 @@ fn rules(ipv6: bool) -> [Rule; 3] {
 }
 
 #[test]
-fn rules_come_before_the_local_tables_and_leave_nothing() {
+fn rules_precede_local_rule_and_are_removed_completely() {
     in_namespace(async || {
-        // With the peer's namespace both devices would go.
+        // Dropping the peer's namespace would remove both devices.
         let Pair {
             net,
             a,
@@ -45,9 +45,9 @@ fn rules_come_before_the_local_tables_and_leave_nothing() {
         let lo = net.link("lo").await.unwrap().unwrap().index;
         net.bring_up(lo).await.unwrap();
         for ipv6 in [false, true] {
-            let before = shown(ipv6);
+            let before = ip_rules(ipv6);
             assert_eq!(net.add_rules(&rules(ipv6)).await.unwrap(), Change::Made);
-            let during = shown(ipv6);
+            let during = ip_rules(ipv6);
             let expected = [
                 "0: from all iif a goto 1",
                 "0: from all fwmark 0x7 lookup 99",
@@ -61,18 +61,18 @@ fn rules_come_before_the_local_tables_and_leave_nothing() {
             let heads: Vec<String> = during.iter().map(bare).collect();
             assert_eq!(heads[..4], expected, "{during:?}");
             assert_eq!(net.add_rules(&rules(ipv6)).await.unwrap(), Change::None);
-            assert_eq!(shown(ipv6), during);
+            assert_eq!(ip_rules(ipv6), during);
             let more = Rule::Mark {
                 ipv6,
                 mark: 8,
                 table: 99,
             };
             net.add_rules(std::slice::from_ref(&more)).await.unwrap();
-            let heads: Vec<String> = shown(ipv6).iter().map(bare).collect();
+            let heads: Vec<String> = ip_rules(ipv6).iter().map(bare).collect();
             assert_eq!(heads[2], "0: from all fwmark 0x8 lookup 99");
             assert_eq!(heads[3], "0: from all lookup local");
 
-            // Of an address of this machine, too.
+            // The rule also applies to an address of this machine.
             net.add_default_route(ipv6, 99, a).await.unwrap();
             let own = ip(if ipv6 { "::1" } else { "127.0.0.1" });
             assert_eq!(
@@ -87,13 +87,13 @@ fn rules_come_before_the_local_tables_and_leave_nothing() {
                 assert_eq!(net.remove_rule(rule).await.unwrap(), Change::Made);
                 assert_eq!(net.remove_rule(rule).await.unwrap(), Change::None);
             }
-            assert_eq!(shown(ipv6), before);
+            assert_eq!(ip_rules(ipv6), before);
         }
     });
 }
 
 #[test]
-fn other_programs_rules_in_between_are_kept() {
+fn rules_of_other_programs_in_between_are_kept() {
     in_namespace(async || {
         let net = Netlink::open().unwrap();
         let add = |words: &str| {
@@ -108,7 +108,7 @@ fn other_programs_rules_in_between_are_kept() {
         };
         let refused = net.add_rules(std::slice::from_ref(&mark)).await;
         assert!(refused.unwrap_err().to_string().contains("local table"));
-        let left = shown(false);
+        let left = ip_rules(false);
         assert_eq!(left[0], "0: from all lookup local", "{left:?}");
         assert_eq!(left[1], "0: from 192.0.2.0/24 lookup 98", "{left:?}");
     });

@@ -1,4 +1,4 @@
-//! Plans as text, for hosts that are only values.
+//! Plans for host states that are constructed in record.
 
 use super::*;
 use crate::request::UpRequest;
@@ -51,21 +51,21 @@ fn text(steps: &[Step]) -> String {
     lines.join("\n")
 }
 
-/// What the host is after `steps`, and what is remembered of them.
-fn after(mut actual: Actual, mut memory: Memory, steps: &[Step]) -> (Actual, Memory) {
+/// Returns the state of the host and the record after `steps`.
+fn after(mut actual: Actual, mut record: Record, steps: &[Step]) -> (Actual, Record) {
     for step in steps {
         match step {
             Step::SetSysctl { name, from, to } => {
                 actual.sysctls.insert(name.clone(), to.clone());
                 let changed = Changed {
-                    was: from.clone(),
+                    previous: from.clone(),
                     set: to.clone(),
                 };
-                memory.sysctls.entry(name.clone()).or_insert(changed);
+                record.sysctls.entry(name.clone()).or_insert(changed);
             }
             Step::RestoreSysctl { name, to } => {
                 actual.sysctls.insert(name.clone(), to.clone());
-                memory.sysctls.remove(name);
+                record.sysctls.remove(name);
             }
             Step::Programs { rules, hooks } => {
                 actual.programs = Observed {
@@ -73,33 +73,33 @@ fn after(mut actual: Actual, mut memory: Memory, steps: &[Step]) -> (Actual, Mem
                     hooks: hooks.clone(),
                     ..Observed::default()
                 };
-                memory.object = Some(OBJECT);
+                record.object = Some(OBJECT);
             }
             Step::RemovePrograms => {
                 actual.programs = Observed::default();
-                memory.object = None;
+                record.object = None;
             }
             Step::AddAddress { vip } => {
                 actual.interfaces[0]
                     .addresses
                     .push((*vip, host_prefix(*vip)));
-                memory.addresses.insert(*vip);
+                record.addresses.insert(*vip);
             }
             Step::RemoveAddress { vip } => {
                 actual.interfaces[0]
                     .addresses
                     .retain(|(address, _)| address != vip);
-                memory.addresses.remove(vip);
+                record.addresses.remove(vip);
             }
-            Step::ForgetSysctl { name, .. } => drop(memory.sysctls.remove(name)),
-            Step::ForgetAddress { vip } => drop(memory.addresses.remove(vip)),
+            Step::ForgetSysctl { name, .. } => drop(record.sysctls.remove(name)),
+            Step::ForgetAddress { vip } => drop(record.addresses.remove(vip)),
         }
     }
-    (actual, memory)
+    (actual, record)
 }
 
 #[test]
-fn every_forward_has_its_steps() {
+fn steps_depend_on_forward() {
     let vips = ["192.0.2.10:80", "[2001:db8::10]:80"];
     let mut plans = String::new();
     for (forward, interfaces) in [
@@ -111,7 +111,7 @@ fn every_forward_has_its_steps() {
         let steps = plan(
             &desired(forward, &vips, interfaces),
             &host(),
-            &Memory::default(),
+            &Record::default(),
             OBJECT,
         );
         plans.push_str(&format!("{forward} {interfaces:?}\n{}\n\n", text(&steps)));
@@ -120,29 +120,29 @@ fn every_forward_has_its_steps() {
 }
 
 #[test]
-fn the_way_back_ends_where_it_began() {
+fn down_restores_the_state_before_up() {
     for forward in [Forward::Direct, Forward::Tunnel, Forward::L3dsr] {
         let mut before = host();
         before
             .sysctls
             .insert(sysctl_name("all", "rp_filter"), "1".to_owned());
-        let there = desired(forward, &["192.0.2.10:80", "2001:db8::10"], &[]);
-        let steps = plan(&there, &before, &Memory::default(), OBJECT);
-        let (actual, memory) = after(before.clone(), Memory::default(), &steps);
+        let up = desired(forward, &["192.0.2.10:80", "2001:db8::10"], &[]);
+        let steps = plan(&up, &before, &Record::default(), OBJECT);
+        let (actual, record) = after(before.clone(), Record::default(), &steps);
         assert_eq!(
-            plan(&there, &actual, &memory, OBJECT),
+            plan(&up, &actual, &record, OBJECT),
             [],
-            "the second time"
+            "a second `up` changes nothing"
         );
 
-        let steps = plan(&Desired::default(), &actual, &memory, OBJECT);
-        let (actual, memory) = after(actual, memory, &steps);
-        assert_eq!((actual, memory), (before, Memory::default()), "{forward}");
+        let steps = plan(&Desired::default(), &actual, &record, OBJECT);
+        let (actual, record) = after(actual, record, &steps);
+        assert_eq!((actual, record), (before, Record::default()), "{forward}");
     }
 }
 
 #[test]
-fn values_that_will_do_are_left_alone() {
+fn sufficient_values_are_not_changed() {
     let mut strict = host();
     strict
         .sysctls
@@ -150,25 +150,24 @@ fn values_that_will_do_are_left_alone() {
     strict
         .sysctls
         .insert(sysctl_name("all", "arp_announce"), "2".to_owned());
-    let here = strict.clone();
     let all = plan(
         &desired(Forward::Direct, &["192.0.2.10"], &[]),
-        &here,
-        &Memory::default(),
+        &strict,
+        &Record::default(),
         OBJECT,
     );
     assert_eq!(text(&all), "add 192.0.2.10 to lo");
     let one = plan(
         &desired(Forward::Direct, &["192.0.2.10"], &["eth0"]),
-        &here,
-        &Memory::default(),
+        &strict,
+        &Record::default(),
         OBJECT,
     );
     assert_eq!(text(&one), "add 192.0.2.10 to lo");
 }
 
 #[test]
-fn strict_source_checks_are_loosened_where_packets_arrive() {
+fn strict_rp_filter_is_set_to_loose_on_receiving_interfaces() {
     let mut strict = host();
     strict
         .sysctls
@@ -176,7 +175,7 @@ fn strict_source_checks_are_loosened_where_packets_arrive() {
     let steps = plan(
         &desired(Forward::Tunnel, &["192.0.2.10"], &[]),
         &strict,
-        &Memory::default(),
+        &Record::default(),
         OBJECT,
     );
     assert!(
@@ -188,10 +187,10 @@ fn strict_source_checks_are_loosened_where_packets_arrive() {
 }
 
 #[test]
-fn changes_by_others_are_kept() {
-    let there = desired(Forward::Direct, &["192.0.2.10"], &["eth0"]);
-    let steps = plan(&there, &host(), &Memory::default(), OBJECT);
-    let (mut actual, memory) = after(host(), Memory::default(), &steps);
+fn changes_by_other_programs_are_kept() {
+    let up = desired(Forward::Direct, &["192.0.2.10"], &["eth0"]);
+    let steps = plan(&up, &host(), &Record::default(), OBJECT);
+    let (mut actual, record) = after(host(), Record::default(), &steps);
     actual
         .sysctls
         .insert(sysctl_name("eth0", "arp_ignore"), "2".to_owned());
@@ -199,39 +198,39 @@ fn changes_by_others_are_kept() {
     actual.interfaces[0]
         .addresses
         .retain(|(address, _)| address.is_loopback());
-    insta::assert_snapshot!(text(&plan(&Desired::default(), &actual, &memory, OBJECT)));
+    insta::assert_snapshot!(text(&plan(&Desired::default(), &actual, &record, OBJECT)));
 }
 
 #[test]
-fn another_build_or_a_lost_hook_puts_the_programs_in_place_again() {
-    let there = desired(Forward::Tunnel, &["192.0.2.10"], &[]);
-    let steps = plan(&there, &host(), &Memory::default(), OBJECT);
-    let (actual, memory) = after(host(), Memory::default(), &steps);
-    let again = "run programs on eth0 ingress";
-    assert_eq!(text(&plan(&there, &actual, &memory, OBJECT + 1)), again);
+fn programs_are_attached_again_after_build_hook_or_address_change() {
+    let up = desired(Forward::Tunnel, &["192.0.2.10"], &[]);
+    let steps = plan(&up, &host(), &Record::default(), OBJECT);
+    let (actual, record) = after(host(), Record::default(), &steps);
+    let attach = "attach programs to eth0 ingress";
+    assert_eq!(text(&plan(&up, &actual, &record, OBJECT + 1)), attach);
     let mut stale = actual.clone();
     stale.programs.stale = 1;
-    assert_eq!(text(&plan(&there, &stale, &memory, OBJECT)), again);
+    assert_eq!(text(&plan(&up, &stale, &record, OBJECT)), attach);
     let mut renumbered = actual;
     renumbered.interfaces[1]
         .addresses
         .push(("10.0.0.6".parse().unwrap(), 24));
-    assert_eq!(text(&plan(&there, &renumbered, &memory, OBJECT)), again);
+    assert_eq!(text(&plan(&up, &renumbered, &record, OBJECT)), attach);
 }
 
 #[test]
-fn everything_in_the_way_is_named() {
-    let mut loud = host();
-    loud.interfaces[1]
+fn all_problems_of_the_host_are_returned() {
+    let mut conflicting = host();
+    conflicting.interfaces[1]
         .addresses
         .push(("192.0.2.10".parse().unwrap(), 32));
-    loud.interfaces[0]
+    conflicting.interfaces[0]
         .addresses
         .push(("192.0.2.11".parse().unwrap(), 24));
-    // The server's own address is no VIP: to remove it would cut the server off.
+    // 10.0.0.5 is the server's own address: the fix must not be to remove it.
     let vips = ["192.0.2.10", "192.0.2.11", "10.0.0.5"];
-    let there = desired(Forward::Tunnel, &vips, &["eth7"]);
-    let problems: Vec<String> = problems(&there, &loud, &Memory::default())
+    let up = desired(Forward::Tunnel, &vips, &["eth7"]);
+    let problems: Vec<String> = problems(&up, &conflicting, &Record::default())
         .iter()
         .map(ToString::to_string)
         .collect();

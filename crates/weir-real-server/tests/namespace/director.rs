@@ -1,4 +1,5 @@
-//! A director in user space: takes what arrives for a VIP off the wire, changes it as `forward` says and sends it on.
+//! A director in user space: receives packets for a VIP, rewrites them for the forwarding method, and sends them to the
+//! server.
 
 use std::io::Read;
 use std::net::{IpAddr, SocketAddr};
@@ -10,22 +11,22 @@ use std::time::Duration;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use weir_sys::NetNs;
 
-/// How a packet for the VIP becomes one for the server; `None` = dropped.
-pub(crate) type Treatment = Box<dyn Fn(&[u8]) -> Option<Vec<u8>> + Send + Sync>;
+/// Rewrites a packet for the VIP to one for the server; `None` = the packet is dropped.
+pub(crate) type Rewrite = Box<dyn Fn(&[u8]) -> Option<Vec<u8>> + Send + Sync>;
 
 pub(crate) struct Director {
     stop: Arc<AtomicBool>,
-    seen: Arc<AtomicU64>,
+    forwarded: Arc<AtomicU64>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Director {
-    /// Treats packets of either family whose destination is `vip`.
-    pub(crate) fn start(netns: &NetNs, vip: IpAddr, server: IpAddr, treatment: Treatment) -> Self {
+    /// Rewrites and forwards packets whose destination is `vip`.
+    pub(crate) fn start(netns: &NetNs, vip: IpAddr, server: IpAddr, rewrite: Rewrite) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
-        let seen = Arc::new(AtomicU64::new(0));
-        let (tap, out) = netns.run(|| (tap(vip), out(server))).unwrap();
-        let (stopped, count) = (stop.clone(), seen.clone());
+        let forwarded = Arc::new(AtomicU64::new(0));
+        let (tap, raw) = netns.run(|| (open_tap(vip), open_raw(server))).unwrap();
+        let (stopped, count) = (stop.clone(), forwarded.clone());
         let worker = thread::spawn(move || {
             let mut tap = tap;
             let mut buffer = vec![0; 1 << 16];
@@ -36,23 +37,23 @@ impl Director {
                 if destination(&buffer[..len]) != Some(vip) {
                     continue;
                 }
-                if let Some(packet) = treatment(&buffer[..len]) {
+                if let Some(packet) = rewrite(&buffer[..len]) {
                     count.fetch_add(1, Ordering::Relaxed);
-                    out.send_to(&packet, &SockAddr::from(SocketAddr::new(server, 0)))
+                    raw.send_to(&packet, &SockAddr::from(SocketAddr::new(server, 0)))
                         .unwrap();
                 }
             }
         });
         Self {
             stop,
-            seen,
+            forwarded,
             threads: vec![worker],
         }
     }
 
-    /// Packets sent on.
-    pub(crate) fn sent(&self) -> u64 {
-        self.seen.load(Ordering::Relaxed)
+    /// Returns the number of forwarded packets.
+    pub(crate) fn forwarded(&self) -> u64 {
+        self.forwarded.load(Ordering::Relaxed)
     }
 }
 
@@ -66,8 +67,8 @@ impl Drop for Director {
     }
 }
 
-/// A packet socket that is given one EtherType sees only what arrives, without its Ethernet header.
-fn tap(vip: IpAddr) -> Socket {
+/// Opens a packet socket for one EtherType, which receives incoming packets without the Ethernet header.
+fn open_tap(vip: IpAddr) -> Socket {
     let ethertype: u16 = if vip.is_ipv4() { 0x0800 } else { 0x86dd };
     let protocol = Protocol::from(i32::from(ethertype.to_be()));
     let socket = Socket::new(Domain::PACKET, Type::DGRAM, Some(protocol)).unwrap();
@@ -78,8 +79,8 @@ fn tap(vip: IpAddr) -> Socket {
     socket
 }
 
-/// Protocol 255 takes packets with their IP header.
-fn out(server: IpAddr) -> Socket {
+/// Opens a raw socket. With protocol 255, sent packets include the IP header.
+fn open_raw(server: IpAddr) -> Socket {
     let domain = if server.is_ipv4() {
         Domain::IPV4
     } else {
@@ -119,7 +120,7 @@ fn octets(address: IpAddr) -> Vec<u8> {
     }
 }
 
-/// An IP packet of `protocol` around `payload`; the kernel fills in IPv4's checksum.
+/// Builds an IP packet of `protocol` with `payload`. The kernel fills in the IPv4 checksum.
 pub(crate) fn wrap(
     source: IpAddr,
     target: IpAddr,
@@ -169,7 +170,7 @@ fn ip_protocol(inner: &[u8]) -> u8 {
     if inner[0] >> 4 == 4 { 4 } else { 41 }
 }
 
-pub(crate) fn ipip(source: IpAddr, target: IpAddr, traffic_class: u8) -> Treatment {
+pub(crate) fn ipip(source: IpAddr, target: IpAddr, traffic_class: u8) -> Rewrite {
     Box::new(move |inner| {
         Some(wrap(
             source,
@@ -181,7 +182,7 @@ pub(crate) fn ipip(source: IpAddr, target: IpAddr, traffic_class: u8) -> Treatme
     })
 }
 
-pub(crate) fn gre(source: IpAddr, target: IpAddr, checksum: bool) -> Treatment {
+pub(crate) fn gre(source: IpAddr, target: IpAddr, checksum: bool) -> Rewrite {
     Box::new(move |inner| {
         let ethertype: [u8; 2] = if inner[0] >> 4 == 4 {
             [0x08, 0x00]
@@ -205,18 +206,18 @@ pub(crate) fn gre(source: IpAddr, target: IpAddr, checksum: bool) -> Treatment {
     })
 }
 
-/// GUE as `checksum` of the service says.
+/// The `checksum` setting of a service with GUE.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum GueChecksum {
     None,
     Full,
-    /// Remote offload; whether the outer header has a checksum.
+    /// Remote checksum offload; the value is whether the outer header has a checksum.
     Remote(bool),
-    /// Variant 1: the packet follows the UDP header at once.
+    /// Variant 1: the inner packet directly follows the UDP header.
     Variant1,
 }
 
-pub(crate) fn gue(source: IpAddr, target: IpAddr, port: u16, checksum: GueChecksum) -> Treatment {
+pub(crate) fn gue(source: IpAddr, target: IpAddr, port: u16, checksum: GueChecksum) -> Rewrite {
     Box::new(move |inner| {
         let mut inner = inner.to_vec();
         let mut header = match checksum {
@@ -225,7 +226,7 @@ pub(crate) fn gue(source: IpAddr, target: IpAddr, port: u16, checksum: GueChecks
             _ => vec![0, ip_protocol(&inner), 0, 0],
         };
         if let GueChecksum::Remote(_) = checksum {
-            let (start, field) = leave_checksum_to_the_receiver(&mut inner);
+            let (start, field) = write_partial_checksum(&mut inner);
             header.extend((start as u16).to_be_bytes());
             header.extend((field as u16).to_be_bytes());
         }
@@ -248,8 +249,8 @@ pub(crate) fn gue(source: IpAddr, target: IpAddr, port: u16, checksum: GueChecks
     })
 }
 
-/// Puts the pseudo header's sum into the inner checksum field; answers where its data and the field start.
-fn leave_checksum_to_the_receiver(inner: &mut [u8]) -> (usize, usize) {
+/// Writes the sum of the pseudo header to the inner checksum field. Returns the offsets of the data and of the field.
+fn write_partial_checksum(inner: &mut [u8]) -> (usize, usize) {
     let (start, protocol, addresses) = if inner[0] >> 4 == 4 {
         (20, inner[9], 12..20)
     } else {
@@ -261,24 +262,24 @@ fn leave_checksum_to_the_receiver(inner: &mut [u8]) -> (usize, usize) {
     (start, field)
 }
 
-/// The destination becomes `target`, the DSCP `dscp`; the transport's checksum follows, where there is one.
-pub(crate) fn l3dsr(target: IpAddr, dscp: u8) -> Treatment {
+/// Sets the destination to `target` and the DSCP to `dscp`, and updates the transport checksum, if there is one.
+pub(crate) fn l3dsr(target: IpAddr, dscp: u8) -> Rewrite {
     Box::new(move |packet| {
         let mut packet = packet.to_vec();
-        let place = if packet[0] >> 4 == 4 { 16..20 } else { 24..40 };
-        let old = sum(&packet[place.clone()]);
-        packet[place].copy_from_slice(&octets(target));
+        let field = if packet[0] >> 4 == 4 { 16..20 } else { 24..40 };
+        let old = sum(&packet[field.clone()]);
+        packet[field].copy_from_slice(&octets(target));
         if let Some(field) = checksum_field(&packet) {
             let check = u16::from_be_bytes([packet[field], packet[field + 1]]);
             let changed = !fold(u32::from(!check) + u32::from(!fold(old)) + sum(&octets(target)));
             packet[field..field + 2].copy_from_slice(&changed.to_be_bytes());
         }
-        mark(&mut packet, dscp);
+        set_dscp(&mut packet, dscp);
         Some(packet)
     })
 }
 
-/// Where the checksum over the pseudo header is; later fragments and ICMP over IPv4 have none.
+/// Returns the offset of the checksum that covers the pseudo header. Later fragments and ICMPv4 have none.
 fn checksum_field(packet: &[u8]) -> Option<usize> {
     let (protocol, start, offset) = match (packet[0] >> 4, packet[6]) {
         (4, _) => (
@@ -302,7 +303,7 @@ fn checksum_field(packet: &[u8]) -> Option<usize> {
     }
 }
 
-fn mark(packet: &mut [u8], dscp: u8) {
+fn set_dscp(packet: &mut [u8], dscp: u8) {
     if packet[0] >> 4 == 4 {
         packet[1] = dscp << 2 | packet[1] & 3;
     } else {

@@ -1,6 +1,5 @@
-//! Client, director and server in namespaces of their own: client 10.9.1.1 — 10.9.1.2 director 10.9.2.2 — 10.9.2.3
-//! server, and the same in fd09::/16. The director forwards as a plain router does; what it does for a VIP is each
-//! test's.
+//! Client, director and server in separate namespaces: client 10.9.1.1 — 10.9.1.2 director 10.9.2.2 — 10.9.2.3 server,
+//! and the same in fd09::/16. The director is a router; each test defines how it forwards packets for a VIP.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -21,10 +20,10 @@ pub(crate) const DIRECTOR: [&str; 2] = ["10.9.2.2", "fd09:2::2"];
 pub(crate) const SERVER: [&str; 2] = ["10.9.2.3", "fd09:2::3"];
 pub(crate) const VIP: [&str; 2] = ["192.0.2.10", "2001:db8::10"];
 pub(crate) const PORT: u16 = 8080;
-/// What a connection carries each way: more than every buffer on the way.
+/// Bytes that a connection transfers in each direction: more than all buffers on the path hold.
 pub(crate) const VOLUME: usize = 4 << 20;
-/// How long anything may take before the test fails.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+/// Time limit of each operation.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 
 pub(crate) struct Topology {
     pub(crate) client: NetNs,
@@ -33,10 +32,10 @@ pub(crate) struct Topology {
     dir: PathBuf,
 }
 
-/// Index into the pairs of addresses above.
+/// Indexes into the pairs of addresses above.
 pub(crate) const FAMILIES: [usize; 2] = [0, 1];
 
-/// As [`weir_testing::require_root`].
+/// See [`weir_testing::require_root`].
 pub(crate) fn is_root() -> bool {
     weir_testing::require_root()
 }
@@ -45,7 +44,7 @@ pub(crate) fn ip(address: &str) -> IpAddr {
     address.parse().unwrap()
 }
 
-/// Runs `ip` with the words of each line.
+/// Runs `ip` with the arguments of each line.
 pub(crate) fn run_ip(netns: &NetNs, lines: &str) -> String {
     let mut output = String::new();
     for line in lines.lines().map(str::trim).filter(|line| !line.is_empty()) {
@@ -73,19 +72,19 @@ impl Topology {
         let dir =
             std::env::temp_dir().join(format!("weir-real-server-{name}-{}", std::process::id()));
         std::fs::create_dir_all(dir.join("bpf")).unwrap();
-        let made = || NetNs::create().unwrap();
+        let create = || NetNs::create().unwrap();
         let topology = Self {
-            client: made(),
-            director: made(),
-            server: made(),
+            client: create(),
+            director: create(),
+            server: create(),
             dir,
         };
-        topology.wire();
+        topology.connect();
         topology
     }
 
-    fn wire(&self) {
-        let place = |netns: &NetNs| {
+    fn connect(&self) {
+        let netns_path = |netns: &NetNs| {
             format!(
                 "/proc/{}/fd/{}",
                 std::process::id(),
@@ -101,8 +100,8 @@ impl Topology {
                  addr add 10.9.1.2/24 dev d0\naddr add fd09:1::2/64 dev d0 nodad
                  addr add 10.9.2.2/24 dev d1\naddr add fd09:2::2/64 dev d1 nodad
                  route add blackhole 192.0.2.10\n-6 route add blackhole 2001:db8::10",
-                place(&self.client),
-                place(&self.server)
+                netns_path(&self.client),
+                netns_path(&self.server)
             ),
         );
         for forwarding in ["net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"] {
@@ -116,12 +115,12 @@ impl Topology {
         );
         run_ip(
             &self.server,
-            // A generated link-local address would settle in the middle of a comparison.
+            // A generated link-local address would change its state during a comparison.
             "link set lo up\nlink set s0 addrgenmode none\nlink set s0 up
              addr add 10.9.2.3/24 dev s0\naddr add fd09:2::3/64 dev s0 nodad\naddr add fe80::3/64 dev s0 nodad
              route add default via 10.9.2.2 mtu 1400\nroute add default via fd09:2::2 mtu 1400",
         );
-        // The kernel adds IPv6 routes some time after their address.
+        // The kernel adds the routes of an IPv6 address asynchronously.
         wait_until("the server's routes", || {
             let routes = run_ip(&self.server, "-6 route show table local");
             routes.contains("local fd09:2::3") && routes.contains("local fe80::3")
@@ -129,9 +128,9 @@ impl Topology {
         self.set_offloads();
     }
 
-    /// The client sends packets as they are, one by one and with their checksums, which is what a test's director
-    /// handles. The server merges what arrives, as a card's driver would: veth does so for a peer that never sends
-    /// merged ones, and a thread of its own takes many packets in one go.
+    /// Disables segmentation and checksum offload on the client, because the director of the tests handles single
+    /// packets with complete checksums. Enables GRO on the server, as with a hardware NIC: veth merges packets if the
+    /// peer does not send merged ones, and threaded NAPI processes many packets at once.
     fn set_offloads(&self) {
         let set = |netns: &NetNs, interface, features: &[(&str, bool)]| {
             netns
@@ -211,9 +210,9 @@ impl Topology {
             .unwrap()
     }
 
-    /// Everything that `up` could change on the server, a line each.
-    pub(crate) fn server_facts(&self) -> BTreeSet<String> {
-        let mut facts = run_ip(
+    /// Returns all state that `up` can change on the server, one line for each setting.
+    pub(crate) fn server_state(&self) -> BTreeSet<String> {
+        let mut state = run_ip(
             &self.server,
             "-o addr\nroute show table all\n-6 route show table all",
         );
@@ -223,17 +222,17 @@ impl Topology {
             .server
             .run(|| Command::new("sh").args(["-c", others]).output().unwrap())
             .unwrap();
-        facts.push_str(&String::from_utf8_lossy(&others.stdout));
+        state.push_str(&String::from_utf8_lossy(&others.stdout));
         for direction in [Direction::Ingress, Direction::Egress] {
             let programs = self.server.run(|| programs_at("s0", direction).unwrap());
-            facts.push_str(&format!("{direction} {:?}\n", programs.unwrap()));
+            state.push_str(&format!("{direction} {:?}\n", programs.unwrap()));
         }
-        facts.lines().map(str::to_owned).collect()
+        state.lines().map(str::to_owned).collect()
     }
 
-    /// The server is as it was `before`.
+    /// Asserts that the server's state is equal to `before`.
     pub(crate) fn assert_unchanged(&self, before: &BTreeSet<String>) {
-        let now = self.server_facts();
+        let now = self.server_state();
         let changed: Vec<_> = before.symmetric_difference(&now).collect();
         assert!(changed.is_empty(), "{changed:#?}");
     }
@@ -241,7 +240,7 @@ impl Topology {
 
 impl Drop for Topology {
     fn drop(&mut self) {
-        // The mount exists only where a test needed programs.
+        // The mount exists only if the test used programs.
         let _unmounted = Command::new("umount").arg(self.dir.join("bpf")).output();
         let _removed = std::fs::remove_dir_all(&self.dir);
     }
@@ -266,28 +265,31 @@ pub(crate) fn request(forward: Forward, vips: &[&str]) -> UpRequest {
     }
 }
 
-/// Looks again and again until `met`; only the deadline fails.
-pub(crate) fn wait_until(what: &str, mut met: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !met() {
-        assert!(Instant::now() < deadline, "waited in vain for {what}");
+/// Polls until `condition` holds; panics at the deadline.
+pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + TIMEOUT;
+    while !condition() {
+        assert!(Instant::now() < deadline, "timed out waiting for {what}");
         thread::sleep(Duration::from_millis(5));
     }
 }
 
 fn pattern(len: usize) -> Vec<u8> {
     (0..len)
-        .map(|at| (at.wrapping_mul(31) >> 3) as u8)
+        .map(|index| (index.wrapping_mul(31) >> 3) as u8)
         .collect()
 }
 
-/// Answers TCP connections with what they sent, once it is all there, and datagrams with themselves, at `address`. Ends
-/// with the process.
+/// Runs an echo server at `address`: it returns the data of a TCP connection after the client's end of stream, and each
+/// datagram. It ends with the process.
 pub(crate) fn serve(netns: &NetNs, address: IpAddr) {
     let (listener, socket) = netns
         .run(|| {
-            let at = SocketAddr::new(address, PORT);
-            (TcpListener::bind(at).unwrap(), UdpSocket::bind(at).unwrap())
+            let local = SocketAddr::new(address, PORT);
+            (
+                TcpListener::bind(local).unwrap(),
+                UdpSocket::bind(local).unwrap(),
+            )
         })
         .unwrap();
     thread::spawn(move || {
@@ -295,10 +297,10 @@ pub(crate) fn serve(netns: &NetNs, address: IpAddr) {
             let mut stream = stream.unwrap();
             thread::spawn(move || {
                 let mut data = Vec::new();
-                let answered = stream
+                let result = stream
                     .read_to_end(&mut data)
                     .and_then(|_| stream.write_all(&data));
-                drop(answered);
+                drop(result);
             });
         }
     });
@@ -310,28 +312,28 @@ pub(crate) fn serve(netns: &NetNs, address: IpAddr) {
     });
 }
 
-/// Sends [`VOLUME`] bytes to `address` and gets them back.
+/// Sends [`VOLUME`] bytes to `address` and checks that they are returned.
 pub(crate) fn exchange_tcp(netns: &NetNs, address: IpAddr) {
     let stream = netns
-        .run(|| TcpStream::connect_timeout(&SocketAddr::new(address, PORT), PATIENCE))
+        .run(|| TcpStream::connect_timeout(&SocketAddr::new(address, PORT), TIMEOUT))
         .unwrap();
     let mut stream = stream.unwrap_or_else(|error| panic!("connect to {address}: {error}"));
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream.set_write_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+    stream.set_write_timeout(Some(TIMEOUT)).unwrap();
     let sent = pattern(VOLUME);
     stream.write_all(&sent).unwrap();
     stream.shutdown(std::net::Shutdown::Write).unwrap();
-    let mut back = Vec::new();
-    stream.read_to_end(&mut back).unwrap();
+    let mut received = Vec::new();
+    stream.read_to_end(&mut received).unwrap();
     assert!(
-        back == sent,
-        "{} of {} bytes came back from {address}",
-        back.len(),
+        received == sent,
+        "{} of {} bytes came received from {address}",
+        received.len(),
         sent.len()
     );
 }
 
-/// A socket that takes answers from `address` alone.
+/// Returns a socket that receives replies from `address` only.
 pub(crate) fn connect_udp(netns: &NetNs, address: IpAddr, port: u16) -> UdpSocket {
     let socket = netns
         .run(|| {
@@ -345,25 +347,25 @@ pub(crate) fn connect_udp(netns: &NetNs, address: IpAddr, port: u16) -> UdpSocke
             socket
         })
         .unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.set_read_timeout(Some(TIMEOUT)).unwrap();
     socket
 }
 
-/// Sends a datagram of each length on `socket` and gets it back.
+/// Sends a datagram of each length on `socket` and checks that it is returned.
 pub(crate) fn echo(socket: &UdpSocket, lengths: &[usize]) {
     let peer = socket.peer_addr().unwrap();
     for len in lengths {
         let sent = pattern(*len);
         socket.send(&sent).unwrap();
-        let mut back = [0; 8192];
-        let got = socket
-            .recv(&mut back)
+        let mut received = [0; 8192];
+        let length = socket
+            .recv(&mut received)
             .unwrap_or_else(|error| panic!("{len} bytes to {peer}: {error}"));
-        assert_eq!(&back[..got], sent);
+        assert_eq!(&received[..length], sent);
     }
 }
 
-/// Datagrams of lengths that are odd, even, and just fit.
+/// Exchanges datagrams of odd and even lengths, and of the maximum length that fits into a packet.
 pub(crate) fn exchange_udp(netns: &NetNs, address: IpAddr) {
     echo(
         &connect_udp(netns, address, PORT),

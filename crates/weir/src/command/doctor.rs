@@ -32,13 +32,13 @@ pub(super) fn director(global: &GlobalOptions, arguments: &Doctor) -> Outcome {
     }
     let found = block_on(async {
         let daemon = match client.status().await {
-            Ok(report) => Daemon::Answers(report.doctor_services()),
-            Err(client::Error::NoDaemon { .. }) => Daemon::Absent,
+            Ok(report) => Daemon::Running(report.doctor_services()),
+            Err(client::Error::NoDaemon { .. }) => Daemon::NotRunning,
             Err(error @ client::Error::Denied { .. }) => {
                 terminal::eprint(&format!("weir: {error}\n"));
-                Daemon::Closed
+                Daemon::NoAccess
             }
-            Err(error) => Daemon::Fails(error.to_string()),
+            Err(error) => Daemon::Failed(error.to_string()),
         };
         weir_doctor::director(&desired, &daemon, &configuration::moving_vips()).await
     })?

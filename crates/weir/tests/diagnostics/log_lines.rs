@@ -52,7 +52,7 @@ fn pool_change_is_logged_once() {
     let log = world.log();
     for pool in ["packets", "requests", "both"] {
         for (from, to) in [("up", "down"), ("down", "up")] {
-            let line = format!("a pool changed pool=\"{pool}\" from=\"{from}\" to=\"{to}\"");
+            let line = format!("pool state changed pool=\"{pool}\" from=\"{from}\" to=\"{to}\"");
             assert_eq!(log.matches(&line).count(), 1, "{line}: {log}");
         }
     }
@@ -60,7 +60,7 @@ fn pool_change_is_logged_once() {
     world.run_weir(&["server", &server, "drain"]);
     wait_for("the pool of a drained server", PATIENCE, || {
         let log = world.log();
-        log.matches("a pool changed pool=\"both\" from=\"up\" to=\"down\"")
+        log.matches("pool state changed pool=\"both\" from=\"up\" to=\"down\"")
             .count()
             == 2
     });

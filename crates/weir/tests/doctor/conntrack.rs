@@ -73,7 +73,7 @@ fn nearly_full_conntrack_table_is_reported() {
     );
     let most = number("nf_conntrack_max");
     assert_eq!(
-        fix_of(&world, "server0", &DOCTOR, "conntrack's table holds"),
+        fix_of(&world, "server0", &DOCTOR, "the conntrack table contains"),
         None
     );
     let wanted = most / 100 * 93;
@@ -85,7 +85,7 @@ fn nearly_full_conntrack_table_is_reported() {
         }
     });
     flood.join().expect("the flood ends");
-    let seen = "conntrack's table holds";
+    let seen = "the conntrack table contains";
     let command = fix_of(&world, "server0", &DOCTOR, seen);
     let command = command.unwrap_or_else(|| panic!("{} of {most}", number("nf_conntrack_count")));
     assert_eq!(

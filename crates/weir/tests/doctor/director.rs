@@ -72,7 +72,7 @@ fn director_firewall_rules_are_reported() {
         &world,
         "director",
         &doctor,
-        "drops answers of 10.71.0.20, by its policy",
+        "drops replies from 10.71.0.20, by its policy",
     );
     sound(&world, &doctor);
 
@@ -163,8 +163,7 @@ fn marked_packets_pass_forward_chains() {
         &format!("table ip filter {{\n {forward} accept;\n ct state invalid drop\n }}\n}}\n"),
     );
     assert!(!serves(&world));
-    let seen =
-        "drops packets of fwmark/7 after a connection's first, by its rule `ct state invalid drop`";
+    let seen = "drops packets of fwmark/7 after the first packet of a connection, by its rule `ct state invalid drop`";
     fixes(&world, "director", &doctor, seen);
     assert!(serves(&world));
 }
@@ -346,7 +345,12 @@ fn ipvsadm_services_are_examined() {
         &["the VIP 10.71.0.12 is on no interface"],
     );
     world.kill_director(daemon);
-    finds(&world, "director", &doctor, &["no daemon runs", silent]);
+    finds(
+        &world,
+        "director",
+        &doctor,
+        &["no daemon is running", silent],
+    );
 }
 
 /// The VIP of a standby is on the active director, which answers for it: both are as they should be.

@@ -102,7 +102,7 @@ fn networkd_removing_foreign_addresses_is_reported() {
     });
     let managed = Managed::new(&world);
     managed.configured();
-    let seen = format!("systemd-networkd manages eth0, on which the VIP {vip} is");
+    let seen = format!("systemd-networkd manages eth0, which has the VIP {vip}");
     let there = || {
         let output = world.output("director", "ip -br addr show dev eth0");
         String::from_utf8_lossy(&output.stdout).contains(&format!("{vip}/32"))

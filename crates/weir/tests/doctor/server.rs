@@ -71,7 +71,7 @@ fn server_firewall_rules_are_reported() {
         &world,
         "table inet filter {\n chain out {\n type filter hook output priority 0; policy drop;\n\
          ip saddr 10.71.0.20 accept\n }\n}",
-        "drops answers of 10.71.0.10:80 direct, by its policy",
+        "drops replies from 10.71.0.10:80 direct, by its policy",
     );
     // Rules that let these clients pass, or that cannot be evaluated, are not findings.
     std::fs::write(
@@ -108,7 +108,7 @@ fn iptables_legacy_rules_are_reported() {
         &world,
         "iptables-legacy -t mangle -N web && iptables-legacy -t mangle -A POSTROUTING -s 10.71.0.0/24 -g web && \
          iptables-legacy -t mangle -A web -p tcp -m multiport --sports 80,443 -j DROP",
-        "the chain `mangle POSTROUTING` of iptables-legacy drops answers of 10.71.0.10:80 direct, by its rule",
+        "the chain `mangle POSTROUTING` of iptables-legacy drops replies from 10.71.0.10:80 direct, by its rule",
     );
     // Rules that let these clients pass, or that cannot be evaluated, are not findings.
     does(

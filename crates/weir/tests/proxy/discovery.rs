@@ -214,13 +214,13 @@ fn ten_membership_changes_a_second_fail_no_request_at_length() {
             "PUT",
             format!("/v1/servers/p/{}", one.address()),
             "",
-            "the configuration lists",
+            "is defined in the configuration",
         ),
         (
             "DELETE",
             format!("/v1/servers/p/{}", one.address()),
             "",
-            "the configuration lists",
+            "is defined in the configuration",
         ),
         (
             "PUT",

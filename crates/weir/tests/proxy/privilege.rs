@@ -153,7 +153,7 @@ fn symlinked_list_is_neither_read_nor_shown() {
         assert_eq!(said, "");
         until("the link to be judged", || !problem(&proxy).is_empty());
         assert!(
-            problem(&proxy).contains("out of its directory"),
+            problem(&proxy).contains("outside its directory"),
             "{}",
             problem(&proxy)
         );
@@ -438,7 +438,7 @@ fn commands_name_missing_rights() {
         );
     }
     let said = run("doctor");
-    assert!(!said.contains("no daemon runs"), "{said}");
+    assert!(!said.contains("no daemon is running"), "{said}");
     assert!(
         said.contains("run as root, or as a member of `socket_group`"),
         "{said}"

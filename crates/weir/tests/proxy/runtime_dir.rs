@@ -214,7 +214,7 @@ fn planted_symlink_is_not_followed() {
         let link = sandbox.0.join("run").join(name);
         symlink(&victim, &link).expect("a link");
         let said = refused(&sandbox.0);
-        let words = format!("/{name} is a symbolic link, where Weir keeps a regular file");
+        let words = format!("/{name} is a symbolic link, but must be a regular file");
         assert!(said.contains(&words), "{said}");
         assert!(!victim.exists(), "{name} was written through");
         fs::remove_file(&link).expect("a link");

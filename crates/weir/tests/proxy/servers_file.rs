@@ -93,7 +93,7 @@ fn implausible_list_changes_nothing() {
     }
     let (_, shown) = proxy.weir(&["status"]);
     assert!(
-        shown.contains("as they were before: it shrank from 3 servers to 0"),
+        shown.contains("as they were before: it shrank from 3 to 0 servers"),
         "{shown}"
     );
     // Over a restart as well; a reload takes the list as it is.

@@ -53,7 +53,7 @@ fn debug_output_is_distinguished_from_text() {
         assert_eq!(first_with_debug_output(line), Some(line));
     }
     for line in [
-        "2026-11-23T06:22:23Z  INFO a pool changed pool=\"web\" from=\"up\" to=\"down\"",
+        "2026-11-23T06:22:23Z  INFO pool state changed pool=\"web\" from=\"up\" to=\"down\"",
         "WARN x error=No such file or directory (os error 2)",
         "WARN RLIMIT_NOFILE (1024) is low lost=3 seconds=2",
         "WARN x why=\"Some(State { a: 1 })\"",

@@ -119,7 +119,7 @@ fn unsupported_directive(directives: &mut Directives, node: &Node, notes: &mut N
         "omega" => node.reject(notes, "flows and servers are kept when the daemon stops"),
         "smtp_alert" => node.reject(
             notes,
-            "Weir sends no mail; `notify` of the pool runs a program",
+            "Weir does not send mail; `notify` of the pool runs a program",
         ),
         "snmp_name" => node.reject(notes, "Weir has no SNMP"),
         "nat_mask" | "net_mask" => node.reject(notes, "keepalived removed this keyword long ago"),

@@ -92,7 +92,7 @@ fn real_directive(real: &mut Real, node: &Node, notes: &mut Notes) {
         }
         "smtp_alert" => node.reject(
             notes,
-            "Weir sends no mail; `notify` of the pool runs a program",
+            "Weir does not send mail; `notify` of the pool runs a program",
         ),
         "snmp_name" => node.reject(notes, "Weir has no SNMP"),
         keyword => {

@@ -1,4 +1,4 @@
-//! The hosts and programs of the story, and its course.
+//! The hosts and programs of the `--fail` test, and its steps.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -13,12 +13,12 @@ use crate::peer::{START_LIMIT, ab, http, nginx};
 use crate::process::{Daemon, Launcher};
 use crate::topology::{Host, Topology, VIP};
 
-/// Everything that runs.
+/// The running hosts and programs.
 pub(super) struct Stage<'a> {
     topology: &'a Topology,
     base: &'a Path,
     director: Director<'a>,
-    /// The first server's, which is stopped.
+    /// The program of the first server, which is stopped.
     victim: Option<Daemon>,
     _others: Vec<Daemon>,
     slice: (u32, u32),
@@ -39,7 +39,7 @@ impl<'a> Stage<'a> {
         let victim = Some(servers.remove(0));
         let program = setting.weir.ok_or(LabError::Usage {
             option: "--weir",
-            reason: "the story needs the weir program".into(),
+            reason: "the test requires the weir program".into(),
         })?;
         let pins = |host: &str| {
             let name = format!("{}-{host}", topology.number);
@@ -82,7 +82,7 @@ impl<'a> Stage<'a> {
         Ok(stage)
     }
 
-    /// The story from its beginning to its end.
+    /// Runs all phases.
     pub(super) fn play(&mut self, setting: &Setting<'_>) -> Result<Story> {
         let tell = |text: &str| setting.progress.set("weir", text);
         tell("serves with all servers");
@@ -92,14 +92,14 @@ impl<'a> Stage<'a> {
         let stopped_at = Instant::now();
         self.victim = None;
         let (stopped, down_after) = self.until_it_is("down", stopped_at)?;
-        tell("serves while it comes back");
+        tell("serves while the server restarts");
         let counted = self.first()?.connections;
         let started_at = Instant::now();
         let host = &self.topology.servers[0];
         self.victim = Some(serve(self.base, host, setting.pages)?);
         let (mut back, up_after) = self.until_it_is("up", started_at)?;
-        // Under lc its connections that died with it still count as active, each as 256 idle ones: its turn comes when
-        // the others have as many.
+        // With lc, the server's broken connections still count as active, each as 256 inactive ones. The server is
+        // selected again when the others have as many.
         let patience = Instant::now() + START_LIMIT;
         let mut served_again = 0;
         back.0.extend(
@@ -124,7 +124,8 @@ impl<'a> Stage<'a> {
         self.director.server(self.topology.servers[0].address)
     }
 
-    /// Slices until Weir says that of the first server, and some more; and how long after `start` it said so.
+    /// Runs slices until Weir reports this state of the first server, and some more. Returns the slices, and the time
+    /// from `start` to the report.
     fn until_it_is(&self, state: &str, start: Instant) -> Result<(Act, Duration)> {
         let longest = longest() + START_LIMIT;
         let mut said = None;
@@ -134,7 +135,7 @@ impl<'a> Stage<'a> {
             }
             match said {
                 None if start.elapsed() > longest => Err(LabError::Deadline {
-                    what: format!("Weir's word that the server is {state}"),
+                    what: format!("Weir to report the server as {state}"),
                     seconds: longest.as_secs(),
                     detail: String::new(),
                 }),
@@ -155,7 +156,7 @@ impl<'a> Stage<'a> {
             url: format!("http://{VIP}/{}", nginx::HELLO),
             requests: self.slice.0,
             concurrency: self.slice.1,
-            // ab takes the first answer's length for the right one, also that of a refused request.
+            // ab expects the length of the first response, even of an error response.
             any_length: true,
             keep_alive: false,
             latency: false,
@@ -176,7 +177,7 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// So long an act lasts at least, so that what must not happen after has time to happen.
+/// Minimum duration of a phase, so that violations after the state change can be observed.
 fn longest_for(state: &str) -> Duration {
     if state == "down" {
         longest()
@@ -187,7 +188,7 @@ fn longest_for(state: &str) -> Duration {
 
 fn serve(base: &Path, host: &Host, pages: &Path) -> Result<Daemon> {
     let directory = directory(base, host)?;
-    // A stopped nginx may have left it; the new one is waited for by it.
+    // A stopped nginx may have left this file, whose creation shows that the new one has started.
     let _ = std::fs::remove_file(directory.join("nginx.pid"));
     let launcher = Launcher {
         namespace: &host.namespace,

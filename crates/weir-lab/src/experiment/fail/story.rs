@@ -1,18 +1,18 @@
-//! What clients saw while a server was away, and when.
+//! Results of the `--fail` test: failed requests and their times.
 
 use std::time::{Duration, Instant};
 
 use crate::peer::ab;
 use crate::report::Row;
 
-/// One run of `ab`, and when it began.
+/// A run of `ab`, and its start time.
 pub(super) struct Slice {
     pub(super) from: Instant,
     pub(super) outcome: ab::Outcome,
     pub(super) requests: u32,
 }
 
-/// An act: its slices, one after the other.
+/// A phase: consecutive slices.
 #[derive(Default)]
 pub(super) struct Act(pub(super) Vec<Slice>);
 
@@ -21,7 +21,8 @@ impl Act {
         self.0.iter().map(|slice| slice.outcome.failed).sum()
     }
 
-    /// When the last slice with a failure began, since `start`. Its end tells less: one slow request prolongs it.
+    /// Returns the start of the last slice with a failure, since `start`. Its end is less exact, because one slow
+    /// request extends it.
     pub(super) fn last_failure(&self, start: Instant) -> Option<Duration> {
         let mut failing = self.0.iter().rev().filter(|it| it.outcome.failed > 0);
         failing
@@ -29,7 +30,7 @@ impl Act {
             .map(|slice| slice.from.saturating_duration_since(start))
     }
 
-    /// Requests that failed in slices that began later than `limit` after `start`.
+    /// Returns the number of failed requests in slices that started more than `limit` after `start`.
     pub(super) fn failed_after(&self, start: Instant, limit: Duration) -> u64 {
         let late = self.0.iter().filter(|slice| slice.from > start + limit);
         late.map(|slice| slice.outcome.failed).sum()
@@ -54,19 +55,19 @@ impl Act {
     }
 }
 
-/// What happened, and when.
+/// The phases and times of the test.
 pub(super) struct Story {
     pub(super) before: Act,
-    /// From the stop until Weir has the server out, and a while more.
+    /// From the stop until some time after the server is down in Weir.
     pub(super) stopped: Act,
-    /// From the start until Weir uses it again, and a while more.
+    /// From the restart until some time after the server is up in Weir.
     pub(super) back: Act,
     pub(super) stopped_at: Instant,
-    /// Since the stop: Weir says that it is down.
+    /// Time from the stop until Weir reports the server as down.
     pub(super) down_after: Duration,
-    /// Since the start: Weir says that it is up.
+    /// Time from the restart until Weir reports the server as up.
     pub(super) up_after: Duration,
-    /// Connections that the server got after it came back.
+    /// Connections to the server after its restart.
     pub(super) served_again: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Starts a trial's servers and what is in front of them.
+//! Starts a trial's servers and its balancer.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -120,7 +120,7 @@ impl Trial {
     ) -> Result<weir::Director<'a>> {
         let program = setting.weir.ok_or(LabError::Usage {
             option: "--weir",
-            reason: "the method needs the weir program".into(),
+            reason: "the method requires the weir program".into(),
         })?;
         let pins = |host: &str| {
             setting
@@ -136,9 +136,9 @@ impl Trial {
     }
 }
 
-/// What keeps a balancer alive; dropping it ends the balancer.
+/// A running balancer. Dropping it stops the balancer.
 pub(super) enum Running<'a> {
-    /// Rules of the namespace, which end with it.
+    /// Rules in the namespace, which are removed with it.
     Nothing,
     Program {
         _daemon: Daemon,
@@ -147,7 +147,7 @@ pub(super) enum Running<'a> {
         _director: weir::Director<'a>,
     },
     Disturbed(disturbance::Live<'a>),
-    /// The daemon first: it changes the director until it ends.
+    /// The daemon is dropped first, because it changes the director until it ends.
     Both {
         _daemon: Daemon,
         _director: weir::Director<'a>,

@@ -1,0 +1,237 @@
+//! Evaluates the chains of the hooks that a packet passes. Only certain drops are reported.
+//!
+//! A rule that matches on an unknown field may match or not. If it would drop the packet, it is ignored; if it would
+//! accept the packet, the packet counts as accepted; otherwise the verdict is unknown.
+
+use serde_json::Value;
+
+use super::compare::{look_up, matches};
+use super::packet::{Packet, Tracking};
+use super::ruleset::{Chain, Ruleset};
+use super::tool::Tool;
+
+/// Maximum nesting of jumps; the kernel rejects loops.
+const MAX_DEPTH: u8 = 16;
+
+/// Priority of conntrack (NF_IP_PRI_CONNTRACK): it handles packets after chains of a lower priority.
+const CONNTRACK_PRIORITY: i64 = -200;
+
+/// A certain drop.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Drop {
+    /// The tool that manages the rule.
+    pub tool: Tool,
+    /// The table in the tool's notation: `inet filter`, `filter`.
+    pub table: String,
+    /// The base chain.
+    pub chain: String,
+    /// The text of the rule that drops the packet; `None` = the chain's policy.
+    pub rule: Option<String>,
+}
+
+/// The verdict of a chain.
+enum Verdict {
+    /// No rule of the chain decided.
+    None,
+    Accepted,
+    Dropped(Option<String>),
+    /// The verdict depends on an unknown field.
+    Unknown,
+    /// The packet is rewritten.
+    Rewritten,
+}
+
+impl Ruleset {
+    /// Returns the rule or policy that certainly drops a packet which passes these hooks in order.
+    pub fn find_drop(&self, packet: Packet, hooks: &[&str]) -> Option<Drop> {
+        let mut packet = packet;
+        for hook in hooks {
+            for chain in self.base_chains(hook, packet.is_ipv4) {
+                let Some(base) = &chain.base else { continue };
+                let before_conntrack = base.priority < CONNTRACK_PRIORITY;
+                let verdict = self.evaluate(chain, &mut packet, before_conntrack, 0);
+                let rule = match verdict {
+                    Verdict::Dropped(rule) => rule,
+                    Verdict::None if base.drops => None,
+                    Verdict::Rewritten => return None,
+                    Verdict::None | Verdict::Accepted | Verdict::Unknown => continue,
+                };
+                return Some(Drop {
+                    tool: chain.tool,
+                    table: chain.table_name(),
+                    chain: chain.name.clone(),
+                    rule,
+                });
+            }
+        }
+        None
+    }
+
+    fn evaluate(
+        &self,
+        chain: &Chain,
+        packet: &mut Packet,
+        before_conntrack: bool,
+        depth: u8,
+    ) -> Verdict {
+        if depth > MAX_DEPTH {
+            return Verdict::Unknown;
+        }
+        for rule in &chain.rules {
+            let mut certain = true;
+            for expression in rule {
+                let step = self.step(chain, packet, expression, (before_conntrack, depth));
+                match step {
+                    Step::Match => continue,
+                    Step::NoMatch => {}
+                    Step::MaybeMatch => {
+                        certain = false;
+                        continue;
+                    }
+                    Step::Verdict(Verdict::None) => {}
+                    Step::Return if certain => return Verdict::None,
+                    Step::Verdict(verdict) if certain => return with_rule_text(verdict, rule),
+                    // If the rule does not match, later rules decide.
+                    Step::Verdict(Verdict::Dropped(_)) => {}
+                    Step::Return | Step::Verdict(_) => return Verdict::Unknown,
+                }
+                break;
+            }
+        }
+        Verdict::None
+    }
+
+    fn step(
+        &self,
+        chain: &Chain,
+        packet: &mut Packet,
+        expression: &Value,
+        (before_conntrack, depth): (bool, u8),
+    ) -> Step {
+        let Some((name, statement)) = expression.as_object().and_then(|one| one.iter().next())
+        else {
+            return Step::MaybeMatch;
+        };
+        match name.as_str() {
+            "match" => match matches(self, chain, packet, statement) {
+                Some(true) => Step::Match,
+                Some(false) => Step::NoMatch,
+                None => Step::MaybeMatch,
+            },
+            "vmap" => match look_up(self, chain, packet, statement) {
+                Some(Some(verdict)) => self.step(chain, packet, verdict, (before_conntrack, depth)),
+                Some(None) => Step::NoMatch,
+                // An element may decide, or none may match.
+                None => Step::Verdict(Verdict::Unknown),
+            },
+            "accept" => Step::Verdict(Verdict::Accepted),
+            "drop" | "reject" => Step::Verdict(Verdict::Dropped(Some(String::new()))),
+            "return" => Step::Return,
+            "jump" | "goto" => {
+                let Some(target) = statement["target"]
+                    .as_str()
+                    .and_then(|to| self.chain(chain, to))
+                else {
+                    return Step::Verdict(Verdict::Unknown);
+                };
+                match self.evaluate(target, packet, before_conntrack, depth + 1) {
+                    Verdict::None if name == "goto" => Step::Return,
+                    verdict => Step::Verdict(verdict),
+                }
+            }
+            "notrack" => {
+                if before_conntrack {
+                    packet.tracking = Tracking::Untracked;
+                }
+                Step::Match
+            }
+            "dnat" | "redirect" | "tproxy" | "queue" | "fwd" => Step::Verdict(Verdict::Rewritten),
+            "mangle"
+                if !statement["key"]["meta"].is_object() && !statement["key"]["ct"].is_object() =>
+            {
+                Step::Verdict(Verdict::Rewritten)
+            }
+            "mangle" | "counter" | "log" | "comment" | "quota" | "dup" | "snat" | "masquerade"
+            | "words" => Step::Match,
+            _ => Step::MaybeMatch,
+        }
+    }
+}
+
+/// The result of an expression of a rule.
+enum Step {
+    /// The expression matches or has no effect: continue with the rule's next expression.
+    Match,
+    /// The expression does not match: continue with the next rule.
+    NoMatch,
+    /// Whether the expression matches is unknown.
+    MaybeMatch,
+    /// Return to the calling chain.
+    Return,
+    /// The evaluation ends.
+    Verdict(Verdict),
+}
+
+/// Adds the text of the rule to a drop.
+fn with_rule_text(verdict: Verdict, rule: &[Value]) -> Verdict {
+    match verdict {
+        Verdict::Dropped(Some(text)) if text.is_empty() => Verdict::Dropped(Some(rule_text(rule))),
+        verdict => verdict,
+    }
+}
+
+/// Returns the text of a rule, similar to the output of nft.
+fn rule_text(rule: &[Value]) -> String {
+    if let Some(text) = rule.last().and_then(|last| last["words"].as_str()) {
+        return text.to_owned();
+    }
+    let mut words = Vec::new();
+    for expression in rule {
+        let Some((name, statement)) = expression.as_object().and_then(|one| one.iter().next())
+        else {
+            continue;
+        };
+        match name.as_str() {
+            "match" => words.push(format!(
+                "{} {} {}",
+                operand(&statement["left"]),
+                statement["op"].as_str().unwrap_or_default(),
+                operand(&statement["right"])
+            )),
+            "vmap" => words.push(format!("{} vmap", operand(&statement["key"]))),
+            "drop" | "reject" => words.push(name.clone()),
+            _ => {}
+        }
+    }
+    words.join(" ").replace(" == ", " ").replace(" in ", " ")
+}
+
+/// Returns the text of an operand of a comparison, similar to the output of nft.
+fn operand(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Array(list) => list.iter().map(operand).collect::<Vec<_>>().join(","),
+        Value::Object(object) => {
+            let pair = |a: &str, b: &str| {
+                let (a, b) = (
+                    object.values().next()?.get(a)?,
+                    object.values().next()?.get(b)?,
+                );
+                Some(format!("{} {}", operand(a), operand(b)))
+            };
+            if let Some(text) = pair("protocol", "field") {
+                return text;
+            }
+            if let Some((name, inner)) = object.iter().next() {
+                return match (name.as_str(), inner) {
+                    ("meta" | "ct", inner) => format!("{name} {}", operand(&inner["key"])),
+                    ("prefix", inner) => format!("{}/{}", operand(&inner["addr"]), inner["len"]),
+                    ("&", Value::Array(sides)) => sides.first().map(operand).unwrap_or_default(),
+                    (_, inner) => operand(inner),
+                };
+            }
+            String::new()
+        }
+        other => other.to_string(),
+    }
+}
