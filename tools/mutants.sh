@@ -45,7 +45,10 @@ echo "seed $seed: tools/mutants.sh --seed $seed --count $count ${crates[*]}"
 
 one() { # CRATE
   local out=$work/$1 survivors=''
-  [[ -z $again ]] || survivors=$(cat "$out/mutants.out/missed.txt")
+  if [[ -n $again ]]; then
+    survivors=$(cat "$out/mutants.out/missed.txt")
+    [[ -n $survivors ]] || { echo "$1: no survivors"; return; }
+  fi
   rm -rf "$out"
   mkdir -p "$out/mutants.out"
   cargo mutants --package "$1" --list --json >"$out/all.json"
