@@ -3,7 +3,8 @@
 //!
 //! Each run has targets that are alive or dead, a configuration that is repeatedly shuffled, reduced and changed, and a
 //! network that delays results. The default is 10,000 runs, with `WEIR_SOAK=1` 1,000,000, with `WEIR_RUNS=N` N;
-//! `WEIR_SEED=N` repeats one run. Seeds are distributed over the processors. Nothing is logged at first: a failed run is repeated with a log.
+//! `WEIR_SEED=N` repeats one run. Seeds are distributed over the processors. Nothing is logged at first: a failed run
+//! is repeated with a log.
 
 #![allow(clippy::disallowed_methods, reason = "seeds come from the environment")]
 

@@ -179,7 +179,8 @@ server {
   location /e { rewrite ^/e; proxy_pass http://app; }
   location /f { rewrite ^/f(.*)$ /x break; rewrite ^/f(.*)$ /y break; proxy_pass http://app; }
   location /g { add_header X; proxy_set_header; proxy_hide_header; proxy_pass http://app; }
-  location /h { proxy_next_upstream error timeout http_503 non_idempotent strange; proxy_next_upstream_tries 0; proxy_pass http://app; }
+  location /h { proxy_next_upstream error timeout http_503 non_idempotent strange; proxy_pass http://app; }
+  location /j { proxy_next_upstream_tries 0; proxy_pass http://app; }
   location /i { proxy_ssl_verify off; proxy_pass https://app; }
   location / { proxy_pass http://app; }
 }

@@ -180,7 +180,7 @@ fn desired() -> Desired {
 }
 
 #[test]
-fn pools_know_their_services_and_ports() {
+fn services_and_ports_of_pools() {
     let desired = desired();
     let services = desired.services_by_pool();
     let names: Vec<_> = services["p"].iter().map(|it| it.name.as_str()).collect();
@@ -226,7 +226,7 @@ fn server_has_its_own_checks_or_those_of_the_pool() {
 }
 
 #[test]
-fn paths_are_probed_if_any_check_says_so() {
+fn paths_are_probed_if_any_check_uses_them() {
     let probes = |change: &dyn Fn(&mut Pool, Check)| {
         let mut desired = desired();
         desired.pools[1].servers = vec![server("10.0.0.1", None)];

@@ -2,8 +2,8 @@
 //!
 //! Whatever the order of events: a request goes only to a server that is neither drained nor full nor already tried, a
 //! request that must not be repeated is sent once, retries stay within their limits, every request ends exactly once,
-//! and every slot is released. The default is 1,000 runs, with `WEIR_SOAK=1` 300,000, with `WEIR_RUNS=N` N; `WEIR_SEED=N`
-//! repeats one run.
+//! and every slot is released. The default is 1,000 runs, with `WEIR_SOAK=1` 300,000, with `WEIR_RUNS=N` N;
+//! `WEIR_SEED=N` repeats one run.
 
 #![allow(
     clippy::disallowed_methods,

@@ -176,12 +176,12 @@ fn request_body_is_forwarded_up_to_its_end() {
 
 #[test]
 fn connections_persist_if_both_messages_are_complete() {
-    // Request, response, closing: what the client is told, whether its connection persists, whether the server's does.
+    // Request, response, closing: the client's `Connection`, and whether its connection and the server's persist.
     let close = "Connection: close\r\n";
     let keep = "Connection: keep-alive\r\n";
     let old = "GET / HTTP/1.0\r\nHost: h\r\n";
     let new = "GET / HTTP/1.1\r\nHost: h\r\n";
-    for (request, response, closing, told, client, server) in [
+    for (request, response, closing, connection, client, server) in [
         (format!("{new}\r\n"), "", false, "", true, true),
         (format!("{new}\r\n"), "", true, close, false, true),
         (format!("{new}\r\n"), close, false, "", true, false),
@@ -195,7 +195,7 @@ fn connections_persist_if_both_messages_are_complete() {
         let input = format!("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n{response}\r\nabc");
         let (text, _) =
             received_with(&mut exchange, &input, closing, &ResponseEdit::default()).unwrap();
-        let expected = format!("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n{told}\r\nabc");
+        let expected = format!("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n{connection}\r\nabc");
         assert_eq!(text, expected, "{request:?} {response:?}");
         assert_eq!(
             (exchange.client_persists(), exchange.server_persists()),
@@ -286,7 +286,7 @@ fn tunnels_forward_everything() {
     let upgrade = "GET / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n";
     let switching = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n";
     let connect = "CONNECT h:443 HTTP/1.1\r\nHost: h\r\n\r\n";
-    for (request, response, told) in [
+    for (request, response, connection) in [
         (
             upgrade,
             switching,
@@ -301,7 +301,7 @@ fn tunnels_forward_everything() {
         let mut exchange = exchange(request);
         assert!(!exchange.is_tunnel() && exchange.request_done());
         let input = format!("{response}\r\nxyz");
-        assert_eq!(received(&mut exchange, &input), (told, input.len()));
+        assert_eq!(received(&mut exchange, &input), (connection, input.len()));
         assert!(exchange.is_tunnel() && exchange.is_answered() && !exchange.request_done());
         assert!(!exchange.response_done() && !exchange.client_persists());
         assert_eq!(exchange.client_data(b"up").unwrap().forward, 2);

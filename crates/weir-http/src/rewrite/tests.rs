@@ -47,8 +47,8 @@ fn forwarded(fields: &str, client: Client, route: Option<&RouteEdits>) -> String
 
 #[test]
 fn hop_by_hop_fields_are_not_forwarded() {
-    let text = "GET /a?b HTTP/1.1\r\nTE: trailers\r\nA: 1\r\nHost: h\r\nKeep-Alive: 5\r\nB: 2\r\nProxy-Connection: x\r\n\
-                Connection: B\r\nUpgrade: x\r\nHTTP2-Settings: x\r\nC: 3\r\nD: 4\r\n\r\n";
+    let text = "GET /a?b HTTP/1.1\r\nTE: trailers\r\nA: 1\r\nHost: h\r\nKeep-Alive: 5\r\nB: 2\r\n\
+                Proxy-Connection: x\r\nConnection: B\r\nUpgrade: x\r\nHTTP2-Settings: x\r\nC: 3\r\nD: 4\r\n\r\n";
     assert_eq!(
         request(text, &EDIT),
         "GET /a?b HTTP/1.1\r\nA: 1\r\nHost: h\r\nC: 3\r\nD: 4\r\nVia: 1.1 weir\r\n\r\n"
@@ -343,7 +343,8 @@ fn response_fields_are_added_and_removed() {
 
 #[test]
 fn only_the_sticky_cookie_is_changed() {
-    let text = "HTTP/1.1 200 OK\r\nSet-Cookie: id=abc; Path=/\r\nSet-Cookie: idx=1\r\nX-Cookie: id=2\r\nset-cookie: id=3\r\n\r\n";
+    let text = "HTTP/1.1 200 OK\r\nSet-Cookie: id=abc; Path=/\r\nSet-Cookie: idx=1\r\nX-Cookie: id=2\r\n\
+                set-cookie: id=3\r\n\r\n";
     let others = "HTTP/1.1 200 OK\r\nSet-Cookie: idx=1\r\nX-Cookie: id=2\r\n";
     let written = |prefix| {
         let cookie = CookieEdit {

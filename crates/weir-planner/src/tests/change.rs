@@ -82,7 +82,7 @@ fn changed_weight_keeps_row_and_last_weight() {
 }
 
 #[test]
-fn server_row_says_why_a_server_gets_no_new_flow() {
+fn server_row_shows_why_a_server_gets_no_new_flow() {
     let wanted = desired(SchedulerKind::Rr, &[("10.0.0.1", 1), ("10.0.0.2", 1)]);
     let failed = |on_remove| {
         let mut wanted = wanted.clone();

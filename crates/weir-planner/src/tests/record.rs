@@ -250,7 +250,7 @@ fn header_has_every_field_of_the_tables() {
 }
 
 #[test]
-fn walk_of_wrr_starts_where_the_allocation_says() {
+fn walk_of_wrr_starts_at_the_stored_position() {
     let wanted = desired(SchedulerKind::Wrr, &[("10.0.0.1", 4), ("10.0.0.2", 2)]);
     let (mut allocation, _) = planned(&wanted);
     let slot = allocation.services.get_mut("one").unwrap();

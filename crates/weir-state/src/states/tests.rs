@@ -388,7 +388,7 @@ fn order_that_a_plane_refuses_is_taken_back() {
 }
 
 #[test]
-fn failed_orders_say_what_is_active() {
+fn failed_orders_describe_the_active_state() {
     let texts = [
         (OrderError::Record("no space"), "no space"),
         (OrderError::Apply("refused"), "refused"),
