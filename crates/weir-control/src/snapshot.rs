@@ -243,6 +243,8 @@ pub struct ServerStatus {
     pub warning: Option<Warning>,
     /// SYNs sent to it, and established flows, since the server was created.
     pub handshakes: (u64, u64),
+    /// Its estimated latency, if there are samples.
+    pub latency: Option<weir_latency::Summary>,
     /// The weight that its checks set instead of the configured or overridden one.
     pub check_weight: Option<u32>,
     /// Thousandths of its weight during slow start.

@@ -6,8 +6,8 @@
 )]
 
 use weir_abi::{
-    Addr, Budget, Client, Cursor, Dest, Device, Element, Extent, Filter, FlowCold, Fragment,
-    FragmentKey, Hints, Hop, Listener, Live, Locality, LocalityKey, Marks, Member, Probe, ProbeKey,
+    Addr, Budget, Client, Cost, Cursor, Dest, Device, Element, Extent, Filter, FlowCold, Fragment,
+    FragmentKey, Hints, Hop, LatencyFlow, LatencyRing, Listener, Live, Locality, LocalityKey, Marks, Member, Probe, ProbeKey,
     Range, Service, Settings, SweepPublic, Traffic, Vip,
 };
 
@@ -32,6 +32,7 @@ pod!(
     Addr,
     Budget,
     Client,
+    Cost,
     Cursor,
     Dest,
     Device,
@@ -45,6 +46,8 @@ pod!(
     Locality,
     LocalityKey,
     Hop,
+    LatencyFlow,
+    LatencyRing,
     Listener,
     Live,
     Marks,

@@ -75,7 +75,7 @@ impl Service<'_> {
             Kind::P2c => picked(p2c::among(self.members, counts, draw)),
             Kind::Dh | Kind::Sh | Kind::Mh | Kind::Maglev => self.by_hash(arrival, counts),
             Kind::Rr | Kind::Wrr | Kind::Lblc | Kind::Lblcr => None,
-            // Only the proxy measures times and reads requests.
+            // The shares of `least-time` are not among the arguments; only the proxy reads requests.
             Kind::LeastTime | Kind::Hash => None,
         }
     }

@@ -17,6 +17,7 @@ mod explain_choice;
 mod foreign_program;
 mod handshakes;
 mod journal;
+mod latency;
 mod listing;
 mod maintenance;
 mod mark;
@@ -50,6 +51,7 @@ use weir_state::ServerStates;
 use crate::snapshot::Drift;
 use crate::vip::Announcements;
 
+use self::latency::LatencyMonitor;
 use self::network::Network;
 use self::no_reply::ReplyMonitor;
 use self::rate_estimate::RateEstimates;
@@ -110,6 +112,8 @@ pub struct Engine {
     rate_estimates: RateEstimates,
     /// Detects servers whose replies bypass the director.
     reply_monitor: ReplyMonitor,
+    /// Statistics of servers' latency.
+    latency: LatencyMonitor,
     /// Counters of repairs.
     drift: Drift,
     /// The last repair failed, and the failure has been logged.

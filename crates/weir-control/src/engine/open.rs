@@ -199,6 +199,7 @@ impl Engine {
             last_withdrawal: Instant::now(),
             rate_estimates: RateEstimates::new(),
             reply_monitor: super::no_reply::ReplyMonitor::default(),
+            latency: super::latency::LatencyMonitor::default(),
             drift: Drift::default(),
             repair_failed: false,
             resolve_timeout: attach::RESOLVE_TIMEOUT,

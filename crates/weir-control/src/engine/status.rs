@@ -216,6 +216,7 @@ impl Engine {
                 .cloned(),
             warning: self.warning(dest).filter(|_| dest.removed.is_none()),
             handshakes: (live.syns, live.answered),
+            latency: self.latency_of(dest.id, dest.generation),
             check_weight: standing.and_then(|standing| standing.reported_weight(base)),
             slow_start: None,
             checks: Vec::new(),

@@ -6,7 +6,7 @@ use weir_health::{Ejection, Lateness};
 use weir_model::Forward;
 
 use super::{
-    Check, Checks, Counters, Ejected, Flows, Handshakes, Interface, OpenFiles, Reason, Report,
+    Latency,    Check, Checks, Counters, Ejected, Flows, Handshakes, Interface, OpenFiles, Reason, Report,
     Server, Service, Warning, Ways, rfc3339,
 };
 use crate::snapshot::{
@@ -117,6 +117,7 @@ impl From<&ServerStatus> for Server {
             handshakes: Some(status.handshakes)
                 .filter(|(syns, _)| *syns > 0)
                 .map(|(syns, finished)| Handshakes { syns, finished }),
+            latency: status.latency.as_ref().map(Latency::from),
             check_weight: status.check_weight,
             slow_start: status.slow_start,
             checks: status.checks.iter().map(Check::from).collect(),

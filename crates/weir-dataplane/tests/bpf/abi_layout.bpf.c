@@ -30,3 +30,7 @@ struct weir_settings settings;
 struct weir_budget budget;
 struct weir_sweep_public sweep_public;
 struct weir_filter filter;
+struct weir_cost cost;
+struct weir_latency_flow latency_flow;
+struct weir_latency_sample latency_sample;
+struct weir_latency_ring latency_ring;

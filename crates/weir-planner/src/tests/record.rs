@@ -79,7 +79,7 @@ fn data_plane_has_number_of_each_layer_4_scheduler() {
     for kind in SchedulerKind::ALL {
         assert_eq!(number(kind).is_some(), kind.is_built(), "{kind}");
     }
-    for kind in [SchedulerKind::LeastTime, SchedulerKind::Hash] {
+    for kind in [SchedulerKind::Hash] {
         let error = plan(&many(kind, 1)).unwrap_err();
         assert_eq!(
             error.to_string(),
