@@ -153,6 +153,20 @@ static __always_inline int latency_open(struct weir_latency_flow *flow, const st
 	return 1;
 }
 
+/*
+ * Whether the unit of the server's clock is not 1 ms but 1 us: the clock cannot have advanced by more than the flow's
+ * age, except by the 63 units of a SYN cookie.
+ */
+static __always_inline int latency_unit_is_us(const struct weir_latency_flow *flow, __u64 clock, __u64 age)
+{
+	__u64 since = flow->request_ns - flow->syn_ns;
+
+	if (clock * LATENCY_MS > 2 * age + 64 * LATENCY_MS)
+		return 1;
+	return clock * LATENCY_MS > age + 4 * LATENCY_MS && clock * LATENCY_US + flow->loop_ns <= age &&
+	       clock * LATENCY_US + LATENCY_SLACK_NS >= since;
+}
+
 /* Computes a sample for the answer that a packet acknowledges. Returns 0 if there is none. */
 static __always_inline int latency_measure(struct weir_latency_flow *flow, const struct latency_packet *p, __u64 now,
 					   __s64 *sample)
@@ -177,10 +191,7 @@ static __always_inline int latency_measure(struct weir_latency_flow *flow, const
 		latency_discard(flow, WEIR_LATENCY_ANCHOR_OLD);
 		return 0;
 	}
-	/* The clock cannot have advanced by more than the age: otherwise its unit is not 1 ms but 1 us. */
-	if ((__u64)clock * LATENCY_MS > 2 * age + 64 * LATENCY_MS)
-		tick = LATENCY_US;
-	else if ((__u64)clock * LATENCY_MS > age + 4 * LATENCY_MS && (__u64)clock * LATENCY_US + flow->loop_ns <= age)
+	if (latency_unit_is_us(flow, clock, age))
 		tick = LATENCY_US;
 	sent = (__u64)clock * tick;
 	if (sent + flow->loop_ns > age + tick + 2 * LATENCY_MS) {

@@ -128,13 +128,18 @@ fn render_latency(reasons: &[Reason]) -> String {
     );
     for reason in reasons {
         let (name, number) = (camel(&reason.name), reason.number);
-        writeln!(out, "    /// {}\n    {name} = {number},", reason.text).expect("writing to a string");
+        writeln!(out, "    /// {}\n    {name} = {number},", reason.text)
+            .expect("writing to a string");
     }
     let count = reasons.len();
-    let doc = "/// Every counter of the latency estimator by number, with its label and description.";
+    let doc =
+        "/// Every counter of the latency estimator by number, with its label and description.";
     writeln!(out, "}}\n\n{doc}").expect("writing to a string");
-    writeln!(out, "pub const LATENCY_REASONS: [(LatencyReason, &str, &str); {count}] = [")
-        .expect("writing to a string");
+    writeln!(
+        out,
+        "pub const LATENCY_REASONS: [(LatencyReason, &str, &str); {count}] = ["
+    )
+    .expect("writing to a string");
     for reason in reasons {
         let (label, text) = (&reason.label, &reason.text);
         let name = camel(&reason.name);

@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use weir_abi::{
     Addr, Budget, Client, Cost, Cursor, Dest, Device, Element, Filter, Fragment, FragmentKey,
-    HOP_REDIRECT, HOP_SEND, HOPS_PER_DEST, Hop, HopParts, LatencyRing, Listener, Live, Locality, LocalityKey,
-    Probe, ProbeKey, REASON_COUNT, Range, Service, Settings, SweepPublic, Traffic, Vip,
+    HOP_REDIRECT, HOP_SEND, HOPS_PER_DEST, Hop, HopParts, LatencyRing, Listener, Live, Locality,
+    LocalityKey, Probe, ProbeKey, REASON_COUNT, Range, Service, Settings, SweepPublic, Traffic,
+    Vip,
 };
 
 use crate::error::{Context, Error, Result};

@@ -5,10 +5,10 @@
 
 use weir_abi::{
     Addr, BUCKET_SLOTS, Bucket, Budget, CLIENT_SLOTS, Client, Cost, Cursor, Dest, Device, Element,
-    Filter, FlowCold, Fragment, FragmentKey, HINTS, HOPS_PER_DEST, Hints, Hop, LATENCY_REASON_COUNT,
-    LATENCY_RINGS, LATENCY_SLOTS_LOG2, LatencyFlow, LatencyRing, Listener, Live,
-    Locality, LocalityKey, MARKS_ROWS, Marks, Probe, ProbeKey, REASON_COUNT, Service, Settings,
-    SweepPublic, Traffic, Vip,
+    Filter, FlowCold, Fragment, FragmentKey, HINTS, HOPS_PER_DEST, Hints, Hop,
+    LATENCY_REASON_COUNT, LATENCY_RINGS, LATENCY_SLOTS_LOG2, LatencyFlow, LatencyRing, Listener,
+    Live, Locality, LocalityKey, MARKS_ROWS, Marks, Probe, ProbeKey, REASON_COUNT, Service,
+    Settings, SweepPublic, Traffic, Vip,
 };
 
 use crate::error::{Error, Result};

@@ -377,7 +377,8 @@ impl Step<'_> {
             return None;
         }
         let round = u64::from(self.flow.loop_ns);
-        let tick = tick(clock as u64, age, round);
+        let since = self.flow.request_ns.wrapping_sub(self.flow.syn_ns);
+        let tick = tick(clock as u64, age, round, since);
         let sent = clock as u64 * tick;
         // The acknowledgement needs the way from the server over the client, as in the handshake. A SYN cookie's
         // timestamp is too low by up to 63 ticks (net/ipv4/syncookies.c), which makes later times too high.
@@ -386,8 +387,8 @@ impl Step<'_> {
             self.flow.phase = LATENCY_IGNORED;
             return None;
         }
-        let sample = (self.flow.syn_ns.wrapping_add(sent) as i64)
-            .wrapping_sub(self.flow.request_ns as i64);
+        let sample =
+            (self.flow.syn_ns.wrapping_add(sent) as i64).wrapping_sub(self.flow.request_ns as i64);
         if sample >= -(tick as i64) - (age >> 13) as i64 - SLACK_NS {
             return Some(sample);
         }
@@ -448,10 +449,12 @@ impl Step<'_> {
 }
 
 /// The unit of a server's clock: 1 ms, or 1 µs (Linux with `features tcp_usec_ts`). The clock cannot have advanced by
-/// more than the age of the flow; SYN cookies add up to 63 units.
-fn tick(clock: u64, age: u64, round: u64) -> u64 {
+/// more than the age of the flow, except by the 63 units of a SYN cookie; the request came `since` the SYN.
+fn tick(clock: u64, age: u64, round: u64, since: u64) -> u64 {
     let far = clock * MS > 2 * age + 64 * MS;
-    let fits = clock * MS > age + 4 * MS && clock * US + round <= age;
+    let fits = clock * MS > age + 4 * MS
+        && clock * US + round <= age
+        && clock * US + SLACK_NS as u64 >= since;
     if far || fits { US } else { MS }
 }
 

@@ -230,7 +230,10 @@ mod tests {
         };
         let ipvs = "rr wrr lc wlc sed nq fo ovf twos dh sh mh lblc lblcr";
         assert_eq!(named(SchedulerKind::is_ipvs), ipvs);
-        assert_eq!(named(SchedulerKind::is_built), format!("{ipvs} maglev p2c least-time"));
+        assert_eq!(
+            named(SchedulerKind::is_built),
+            format!("{ipvs} maglev p2c least-time")
+        );
         assert_eq!(
             named(SchedulerKind::works_in_proxy),
             "rr wrr lc wlc sed nq fo ovf twos sh mh p2c least-time hash"

@@ -92,7 +92,10 @@ fn answer(mut stream: TcpStream, delay_us: &AtomicU64) {
             _ => return,
         }
         std::thread::sleep(Duration::from_micros(delay_us.load(Ordering::Relaxed)));
-        if stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").is_err() {
+        if stream
+            .write_all(b"HTTP/1.1 204 No Content\r\n\r\n")
+            .is_err()
+        {
             return;
         }
     }
@@ -164,7 +167,11 @@ fn share(world: &World, server: usize, count: u64) -> f64 {
         now = connections(world);
         now.iter().sum::<u64>() >= before.iter().sum::<u64>() + count
     });
-    let more: Vec<u64> = now.iter().zip(&before).map(|(now, old)| now - old).collect();
+    let more: Vec<u64> = now
+        .iter()
+        .zip(&before)
+        .map(|(now, old)| now - old)
+        .collect();
     100.0 * more[server] as f64 / more.iter().sum::<u64>() as f64
 }
 

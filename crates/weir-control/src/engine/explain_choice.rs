@@ -215,8 +215,6 @@ pub(super) fn why(scheduler: Scheduler) -> &'static str {
             "two drawn by share, the one with the lower latency × (active + 1) / weight"
         }
         // Only the proxy implements the last one.
-        SchedulerKind::Wlc | SchedulerKind::Hash => {
-            "the fewest connections for its weight"
-        }
+        SchedulerKind::Wlc | SchedulerKind::Hash => "the fewest connections for its weight",
     }
 }

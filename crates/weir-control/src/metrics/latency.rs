@@ -7,7 +7,8 @@ use crate::status::{Milliseconds, Report};
 
 /// Writes the latency of all servers that have one.
 pub(super) fn latencies(text: &mut Text, report: &Report) {
-    let known = || all_servers(report).filter_map(|(labels, it)| Some((labels, it.latency.as_ref()?)));
+    let known =
+        || all_servers(report).filter_map(|(labels, it)| Some((labels, it.latency.as_ref()?)));
     if known().next().is_none() {
         return;
     }

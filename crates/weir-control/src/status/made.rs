@@ -6,8 +6,8 @@ use weir_health::{Ejection, Lateness};
 use weir_model::Forward;
 
 use super::{
-    Latency,    Check, Checks, Counters, Ejected, Flows, Handshakes, Interface, OpenFiles, Reason, Report,
-    Server, Service, Warning, Ways, rfc3339,
+    Check, Checks, Counters, Ejected, Flows, Handshakes, Interface, Latency, OpenFiles, Reason,
+    Report, Server, Service, Warning, Ways, rfc3339,
 };
 use crate::snapshot::{
     CheckStatus, ServerState, ServerStatus, ServiceStatus, Snapshot, Totals, VipStatus,
