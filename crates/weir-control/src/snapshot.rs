@@ -25,6 +25,8 @@ pub struct Snapshot {
     pub proxies: Vec<ProxyStatus>,
     /// Packets by reason: label, what it means, count over all CPUs.
     pub reasons: Vec<(&'static str, &'static str, u64)>,
+    /// Counters of the latency estimator: label, description and count.
+    pub latency: Vec<(&'static str, &'static str, u64)>,
     /// State of the flow table.
     pub flows: FlowTableStatus,
     /// Counters of the checks.

@@ -82,15 +82,11 @@ impl Servers {
 
 fn answer(mut stream: TcpStream, delay_us: &AtomicU64) {
     let mut buffer = [0; 4096];
-    let ready = stream.set_nonblocking(false).is_ok()
-        && stream
-            .set_read_timeout(Some(Duration::from_secs(10)))
-            .is_ok();
-    while ready {
-        match stream.read(&mut buffer) {
-            Ok(length) if length > 0 => {}
-            _ => return,
-        }
+    let timeout = Some(Duration::from_secs(10));
+    if stream.set_nonblocking(false).is_err() || stream.set_read_timeout(timeout).is_err() {
+        return;
+    }
+    while let Ok(1..) = stream.read(&mut buffer) {
         std::thread::sleep(Duration::from_micros(delay_us.load(Ordering::Relaxed)));
         if stream
             .write_all(b"HTTP/1.1 204 No Content\r\n\r\n")

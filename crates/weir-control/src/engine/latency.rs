@@ -7,7 +7,9 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use weir_abi::{COST_SHARE_MAX, Cost, LATENCY_METHOD_TIMESTAMPS, LatencyReason, LatencySample};
+use weir_abi::{
+    COST_SHARE_MAX, Cost, LATENCY_METHOD_TIMESTAMPS, LATENCY_REASONS, LatencyReason, LatencySample,
+};
 use weir_dataplane::{Maps, RingPositions};
 use weir_latency::share::{Known, Server, shares};
 use weir_latency::{Method, Statistics, Summary};
@@ -226,6 +228,9 @@ impl Engine {
 
     /// Forgets the latency of servers that no longer exist.
     pub(super) fn forget_latencies(&mut self) {
+        if self.latency.servers.is_empty() && self.latency.listed.is_empty() {
+            return;
+        }
         let slots = self.memory.allocation.services.values();
         let present = slots.flat_map(|slot| slot.dests.iter().map(|dest| dest.id));
         self.latency.retain(&present.collect());
@@ -252,5 +257,14 @@ impl Engine {
         Ok(format!(
             ", latency {ms:.3} ms, cost {total:.3}, share {share:.0} % of the best"
         ))
+    }
+
+    /// The estimator's counters: label, description and count.
+    pub(super) fn latency_counters(&self) -> Result<Vec<(&'static str, &'static str, u64)>> {
+        let counts = self.plane.maps().latency_reasons()?;
+        let known = LATENCY_REASONS.iter().zip(counts);
+        Ok(known
+            .map(|((_, label, text), count)| (*label, *text, count))
+            .collect())
     }
 }

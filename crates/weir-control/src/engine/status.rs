@@ -68,6 +68,7 @@ impl Engine {
             interfaces: self.interfaces(),
             services,
             proxies: Vec::new(),
+            latency: self.latency_counters()?,
             reasons: REASONS
                 .iter()
                 .map(|info| (info.label, info.text, count(info)))

@@ -5,8 +5,16 @@ use std::fmt::Write as _;
 use super::{Text, all_servers, escape};
 use crate::status::{Milliseconds, Report};
 
-/// Writes the latency of all servers that have one.
+/// Writes the latency of all servers that have one, and the counters of the estimator.
 pub(super) fn latencies(text: &mut Text, report: &Report) {
+    if !report.latency.is_empty() {
+        let name = "weir_latency_events_total";
+        let help = "Counters of the latency estimator: samples, and why there is none.";
+        text.family(name, "counter", help);
+        for event in &report.latency {
+            text.sample(name, &[("event", event.reason.as_str())], event.packets);
+        }
+    }
     let known =
         || all_servers(report).filter_map(|(labels, it)| Some((labels, it.latency.as_ref()?)));
     if known().next().is_none() {

@@ -26,12 +26,11 @@ impl From<&Snapshot> for Report {
             description: (*description).to_owned(),
             packets: *packets,
         };
-        let reasons: Vec<Reason> = snapshot
-            .reasons
-            .iter()
-            .filter(|(_, _, packets)| *packets != 0)
-            .map(reason)
-            .collect();
+        let counted = |all: &[(&'static str, &'static str, u64)]| -> Vec<Reason> {
+            let counted = all.iter().filter(|(_, _, count)| *count != 0);
+            counted.map(reason).collect()
+        };
+        let reasons = counted(&snapshot.reasons);
         let forwarded = snapshot
             .services
             .iter()
@@ -57,6 +56,7 @@ impl From<&Snapshot> for Report {
             },
             sources: Vec::new(),
             checks: (snapshot.probing.targets > 0).then(|| Checks::from(&snapshot.probing)),
+            latency: counted(&snapshot.latency),
             reasons,
             drift: snapshot.drift,
             open_files: snapshot.open_files.as_ref().map(OpenFiles::from),

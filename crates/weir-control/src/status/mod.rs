@@ -57,6 +57,9 @@ pub struct Report {
     pub open_files: Option<OpenFiles>,
     /// Packets by outcome; outcomes that never occurred are omitted.
     pub reasons: Vec<Reason>,
+    /// Counters of the latency estimator; those that are zero are omitted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub latency: Vec<Reason>,
     /// Drifted kernel objects that were repaired.
     #[serde(default, skip_serializing_if = "is_default")]
     pub drift: Drift,
