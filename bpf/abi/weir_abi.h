@@ -587,7 +587,7 @@ struct weir_latency_flow {
 	__u64 pad2[5];
 };
 
-/* weir_latency_rings: samples for user space. A ring is shared by CPUs whose numbers are equal modulo the ring count. */
+/* weir_latency_rings: samples for user space. CPUs whose numbers are equal modulo the ring count share a ring. */
 #define WEIR_LATENCY_RINGS 64
 #define WEIR_LATENCY_RING_SLOTS 512
 #define WEIR_LATENCY_METHOD_TIMESTAMPS 0

@@ -16,7 +16,7 @@
 	X(4, SYN_AGAIN, "syn_again", "flow ignored: its SYN was retransmitted")                                        \
 	X(5, HANDSHAKE_LATE, "handshake_late", "flow ignored: its SYN-ACK was probably retransmitted")                 \
 	X(6, OPTIONS, "options", "flow ignored: a packet without timestamps after one with timestamps")                \
-	X(7, MOVED, "moved", "flow ignored: it was rescheduled")                                                       \
+	X(7, RESCHEDULED, "rescheduled", "flow ignored: it was rescheduled")                                           \
 	X(8, RETRANSMITTED, "retransmitted", "packets of the exchange were lost or reordered")                         \
 	X(9, PIPELINED, "pipelined", "another request followed before the answer")                                     \
 	X(10, HANDSHAKE, "handshake", "part of a TLS handshake or of an HTTP/2 preface")                               \

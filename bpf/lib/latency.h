@@ -308,7 +308,7 @@ static __always_inline void latency_step(struct weir_latency_flow *flow, const s
 		return;
 	}
 	if (flow->dest != p->dest) {
-		latency_ignore(flow, WEIR_LATENCY_MOVED);
+		latency_ignore(flow, WEIR_LATENCY_RESCHEDULED);
 		return;
 	}
 	if (flow->phase == WEIR_LATENCY_SYN) {

@@ -1,4 +1,5 @@
-//! Generates the Rust side of `bpf/abi/weir_reasons.h` and `weir_latency_reasons.h`, and a hash of `bpf/abi/weir_abi.h` without comments.
+//! Generates the Rust side of `bpf/abi/weir_reasons.h` and `weir_latency_reasons.h`, and a hash of
+//! `bpf/abi/weir_abi.h` without comments.
 
 #![allow(
     clippy::disallowed_methods,

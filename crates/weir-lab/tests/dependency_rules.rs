@@ -164,6 +164,7 @@ const PURE: &[&str] = &[
     "weir-model",
     "weir-wire",
     "weir-sched",
+    "weir-latency",
     "weir-flow",
     "weir-planner",
     "weir-health",

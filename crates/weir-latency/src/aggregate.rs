@@ -31,12 +31,12 @@ const WINDOW_NS: u64 = 30_000_000_000;
 /// Without samples for so long, the average says nothing about the present.
 pub const FRESH_NS: u64 = 5_000_000_000;
 
-/// Weight of a sample in the moving average: about 60 samples, which reduces the noise of a 1 ms clock to 0.05 ms.
-const CALM: f64 = 1.0 / 32.0;
-/// Weight while the latency is changing.
-const CHANGING: f64 = 1.0 / 8.0;
-/// A smaller difference from the average is noise of a 1 ms clock.
-const NOISE_US: f64 = 1_000.0;
+/// Weight of a sample in the moving average: about 130 samples, which reduces the noise of a 1 ms clock to 0.04 ms.
+const CALM: f64 = 1.0 / 64.0;
+/// The same in the average of recent samples, which shows whether the latency is changing.
+const RECENT: f64 = 1.0 / 8.0;
+/// A smaller difference between the averages is noise: three standard deviations with a 1 ms clock.
+const NOISE_US: f64 = 500.0;
 
 #[derive(Clone, Debug)]
 struct Window {
@@ -73,6 +73,7 @@ impl Window {
 pub struct Statistics {
     method: Method,
     average_us: f64,
+    recent_us: f64,
     last_ns: u64,
     total: u64,
     rotated_ns: u64,
@@ -104,6 +105,7 @@ impl Statistics {
         Self {
             method,
             average_us: 0.0,
+            recent_us: 0.0,
             last_ns: 0,
             total: 0,
             rotated_ns: 0,
@@ -127,13 +129,16 @@ impl Statistics {
         self.last_ns = now_ns;
     }
 
-    /// The first samples count equally; then the average forgets exponentially, faster if the latency has changed.
+    /// The first samples count equally; then the averages forget exponentially. If the latency has changed, the average
+    /// of recent samples replaces the other one.
     fn follow(&mut self, us: f64) {
-        let away = (us - self.average_us).abs();
-        let changed = away > NOISE_US.max(self.average_us / 2.0);
-        let least = if changed { CHANGING } else { CALM };
-        let weight = least.max(1.0 / self.total as f64);
-        self.average_us += weight * (us - self.average_us);
+        let equal = 1.0 / self.total as f64;
+        self.average_us += CALM.max(equal) * (us - self.average_us);
+        self.recent_us += RECENT.max(equal) * (us - self.recent_us);
+        let away = (self.recent_us - self.average_us).abs();
+        if away > NOISE_US.max(self.average_us / 2.0) {
+            self.average_us = self.recent_us;
+        }
     }
 
     fn rotate(&mut self, now_ns: u64) {

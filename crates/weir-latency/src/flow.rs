@@ -183,7 +183,7 @@ impl Step<'_> {
             return;
         }
         if self.flow.dest != packet.dest {
-            return self.ignore(Reason::Moved);
+            return self.ignore(Reason::Rescheduled);
         }
         if self.flow.phase == LATENCY_SYN {
             if !self.open() {

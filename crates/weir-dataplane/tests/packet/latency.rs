@@ -239,7 +239,7 @@ fn random_clients_yield_the_models_samples() {
         let rare = [
             LatencyReason::Busy,
             LatencyReason::TableFull,
-            LatencyReason::Moved,
+            LatencyReason::Rescheduled,
         ];
         for (reason, label, _) in LATENCY_REASONS {
             let met = model.count(reason) > 0 || rare.contains(&reason);

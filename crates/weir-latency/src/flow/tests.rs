@@ -409,7 +409,7 @@ fn rescheduled_flow_is_ignored() {
     let now = (connection.start_us + 20_000) * 1_000;
     connection.table.packet(&packet, now);
     connection.acknowledge(40_000, 700, 25_000);
-    connection.check(&[], &[Reason::Moved]);
+    connection.check(&[], &[Reason::Rescheduled]);
 }
 
 #[test]
