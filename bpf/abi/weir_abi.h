@@ -107,6 +107,7 @@ enum weir_scheduler {
 	WEIR_SCHED_LBLCR = 14,
 	WEIR_SCHED_MAGLEV = 15,
 	WEIR_SCHED_P2C = 16,
+	WEIR_SCHED_LEAST_TIME = 17,
 };
 
 #define WEIR_EXTENT_PORT     1 /* sh-port, mh-port: hash the source port too */
@@ -510,7 +511,10 @@ struct weir_settings {
 	__u32 untracked_ticks; /* lifetime of an untracked mark after a SYN; after a datagram it is the UDP timeout */
 	__u32 mark_entry; /* ifindex of the device that marked packets are routed to, 0 = none */
 	__u32 mark_exit;  /* of its peer, where XDP receives them */
-	__u32 pad[7];
+	__u32 latency_sample; /* of 65536 flows, the number whose latency is estimated; 0 = off, see weir_latency_flows */
+	__u32 pad;
+	__u64 latency_clock; /* 0 = the kernel's clock; else the time for the estimator in ns, for tests */
+	__u32 pad2[3];
 	__u32 lblc_expiration;  /* ticks after which lblc removes an unused address */
 	__u32 lblcr_expiration; /* the same for lblcr, which then also removes a server from an unchanged set */
 	/* 0 = twos and p2c use the kernel's generator; else draw n of a service is derived from seed and n */
@@ -539,6 +543,82 @@ struct weir_filter {
 	__u64 to[WEIR_FILTER_WORDS];   /* VIPs and snat addresses: tested with the destination */
 	__u64 from[WEIR_FILTER_WORDS]; /* nat servers: tested with the source */
 };
+
+/* ---- latency ----------------------------------------------------------------------------------------------------- */
+
+/* Phases of weir_latency_flow. */
+#define WEIR_LATENCY_FREE    0
+#define WEIR_LATENCY_SYN     1 /* the SYN was seen */
+#define WEIR_LATENCY_OPEN    2 /* the handshake was seen */
+#define WEIR_LATENCY_IGNORED 3 /* the rest of the flow yields no samples */
+
+/* Flags of weir_latency_flow. */
+#define WEIR_LATENCY_TIMESTAMPS 1 /* packets carry TCP timestamps */
+#define WEIR_LATENCY_PENDING    2 /* a request waits for its answer */
+#define WEIR_LATENCY_LOSSY      4 /* of the pending request: something was retransmitted */
+#define WEIR_LATENCY_OVERLAP    8 /* of the pending request: another one followed before the answer */
+#define WEIR_LATENCY_HELLO     16 /* the pending request is a TLS ClientHello */
+#define WEIR_LATENCY_FINISHED  32 /* the next or the pending request contains the client's end of the TLS handshake */
+#define WEIR_LATENCY_DATA      64 /* the client has sent payload */
+
+/*
+ * weir_latency_flows: the sampled flows, direct-mapped by flow hash. Only packets from client to server are seen; see
+ * lib/latency.h. Times are ns of CLOCK_MONOTONIC.
+ */
+#define WEIR_LATENCY_SLOTS_LOG2 13
+struct weir_latency_flow {
+	__u64 hash;       /* of the flow */
+	__u64 syn_ns;     /* arrival of the SYN */
+	__u64 request_ns; /* arrival of the last payload */
+	__u64 seen_ns;    /* arrival of the last packet */
+	__s64 held_ns;    /* sample to be emitted unless a later answer replaces it */
+	__u32 lock;
+	__u32 dest;
+	__u32 server_ts;  /* the server's clock when it answered the SYN */
+	__u32 loop_ns;    /* from the SYN to the client's ACK */
+	__u32 ack;        /* highest acknowledgement */
+	__u32 seq;        /* end of the client's payload */
+	__u32 acked;      /* bytes acknowledged since the pending request */
+	__u32 window;     /* so many bytes may precede the answer */
+	__u32 sent;       /* payload bytes of the pending request */
+	__u16 length;     /* of the last payload */
+	__u8 phase;
+	__u8 flags;
+	__u8 held;        /* number of answers seen while holding a sample */
+	__u8 pad[7];
+	__u64 pad2[5];
+};
+
+/* weir_latency_rings: samples for user space. CPUs whose numbers are equal modulo the ring count share a ring. */
+#define WEIR_LATENCY_RINGS 64
+#define WEIR_LATENCY_RING_SLOTS 512
+#define WEIR_LATENCY_METHOD_TIMESTAMPS 0
+#define WEIR_LATENCY_METHOD_GAPS       1
+struct weir_latency_sample {
+	__s64 ns;
+	__u32 dest;
+	__u32 method;   /* WEIR_LATENCY_METHOD_* */
+	__u64 sequence; /* 1 + position, written last */
+	__u64 pad;
+};
+struct weir_latency_ring {
+	__u64 head; /* next position */
+	__u64 pad[7];
+	struct weir_latency_sample samples[WEIR_LATENCY_RING_SLOTS];
+};
+
+/*
+ * weir_costs: index = dest id, written by user space. Row 0 is the time of the last update in ns of CLOCK_MONOTONIC:
+ * without an update for WEIR_COST_STALE_NS, least-time behaves as lc.
+ */
+#define WEIR_COST_STALE_NS 1000000000
+struct weir_cost {
+	__u32 share;      /* weight per latency, relative to the best server's WEIR_COST_SHARE_MAX; 0 = unknown */
+	__u32 latency_us; /* the estimate behind it */
+};
+#define WEIR_COST_SHARE_MAX 65535
+/* One of so many new flows is assigned by weight alone, so that every server is measured. */
+#define WEIR_COST_EXPLORE 32
 
 /* ---- probes through the path ------------------------------------------------------------------------------------- */
 
@@ -573,5 +653,6 @@ struct weir_probe {
 
 #include "weir_reasons.h"
 #include "weir_socket.h"
+#include "weir_latency_reasons.h"
 
 #endif

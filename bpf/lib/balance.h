@@ -10,6 +10,7 @@
 #include "lib/forward.h"
 #include "lib/fragment_table.h"
 #include "lib/front_reply.h"
+#include "lib/latency.h"
 #include "lib/listener_front.h"
 
 /* Which address of a packet matches the address filter. */
@@ -471,6 +472,8 @@ forward:
 		/* Only the bits that the record holds, so that all fragments use the same next hop. */
 		hash = (__u32)hash;
 		fragment_store_request(p, flow.dest, flow.entry_index, hash, now);
+	} else if (latency_sampled(hash, settings) && p->proto == PROTO_TCP) {
+		latency_observe(ctx, p, hash, flow.dest);
 	}
 	return forward_to_server(ctx, p, flow.dest, dest, flow.entry_index, hash, now);
 reply:

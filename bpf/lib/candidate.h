@@ -74,6 +74,7 @@ static __always_inline __u32 rule_word(__u32 scheduler)
 {
 	switch (scheduler) {
 	case WEIR_SCHED_LC:
+	case WEIR_SCHED_LEAST_TIME: /* without costs */
 		return WEIR_RULE_LC;
 	case WEIR_SCHED_SED:
 		return WEIR_RULE_SED;

@@ -82,6 +82,10 @@ WEIR_ARRAY(weir_filters, struct weir_filter, 1);
 WEIR_PERCPU(weir_traffic, struct weir_traffic, 1);
 WEIR_PERCPU(weir_reasons, __u64, WEIR_REASON_COUNT);
 WEIR_PERCPU(weir_budgets, struct weir_budget, 1);
+WEIR_ARRAY(weir_costs, struct weir_cost, 1);
+WEIR_ARRAY(weir_latency_flows, struct weir_latency_flow, 1 << WEIR_LATENCY_SLOTS_LOG2);
+WEIR_ARRAY(weir_latency_rings, struct weir_latency_ring, WEIR_LATENCY_RINGS);
+WEIR_PERCPU(weir_latency_counts, __u64, WEIR_LATENCY_REASON_COUNT);
 
 #define WEIR_LOOKUP(map, index)                                                                                        \
 	({                                                                                                             \

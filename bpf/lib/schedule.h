@@ -11,6 +11,7 @@
 #include "lib/schedule_list.h"
 #include "lib/schedule_load.h"
 #include "lib/schedule_locality.h"
+#include "lib/schedule_time.h"
 
 /* The schedulers by load. A separate function for the verifier: each group has its own loops. */
 __noinline __u32 schedule_by_load(__u32 service_id, struct weir_extent *extent)
@@ -44,6 +45,8 @@ __noinline __u32 schedule_by_walk(__u32 service_id, struct weir_extent *extent, 
 
 __noinline __u32 schedule(struct packet *p, __u32 service_id, struct weir_extent *extent, __u64 hash, int *missed)
 {
+	__u32 dest;
+
 	if (!p || !extent || !missed)
 		return 0;
 	*missed = 0;
@@ -62,6 +65,11 @@ __noinline __u32 schedule(struct packet *p, __u32 service_id, struct weir_extent
 		return schedule_by_walk(service_id, extent, missed);
 	if (extent->scheduler == WEIR_SCHED_P2C)
 		return schedule_by_p2c(service_id, extent);
+	if (extent->scheduler == WEIR_SCHED_LEAST_TIME && costs_fresh()) {
+		dest = schedule_by_time(service_id, extent);
+		if (dest)
+			return dest;
+	}
 	return schedule_by_load(service_id, extent);
 }
 

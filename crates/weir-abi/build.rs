@@ -1,4 +1,5 @@
-//! Generates the Rust side of `bpf/abi/weir_reasons.h`, and a hash of `bpf/abi/weir_abi.h` without comments.
+//! Generates the Rust side of `bpf/abi/weir_reasons.h` and `weir_latency_reasons.h`, and a hash of
+//! `bpf/abi/weir_abi.h` without comments.
 
 #![allow(
     clippy::disallowed_methods,
@@ -28,7 +29,10 @@ fn main() {
     let reasons = parse_reasons(&read("weir_reasons.h"));
     let hash = fnv1a(&without_comments(&read("weir_abi.h")));
 
+    let latency = parse_reasons(&read("weir_latency_reasons.h"));
+
     let mut out = render_reasons(&reasons);
+    out.push_str(&render_latency(&latency));
     let doc = "FNV-1a over `weir_abi.h` without comments and white space: equal in builds with the same structs.";
     writeln!(out, "/// {doc}").expect("writing to a string");
     writeln!(out, "pub const ABI_HASH: u64 = {hash:#018x};").expect("writing to a string");
@@ -115,6 +119,35 @@ fn render_reasons(reasons: &[Reason]) -> String {
         .expect("writing to a string");
     }
     out.push_str("];\n");
+    out
+}
+
+fn render_latency(reasons: &[Reason]) -> String {
+    let mut out = String::from(
+        "\n/// A counter of the latency estimator; the number is the index into `weir_latency_counts`.\n\
+         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]\n#[repr(u8)]\npub enum LatencyReason {\n",
+    );
+    for reason in reasons {
+        let (name, number) = (camel(&reason.name), reason.number);
+        writeln!(out, "    /// {}\n    {name} = {number},", reason.text)
+            .expect("writing to a string");
+    }
+    let count = reasons.len();
+    let doc =
+        "/// Every counter of the latency estimator by number, with its label and description.";
+    writeln!(out, "}}\n\n{doc}").expect("writing to a string");
+    writeln!(
+        out,
+        "pub const LATENCY_REASONS: [(LatencyReason, &str, &str); {count}] = ["
+    )
+    .expect("writing to a string");
+    for reason in reasons {
+        let (label, text) = (&reason.label, &reason.text);
+        let name = camel(&reason.name);
+        writeln!(out, "    (LatencyReason::{name}, \"{label}\", \"{text}\"),")
+            .expect("writing to a string");
+    }
+    out.push_str("];\n\n");
     out
 }
 

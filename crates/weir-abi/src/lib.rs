@@ -7,6 +7,7 @@
 mod addr;
 mod element;
 mod flow;
+mod latency;
 mod mirror;
 mod probe;
 mod reason;
@@ -18,9 +19,12 @@ mod tick;
 
 pub use addr::{Addr, Be16};
 pub use flow::*;
+pub use latency::*;
 pub use mirror::{Constant, Field, Layout};
 pub use probe::*;
-pub use reason::{ABI_HASH, REASONS, Reason, ReasonInfo, UnknownReason};
+pub use reason::{
+    ABI_HASH, LATENCY_REASONS, LatencyReason, REASONS, Reason, ReasonInfo, UnknownReason,
+};
 pub use server::*;
 pub use service::*;
 pub use setting::*;
@@ -33,6 +37,7 @@ pub fn layouts() -> Vec<Layout> {
         service::LAYOUTS,
         server::LAYOUTS,
         flow::LAYOUTS,
+        latency::LAYOUTS,
         setting::LAYOUTS,
         probe::LAYOUTS,
         socket::LAYOUTS,
@@ -46,6 +51,7 @@ pub fn constants() -> Vec<Constant> {
         service::CONSTANTS,
         server::CONSTANTS,
         flow::CONSTANTS,
+        latency::CONSTANTS,
         setting::CONSTANTS,
         socket::CONSTANTS,
     ]

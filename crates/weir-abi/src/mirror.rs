@@ -130,7 +130,7 @@ pub(crate) trait Zero {
 macro_rules! zero {
     ($($type:ty),*) => { $( impl Zero for $type { const ZERO: Self = 0; } )* };
 }
-zero!(u8, u16, u32, u64, i32);
+zero!(u8, u16, u32, u64, i32, i64);
 
 impl<T: Zero + Copy, const N: usize> Zero for [T; N] {
     const ZERO: Self = [T::ZERO; N];

@@ -89,6 +89,8 @@ numbered! {
         Maglev = 15,
         /// The better of two different ones chosen at random by weight.
         P2c = 16,
+        /// Least time.
+        LeastTime = 17,
     }
 }
 

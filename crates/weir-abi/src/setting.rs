@@ -61,8 +61,14 @@ structs! {
         mark_entry: u32,
         /// Its peer, where XDP receives them.
         mark_exit: u32,
+        /// Of 65536 flows, the number whose latency is estimated; 0 = off.
+        latency_sample: u32,
         /// Zero.
-        pad: [u32; 7],
+        pad: u32,
+        /// 0 = the kernel's clock; otherwise the latency estimator's time in ns, for tests.
+        latency_clock: u64,
+        /// Zero.
+        pad2: [u32; 3],
         /// Ticks after which `lblc` removes an unused address.
         lblc_expiration: u32,
         /// The same for `lblcr`, which then also removes a server from an unchanged set.

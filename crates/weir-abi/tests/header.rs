@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use weir_abi::{Forward, Scheduler, State, Tunnel};
 
-const HEADERS: [&str; 3] = [
+const HEADERS: [&str; 4] = [
     include_str!("../../../bpf/abi/weir_abi.h"),
     include_str!("../../../bpf/abi/weir_reasons.h"),
     include_str!("../../../bpf/abi/weir_socket.h"),
+    include_str!("../../../bpf/abi/weir_latency_reasons.h"),
 ];
 
 /// `#define WEIR_NAME number` of the headers; macros with arguments and the include guards have no number.

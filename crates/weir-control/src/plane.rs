@@ -130,6 +130,14 @@ pub trait Plane {
         Ok(())
     }
 
+    /// Reads latency samples and publishes costs. Returns the pause until the next call; `None` without an engine.
+    ///
+    /// # Errors
+    /// The plane's.
+    fn publish_latency(&mut self) -> Result<Option<Duration>, Self::Error> {
+        Ok(None)
+    }
+
     /// Runs once per second.
     fn tick(&mut self) -> impl Future<Output = Result<(), Self::Error>>;
 

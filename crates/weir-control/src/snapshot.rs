@@ -28,6 +28,8 @@ pub struct Snapshot {
     pub proxies: Vec<ProxyStatus>,
     /// Packets by reason: label, what it means, count over all CPUs.
     pub reasons: Vec<(&'static str, &'static str, u64)>,
+    /// Counters of the latency estimator: label, description and count.
+    pub latency: Vec<(&'static str, &'static str, u64)>,
     /// State of the flow table.
     pub flows: FlowTableStatus,
     /// Counters of the checks.
@@ -46,6 +48,7 @@ impl From<Layer4Snapshot> for Snapshot {
             interfaces: layer4.interfaces,
             services: layer4.services,
             reasons: layer4.reasons,
+            latency: layer4.latency,
             flows: layer4.flows,
             drift: layer4.drift,
             ..Self::default()

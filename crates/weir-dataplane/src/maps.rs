@@ -10,9 +10,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use weir_abi::{
-    Addr, Budget, Client, Cursor, Dest, Device, Element, Filter, Fragment, FragmentKey,
-    HOP_REDIRECT, HOP_SEND, HOPS_PER_DEST, Hop, HopParts, Listener, Live, Locality, LocalityKey,
-    Probe, ProbeKey, REASON_COUNT, Range, Service, Settings, SweepPublic, Traffic, Vip,
+    Addr, Budget, Client, Cost, Cursor, Dest, Device, Element, Filter, Fragment, FragmentKey,
+    HOP_REDIRECT, HOP_SEND, HOPS_PER_DEST, Hop, HopParts, LatencyRing, Listener, Live, Locality,
+    LocalityKey, Probe, ProbeKey, REASON_COUNT, Range, Service, Settings, SweepPublic, Traffic,
+    Vip,
 };
 
 use crate::error::{Context, Error, Result};
@@ -61,6 +62,12 @@ pub struct Maps {
     pub reasons: PerCpu<u64>,
     /// Windows of the budgets.
     pub budgets: PerCpu<Budget>,
+    /// Published costs of servers, by server row.
+    pub costs: Mapped<Cost>,
+    /// Samples of the latency estimator.
+    pub latency_rings: Mapped<LatencyRing>,
+    /// Counters of the latency estimator.
+    pub latency_counts: PerCpu<u64>,
     /// The flow table.
     pub flows: FlowTable,
     settings: Mapped<Settings>,
@@ -92,6 +99,9 @@ impl Maps {
             traffic: PerCpu::new("weir_traffic", open("weir_traffic")?)?,
             reasons: PerCpu::new("weir_reasons", open("weir_reasons")?)?,
             budgets: PerCpu::new("weir_budgets", open("weir_budgets")?)?,
+            costs: Mapped::open("weir_costs", state, access)?,
+            latency_rings: Mapped::open("weir_latency_rings", state, access)?,
+            latency_counts: PerCpu::new("weir_latency_counts", open("weir_latency_counts")?)?,
             flows: FlowTable::open(flows, access)?,
             settings: Mapped::open("weir_settings", state, access)?,
             filters: Mapped::open("weir_filters", state, access)?,

@@ -6,9 +6,9 @@
 )]
 
 use weir_abi::{
-    Addr, Budget, Client, Cursor, Dest, Device, Element, Extent, Filter, FlowCold, Fragment,
-    FragmentKey, Hints, Hop, Listener, Live, Locality, LocalityKey, Marks, Member, Probe, ProbeKey,
-    Range, Service, Settings, SweepPublic, Traffic, Vip,
+    Addr, Budget, Client, Cost, Cursor, Dest, Device, Element, Extent, Filter, FlowCold, Fragment,
+    FragmentKey, Hints, Hop, LatencyFlow, LatencyRing, Listener, Live, Locality, LocalityKey,
+    Marks, Member, Probe, ProbeKey, Range, Service, Settings, SweepPublic, Traffic, Vip,
 };
 
 /// A type for which every bit pattern is valid.
@@ -32,6 +32,7 @@ pod!(
     Addr,
     Budget,
     Client,
+    Cost,
     Cursor,
     Dest,
     Device,
@@ -45,6 +46,8 @@ pod!(
     Locality,
     LocalityKey,
     Hop,
+    LatencyFlow,
+    LatencyRing,
     Listener,
     Live,
     Marks,

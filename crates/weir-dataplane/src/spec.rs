@@ -4,10 +4,12 @@
 //! table, before it is adopted and after it is created.
 
 use weir_abi::{
-    Addr, BUCKET_SLOTS, Bucket, Budget, CLIENT_SLOTS, Client, Cursor, Dest, Device, Element,
-    Filter, FlowCold, Fragment, FragmentKey, HINTS, HOPS_PER_DEST, Hints, Hop, Listener, Live,
-    Locality, LocalityKey, MARKS_ROWS, Marks, Probe, ProbeKey, REASON_COUNT, Service, Settings,
-    Socket, SocketClient, SocketClientKey, SocketKey, SocketListener, SweepPublic, Traffic, Vip,
+    Addr, BUCKET_SLOTS, Bucket, Budget, CLIENT_SLOTS, Client, Cost, Cursor, Dest, Device, Element,
+    Filter, FlowCold, Fragment, FragmentKey, HINTS, HOPS_PER_DEST, Hints, Hop,
+    LATENCY_REASON_COUNT, LATENCY_RINGS, LATENCY_SLOTS_LOG2, LatencyFlow, LatencyRing, Listener,
+    Live, Locality, LocalityKey, MARKS_ROWS, Marks, Probe, ProbeKey, REASON_COUNT, Service,
+    Settings, Socket, SocketClient, SocketClientKey, SocketKey, SocketListener, SweepPublic,
+    Traffic, Vip,
 };
 
 use crate::error::{Error, Result};
@@ -120,6 +122,12 @@ pub(crate) const MAPS: &[MapSpec] = &[
     mapped::<Live>("weir_live", Group::Counts, Sizes::live_rows),
     mapped::<Marks>("weir_marks", Group::Counts, |_| MARKS_ROWS),
     mapped::<Client>("weir_clients", Group::Counts, |_| CLIENT_SLOTS),
+    mapped::<Cost>("weir_costs", Group::Counts, |sizes| sizes.dests),
+    mapped::<LatencyFlow>("weir_latency_flows", Group::Counts, |_| {
+        1 << LATENCY_SLOTS_LOG2
+    }),
+    mapped::<LatencyRing>("weir_latency_rings", Group::Counts, |_| LATENCY_RINGS),
+    per_cpu::<u64>("weir_latency_counts", |_| LATENCY_REASON_COUNT),
     per_cpu::<Traffic>("weir_traffic", |sizes| sizes.dests),
     per_cpu::<u64>("weir_reasons", |_| REASON_COUNT),
     per_cpu::<Budget>("weir_budgets", |_| 1),

@@ -19,6 +19,8 @@ pub struct Layer4Snapshot {
     pub services: Vec<ServiceStatus>,
     /// Packets by reason: label, what it means, count over all CPUs.
     pub reasons: Vec<(&'static str, &'static str, u64)>,
+    /// Counters of the latency estimator: label, description and count.
+    pub latency: Vec<(&'static str, &'static str, u64)>,
     /// State of the flow table.
     pub flows: FlowTableStatus,
     /// Drifted kernel objects that were repaired.
@@ -178,6 +180,8 @@ pub struct ServerStatus {
     pub warning: Option<Warning>,
     /// SYNs sent to it, and established flows, since the server was created.
     pub handshakes: (u64, u64),
+    /// Its estimated latency, if there are samples.
+    pub latency: Option<weir_latency::Summary>,
     /// The weight that its checks set instead of the configured or overridden one.
     pub check_weight: Option<u32>,
     /// Thousandths of its weight during slow start.

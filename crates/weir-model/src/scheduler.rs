@@ -119,7 +119,7 @@ impl SchedulerKind {
             Self::Lblc | Self::Lblcr => Traits::new(true, true, false, false, false),
             Self::Maglev => Traits::new(false, true, false, true, true),
             Self::P2c => Traits::new(false, true, true, false, false),
-            Self::LeastTime => Traits::new(false, false, true, false, false),
+            Self::LeastTime => Traits::new(false, true, true, false, false),
             Self::Hash => Traits::new(false, false, true, true, false),
         }
     }
@@ -255,7 +255,10 @@ mod tests {
         };
         let ipvs = "rr wrr lc wlc sed nq fo ovf twos dh sh mh lblc lblcr";
         assert_eq!(named(SchedulerKind::is_ipvs), ipvs);
-        assert_eq!(named(SchedulerKind::is_built), format!("{ipvs} maglev p2c"));
+        assert_eq!(
+            named(SchedulerKind::is_built),
+            format!("{ipvs} maglev p2c least-time")
+        );
         assert_eq!(
             named(SchedulerKind::works_in_proxy),
             "rr wrr lc wlc sed nq fo ovf twos sh mh p2c least-time hash"

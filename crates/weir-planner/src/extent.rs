@@ -240,7 +240,8 @@ pub const fn number(kind: SchedulerKind) -> Option<Number> {
         SchedulerKind::Lblcr => Number::Lblcr,
         SchedulerKind::Maglev => Number::Maglev,
         SchedulerKind::P2c => Number::P2c,
-        SchedulerKind::LeastTime | SchedulerKind::Hash => return None,
+        SchedulerKind::LeastTime => Number::LeastTime,
+        SchedulerKind::Hash => return None,
     })
 }
 

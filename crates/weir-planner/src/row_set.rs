@@ -213,7 +213,12 @@ impl RowSet {
             self.merge(*address);
         }
         self.link_siblings(rings, &mut changes);
-        self.settings = settings(desired);
+        // The share of sampled flows follows the traffic, not the configuration.
+        let latency_sample = self.settings.latency_sample;
+        self.settings = weir_abi::Settings {
+            latency_sample,
+            ..settings(desired)
+        };
         if let Some(Pair { entry, exit }) = around.marks {
             self.settings.mark_entry = entry;
             self.settings.mark_exit = exit;

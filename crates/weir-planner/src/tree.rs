@@ -22,9 +22,13 @@ pub const fn kind(scheduler: Scheduler, bounded: bool) -> Option<(Tree, u32)> {
         Scheduler::Dh | Scheduler::Sh | Scheduler::Mh | Scheduler::Maglev if bounded => {
             return Some((Tree::Active, RULE_SUM_ACTIVE));
         }
-        Scheduler::None | Scheduler::Dh | Scheduler::Sh | Scheduler::Mh | Scheduler::Maglev => {
-            return None;
-        }
+        Scheduler::None
+        | Scheduler::Dh
+        | Scheduler::Sh
+        | Scheduler::Mh
+        | Scheduler::Maglev
+        // Its costs change too often.
+        | Scheduler::LeastTime => return None,
     };
     Some((Tree::Winners(winner), rule))
 }

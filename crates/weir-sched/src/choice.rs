@@ -65,7 +65,8 @@ impl Service<'_> {
         let picked = |index: Option<usize>| index.map(|index| self.members[index].dest);
         let least = |rule| picked(load::pick(rule, self.members, counts));
         match self.kind {
-            Kind::Lc => least(Rule::Lc),
+            // Without costs, which are not among the arguments.
+            Kind::Lc | Kind::LeastTime => least(Rule::Lc),
             Kind::Wlc => least(Rule::Wlc),
             Kind::Sed => least(Rule::Sed),
             Kind::Nq => least(Rule::Nq),
@@ -75,8 +76,8 @@ impl Service<'_> {
             Kind::P2c => picked(p2c::among(self.members, counts, draw)),
             Kind::Dh | Kind::Sh | Kind::Mh | Kind::Maglev => self.by_hash(arrival, counts),
             Kind::Rr | Kind::Wrr | Kind::Lblc | Kind::Lblcr => None,
-            // Only the proxy measures times and reads requests.
-            Kind::LeastTime | Kind::Hash => None,
+            // Only the proxy reads requests.
+            Kind::Hash => None,
         }
     }
 

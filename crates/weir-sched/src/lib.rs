@@ -1,13 +1,14 @@
 //! Every scheduler as a pure function or a table builder.
 //!
 //! A scheduler selects the server of a service that receives the next flow. All of them read the same [`Member`] list
-//! in the kernel's order. They fall into six groups, which determine what the data plane needs:
+//! in the kernel's order. They fall into seven groups, which determine what the data plane needs:
 //!
 //! | group | schedulers | what a pick reads | module |
 //! |---|---|---|---|
 //! | walk | `rr wrr` | the list and a cursor | [`table`] |
 //! | load | `lc wlc sed nq fo ovf twos` | the list, live counters, random numbers for the last one | [`load`] |
 //! | draw | Weir's own `p2c` | two servers, their live counters, random numbers; rarely the list | [`p2c`] |
+//! | time | Weir's own `least-time` | the list, live counters, published shares, random numbers | [`least_time`] |
 //! | bucket | `dh sh` | 256 buckets | [`bucket`] |
 //! | maglev | `mh`, and Weir's own `maglev` | a table of prime size | [`mh`], [`maglev`] |
 //! | cache | `lblc lblcr` | the list, counters and an address cache | [`locality`] |
@@ -29,6 +30,7 @@ pub mod bound;
 pub mod bucket;
 pub mod choice;
 pub mod hash;
+pub mod least_time;
 pub mod load;
 pub mod locality;
 pub mod maglev;

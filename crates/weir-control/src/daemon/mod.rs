@@ -243,6 +243,7 @@ async fn serve<P: Plane>(
 ) {
     let (mut ticks, mut drift_checks) = (every(TICK), every(DRIFT_INTERVAL));
     let (mut apply_checks_at, mut handshakes_at) = (None, Instant::now() + HANDSHAKE_INTERVAL);
+    let mut latency_at = Instant::now();
     loop {
         tokio::select! {
             Some(order) = requests.recv() => {
@@ -274,6 +275,7 @@ async fn serve<P: Plane>(
                 }
             }
             () = sleep_until(handshakes_at) => handshakes_at = watch_clients(director),
+            () = sleep_until(latency_at) => latency_at = publish_latency(director),
             _ = drift_checks.tick() => {
                 director.plane().repair_drift().await;
                 director.repair_real_server().await;
@@ -313,6 +315,16 @@ fn watch_clients(director: &mut Director<impl Plane>) -> Instant {
     }
     let pause = (begun.elapsed() * HANDSHAKE_CPU_SHARE).clamp(HANDSHAKE_INTERVAL, TICK);
     Instant::now() + pause
+}
+
+/// Publishes the costs of `least-time`. Returns when to do so again.
+fn publish_latency(director: &mut Director<impl Plane>) -> Instant {
+    let pause = director.plane().publish_latency();
+    let pause = pause.unwrap_or_else(|error| {
+        tracing::warn!(%error, "failed to publish latencies");
+        None
+    });
+    Instant::now() + pause.unwrap_or(TICK)
 }
 
 /// Completes at that instant; without one, never.

@@ -3,6 +3,7 @@
 //! Names begin with `weir_`, counters end in `_total`, and labels use the names of the configuration. This module
 //! counts nothing: all values come from the [`Report`] and the [`Memory`] that the caller read.
 
+mod latency;
 mod proxy;
 
 use std::fmt::Write as _;
@@ -117,6 +118,7 @@ pub fn render(report: &Report, memory: Memory) -> String {
     }
     services(&mut text, report);
     servers(&mut text, report);
+    latency::latencies(&mut text, report);
     proxy::proxies(&mut text, report);
     text.family("weir_packets_total", "counter", "Packets by outcome.");
     packets(&mut text, report);
@@ -203,21 +205,26 @@ fn services(text: &mut Text, report: &Report) {
     }
 }
 
-fn servers(text: &mut Text, report: &Report) {
-    let all = || {
-        let of = |service| (of_service(service), &service.servers);
-        report
-            .services
-            .iter()
-            .map(of)
-            .flat_map(|(labels, servers)| {
-                servers.iter().map(move |server| {
-                    let [service, (label, own)] = labels;
-                    let pool = (label, server.pool.as_deref().unwrap_or(own));
-                    ([service, pool, ("server", server.address.as_str())], server)
-                })
+type Labels<'a> = [(&'static str, &'a str); 3];
+
+/// Every server of every service, with its labels.
+fn all_servers(report: &Report) -> impl Iterator<Item = (Labels<'_>, &Server)> {
+    let of = |service| (of_service(service), &service.servers);
+    report
+        .services
+        .iter()
+        .map(of)
+        .flat_map(|(labels, servers)| {
+            servers.iter().map(move |server| {
+                let [service, (label, own)] = labels;
+                let pool = (label, server.pool.as_deref().unwrap_or(own));
+                ([service, pool, ("server", server.address.as_str())], server)
             })
-    };
+        })
+}
+
+fn servers(text: &mut Text, report: &Report) {
+    let all = || all_servers(report);
     for (name, help, count) in TOTALS {
         let name = format!("weir_server_{name}");
         text.family(&name, "counter", help);

@@ -6,8 +6,8 @@ use weir_health::{Ejection, Lateness};
 use weir_model::Forward;
 
 use super::{
-    Check, Checks, Counters, Ejected, Flows, Handshakes, Interface, OpenFiles, Reason, Report,
-    Server, Service, Warning, Ways, rfc3339,
+    Check, Checks, Counters, Ejected, Flows, Handshakes, Interface, Latency, OpenFiles, Reason,
+    Report, Server, Service, Warning, Ways, rfc3339,
 };
 use crate::snapshot::{
     CheckStatus, ServerState, ServerStatus, ServiceStatus, Snapshot, Totals, VipStatus,
@@ -26,12 +26,11 @@ impl From<&Snapshot> for Report {
             description: (*description).to_owned(),
             packets: *packets,
         };
-        let reasons: Vec<Reason> = snapshot
-            .reasons
-            .iter()
-            .filter(|(_, _, packets)| *packets != 0)
-            .map(reason)
-            .collect();
+        let counted = |all: &[(&'static str, &'static str, u64)]| -> Vec<Reason> {
+            let counted = all.iter().filter(|(_, _, count)| *count != 0);
+            counted.map(reason).collect()
+        };
+        let reasons = counted(&snapshot.reasons);
         let forwarded = snapshot
             .services
             .iter()
@@ -57,6 +56,7 @@ impl From<&Snapshot> for Report {
             },
             sources: Vec::new(),
             checks: (snapshot.probing.targets > 0).then(|| Checks::from(&snapshot.probing)),
+            latency: counted(&snapshot.latency),
             reasons,
             drift: snapshot.drift,
             open_files: snapshot.open_files.as_ref().map(OpenFiles::from),
@@ -117,6 +117,7 @@ impl From<&ServerStatus> for Server {
             handshakes: Some(status.handshakes)
                 .filter(|(syns, _)| *syns > 0)
                 .map(|(syns, finished)| Handshakes { syns, finished }),
+            latency: status.latency.as_ref().map(Latency::from),
             check_weight: status.check_weight,
             slow_start: status.slow_start,
             checks: status.checks.iter().map(Check::from).collect(),

@@ -5,6 +5,7 @@
 //! difference of two documents ([`table`]).
 
 mod doctor;
+mod latency;
 mod made;
 pub mod pinned;
 mod proxy;
@@ -17,6 +18,8 @@ use crate::snapshot::Drift;
 use weir_discovery::Source;
 
 use made::{state, vip};
+
+pub use latency::{Latency, Milliseconds};
 pub use proxy::Proxied;
 pub use time::rfc3339;
 
@@ -54,6 +57,9 @@ pub struct Report {
     pub open_files: Option<OpenFiles>,
     /// Packets by outcome; outcomes that never occurred are omitted.
     pub reasons: Vec<Reason>,
+    /// Counters of the latency estimator; those that are zero are omitted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub latency: Vec<Reason>,
     /// Drifted kernel objects that were repaired.
     #[serde(default, skip_serializing_if = "is_default")]
     pub drift: Drift,
@@ -295,6 +301,9 @@ pub struct Server {
     /// TCP handshakes of its clients; absent before the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handshakes: Option<Handshakes>,
+    /// Its latency; absent without samples.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency: Option<Latency>,
     /// Its checks; none while they are suspended.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub checks: Vec<Check>,

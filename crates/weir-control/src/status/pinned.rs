@@ -243,6 +243,7 @@ fn server(
         ejected: None,
         warning: None,
         handshakes: None,
+        latency: None,
         checks: Vec::new(),
         active_connections: live.active,
         inactive_connections: live.inactive,

@@ -106,6 +106,7 @@ impl From<&ProxyServerStatus> for Server {
             ejected: status.ejected.as_ref().map(Ejected::from),
             warning: None,
             handshakes: None,
+            latency: None,
             checks: status.checks.iter().map(Check::from).collect(),
             active_connections: numbers.active,
             inactive_connections: numbers.idle,

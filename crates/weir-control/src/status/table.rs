@@ -200,7 +200,7 @@ fn row(server: &Server) -> [String; 10] {
         Some(word) if *word != server.state => format!("{} (override: {word})", server.reason),
         _ => server.reason.clone(),
     };
-    let reason = reason + &layers(server);
+    let reason = reason + &layers(server) + &latency(server);
     let reason = match &server.ejected {
         Some(ejected) => format!("{reason} (ejected: {})", ejected.reason),
         None => reason,
@@ -223,6 +223,13 @@ fn row(server: &Server) -> [String; 10] {
 fn probes(server: &Server) -> String {
     let results: Vec<&str> = server.checks.iter().map(|it| it.results.as_str()).collect();
     results.join(" ")
+}
+
+/// The latency of a server that has samples.
+fn latency(server: &Server) -> String {
+    let shown = server.latency.as_ref();
+    let shown = shown.map(|it| format!(" (latency: {} ms, p99 {} ms)", it.mean_ms, it.p99_ms));
+    shown.unwrap_or_default()
 }
 
 /// What changes the configured weight in addition to the override: checks and slow start.

@@ -41,6 +41,7 @@ fn server(address: &str, forward: Forward, active: u64) -> ServerStatus {
         ejected: None,
         warning: None,
         handshakes: (0, 0),
+        latency: None,
         checks: Vec::new(),
     }
 }
@@ -81,6 +82,14 @@ pub(crate) fn director() -> Snapshot {
     drained.reason = "drained by an operator".to_owned();
     drained.overridden = Some("drain".to_owned());
     let mut first = server("10.0.0.5", Forward::Direct, 7);
+    first.latency = Some(weir_latency::Summary {
+        mean_ms: 2.25,
+        p50_ms: 2.0,
+        p90_ms: 3.5,
+        p99_ms: 5.123,
+        samples: 40,
+        method: weir_latency::Method::Timestamps,
+    });
     first.checks.push(CheckStatus {
         what: "tcp 10.0.0.5:80".to_owned(),
         state: "up",
@@ -107,6 +116,7 @@ pub(crate) fn director() -> Snapshot {
             service("six", "2001:db8::1".parse().unwrap(), vec![first, gone]),
         ],
         drift: crate::snapshot::Drift::default(),
+        latency: vec![("samples", "samples", 40), ("early", "too early", 0)],
         reasons: vec![
             ("tx_echo", "ICMP echo to a VIP answered", 12),
             ("no-server", "no usable server", 0),

@@ -235,6 +235,11 @@ impl Plane for Traffic {
         self.watch_handshakes(passed)
     }
 
+    fn publish_latency(&mut self) -> Result<Option<Duration>, Error> {
+        let published = self.engine.as_mut().map(Engine::publish_latency);
+        Ok(published.transpose()?)
+    }
+
     async fn tick(&mut self) -> Result<(), Error> {
         if self.handover_file.is_due() {
             self.write_handover();

@@ -52,6 +52,7 @@ const fn setup(forward: Forward) -> Setup {
         weighted: false,
         others: 0,
         places: PLACES,
+        sampled: 0,
     }
 }
 
@@ -88,7 +89,7 @@ macro_rules! of_sizes {
 }
 
 /// What a new flow costs in pools of these sizes.
-const POOLS: [(Kind, [&str; 3]); 9] = [
+const POOLS: [(Kind, [&str; 3]); 10] = [
     (Kind::Wlc, of_sizes!("wlc")),
     (Kind::Wrr, of_sizes!("wrr")),
     (Kind::Lc, of_sizes!("lc")),
@@ -98,6 +99,7 @@ const POOLS: [(Kind, [&str; 3]); 9] = [
     (Kind::Twos, of_sizes!("twos")),
     (Kind::P2c, of_sizes!("p2c")),
     (Kind::Sh, of_sizes!("sh")),
+    (Kind::LeastTime, of_sizes!("least-time")),
 ];
 
 /// The rows, in the order of printing.
@@ -169,6 +171,10 @@ pub(crate) fn cases() -> Vec<Case> {
         maglev,
         &[Stream::RandomDatagrams, Stream::Flood],
     );
+    // The default share of sampled flows under heavy traffic, and a sampled packet.
+    let [some, every] = [1 << 10, 1 << 16].map(|sampled| Setup { sampled, ..direct });
+    add("direct, latency of 1/64", some, &established[..2]);
+    add("direct, latency of all", every, &established[..2]);
     let few = Setup {
         servers: 10,
         ..direct

@@ -38,6 +38,8 @@ pub(crate) struct Setup {
     pub(crate) others: u32,
     /// Size of the flow table, in entries.
     pub(crate) places: u32,
+    /// Of 65536 flows, those whose latency is estimated.
+    pub(crate) sampled: u32,
 }
 
 /// An open, active data plane with its rows.
@@ -70,6 +72,7 @@ impl Director {
             syn_budget: SYN_BUDGET,
             reject_budget: 1000,
             untracked_ticks: minutes(15),
+            latency_sample: setup.sampled,
             ..Settings::default()
         };
         let tables = rows.services.values().map(|row| row.tables.elements());

@@ -224,6 +224,7 @@ impl Wire {
                 weighted: false,
                 others: 0,
                 places: Sizes::default().flows,
+                sampled: 0,
             };
             let director = Director::open(ground.pin_dir(), ground.director, setup)?;
             director.limit_syns(false)?;

@@ -35,3 +35,7 @@ struct weir_socket_key socket_key;
 struct weir_socket socket;
 struct weir_socket_client_key socket_client_key;
 struct weir_socket_client socket_client;
+struct weir_cost cost;
+struct weir_latency_flow latency_flow;
+struct weir_latency_sample latency_sample;
+struct weir_latency_ring latency_ring;

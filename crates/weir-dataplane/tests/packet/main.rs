@@ -14,6 +14,7 @@ mod wire;
 mod defended;
 mod differential;
 mod forward;
+mod latency;
 mod life;
 mod malformed;
 mod marked;

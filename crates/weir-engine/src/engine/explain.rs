@@ -164,8 +164,9 @@ impl Engine {
                 (_, 0) => String::new(),
                 _ => ", at its threshold".to_owned(),
             };
+            let measured = self.explain_latency(dest, active)?;
             answer.steps.push(format!(
-                "candidate {}: weight {weight}, {active} active, {inactive} inactive{out}",
+                "candidate {}: weight {weight}, {active} active, {inactive} inactive{measured}{out}",
                 dest.name
             ));
         }

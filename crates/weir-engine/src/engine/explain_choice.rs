@@ -60,7 +60,7 @@ impl Engine {
                 let number = weir_abi::Scheduler::Lblcr;
                 self.by_locality(slot, (kind, number, expiration), &members, packet)
             }
-            SchedulerKind::Twos | SchedulerKind::P2c => {
+            SchedulerKind::Twos | SchedulerKind::P2c | SchedulerKind::LeastTime => {
                 let any = members.iter().any(Member::available);
                 Ok(if any { Choice::Random } else { Choice::None })
             }
@@ -74,7 +74,6 @@ impl Engine {
             | SchedulerKind::Sh
             | SchedulerKind::Mh
             | SchedulerKind::Maglev
-            | SchedulerKind::LeastTime
             | SchedulerKind::Hash) => {
                 let service = Service {
                     kind,
@@ -213,9 +212,10 @@ pub(super) fn why(scheduler: Scheduler) -> &'static str {
         SchedulerKind::Lblc | SchedulerKind::Lblcr => {
             "a server that had this VIP before, else the fewest connections for its weight"
         }
-        // Only the proxy implements the last two.
-        SchedulerKind::Wlc | SchedulerKind::LeastTime | SchedulerKind::Hash => {
-            "the fewest connections for its weight"
+        SchedulerKind::LeastTime => {
+            "two drawn by share, the one with the lower latency × (active + 1) / weight"
         }
+        // Only the proxy implements the last one.
+        SchedulerKind::Wlc | SchedulerKind::Hash => "the fewest connections for its weight",
     }
 }

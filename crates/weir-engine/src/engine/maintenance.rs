@@ -75,6 +75,7 @@ impl Engine {
         }
         self.estimate_rates()?;
         self.release_rows()?;
+        self.forget_latencies();
         self.update_marks().await?;
         self.check_memory_pressure()?;
         self.withdraw_vips_if_due().await?;

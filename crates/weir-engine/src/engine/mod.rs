@@ -14,6 +14,7 @@ mod explain;
 mod explain_choice;
 mod foreign_program;
 mod handshakes;
+mod latency;
 mod listing;
 mod local_client;
 mod maintenance;
@@ -47,6 +48,8 @@ use crate::write::Writer;
 pub use self::edit::WeightOrder;
 pub use self::handshakes::Handshakes;
 pub use self::open::Opening;
+
+use self::latency::LatencyMonitor;
 
 use self::local_client::LocalClients;
 
@@ -89,6 +92,8 @@ pub struct Engine {
     rate_estimates: RateEstimates,
     /// Detects servers whose replies bypass the director.
     reply_monitor: ReplyMonitor,
+    /// Statistics of servers' latency.
+    latency: LatencyMonitor,
     /// Counters of repairs.
     drift: Drift,
     /// The last repair failed, and the failure has been logged.

@@ -15,6 +15,7 @@ use weir_state::{SavedServers, ServerStates};
 
 use super::Engine;
 use super::attach::{RESOLVE_TIMEOUT, attached};
+use super::latency::LatencyMonitor;
 use super::local_client::LocalClients;
 use crate::adopt;
 use crate::allocate::{allocate, now_ms};
@@ -245,6 +246,7 @@ impl<'a> Opening<'a> {
                 last_withdrawal: Instant::now(),
                 rate_estimates: RateEstimates::new(),
                 reply_monitor: ReplyMonitor::default(),
+                latency: LatencyMonitor::default(),
                 drift: Drift::default(),
                 repair_failed: false,
                 resolve_timeout: RESOLVE_TIMEOUT,

@@ -52,6 +52,7 @@ impl Engine {
             revision: self.memory.revision,
             interfaces: self.interfaces(),
             services,
+            latency: self.latency_counters()?,
             reasons: REASONS
                 .iter()
                 .map(|info| (info.label, info.text, count(info)))
@@ -198,6 +199,7 @@ impl Engine {
                 .cloned(),
             warning: self.warning(dest).filter(|_| dest.removed.is_none()),
             handshakes: (live.syns, live.answered),
+            latency: self.latency_of(dest.id, dest.generation),
             check_weight: standing.and_then(|standing| standing.reported_weight(base)),
             slow_start: None,
             checks: Vec::new(),

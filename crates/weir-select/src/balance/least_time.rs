@@ -18,7 +18,7 @@ pub(super) fn pick<S: Server>(servers: &[S], criteria: &Criteria) -> Option<usiz
             0 => mean.div_ceil(2),
             us => us,
         };
-        us as f64 * f64::from(load.active() + 1) / f64::from(load.weight().max(1))
+        weir_sched::least_time::cost(us as f64, load.active(), load.weight())
     };
     (0..servers.len())
         .filter(|index| is_candidate(servers, *index, criteria.tried))

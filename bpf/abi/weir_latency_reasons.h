@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Counters of the latency estimator: packets, samples, and why a sample was discarded. Numbers are never reused: they
+ * are the index into weir_latency_counts. Each line generates the C constant, the Rust variant and the metric's label.
+ *
+ * X(number, NAME, "label", "what happened")
+ */
+#ifndef WEIR_LATENCY_REASONS_H
+#define WEIR_LATENCY_REASONS_H
+
+#define WEIR_LATENCY_REASONS(X)                                                                                        \
+	X(0, PACKETS, "packets", "packets of sampled flows")                                                           \
+	X(1, SAMPLES, "samples", "samples")                                                                            \
+	X(2, TABLE_FULL, "table_full", "flow not sampled: its slot is in use")                                         \
+	X(3, BUSY, "busy", "packet ignored: another CPU used the slot")                                                \
+	X(4, SYN_AGAIN, "syn_again", "flow ignored: its SYN was retransmitted")                                        \
+	X(5, HANDSHAKE_LATE, "handshake_late", "flow ignored: its SYN-ACK was probably retransmitted")                 \
+	X(6, OPTIONS, "options", "flow ignored: a packet without timestamps after one with timestamps")                \
+	X(7, RESCHEDULED, "rescheduled", "flow ignored: it was rescheduled")                                           \
+	X(8, RETRANSMITTED, "retransmitted", "packets of the exchange were lost or reordered")                         \
+	X(9, PIPELINED, "pipelined", "another request followed before the answer")                                     \
+	X(10, HANDSHAKE, "handshake", "part of a TLS handshake or of an HTTP/2 preface")                               \
+	X(11, INTERIM, "interim", "an interim response: 100 Continue")                                                 \
+	X(12, CLOSED, "closed", "the server closed the connection instead of answering")                               \
+	X(13, CLOCK_BACKWARD, "clock_backward", "the server's clock was before the handshake")                         \
+	X(14, ANCHOR_OLD, "anchor_old", "the handshake was too long ago: clocks may have drifted")                     \
+	X(15, CLOCK_SHIFTED, "clock_shifted", "flow ignored: shifted timestamp of a SYN cookie")                       \
+	X(16, EARLY, "early", "the answer was sent before the request was complete")
+
+enum weir_latency_reason {
+#define X(number, name, label, text) WEIR_LATENCY_##name = number,
+	WEIR_LATENCY_REASONS(X)
+#undef X
+};
+
+#define WEIR_LATENCY_REASON_COUNT 32
+
+#endif

@@ -1,0 +1,399 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Estimates a server's latency from the packets of clients alone: the time from the last packet of a request to the
+ * first payload of its answer. Replies bypass the director, but the client's acknowledgements pass it, and with TCP
+ * timestamps (RFC 7323) each of them carries the server's clock at the time of sending.
+ *
+ * The handshake maps that clock: the SYN-ACK was sent just after the SYN arrived here. A sample is the mapped send time
+ * of the first new payload that the client acknowledges, minus the arrival of the last payload before it. Without
+ * timestamps it is the arrival of the acknowledgement minus the same, minus the time of the same loop in the handshake.
+ *
+ * crates/weir-latency/src/flow.rs is the model of this file, with the reasons for each rule; both must agree on every
+ * packet.
+ */
+#ifndef WEIR_LATENCY_H
+#define WEIR_LATENCY_H
+
+#include "lib/candidate.h"
+#include "lib/context.h"
+
+#define LATENCY_MS 1000000LL
+#define LATENCY_US 1000LL
+
+#define LATENCY_SLOT_IDLE_NS    (1000 * LATENCY_MS)  /* a slot idle for so long may be taken by another flow */
+#define LATENCY_HANDSHAKE_NS    (900 * LATENCY_MS)   /* below the initial retransmission timeout, RFC 6298 */
+#define LATENCY_ANCHOR_NS       (10000 * LATENCY_MS) /* 1 ms of drift at 100 ppm */
+#define LATENCY_OVERLAP_NS      (250 * LATENCY_US)
+#define LATENCY_SLACK_NS        (64 * LATENCY_US)
+#define LATENCY_FULL_SEGMENT    536
+#define LATENCY_TLS_WINDOW      1200 /* session tickets */
+#define LATENCY_PREFACE_WINDOW  128  /* SETTINGS of HTTP/2 */
+#define LATENCY_FINISHED_BYTES  100  /* a TLS Finished alone is shorter, with a request it is longer */
+
+#define LATENCY_FIRST_OTHER   0
+#define LATENCY_FIRST_TLS     1
+#define LATENCY_FIRST_PREFACE 2
+
+/* One packet of a client. */
+struct latency_packet {
+	__u64 hash;
+	__u32 dest;
+	__u32 seq;
+	__u32 ack;
+	__u32 ts_ecr;
+	__u16 length; /* of the payload */
+	__u8 flags;
+	__u8 timestamps; /* the packet has them */
+	__u8 first;      /* LATENCY_FIRST_* of the payload */
+};
+
+static __always_inline void latency_count(enum weir_latency_reason reason)
+{
+	__u64 *counter = WEIR_LOOKUP(weir_latency_counts, reason);
+
+	if (counter)
+		(*counter)++;
+}
+
+static __always_inline void latency_ignore(struct weir_latency_flow *flow, enum weir_latency_reason reason)
+{
+	flow->phase = WEIR_LATENCY_IGNORED;
+	latency_count(reason);
+}
+
+/* Ends the pending exchange without a sample. */
+static __always_inline void latency_discard(struct weir_latency_flow *flow, enum weir_latency_reason reason)
+{
+	flow->flags &= ~(WEIR_LATENCY_PENDING | WEIR_LATENCY_LOSSY | WEIR_LATENCY_OVERLAP | WEIR_LATENCY_HELLO);
+	latency_count(reason);
+}
+
+static __always_inline void latency_emit(struct weir_latency_flow *flow, __s64 ns)
+{
+	struct weir_latency_ring *ring;
+	struct weir_latency_sample *sample;
+	__u64 position;
+
+	latency_discard(flow, WEIR_LATENCY_SAMPLES);
+	ring = WEIR_LOOKUP(weir_latency_rings, bpf_get_smp_processor_id() % WEIR_LATENCY_RINGS);
+	if (!ring)
+		return;
+	position = __sync_fetch_and_add(&ring->head, 1);
+	sample = &ring->samples[position % WEIR_LATENCY_RING_SLOTS];
+	/* A reader that sees the same sequence before and after reading has a consistent sample. */
+	__sync_lock_test_and_set(&sample->sequence, 0);
+	sample->ns = ns;
+	sample->dest = flow->dest;
+	sample->method = flow->flags & WEIR_LATENCY_TIMESTAMPS ? WEIR_LATENCY_METHOD_TIMESTAMPS :
+								 WEIR_LATENCY_METHOD_GAPS;
+	__sync_lock_test_and_set(&sample->sequence, position + 1);
+}
+
+/* Emits the held sample if it belongs to an answer: a message of the handshake came before it. */
+static __always_inline void latency_flush(struct weir_latency_flow *flow)
+{
+	int alone = flow->flags & WEIR_LATENCY_FINISHED && flow->sent <= LATENCY_FINISHED_BYTES;
+	__s64 ns = flow->held_ns;
+	__u32 held = flow->held;
+
+	flow->flags &= ~WEIR_LATENCY_FINISHED;
+	flow->held = 0;
+	if (held >= 2 && !alone)
+		latency_emit(flow, ns);
+	else
+		latency_discard(flow, WEIR_LATENCY_HANDSHAKE);
+}
+
+/* A packet with a SYN. */
+static __always_inline void latency_syn(struct weir_latency_flow *flow, const struct latency_packet *p, __u64 now)
+{
+	if (flow->hash == p->hash && flow->phase != WEIR_LATENCY_FREE && flow->seq == p->seq + 1) {
+		latency_ignore(flow, WEIR_LATENCY_SYN_AGAIN);
+		flow->seen_ns = now;
+		return;
+	}
+	if (flow->hash != p->hash && flow->phase != WEIR_LATENCY_FREE && now - flow->seen_ns < LATENCY_SLOT_IDLE_NS) {
+		latency_count(WEIR_LATENCY_TABLE_FULL);
+		return;
+	}
+	flow->hash = p->hash;
+	flow->syn_ns = now;
+	flow->request_ns = 0;
+	flow->seen_ns = now;
+	flow->held_ns = 0;
+	flow->dest = p->dest;
+	flow->server_ts = 0;
+	flow->loop_ns = 0;
+	flow->ack = 0;
+	flow->seq = p->seq + 1;
+	flow->acked = 0;
+	flow->window = 0;
+	flow->sent = 0;
+	flow->length = 0;
+	flow->phase = WEIR_LATENCY_SYN;
+	flow->flags = 0;
+	flow->held = 0;
+}
+
+/* The first packet after the SYN. Returns 0 if the flow yields no samples. */
+static __always_inline int latency_open(struct weir_latency_flow *flow, const struct latency_packet *p, __u64 now)
+{
+	__u64 loop = now - flow->syn_ns;
+
+	if (loop > LATENCY_HANDSHAKE_NS) {
+		latency_ignore(flow, WEIR_LATENCY_HANDSHAKE_LATE);
+		return 0;
+	}
+	flow->loop_ns = loop;
+	flow->server_ts = p->ts_ecr;
+	if (p->timestamps)
+		flow->flags |= WEIR_LATENCY_TIMESTAMPS;
+	flow->ack = p->ack;
+	flow->phase = WEIR_LATENCY_OPEN;
+	return 1;
+}
+
+/*
+ * Whether the unit of the server's clock is not 1 ms but 1 us: the clock cannot have advanced by more than the flow's
+ * age, except by the 63 units of a SYN cookie.
+ */
+static __always_inline int latency_unit_is_us(const struct weir_latency_flow *flow, __u64 clock, __u64 age)
+{
+	__u64 since = flow->request_ns - flow->syn_ns;
+
+	if (clock * LATENCY_MS > 2 * age + 64 * LATENCY_MS)
+		return 1;
+	return clock * LATENCY_MS > age + 4 * LATENCY_MS && clock * LATENCY_US + flow->loop_ns <= age &&
+	       clock * LATENCY_US + LATENCY_SLACK_NS >= since;
+}
+
+/* Computes a sample for the answer that a packet acknowledges. Returns 0 if there is none. */
+static __always_inline int latency_measure(struct weir_latency_flow *flow, const struct latency_packet *p, __u64 now,
+					   __s64 *sample)
+{
+	__u64 age = now - flow->syn_ns, sent;
+	__s64 tick = LATENCY_MS;
+	__s32 clock;
+
+	if (!(flow->flags & WEIR_LATENCY_TIMESTAMPS)) {
+		*sample = (__s64)(now - flow->request_ns) - flow->loop_ns;
+		if (*sample >= -(__s64)(flow->loop_ns / 2) - LATENCY_MS)
+			return 1;
+		latency_discard(flow, WEIR_LATENCY_EARLY);
+		return 0;
+	}
+	clock = p->ts_ecr - flow->server_ts;
+	if (clock < 0) {
+		latency_discard(flow, WEIR_LATENCY_CLOCK_BACKWARD);
+		return 0;
+	}
+	if (age > LATENCY_ANCHOR_NS) {
+		latency_discard(flow, WEIR_LATENCY_ANCHOR_OLD);
+		return 0;
+	}
+	if (latency_unit_is_us(flow, clock, age))
+		tick = LATENCY_US;
+	sent = (__u64)clock * tick;
+	if (sent + flow->loop_ns > age + tick + 2 * LATENCY_MS) {
+		latency_discard(flow, WEIR_LATENCY_CLOCK_SHIFTED);
+		flow->phase = WEIR_LATENCY_IGNORED;
+		return 0;
+	}
+	*sample = (__s64)(flow->syn_ns + sent) - (__s64)flow->request_ns;
+	/* Below zero by up to one tick and the drift of 122 ppm. */
+	if (*sample >= -tick - (__s64)(age >> 13) - LATENCY_SLACK_NS)
+		return 1;
+	latency_discard(flow, WEIR_LATENCY_EARLY);
+	return 0;
+}
+
+/* An acknowledgement of `bytes` of new payload while a request is pending. */
+static __always_inline void latency_answer(struct weir_latency_flow *flow, const struct latency_packet *p,
+					   __u32 bytes, __u64 now)
+{
+	__s64 sample = 0;
+
+	if (flow->window && flow->acked >= flow->window) {
+		latency_flush(flow);
+		return;
+	}
+	flow->acked += bytes;
+	if (flow->flags & WEIR_LATENCY_HELLO) {
+		flow->flags |= WEIR_LATENCY_FINISHED;
+		latency_discard(flow, WEIR_LATENCY_HANDSHAKE);
+		return;
+	}
+	if (flow->flags & (WEIR_LATENCY_LOSSY | WEIR_LATENCY_OVERLAP)) {
+		flow->held = 0;
+		flow->flags &= ~WEIR_LATENCY_FINISHED;
+		latency_discard(flow, flow->flags & WEIR_LATENCY_LOSSY ? WEIR_LATENCY_RETRANSMITTED :
+									 WEIR_LATENCY_PIPELINED);
+		return;
+	}
+	/* The server's FIN counts as one byte. */
+	if (bytes == 1 && !flow->held) {
+		latency_discard(flow, WEIR_LATENCY_CLOSED);
+		return;
+	}
+	/* "HTTP/1.1 100 Continue" with an empty line; as a record of TLS 1.3 it is 22 bytes longer. */
+	if (bytes == 25 || bytes == 47) {
+		latency_discard(flow, WEIR_LATENCY_INTERIM);
+		return;
+	}
+	if (!latency_measure(flow, p, now, &sample))
+		return;
+	if (!flow->window) {
+		latency_emit(flow, sample);
+		return;
+	}
+	flow->held_ns = sample;
+	if (flow->held < 2)
+		flow->held++;
+}
+
+/* Payload of the client. */
+static __always_inline void latency_payload(struct weir_latency_flow *flow, const struct latency_packet *p, __u64 now)
+{
+	__s32 ahead = p->seq - flow->seq;
+
+	if (ahead < 0) {
+		flow->flags |= WEIR_LATENCY_LOSSY;
+		return;
+	}
+	if (flow->flags & WEIR_LATENCY_PENDING && flow->held)
+		latency_flush(flow);
+	if (!(flow->flags & WEIR_LATENCY_PENDING)) {
+		flow->flags &= ~(WEIR_LATENCY_LOSSY | WEIR_LATENCY_OVERLAP);
+		flow->flags |= WEIR_LATENCY_PENDING;
+		flow->acked = 0;
+		flow->sent = 0;
+		flow->window = flow->flags & WEIR_LATENCY_FINISHED ? LATENCY_TLS_WINDOW : 0;
+		if (!(flow->flags & WEIR_LATENCY_DATA) && p->first == LATENCY_FIRST_TLS)
+			flow->flags |= WEIR_LATENCY_HELLO;
+		if (!(flow->flags & WEIR_LATENCY_DATA) && p->first == LATENCY_FIRST_PREFACE)
+			flow->window = LATENCY_PREFACE_WINDOW;
+		flow->flags |= WEIR_LATENCY_DATA;
+	} else if (flow->length < LATENCY_FULL_SEGMENT && now - flow->request_ns > LATENCY_OVERLAP_NS &&
+		   !flow->window) {
+		flow->flags |= WEIR_LATENCY_OVERLAP;
+	}
+	if (ahead > 0)
+		flow->flags |= WEIR_LATENCY_LOSSY;
+	flow->sent += p->length;
+	flow->request_ns = now;
+	flow->length = p->length;
+	flow->seq = p->seq + p->length;
+}
+
+/* The state machine: one packet of a flow whose slot is locked. */
+static __always_inline void latency_step(struct weir_latency_flow *flow, const struct latency_packet *p, __u64 now)
+{
+	__s32 bytes;
+
+	latency_count(WEIR_LATENCY_PACKETS);
+	if (p->flags & TCP_SYN) {
+		latency_syn(flow, p, now);
+		return;
+	}
+	if (flow->hash != p->hash || flow->phase == WEIR_LATENCY_FREE)
+		return;
+	flow->seen_ns = now;
+	if (p->flags & TCP_RST) {
+		flow->phase = WEIR_LATENCY_FREE;
+		return;
+	}
+	if (flow->phase == WEIR_LATENCY_IGNORED) {
+		if (p->flags & TCP_FIN)
+			flow->phase = WEIR_LATENCY_FREE;
+		return;
+	}
+	if (flow->dest != p->dest) {
+		latency_ignore(flow, WEIR_LATENCY_RESCHEDULED);
+		return;
+	}
+	if (flow->phase == WEIR_LATENCY_SYN) {
+		if (!latency_open(flow, p, now))
+			return;
+	} else if (flow->flags & WEIR_LATENCY_TIMESTAMPS && !p->timestamps) {
+		latency_ignore(flow, WEIR_LATENCY_OPTIONS);
+		return;
+	}
+	bytes = p->ack - flow->ack;
+	if (bytes > 0) {
+		flow->ack = p->ack;
+		if (flow->flags & WEIR_LATENCY_PENDING)
+			latency_answer(flow, p, bytes, now);
+	} else if (bytes == 0 && !p->length && !(p->flags & TCP_FIN) && flow->flags & WEIR_LATENCY_PENDING) {
+		flow->flags |= WEIR_LATENCY_LOSSY;
+	}
+	if (p->length && flow->phase == WEIR_LATENCY_OPEN)
+		latency_payload(flow, p, now);
+	if (p->flags & TCP_FIN) {
+		if (flow->held)
+			latency_flush(flow);
+		if (!(flow->flags & WEIR_LATENCY_PENDING))
+			flow->phase = WEIR_LATENCY_FREE;
+	}
+}
+
+/* What the client's first payload is, for the protocols whose first answers are not answers to a request. */
+static __always_inline __u8 latency_first(struct weir_context *ctx, __u32 at)
+{
+	__u8 bytes[3] = {};
+
+	if (context_load(ctx, at, bytes, sizeof(bytes)))
+		return LATENCY_FIRST_OTHER;
+	if (bytes[0] == 0x16 && bytes[1] == 3)
+		return LATENCY_FIRST_TLS;
+	if (bytes[0] == 'P' && bytes[1] == 'R' && bytes[2] == 'I')
+		return LATENCY_FIRST_PREFACE;
+	return LATENCY_FIRST_OTHER;
+}
+
+static __always_inline int latency_sampled(__u64 hash, const struct weir_settings *settings)
+{
+	return (__u16)(hash >> 24) < settings->latency_sample;
+}
+
+/* A packet of a sampled flow on its way to a server. A separate function, to save the caller's stack. */
+__noinline int latency_observe(struct weir_context *ctx, struct packet *p, __u64 hash, __u32 dest)
+{
+	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);
+	struct weir_latency_flow *flow = WEIR_LOOKUP(weir_latency_flows, hash >> (64 - WEIR_LATENCY_SLOTS_LOG2));
+	struct latency_packet packet = { .hash = hash, .dest = dest };
+	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
+	struct tcp_header *tcp;
+	__u32 *options, headers;
+	__u64 now;
+
+	if (!p || !settings || !flow)
+		return 0;
+	tcp = packet_l4(data, p);
+	if ((void *)(tcp + 1) > data_end)
+		return 0;
+	if (flow->hash != hash && !(tcp->flags & TCP_SYN))
+		return 0;
+	packet.seq = bpf_ntohl(tcp->seq);
+	packet.ack = bpf_ntohl(tcp->ack);
+	packet.flags = tcp->flags;
+	headers = p->l4 - p->l3 + tcp->offset * 4;
+	packet.length = p->ip_len > headers ? p->ip_len - headers : 0;
+	options = (void *)(tcp + 1);
+	/* NOP, NOP, timestamps: where every common stack puts them (RFC 7323 appendix A). */
+	if (tcp->offset >= 8 && (void *)(options + 3) <= data_end && options[0] == bpf_htonl(0x0101080a)) {
+		packet.timestamps = 1;
+		packet.ts_ecr = bpf_ntohl(options[2]);
+	}
+	if (packet.length && !(flow->flags & WEIR_LATENCY_DATA))
+		packet.first = latency_first(ctx, p->l3 + headers);
+	now = settings->latency_clock ? settings->latency_clock : bpf_ktime_get_ns();
+	if (__sync_val_compare_and_swap(&flow->lock, 0, 1)) {
+		latency_count(WEIR_LATENCY_BUSY);
+		return 0;
+	}
+	latency_step(flow, &packet, now);
+	__sync_lock_test_and_set(&flow->lock, 0);
+	return 1;
+}
+
+#endif

@@ -1,0 +1,128 @@
+//! Reads the latency estimator's samples and writes the costs of servers.
+
+use std::mem::offset_of;
+use std::sync::atomic::{Ordering, fence};
+
+use weir_abi::{
+    COST_SHARE_MAX, Cost, LATENCY_REASONS, LATENCY_RING_SLOTS, LATENCY_RINGS, LatencyRing,
+    LatencySample,
+};
+
+use crate::error::Result;
+use crate::maps::Maps;
+
+/// How far each ring has been read.
+#[derive(Clone, Debug)]
+pub struct RingPositions([u64; LATENCY_RINGS as usize]);
+
+impl Maps {
+    /// The rings' present ends: older samples are skipped.
+    ///
+    /// # Errors
+    /// None that a mapped map can give.
+    pub fn latency_positions(&self) -> Result<RingPositions> {
+        let mut positions = RingPositions([0; LATENCY_RINGS as usize]);
+        for (ring, position) in (0..).zip(&mut positions.0) {
+            *position = self.ring_word(ring, offset_of!(LatencyRing, head))?;
+        }
+        Ok(positions)
+    }
+
+    fn ring_word(&self, ring: u32, offset: usize) -> Result<u64> {
+        let word = self.latency_rings.atomic_u64(ring, offset)?;
+        Ok(word.load(Ordering::Acquire))
+    }
+
+    /// Appends the samples since the last call. Samples that were overwritten meanwhile are skipped.
+    ///
+    /// # Errors
+    /// None that a mapped map can give.
+    pub fn latency_samples(
+        &self,
+        positions: &mut RingPositions,
+        samples: &mut Vec<LatencySample>,
+    ) -> Result<()> {
+        for (ring, position) in (0..).zip(&mut positions.0) {
+            let head = self.ring_word(ring, offset_of!(LatencyRing, head))?;
+            let oldest = head.saturating_sub(LATENCY_RING_SLOTS.into());
+            // A position beyond the head belongs to a ring that was replaced.
+            *position = (*position).clamp(oldest, head);
+            while *position < head {
+                if let Some(sample) = self.latency_sample(ring, *position)? {
+                    samples.push(sample);
+                }
+                *position += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn latency_sample(&self, ring: u32, position: u64) -> Result<Option<LatencySample>> {
+        let slot = (position % u64::from(LATENCY_RING_SLOTS)) as usize;
+        let base = offset_of!(LatencyRing, samples) + slot * size_of::<LatencySample>();
+        let sequence = base + offset_of!(LatencySample, sequence);
+        if self.ring_word(ring, sequence)? != position + 1 {
+            return Ok(None);
+        }
+        let ns = self.ring_word(ring, base + offset_of!(LatencySample, ns))?;
+        let dest = self
+            .latency_rings
+            .atomic_u32(ring, base + offset_of!(LatencySample, dest))?
+            .load(Ordering::Relaxed);
+        let method = self
+            .latency_rings
+            .atomic_u32(ring, base + offset_of!(LatencySample, method))?
+            .load(Ordering::Relaxed);
+        fence(Ordering::Acquire);
+        let unchanged = self.ring_word(ring, sequence)? == position + 1;
+        Ok(unchanged.then_some(LatencySample {
+            ns: ns as i64,
+            dest,
+            method,
+            sequence: position + 1,
+            ..LatencySample::ZERO
+        }))
+    }
+
+    /// The estimator's counters over all CPUs, by number.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn latency_reasons(&self) -> Result<[u64; LATENCY_REASONS.len()]> {
+        let mut sums = [0; LATENCY_REASONS.len()];
+        self.latency_counts.each(|reason, values| {
+            if let Some(sum) = sums.get_mut(reason as usize) {
+                *sum = values.iter().copied().fold(0, u64::wrapping_add);
+            }
+        })?;
+        Ok(sums)
+    }
+
+    /// Sets the cost of a server row other than 0.
+    ///
+    /// # Errors
+    /// The row is outside the map.
+    pub fn set_cost(&self, dest: u32, cost: Cost) -> Result<()> {
+        let share = cost.share.min(COST_SHARE_MAX);
+        let word = u64::from(cost.latency_us) << 32 | u64::from(share);
+        self.costs.store_u64(dest, 0, word)
+    }
+
+    /// Marks the costs as up to date at a time of the monotonic clock.
+    ///
+    /// # Errors
+    /// None that a mapped map can give.
+    pub fn confirm_costs(&self, now_ns: u64) -> Result<()> {
+        self.costs.store_u64(0, 0, now_ns)
+    }
+
+    /// Sets the number of flows out of 65536 that are sampled.
+    ///
+    /// # Errors
+    /// Opened for reading.
+    pub fn set_latency_sample(&self, flows: u32) -> Result<()> {
+        let mut settings = self.settings()?;
+        settings.latency_sample = flows;
+        self.set_settings(&settings)
+    }
+}

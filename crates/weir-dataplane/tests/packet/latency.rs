@@ -1,0 +1,356 @@
+//! The latency estimator: random sequences of clients' packets through the data plane and through the model of
+//! weir-latency, which must emit the same samples and count the same reasons; and `least-time`, whose choices must be
+//! those of weir-sched.
+//!
+//! `WEIR_LATENCY_PACKETS` sets how many packets (20 000 unless set; a million with `WEIR_SOAK`), `WEIR_SEED` repeats a
+//! run.
+
+use weir_abi::{Cost, Forward, LATENCY_REASONS, LatencyReason};
+use weir_dataplane::RingPositions;
+use weir_latency::{First, Method, Packet as Seen, Table};
+use weir_model::SplitMix64;
+use weir_sched::{Counts, Kind, Member, least_time};
+use weir_wire::{FiveTuple, IpProtocol, Packet, TcpFlags};
+
+use crate::bench::{Bench, CLIENT_MAC, DIRECTOR_MAC, NewServer};
+
+const PACKETS: u64 = 20_000;
+const SOAK_PACKETS: u64 = 1_000_000;
+const ALL_FLOWS: u32 = 65_536;
+const MS: u64 = 1_000_000;
+const TIMESTAMPS: [u8; 4] = [1, 1, 8, 10];
+
+/// A client's packet.
+#[derive(Clone, Debug, Default)]
+struct Segment {
+    port: u16,
+    seq: u32,
+    ack: u32,
+    ts_ecr: Option<u32>,
+    flags: TcpFlags,
+    payload: Vec<u8>,
+}
+
+impl Segment {
+    fn frame(&self, family: usize) -> Vec<u8> {
+        let (client, vip) = [("198.51.100.1", VIPS[0]), ("2001:db8:1::1", VIPS[1])][family];
+        let mut options = Vec::new();
+        if let Some(echo) = self.ts_ecr {
+            options.extend(TIMESTAMPS);
+            options.extend(7_u32.to_be_bytes());
+            options.extend(echo.to_be_bytes());
+        }
+        Packet::ethernet(CLIENT_MAC.into(), DIRECTOR_MAC.into())
+            .ip(client.parse().unwrap(), vip.parse().unwrap())
+            .tcp(self.port, 80)
+            .flags(self.flags)
+            .seq(self.seq)
+            .ack_no(self.ack)
+            .options(&options)
+            .payload(&self.payload)
+            .build()
+    }
+}
+
+const VIPS: [&str; 2] = ["192.0.2.10", "2001:db8::10"];
+
+/// A client with its connection, which does most things right.
+#[derive(Clone, Copy, Debug, Default)]
+struct Client {
+    seq: u32,
+    ack: u32,
+    clock: u32,
+    /// 0 = no timestamps, otherwise units of the server's clock per millisecond.
+    rate: u32,
+}
+
+struct Random(SplitMix64);
+
+impl Random {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0.below(end)
+    }
+
+    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.below(from.len() as u64) as usize]
+    }
+
+    fn one_in(&mut self, times: u64) -> bool {
+        self.below(times) == 0
+    }
+}
+
+/// The next packet of a client, `passed_ns` after the former one of any client.
+fn next(random: &mut Random, port: u16, client: &mut Client, passed_ns: u64) -> Segment {
+    let advance = passed_ns as f64 / MS as f64 * f64::from(client.rate);
+    client.clock = client.clock.wrapping_add(advance as u32);
+    let mut segment = Segment {
+        port,
+        flags: TcpFlags::ACK,
+        ..Segment::default()
+    };
+    match random.below(100) {
+        0..=4 => {
+            // A retransmission, if nothing followed the first one.
+            segment.flags = TcpFlags::SYN;
+            segment.seq = client.seq.wrapping_sub(1);
+            return segment;
+        }
+        5..=12 => {
+            *client = Client {
+                seq: random.0.next_u64() as u32,
+                ack: random.0.next_u64() as u32,
+                clock: random.0.next_u64() as u32,
+                rate: random.pick(&[0, 1, 1, 1_000]),
+            };
+            segment.flags = TcpFlags::SYN;
+            segment.seq = client.seq.wrapping_sub(1);
+            return segment;
+        }
+        13 => segment.flags = TcpFlags::RST,
+        14..=16 => segment.flags = TcpFlags(0x11),
+        17..=50 => {
+            let bytes = random.pick(&[0, 1, 25, 47, 200, 510, 700, 1_448, 20_000]);
+            client.ack = client.ack.wrapping_add(bytes);
+        }
+        51..=53 => client.clock = client.clock.wrapping_sub(random.below(70) as u32),
+        54 => client.clock = client.clock.wrapping_add(random.below(70) as u32),
+        _ => {}
+    }
+    if random.one_in(2) {
+        let length = random.pick(&[1, 20, 80, 80, 300, 1_400]);
+        segment.payload = match random.below(6) {
+            0 => [&[0x16, 3, 1][..], &[0; 200]].concat(),
+            1 => b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(),
+            _ => vec![b'x'; length],
+        };
+    }
+    segment.seq = match random.below(20) {
+        0 => client.seq.wrapping_sub(10),
+        1 => client.seq.wrapping_add(10),
+        _ => client.seq,
+    };
+    segment.ack = client.ack;
+    client.seq = segment.seq.wrapping_add(segment.payload.len() as u32);
+    let plain = client.rate == 0 || random.one_in(200);
+    segment.ts_ecr = (!plain).then_some(client.clock);
+    segment
+}
+
+fn taken(bench: &Bench, positions: &mut RingPositions) -> Vec<weir_latency::Sample> {
+    let mut samples = Vec::new();
+    let maps = bench.plane.maps();
+    maps.latency_samples(positions, &mut samples).unwrap();
+    let sample = |it: weir_abi::LatencySample| weir_latency::Sample {
+        dest: it.dest,
+        ns: it.ns,
+        method: if it.method == weir_abi::LATENCY_METHOD_GAPS {
+            Method::Gaps
+        } else {
+            Method::Timestamps
+        },
+    };
+    samples.into_iter().map(sample).collect()
+}
+
+fn hash(bench: &Bench, segment: &Segment, family: usize) -> u64 {
+    let tuple = FiveTuple {
+        protocol: IpProtocol::TCP,
+        ..Packet::parse(&segment.frame(family))
+            .unwrap()
+            .five_tuple()
+            .unwrap()
+    };
+    let tuple = weir_flow::Tuple {
+        src: tuple.src.into(),
+        dst: tuple.dst.into(),
+        sport: tuple.sport,
+        dport: tuple.dport,
+        protocol: 6,
+        family: [weir_flow::Family::V4, weir_flow::Family::V6][family],
+    };
+    weir_flow::FlowKey::new(bench.plane.secret()).hash(&tuple)
+}
+
+fn from_environment(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().expect(name))
+}
+
+#[test]
+fn random_clients_yield_the_models_samples() {
+    let Some(mut bench) = Bench::open() else {
+        return;
+    };
+    let usual = match std::env::var_os("WEIR_SOAK") {
+        Some(_) => SOAK_PACKETS,
+        None => PACKETS,
+    };
+    let count = from_environment("WEIR_LATENCY_PACKETS").unwrap_or(usual);
+    let clock = || weir_sys::now_ns(weir_sys::Clock::Monotonic);
+    let seed = from_environment("WEIR_SEED").unwrap_or_else(clock);
+    println!("WEIR_SEED={seed} WEIR_LATENCY_PACKETS={count}");
+    let mut random = Random(SplitMix64::new(seed));
+    let servers = ["10.0.0.1", "fd00::1"].map(|it| NewServer::new(Forward::Direct, it));
+    let dests = [0, 1].map(|family| {
+        let listen = (VIPS[family], 80);
+        bench.serve(Kind::Rr, listen, &servers[family..=family]).1[0]
+    });
+    let mut model = Table::default();
+    let mut positions = bench.plane.maps().latency_positions().unwrap();
+    let mut clients = [[Client::default(); 24]; 2];
+    let mut now = 1_000 * MS;
+    for sent in 0..count {
+        let passed = random.pick(&[10_000, 100_000, 300_000, MS, 2 * MS, 7 * MS])
+            + if random.one_in(100) { 300 * MS } else { 0 }
+            + if random.one_in(2_000) { 9_000 * MS } else { 0 };
+        now += passed;
+        let (family, index) = (random.below(2) as usize, random.below(24) as usize);
+        let client = &mut clients[family][index];
+        let segment = next(&mut random, 1_000 + index as u16, client, passed);
+        bench.settings(|settings| {
+            settings.latency_sample = ALL_FLOWS;
+            settings.latency_clock = now;
+        });
+        let frame = segment.frame(family);
+        let outcome = bench.run(&frame);
+        if outcome.verdict == crate::bench::Xdp::Tx {
+            let packet = Seen {
+                hash: hash(&bench, &segment, family),
+                dest: dests[family],
+                seq: segment.seq,
+                ack: segment.ack,
+                ts_ecr: segment.ts_ecr,
+                length: segment.payload.len() as u16,
+                flags: segment.flags.0,
+                first: First::of(&segment.payload),
+            };
+            model.packet(&packet, now);
+        }
+        let (got, expected) = (taken(&bench, &mut positions), model.take_samples());
+        assert_eq!(
+            got, expected,
+            "WEIR_SEED={seed}, packet {sent}: {segment:?}"
+        );
+    }
+    let counted = bench.plane.maps().latency_reasons().unwrap();
+    assert_eq!(counted, *model.counts(), "WEIR_SEED={seed}");
+    if count >= PACKETS {
+        let rare = [
+            LatencyReason::Busy,
+            LatencyReason::TableFull,
+            LatencyReason::Rescheduled,
+        ];
+        for (reason, label, _) in LATENCY_REASONS {
+            let met = model.count(reason) > 0 || rare.contains(&reason);
+            assert!(met, "the packets never meet {label}: {counted:?}");
+        }
+    }
+}
+
+#[test]
+fn least_time_chooses_as_weir_sched_does() {
+    let Some(mut bench) = Bench::open() else {
+        return;
+    };
+    bench.predictable(9);
+    let servers: Vec<_> = (1..=6)
+        .map(|n| NewServer::new(Forward::Direct, &format!("10.0.0.{n}")).weight(n))
+        .collect();
+    let (service, dests) = bench.serve(Kind::LeastTime, (VIPS[0], 80), &servers);
+    let maps = bench.plane.maps();
+    let mut random = Random(SplitMix64::new(4));
+    let mut draws = 0;
+    for port in 0..2_000_u16 {
+        if port % 50 == 0 {
+            for dest in &dests {
+                let share = random.pick(&[0, 1, 900, 20_000, 65_535]);
+                let cost = Cost {
+                    share,
+                    latency_us: 1,
+                };
+                maps.set_cost(*dest, cost).unwrap();
+            }
+            maps.set_cost(
+                dests[0],
+                Cost {
+                    share: 5,
+                    latency_us: 1,
+                },
+            )
+            .unwrap();
+        }
+        maps.confirm_costs(weir_sys::now_ns(weir_sys::Clock::Monotonic))
+            .unwrap();
+        let member = |index: usize| Member {
+            seq: index as u32 + 1,
+            dest: dests[index],
+            weight: index as u32 + 1,
+            slot: dests[index],
+            usable: true,
+        };
+        let members: Vec<Member> = (0..dests.len()).rev().map(member).collect();
+        let counts = |slot| Counts {
+            active: maps.live(slot).unwrap().active as u32,
+            inactive: 0,
+        };
+        let share = |dest| maps.costs.get(dest).unwrap().share;
+        let mut draw = || {
+            draws += 1;
+            weir_sched::hash::seeded_draw(9, draws - 1)
+        };
+        let picked = least_time::pick(&members, &share, &counts, weir_abi::COST_EXPLORE, &mut draw);
+        let before: Vec<u64> = dests
+            .iter()
+            .map(|it| maps.live(*it).unwrap().total)
+            .collect();
+        let segment = Segment {
+            port: 1_000 + port,
+            flags: TcpFlags::SYN,
+            ..Segment::default()
+        };
+        bench.run(&segment.frame(0));
+        let chosen = dests
+            .iter()
+            .zip(before)
+            .position(|(it, before)| maps.live(*it).unwrap().total > before);
+        let expected = picked.map(|index| members[index].dest);
+        assert_eq!(chosen.map(|at| dests[at]), expected, "flow {port}");
+        assert_eq!(maps.cursors.get(service).unwrap().draws, draws);
+    }
+}
+
+#[test]
+fn least_time_without_daemon_is_lc() {
+    let Some(mut bench) = Bench::open() else {
+        return;
+    };
+    let servers: Vec<_> = (1..=3)
+        .map(|n| NewServer::new(Forward::Direct, &format!("10.0.0.{n}")).weight(n))
+        .collect();
+    let (_, dests) = bench.serve(Kind::LeastTime, (VIPS[0], 80), &servers);
+    let maps = bench.plane.maps();
+    let (fast, slow) = (65_535, 1);
+    for (dest, share) in dests.iter().zip([fast, slow, slow]) {
+        maps.set_cost(
+            *dest,
+            Cost {
+                share,
+                latency_us: 1,
+            },
+        )
+        .unwrap();
+    }
+    let stale = weir_sys::now_ns(weir_sys::Clock::Monotonic) - 2 * weir_abi::COST_STALE_NS;
+    maps.confirm_costs(stale).unwrap();
+    for port in 0..30 {
+        let segment = Segment {
+            port: 1_000 + port,
+            flags: TcpFlags::SYN,
+            ..Segment::default()
+        };
+        bench.run(&segment.frame(0));
+    }
+    let active = |dest: &u32| maps.live(*dest).unwrap().active;
+    assert_eq!(dests.iter().map(active).collect::<Vec<_>>(), [10, 10, 10]);
+}

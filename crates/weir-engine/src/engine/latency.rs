@@ -1,0 +1,271 @@
+//! Latency of layer 4 servers: reads the data plane's samples, publishes the shares for `least-time`.
+//!
+//! Runs every few milliseconds. Costs are confirmed each time; if the daemon ends, the data plane notices their age and
+//! `least-time` behaves as `lc`. The share of sampled flows adapts to the traffic: all of them while packets are few,
+//! at least one of 64.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use weir_abi::{
+    COST_SHARE_MAX, Cost, LATENCY_METHOD_TIMESTAMPS, LATENCY_REASONS, LatencyReason, LatencySample,
+};
+use weir_dataplane::{Maps, RingPositions};
+use weir_latency::share::{Known, Server, shares};
+use weir_latency::{Method, Statistics, Summary};
+use weir_model::SchedulerKind;
+use weir_planner::allocation::{DestSlot, ServiceSlot};
+
+use super::Engine;
+use crate::error::Result;
+
+/// Interval of publications while a service uses `least-time`.
+const PUBLISH_INTERVAL: Duration = Duration::from_millis(10);
+/// Interval of reading otherwise.
+const READ_INTERVAL: Duration = Duration::from_millis(100);
+/// Ratio of pause to work, for very large configurations.
+const CPU_SHARE: u32 = 20;
+/// A server without any sample for so long gets only the floor.
+const NEW_NS: u64 = 2_000_000_000;
+/// How often the share of sampled flows is adapted.
+const ADAPT_NS: u64 = 100_000_000;
+/// Sampled packets per second that are few, and that are too many: 60 ns each.
+const FEW_PACKETS: u64 = 20_000;
+const MANY_PACKETS: u64 = 100_000;
+/// Of 65536 flows: all, and one of 64.
+const ALL_FLOWS: u32 = 65_536;
+const FEWEST_FLOWS: u32 = 1_024;
+
+/// Samples of one server in one service.
+#[derive(Debug)]
+struct Measured {
+    generation: u32,
+    by_clock: Statistics,
+    by_gaps: Statistics,
+}
+
+impl Measured {
+    fn new(generation: u32) -> Self {
+        Self {
+            generation,
+            by_clock: Statistics::new(Method::Timestamps),
+            by_gaps: Statistics::new(Method::Gaps),
+        }
+    }
+
+    /// The statistics with the more recent samples; those by timestamps if both are recent.
+    fn preferred(&self, now_ns: u64) -> &Statistics {
+        if self.by_clock.average_us(now_ns).is_some()
+            || self.by_clock.last_ns() >= self.by_gaps.last_ns()
+        {
+            &self.by_clock
+        } else {
+            &self.by_gaps
+        }
+    }
+
+    fn known(&self, now_ns: u64) -> Known {
+        match self.preferred(now_ns).average_us(now_ns) {
+            Some(us) => Known::Fresh(us),
+            None => Known::Stale,
+        }
+    }
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct LatencyMonitor {
+    positions: Option<RingPositions>,
+    samples: Vec<LatencySample>,
+    servers: HashMap<u32, Measured>,
+    /// Servers of `least-time` services, and since when.
+    listed: HashMap<u32, u64>,
+    /// Time, and number of sampled packets, of the last adaptation.
+    adapted: (u64, u64),
+}
+
+impl LatencyMonitor {
+    fn read(&mut self, maps: &Maps, now_ns: u64) -> Result<()> {
+        let Some(positions) = &mut self.positions else {
+            self.positions = Some(maps.latency_positions()?);
+            return Ok(());
+        };
+        self.samples.clear();
+        maps.latency_samples(positions, &mut self.samples)?;
+        self.samples
+            .sort_by_key(|sample| (sample.dest, sample.method));
+        for group in self
+            .samples
+            .chunk_by(|a, b| (a.dest, a.method) == (b.dest, b.method))
+        {
+            let (dest, method) = (group[0].dest, group[0].method);
+            let Ok(row) = maps.dests.get(dest) else {
+                continue;
+            };
+            let server = self.servers.entry(dest);
+            let server = server.or_insert_with(|| Measured::new(row.generation));
+            if server.generation != row.generation {
+                *server = Measured::new(row.generation);
+            }
+            let statistics = if method == LATENCY_METHOD_TIMESTAMPS {
+                &mut server.by_clock
+            } else {
+                &mut server.by_gaps
+            };
+            let ns: Vec<i64> = group.iter().map(|sample| sample.ns).collect();
+            statistics.add(&ns, now_ns);
+        }
+        Ok(())
+    }
+
+    fn known(&self, dest: u32, generation: u32, now_ns: u64) -> Known {
+        match self.servers.get(&dest) {
+            Some(server) if server.generation == generation => server.known(now_ns),
+            _ => {
+                let since = self.listed.get(&dest).copied().unwrap_or(now_ns);
+                if now_ns.saturating_sub(since) < NEW_NS {
+                    Known::New
+                } else {
+                    Known::Stale
+                }
+            }
+        }
+    }
+
+    /// Publishes the shares of one service.
+    fn publish(&mut self, maps: &Maps, slot: &ServiceSlot, now_ns: u64) -> Result<()> {
+        let usable: Vec<_> = weir_planner::extent::usable(slot);
+        let servers: Vec<Server> = usable
+            .iter()
+            .map(|dest| Server {
+                weight: dest.effective,
+                known: self.known(dest.id, dest.generation, now_ns),
+            })
+            .collect();
+        for ((dest, server), share) in usable.iter().zip(&servers).zip(shares(&servers)) {
+            self.listed.entry(dest.id).or_insert(now_ns);
+            let latency_us = match server.known {
+                Known::Fresh(us) => us.max(0.0) as u32,
+                Known::New | Known::Stale => 0,
+            };
+            maps.set_cost(dest.id, Cost { share, latency_us })?;
+        }
+        Ok(())
+    }
+
+    /// The number of flows out of 65536 to sample, after `now` flows were.
+    fn adapt(&mut self, maps: &Maps, now: u32, now_ns: u64) -> Result<u32> {
+        let (then_ns, before) = self.adapted;
+        let elapsed = now_ns.saturating_sub(then_ns);
+        if elapsed < ADAPT_NS {
+            return Ok(now);
+        }
+        let packets = maps.latency_reasons()?[LatencyReason::Packets as usize];
+        self.adapted = (now_ns, packets);
+        if then_ns == 0 {
+            return Ok(FEWEST_FLOWS);
+        }
+        let rate = packets.saturating_sub(before) * 1_000_000_000 / elapsed;
+        Ok(match rate {
+            ..FEW_PACKETS => (now * 2).clamp(FEWEST_FLOWS, ALL_FLOWS),
+            FEW_PACKETS..MANY_PACKETS => now,
+            _ => (now / 2).max(FEWEST_FLOWS),
+        })
+    }
+
+    /// Forgets servers that no longer exist.
+    fn retain(&mut self, present: &HashSet<u32>) {
+        self.servers.retain(|dest, _| present.contains(dest));
+        self.listed.retain(|dest, _| present.contains(dest));
+    }
+}
+
+impl Engine {
+    /// Reads samples and publishes costs. Returns the pause until the next call.
+    ///
+    /// # Errors
+    /// A map cannot be read or written.
+    pub fn publish_latency(&mut self) -> Result<Duration> {
+        let begun = std::time::Instant::now();
+        let mut monitor = std::mem::take(&mut self.latency);
+        let published = self.publish_with(&mut monitor);
+        self.latency = monitor;
+        let interval = published?;
+        Ok(interval.max(begun.elapsed() * CPU_SHARE))
+    }
+
+    fn publish_with(&mut self, monitor: &mut LatencyMonitor) -> Result<Duration> {
+        let now_ns = weir_sys::now_ns(weir_sys::Clock::Monotonic);
+        let maps = self.plane.maps();
+        monitor.read(maps, now_ns)?;
+        let mut interval = READ_INTERVAL;
+        for service in self.least_time_services() {
+            interval = PUBLISH_INTERVAL;
+            monitor.publish(maps, service, now_ns)?;
+        }
+        if interval == PUBLISH_INTERVAL {
+            maps.confirm_costs(now_ns)?;
+        }
+        let now = self.rows.settings.latency_sample;
+        let wanted = if self.desired.services.is_empty() {
+            0
+        } else {
+            monitor.adapt(maps, now, now_ns)?
+        };
+        if wanted != now {
+            maps.set_latency_sample(wanted)?;
+            self.rows.settings.latency_sample = wanted;
+        }
+        Ok(interval)
+    }
+
+    fn least_time_services(&self) -> impl Iterator<Item = &ServiceSlot> {
+        self.desired.services.iter().filter_map(|service| {
+            let scheduler = self.desired.pool(&service.pool)?.l4_scheduler();
+            (scheduler.kind == SchedulerKind::LeastTime)
+                .then(|| self.memory.allocation.services.get(&service.name))?
+        })
+    }
+
+    /// Forgets the latency of servers that no longer exist.
+    pub(super) fn forget_latencies(&mut self) {
+        if self.latency.servers.is_empty() && self.latency.listed.is_empty() {
+            return;
+        }
+        let slots = self.memory.allocation.services.values();
+        let present = slots.flat_map(|slot| slot.dests.iter().map(|dest| dest.id));
+        self.latency.retain(&present.collect());
+    }
+
+    /// The latency of a server in a service, if samples exist.
+    pub(super) fn latency_of(&self, dest: u32, generation: u32) -> Option<Summary> {
+        let now_ns = weir_sys::now_ns(weir_sys::Clock::Monotonic);
+        let server = self.latency.servers.get(&dest);
+        let server = server.filter(|server| server.generation == generation)?;
+        server.preferred(now_ns).summary()
+    }
+
+    /// What `least-time` compares, for output; empty for a server without a published cost.
+    pub(super) fn explain_latency(&self, dest: &DestSlot, active: u64) -> Result<String> {
+        let cost = self.plane.maps().costs.get(dest.id)?;
+        if cost.latency_us == 0 {
+            return Ok(String::new());
+        }
+        let ms = f64::from(cost.latency_us) / 1_000.0;
+        let active = u32::try_from(active).unwrap_or(u32::MAX);
+        let total = weir_sched::least_time::cost(ms, active, dest.effective);
+        let share = f64::from(cost.share) / f64::from(COST_SHARE_MAX) * 100.0;
+        Ok(format!(
+            ", latency {ms:.3} ms, cost {total:.3}, share {share:.0} % of the best"
+        ))
+    }
+
+    /// The estimator's counters: label, description and count.
+    pub(super) fn latency_counters(&self) -> Result<Vec<(&'static str, &'static str, u64)>> {
+        let counts = self.plane.maps().latency_reasons()?;
+        let known = LATENCY_REASONS.iter().zip(counts);
+        Ok(known
+            .map(|((_, label, text), count)| (*label, *text, count))
+            .collect())
+    }
+}

@@ -1,0 +1,219 @@
+//! A server's latency from samples: a moving average for the scheduler, a histogram for people.
+
+/// How latency was measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    /// By the server's TCP timestamps.
+    Timestamps,
+    /// By the times between packets.
+    Gaps,
+}
+
+impl Method {
+    /// As `weir status` shows it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Timestamps => "timestamps",
+            Self::Gaps => "gaps",
+        }
+    }
+}
+
+/// Buckets per doubling: each is 4.4 % wide.
+const PER_OCTAVE: usize = 16;
+/// Lower end of the first bucket; smaller and negative samples are counted below it.
+const LOWEST_US: f64 = 16.0;
+/// 16 µs to 67 s.
+const BUCKETS: usize = 22 * PER_OCTAVE;
+/// The histogram covers one to two of these.
+const WINDOW_NS: u64 = 30_000_000_000;
+/// Without samples for so long, the average says nothing about the present.
+pub const FRESH_NS: u64 = 5_000_000_000;
+
+/// Weight of a sample in the moving average: about 130 samples, which reduces the noise of a 1 ms clock to 0.04 ms.
+const CALM: f64 = 1.0 / 64.0;
+/// The same in the average of recent samples, which shows whether the latency is changing.
+const RECENT: f64 = 1.0 / 8.0;
+/// A smaller difference between the averages is noise: three standard deviations with a 1 ms clock.
+const NOISE_US: f64 = 500.0;
+
+#[derive(Clone, Debug)]
+struct Window {
+    buckets: Vec<u32>,
+    below: u32,
+    count: u64,
+    sum_us: f64,
+}
+
+impl Window {
+    fn new() -> Self {
+        Self {
+            buckets: vec![0; BUCKETS],
+            below: 0,
+            count: 0,
+            sum_us: 0.0,
+        }
+    }
+
+    fn add(&mut self, us: f64) {
+        self.count += 1;
+        self.sum_us += us;
+        if us < LOWEST_US {
+            self.below += 1;
+            return;
+        }
+        let bucket = ((us / LOWEST_US).log2() * PER_OCTAVE as f64) as usize;
+        self.buckets[bucket.min(BUCKETS - 1)] += 1;
+    }
+}
+
+/// Samples of one method, of one server in one service.
+#[derive(Clone, Debug)]
+pub struct Statistics {
+    method: Method,
+    average_us: f64,
+    recent_us: f64,
+    last_ns: u64,
+    total: u64,
+    rotated_ns: u64,
+    current: Window,
+    previous: Window,
+}
+
+/// The numbers for people.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Summary {
+    /// Arithmetic mean, milliseconds.
+    pub mean_ms: f64,
+    /// Median, milliseconds.
+    pub p50_ms: f64,
+    /// 90th percentile, milliseconds.
+    pub p90_ms: f64,
+    /// 99th percentile, milliseconds.
+    pub p99_ms: f64,
+    /// Samples since the server was added.
+    pub samples: u64,
+    /// How they were measured.
+    pub method: Method,
+}
+
+impl Statistics {
+    /// Statistics without samples.
+    #[must_use]
+    pub fn new(method: Method) -> Self {
+        Self {
+            method,
+            average_us: 0.0,
+            recent_us: 0.0,
+            last_ns: 0,
+            total: 0,
+            rotated_ns: 0,
+            current: Window::new(),
+            previous: Window::new(),
+        }
+    }
+
+    /// Adds the samples of one interval, in nanoseconds.
+    pub fn add(&mut self, samples: &[i64], now_ns: u64) {
+        if samples.is_empty() {
+            return;
+        }
+        self.rotate(now_ns);
+        for ns in samples {
+            let us = *ns as f64 / 1_000.0;
+            self.current.add(us);
+            self.total += 1;
+            self.follow(us);
+        }
+        self.last_ns = now_ns;
+    }
+
+    /// The first samples count equally; then the averages forget exponentially. If the latency has changed, the average
+    /// of recent samples replaces the other one.
+    fn follow(&mut self, us: f64) {
+        let equal = 1.0 / self.total as f64;
+        self.average_us += CALM.max(equal) * (us - self.average_us);
+        self.recent_us += RECENT.max(equal) * (us - self.recent_us);
+        let away = (self.recent_us - self.average_us).abs();
+        if away > NOISE_US.max(self.average_us / 2.0) {
+            self.average_us = self.recent_us;
+        }
+    }
+
+    fn rotate(&mut self, now_ns: u64) {
+        if self.rotated_ns == 0 {
+            self.rotated_ns = now_ns;
+        }
+        let since = now_ns.saturating_sub(self.rotated_ns);
+        if since < WINDOW_NS {
+            return;
+        }
+        let full = std::mem::replace(&mut self.current, Window::new());
+        self.previous = if since < 2 * WINDOW_NS {
+            full
+        } else {
+            Window::new()
+        };
+        self.rotated_ns = now_ns;
+    }
+
+    /// The moving average in microseconds, if there are recent samples.
+    #[must_use]
+    pub fn average_us(&self, now_ns: u64) -> Option<f64> {
+        (self.total > 0 && now_ns.saturating_sub(self.last_ns) < FRESH_NS)
+            .then_some(self.average_us)
+    }
+
+    /// Number of samples.
+    #[must_use]
+    pub const fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// Time of the last sample; 0 = none.
+    #[must_use]
+    pub const fn last_ns(&self) -> u64 {
+        self.last_ns
+    }
+
+    /// The numbers for people; `None` without samples.
+    #[must_use]
+    pub fn summary(&self) -> Option<Summary> {
+        let count = self.current.count + self.previous.count;
+        if count == 0 {
+            return None;
+        }
+        let mean_us = (self.current.sum_us + self.previous.sum_us) / count as f64;
+        Some(Summary {
+            mean_ms: mean_us / 1_000.0,
+            p50_ms: self.quantile_us(0.50) / 1_000.0,
+            p90_ms: self.quantile_us(0.90) / 1_000.0,
+            p99_ms: self.quantile_us(0.99) / 1_000.0,
+            samples: self.total,
+            method: self.method,
+        })
+    }
+
+    /// Interpolates within the bucket in which the rank falls.
+    fn quantile_us(&self, quantile: f64) -> f64 {
+        let count = self.current.count + self.previous.count;
+        let rank = quantile * count as f64;
+        let mut reached = f64::from(self.current.below + self.previous.below);
+        if rank <= reached {
+            return 0.0;
+        }
+        for bucket in 0..BUCKETS {
+            let inside = f64::from(self.current.buckets[bucket] + self.previous.buckets[bucket]);
+            if inside > 0.0 && reached + inside >= rank {
+                let part = bucket as f64 + (rank - reached) / inside;
+                return LOWEST_US * (part / PER_OCTAVE as f64).exp2();
+            }
+            reached += inside;
+        }
+        LOWEST_US * 22_f64.exp2()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,462 @@
+//! The estimator's model: the packets of sampled flows to samples.
+//!
+//! A client's acknowledgement of the answer passes the director, and with TCP timestamps (RFC 7323) it carries the
+//! server's clock at the time of sending (`TSecr`). The handshake maps that clock to the director's: the SYN-ACK was
+//! sent just after the SYN arrived. A sample is the mapped send time of the first new payload that the client
+//! acknowledges, minus the arrival of the last payload before it. It contains neither the client's round trip nor its
+//! delayed acknowledgement. Without timestamps, a sample is the time to the acknowledgement minus the time of the same
+//! loop in the handshake.
+//!
+//! bpf/lib/latency.h does the same with the same integers; a test of weir-dataplane sends random packets through both.
+//! What cannot be trusted is discarded and counted by [`LatencyReason`]. Samples within the resolution of the server's
+//! clock may be negative and are kept: without them the mean would be too high.
+
+use std::collections::BTreeMap;
+
+use weir_abi::{
+    LATENCY_DATA, LATENCY_FINISHED, LATENCY_FREE, LATENCY_HELLO, LATENCY_IGNORED, LATENCY_LOSSY,
+    LATENCY_OPEN, LATENCY_OVERLAP, LATENCY_PENDING, LATENCY_REASONS, LATENCY_SLOTS_LOG2,
+    LATENCY_SYN, LATENCY_TIMESTAMPS, LatencyFlow, LatencyReason as Reason,
+};
+
+use crate::Method;
+
+const MS: u64 = 1_000_000;
+const US: u64 = 1_000;
+
+/// A slot that is idle for so long may be taken by another flow.
+pub const SLOT_IDLE_NS: u64 = 1_000 * MS;
+/// Longest handshake: below the initial retransmission timeout of 1 s (RFC 6298 section 2.1). A retransmitted SYN-ACK
+/// carries a later clock than the SYN's arrival.
+pub const HANDSHAKE_NS: u64 = 900 * MS;
+/// Longest use of a handshake's mapping: clocks that differ by 100 ppm are then 1 ms apart.
+pub const ANCHOR_NS: u64 = 10_000 * MS;
+/// Payload that follows the last one of a request by more than this is another request, unless segments are full.
+pub const OVERLAP_NS: u64 = 250 * US;
+/// A drift-independent tolerance for the order of request and answer.
+const SLACK_NS: i64 = 64 * US as i64;
+/// Smallest payload of a segment that the client filled.
+const FULL_SEGMENT: u16 = 536;
+/// TLS 1.3 session tickets: so many bytes may precede the first answer.
+const TLS_WINDOW: u32 = 1_200;
+/// The same for the SETTINGS of HTTP/2 without TLS.
+const PREFACE_WINDOW: u32 = 128;
+/// A TLS Finished message alone is shorter than this, together with a request it is longer.
+const FINISHED_BYTES: u32 = 100;
+/// Payload of `HTTP/1.1 100 Continue` and its empty line, plain and as a record of TLS 1.3.
+const INTERIM_BYTES: [i32; 2] = [25, 47];
+
+const FIN: u8 = 1;
+const SYN: u8 = 2;
+const RST: u8 = 4;
+
+/// A client's first payload, by the protocols whose first answers are not answers to a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum First {
+    /// Anything else.
+    #[default]
+    Other,
+    /// A TLS handshake record.
+    Tls,
+    /// The preface of HTTP/2.
+    Preface,
+}
+
+impl First {
+    /// Classifies a payload by its first bytes.
+    #[must_use]
+    pub fn of(payload: &[u8]) -> Self {
+        match payload {
+            [0x16, 3, _, ..] => Self::Tls,
+            [b'P', b'R', b'I', ..] => Self::Preface,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// One packet of a client.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Packet {
+    /// Hash of the flow.
+    pub hash: u64,
+    /// Server row.
+    pub dest: u32,
+    /// Sequence number.
+    pub seq: u32,
+    /// Acknowledgement number.
+    pub ack: u32,
+    /// The echoed timestamp, `None` without the option.
+    pub ts_ecr: Option<u32>,
+    /// Bytes of payload.
+    pub length: u16,
+    /// TCP flags.
+    pub flags: u8,
+    /// What the payload is.
+    pub first: First,
+}
+
+/// The latency of one answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sample {
+    /// Server row.
+    pub dest: u32,
+    /// Nanoseconds.
+    pub ns: i64,
+    /// How it was measured.
+    pub method: Method,
+}
+
+/// The sampled flows, the counters and the samples not yet taken.
+#[derive(Clone, Debug, Default)]
+pub struct Table {
+    flows: BTreeMap<u64, LatencyFlow>,
+    counts: [u64; LATENCY_REASONS.len()],
+    samples: Vec<Sample>,
+}
+
+impl Table {
+    /// The count of a reason.
+    #[must_use]
+    pub fn count(&self, reason: Reason) -> u64 {
+        self.counts[reason as usize]
+    }
+
+    /// All counts by number.
+    #[must_use]
+    pub const fn counts(&self) -> &[u64] {
+        &self.counts
+    }
+
+    /// Takes the samples since the last call.
+    pub fn take_samples(&mut self) -> Vec<Sample> {
+        std::mem::take(&mut self.samples)
+    }
+
+    /// Handles a packet that arrived at `now_ns`.
+    pub fn packet(&mut self, packet: &Packet, now_ns: u64) {
+        let slot = packet.hash >> (64 - LATENCY_SLOTS_LOG2);
+        let mut flow = self.flows.get(&slot).copied().unwrap_or_default();
+        // The data plane skips the packets of other flows before it counts.
+        if flow.hash != packet.hash && packet.flags & SYN == 0 {
+            return;
+        }
+        let mut step = Step {
+            flow: &mut flow,
+            packet,
+            now_ns,
+            counts: &mut self.counts,
+            samples: &mut self.samples,
+        };
+        step.run();
+        self.flows.insert(slot, flow);
+    }
+}
+
+/// One packet on its flow.
+struct Step<'a> {
+    flow: &'a mut LatencyFlow,
+    packet: &'a Packet,
+    now_ns: u64,
+    counts: &'a mut [u64; LATENCY_REASONS.len()],
+    samples: &'a mut Vec<Sample>,
+}
+
+impl Step<'_> {
+    fn run(&mut self) {
+        let packet = self.packet;
+        self.count(Reason::Packets);
+        if packet.flags & SYN != 0 {
+            return self.syn();
+        }
+        if self.flow.phase == LATENCY_FREE {
+            return;
+        }
+        self.flow.seen_ns = self.now_ns;
+        if packet.flags & RST != 0 {
+            self.flow.phase = LATENCY_FREE;
+            return;
+        }
+        if self.flow.phase == LATENCY_IGNORED {
+            if packet.flags & FIN != 0 {
+                self.flow.phase = LATENCY_FREE;
+            }
+            return;
+        }
+        if self.flow.dest != packet.dest {
+            return self.ignore(Reason::Rescheduled);
+        }
+        if self.flow.phase == LATENCY_SYN {
+            if !self.open() {
+                return;
+            }
+        } else if self.flow.is(LATENCY_TIMESTAMPS) && packet.ts_ecr.is_none() {
+            return self.ignore(Reason::Options);
+        }
+        self.acknowledgement();
+        if packet.length > 0 && self.flow.phase == LATENCY_OPEN {
+            self.payload();
+        }
+        if packet.flags & FIN != 0 {
+            if self.flow.held > 0 {
+                self.flush();
+            }
+            if !self.flow.is(LATENCY_PENDING) {
+                self.flow.phase = LATENCY_FREE;
+            }
+        }
+    }
+
+    fn count(&mut self, reason: Reason) {
+        self.counts[reason as usize] += 1;
+    }
+
+    fn ignore(&mut self, reason: Reason) {
+        self.flow.phase = LATENCY_IGNORED;
+        self.count(reason);
+    }
+
+    /// Ends the pending exchange without a sample.
+    fn discard(&mut self, reason: Reason) {
+        self.flow.flags &= !(LATENCY_PENDING | LATENCY_LOSSY | LATENCY_OVERLAP | LATENCY_HELLO);
+        self.count(reason);
+    }
+
+    fn emit(&mut self, ns: i64) {
+        self.discard(Reason::Samples);
+        self.samples.push(Sample {
+            dest: self.flow.dest,
+            ns,
+            method: if self.flow.is(LATENCY_TIMESTAMPS) {
+                Method::Timestamps
+            } else {
+                Method::Gaps
+            },
+        });
+    }
+
+    /// Emits the held sample if it belongs to an answer: a message of the handshake came before it, and the client has
+    /// sent more than the end of its own handshake.
+    fn flush(&mut self) {
+        let alone = self.flow.is(LATENCY_FINISHED) && self.flow.sent <= FINISHED_BYTES;
+        let (ns, held) = (self.flow.held_ns, self.flow.held);
+        self.flow.flags &= !LATENCY_FINISHED;
+        self.flow.held = 0;
+        if held >= 2 && !alone {
+            self.emit(ns);
+        } else {
+            self.discard(Reason::Handshake);
+        }
+    }
+
+    /// A retransmitted SYN leaves open which of the two was answered.
+    fn syn(&mut self) {
+        let (packet, now_ns) = (self.packet, self.now_ns);
+        let used = self.flow.phase != LATENCY_FREE;
+        let same = self.flow.hash == packet.hash;
+        let seq = packet.seq.wrapping_add(1);
+        if used && same && self.flow.seq == seq {
+            self.ignore(Reason::SynAgain);
+            self.flow.seen_ns = now_ns;
+            return;
+        }
+        if used && !same && now_ns.wrapping_sub(self.flow.seen_ns) < SLOT_IDLE_NS {
+            return self.count(Reason::TableFull);
+        }
+        *self.flow = LatencyFlow {
+            hash: packet.hash,
+            syn_ns: now_ns,
+            seen_ns: now_ns,
+            dest: packet.dest,
+            seq,
+            phase: LATENCY_SYN,
+            ..LatencyFlow::ZERO
+        };
+    }
+
+    /// The first packet after the SYN.
+    fn open(&mut self) -> bool {
+        let round = self.now_ns.wrapping_sub(self.flow.syn_ns);
+        if round > HANDSHAKE_NS {
+            self.ignore(Reason::HandshakeLate);
+            return false;
+        }
+        self.flow.loop_ns = round as u32;
+        self.flow.server_ts = self.packet.ts_ecr.unwrap_or(0);
+        if self.packet.ts_ecr.is_some() {
+            self.flow.flags |= LATENCY_TIMESTAMPS;
+        }
+        self.flow.ack = self.packet.ack;
+        self.flow.phase = LATENCY_OPEN;
+        true
+    }
+
+    fn acknowledgement(&mut self) {
+        let packet = self.packet;
+        let bytes = packet.ack.wrapping_sub(self.flow.ack) as i32;
+        if bytes > 0 {
+            self.flow.ack = packet.ack;
+            if self.flow.is(LATENCY_PENDING) {
+                self.answer(bytes);
+            }
+        } else if bytes == 0
+            && packet.length == 0
+            && packet.flags & FIN == 0
+            && self.flow.is(LATENCY_PENDING)
+        {
+            // A duplicate acknowledgement: the client has received something out of order.
+            self.flow.flags |= LATENCY_LOSSY;
+        }
+    }
+
+    /// The client acknowledges `bytes` of new payload while a request is pending.
+    fn answer(&mut self, bytes: i32) {
+        if self.flow.window > 0 && self.flow.acked >= self.flow.window {
+            return self.flush();
+        }
+        self.flow.acked = self.flow.acked.wrapping_add(bytes as u32);
+        if self.flow.is(LATENCY_HELLO) {
+            self.flow.flags |= LATENCY_FINISHED;
+            return self.discard(Reason::Handshake);
+        }
+        if self.flow.is(LATENCY_LOSSY | LATENCY_OVERLAP) {
+            self.flow.held = 0;
+            self.flow.flags &= !LATENCY_FINISHED;
+            let lossy = self.flow.is(LATENCY_LOSSY);
+            return self.discard(if lossy {
+                Reason::Retransmitted
+            } else {
+                Reason::Pipelined
+            });
+        }
+        // The server's FIN counts as one byte.
+        if bytes == 1 && self.flow.held == 0 {
+            return self.discard(Reason::Closed);
+        }
+        if INTERIM_BYTES.contains(&bytes) {
+            return self.discard(Reason::Interim);
+        }
+        let Some(sample) = self.measure() else {
+            return;
+        };
+        if self.flow.window == 0 {
+            return self.emit(sample);
+        }
+        self.flow.held_ns = sample;
+        self.flow.held = (self.flow.held + 1).min(2);
+    }
+
+    fn measure(&mut self) -> Option<i64> {
+        if self.flow.is(LATENCY_TIMESTAMPS) {
+            self.measure_by_clock()
+        } else {
+            self.measure_by_gap()
+        }
+    }
+
+    fn measure_by_gap(&mut self) -> Option<i64> {
+        let round = i64::from(self.flow.loop_ns);
+        let since = self.now_ns.wrapping_sub(self.flow.request_ns) as i64;
+        let sample = since.wrapping_sub(round);
+        if sample >= -(round / 2) - MS as i64 {
+            return Some(sample);
+        }
+        self.discard(Reason::Early);
+        None
+    }
+
+    fn measure_by_clock(&mut self) -> Option<i64> {
+        let age = self.now_ns.wrapping_sub(self.flow.syn_ns);
+        let echo = self.packet.ts_ecr.unwrap_or(0);
+        let clock = echo.wrapping_sub(self.flow.server_ts) as i32;
+        if clock < 0 {
+            self.discard(Reason::ClockBackward);
+            return None;
+        }
+        if age > ANCHOR_NS {
+            self.discard(Reason::AnchorOld);
+            return None;
+        }
+        let round = u64::from(self.flow.loop_ns);
+        let since = self.flow.request_ns.wrapping_sub(self.flow.syn_ns);
+        let tick = tick(clock as u64, age, round, since);
+        let sent = clock as u64 * tick;
+        // The acknowledgement needs the way from the server over the client, as in the handshake. A SYN cookie's
+        // timestamp is too low by up to 63 ticks (net/ipv4/syncookies.c), which makes later times too high.
+        if sent + round > age + tick + 2 * MS {
+            self.discard(Reason::ClockShifted);
+            self.flow.phase = LATENCY_IGNORED;
+            return None;
+        }
+        let sample =
+            (self.flow.syn_ns.wrapping_add(sent) as i64).wrapping_sub(self.flow.request_ns as i64);
+        if sample >= -(tick as i64) - (age >> 13) as i64 - SLACK_NS {
+            return Some(sample);
+        }
+        self.discard(Reason::Early);
+        None
+    }
+
+    fn payload(&mut self) {
+        let packet = self.packet;
+        let ahead = packet.seq.wrapping_sub(self.flow.seq) as i32;
+        if ahead < 0 {
+            self.flow.flags |= LATENCY_LOSSY;
+            return;
+        }
+        if self.flow.is(LATENCY_PENDING) && self.flow.held > 0 {
+            self.flush();
+        }
+        if !self.flow.is(LATENCY_PENDING) {
+            self.begin();
+        } else if self.flow.length < FULL_SEGMENT
+            && self.now_ns.wrapping_sub(self.flow.request_ns) > OVERLAP_NS
+            && self.flow.window == 0
+        {
+            self.flow.flags |= LATENCY_OVERLAP;
+        }
+        if ahead > 0 {
+            self.flow.flags |= LATENCY_LOSSY;
+        }
+        self.flow.sent = self.flow.sent.wrapping_add(packet.length.into());
+        self.flow.request_ns = self.now_ns;
+        self.flow.length = packet.length;
+        self.flow.seq = packet.seq.wrapping_add(packet.length.into());
+    }
+
+    /// Starts an exchange.
+    fn begin(&mut self) {
+        let first = if self.flow.is(LATENCY_DATA) {
+            First::Other
+        } else {
+            self.packet.first
+        };
+        let flow = &mut *self.flow;
+        flow.flags &= !(LATENCY_LOSSY | LATENCY_OVERLAP);
+        flow.flags |= LATENCY_PENDING | LATENCY_DATA;
+        flow.acked = 0;
+        flow.sent = 0;
+        flow.window = if flow.is(LATENCY_FINISHED) {
+            TLS_WINDOW
+        } else {
+            0
+        };
+        match first {
+            First::Tls => flow.flags |= LATENCY_HELLO,
+            First::Preface => flow.window = PREFACE_WINDOW,
+            First::Other => {}
+        }
+    }
+}
+
+/// The unit of a server's clock: 1 ms, or 1 µs (Linux with `features tcp_usec_ts`). The clock cannot have advanced by
+/// more than the age of the flow, except by the 63 units of a SYN cookie; the request came `since` the SYN.
+fn tick(clock: u64, age: u64, round: u64, since: u64) -> u64 {
+    let far = clock * MS > 2 * age + 64 * MS;
+    let fits = clock * MS > age + 4 * MS
+        && clock * US + round <= age
+        && clock * US + SLACK_NS as u64 >= since;
+    if far || fits { US } else { MS }
+}
+
+#[cfg(test)]
+mod tests;

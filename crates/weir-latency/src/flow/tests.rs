@@ -1,0 +1,439 @@
+//! One table test for each trap of the estimator.
+
+use super::*;
+
+const CLIENT_ISN: u32 = 1_000;
+const SERVER_ISN: u32 = 9_000;
+const CLOCK: u32 = 70_000;
+/// The client's round trip.
+const RTT_US: u64 = 10_000;
+
+/// A connection with exact clocks: times in microseconds since the SYN arrived at the director.
+struct Connection {
+    table: Table,
+    start_us: u64,
+    /// Microseconds in a unit of the server's clock; 0 = no timestamps.
+    unit_us: u64,
+    /// Units that the timestamp of the SYN-ACK is too low.
+    shift: u32,
+    seq: u32,
+    ack: u32,
+    hash: u64,
+}
+
+impl Connection {
+    fn new(unit_us: u64) -> Self {
+        Self {
+            table: Table::default(),
+            start_us: 5_000_000,
+            unit_us,
+            shift: 0,
+            seq: CLIENT_ISN,
+            ack: SERVER_ISN,
+            hash: 7 << 60,
+        }
+    }
+
+    fn send(&mut self, at_us: u64, packet: Packet) {
+        let packet = Packet {
+            hash: self.hash,
+            dest: 1,
+            ..packet
+        };
+        self.table.packet(&packet, (self.start_us + at_us) * 1_000);
+    }
+
+    /// The server's clock at a time since the SYN.
+    fn echo(&self, sent_us: u64) -> Option<u32> {
+        (self.unit_us > 0).then(|| CLOCK.wrapping_add((sent_us / self.unit_us) as u32))
+    }
+
+    fn syn(&mut self, at_us: u64) {
+        let seq = self.seq;
+        self.send(
+            at_us,
+            Packet {
+                seq,
+                flags: SYN,
+                ..Packet::default()
+            },
+        );
+    }
+
+    /// SYN and the ACK that ends the handshake.
+    fn open(mut self) -> Self {
+        self.syn(0);
+        self.seq += 1;
+        self.ack += 1;
+        let shift = self.shift;
+        let ts_ecr = self.echo(0).map(|clock| clock.wrapping_sub(shift));
+        let (seq, ack) = (self.seq, self.ack);
+        self.send(
+            RTT_US,
+            Packet {
+                seq,
+                ack,
+                ts_ecr,
+                flags: 16,
+                ..Packet::default()
+            },
+        );
+        self
+    }
+
+    /// Payload; the server's last packet was sent at `heard_us`.
+    fn payload(&mut self, at_us: u64, length: u16, heard_us: u64) {
+        self.first_payload(at_us, length, heard_us, First::Other);
+    }
+
+    fn first_payload(&mut self, at_us: u64, length: u16, heard_us: u64, first: First) {
+        let (seq, ack, ts_ecr) = (self.seq, self.ack, self.echo(heard_us));
+        self.seq += u32::from(length);
+        self.send(
+            at_us,
+            Packet {
+                seq,
+                ack,
+                ts_ecr,
+                length,
+                flags: 24,
+                first,
+                ..Packet::default()
+            },
+        );
+    }
+
+    /// The client acknowledges `bytes` that the server sent at `sent_us`.
+    fn acknowledge(&mut self, at_us: u64, bytes: u32, sent_us: u64) {
+        self.ack += bytes;
+        let (seq, ack, ts_ecr) = (self.seq, self.ack, self.echo(sent_us));
+        self.send(
+            at_us,
+            Packet {
+                seq,
+                ack,
+                ts_ecr,
+                flags: 16,
+                ..Packet::default()
+            },
+        );
+    }
+
+    #[track_caller]
+    fn check(mut self, expected_us: &[i64], reasons: &[Reason]) {
+        let samples = self.table.take_samples();
+        let us: Vec<i64> = samples.iter().map(|sample| sample.ns / 1_000).collect();
+        assert_eq!(us, expected_us);
+        for (reason, label, _) in LATENCY_REASONS {
+            let expected = match reason {
+                Reason::Packets | Reason::Samples => continue,
+                other => reasons.iter().filter(|it| **it == other).count() as u64,
+            };
+            assert_eq!(self.table.count(reason), expected, "{label}");
+        }
+    }
+}
+
+#[test]
+fn sample_is_time_at_server_without_round_trip_and_delayed_acknowledgement() {
+    for (unit_us, expected) in [(1_000, 5_000), (1, 5_300)] {
+        let mut connection = Connection::new(unit_us).open();
+        connection.payload(20_000, 200, 0);
+        // Sent 5.3 ms after the request, acknowledged 40 ms late.
+        connection.acknowledge(75_300, 700, 25_300);
+        // After a pause of four seconds.
+        connection.payload(4_000_000, 200, 25_300);
+        connection.acknowledge(4_015_300, 700, 4_005_300);
+        connection.check(&[expected; 2], &[]);
+    }
+}
+
+#[test]
+fn acknowledgement_with_next_request_is_an_answer() {
+    let mut connection = Connection::new(1).open();
+    connection.payload(20_000, 200, 0);
+    connection.ack += 700;
+    connection.payload(34_000, 200, 24_000);
+    connection.acknowledge(50_000, 700, 40_000);
+    connection.check(&[4_000, 6_000], &[]);
+}
+
+#[test]
+fn negative_samples_of_coarse_clock_are_kept() {
+    let mut connection = Connection::new(1_000).open();
+    connection.payload(20_900, 200, 0);
+    connection.acknowledge(31_000, 700, 20_950);
+    connection.check(&[-900], &[]);
+}
+
+#[test]
+fn gap_without_timestamps_excludes_handshake() {
+    let mut connection = Connection::new(0).open();
+    connection.payload(20_000, 200, 0);
+    connection.acknowledge(35_300, 700, 0);
+    connection.check(&[5_300], &[]);
+}
+
+#[test]
+fn early_acknowledgement_without_timestamps_is_discarded() {
+    let mut connection = Connection::new(0).open();
+    connection.payload(20_000, 200, 0);
+    connection.acknowledge(21_000, 700, 0);
+    connection.check(&[], &[Reason::Early]);
+}
+
+#[test]
+fn shifted_timestamp_of_syn_cookie_is_detected() {
+    for shift in [4, 20, 63] {
+        let mut connection = Connection {
+            shift,
+            ..Connection::new(1_000)
+        }
+        .open();
+        connection.payload(11_000, 200, 0);
+        connection.acknowledge(26_000, 700, 16_000);
+        connection.payload(40_000, 200, 0);
+        connection.acknowledge(55_000, 700, 45_000);
+        connection.check(&[], &[Reason::ClockShifted]);
+    }
+}
+
+#[test]
+fn retransmitted_syn_and_late_syn_ack_end_sampling() {
+    let mut connection = Connection::new(1_000);
+    connection.syn(0);
+    connection.syn(100_000);
+    connection.seq += 1;
+    connection.ack += 1;
+    connection.payload(120_000, 200, 100_000);
+    connection.acknowledge(130_000, 700, 125_000);
+    connection.check(&[], &[Reason::SynAgain]);
+
+    let mut connection = Connection::new(1_000);
+    connection.syn(0);
+    connection.seq += 1;
+    connection.ack += 1;
+    connection.acknowledge(1_010_000, 0, 1_000_000);
+    connection.payload(1_020_000, 200, 1_000_000);
+    connection.acknowledge(1_040_000, 700, 1_030_000);
+    connection.check(&[], &[Reason::HandshakeLate]);
+}
+
+#[test]
+fn drift_of_100_ppm_costs_one_unit_at_most_and_old_handshakes_are_not_used() {
+    for ppm in [-100_i64, 100] {
+        let drifted = |us: u64| (us as i64 + us as i64 * ppm / 1_000_000) as u64;
+        let mut connection = Connection::new(1).open();
+        connection.payload(9_900_000, 200, 0);
+        connection.acknowledge(9_915_000, 700, drifted(9_905_000));
+        connection.payload(10_100_000, 200, 0);
+        connection.acknowledge(10_115_000, 700, drifted(10_105_000));
+        let samples = connection.table.take_samples();
+        assert_eq!(samples.len(), 1);
+        assert!((samples[0].ns - 5_000_000).abs() < 1_000_000);
+        assert_eq!(connection.table.count(Reason::AnchorOld), 1);
+    }
+}
+
+#[test]
+fn step_back_of_clock_is_discarded() {
+    let mut connection = Connection::new(1_000).open();
+    connection.payload(20_000, 200, 0);
+    connection.ack += 700;
+    let (seq, ack) = (connection.seq, connection.ack);
+    connection.send(
+        30_000,
+        Packet {
+            seq,
+            ack,
+            ts_ecr: Some(CLOCK - 500),
+            flags: 16,
+            ..Packet::default()
+        },
+    );
+    connection.check(&[], &[Reason::ClockBackward]);
+}
+
+#[test]
+fn tls_handshake_and_tickets_are_no_answers() {
+    let mut connection = Connection::new(1).open();
+    connection.first_payload(11_000, 517, 0, First::Tls);
+    connection.acknowledge(22_000, 3_000, 12_000);
+    // Finished and the request; two tickets; the answer, then more of it.
+    connection.payload(23_000, 80, 12_000);
+    connection.payload(23_100, 300, 12_000);
+    connection.acknowledge(33_300, 255, 23_200);
+    connection.acknowledge(33_400, 255, 23_300);
+    connection.acknowledge(38_100, 1_448, 28_100);
+    connection.acknowledge(38_200, 1_448, 28_200);
+    // The next exchange is an ordinary one.
+    connection.payload(40_000, 300, 28_200);
+    connection.acknowledge(57_000, 700, 47_000);
+    connection.check(&[5_000, 7_000], &[Reason::Handshake]);
+}
+
+#[test]
+fn tls_finished_without_request_is_no_request() {
+    let mut connection = Connection::new(1).open();
+    connection.first_payload(11_000, 517, 0, First::Tls);
+    connection.acknowledge(22_000, 3_000, 12_000);
+    connection.payload(23_000, 80, 12_000);
+    connection.acknowledge(33_300, 255, 23_200);
+    connection.acknowledge(33_400, 255, 23_300);
+    connection.payload(900_000, 300, 23_300);
+    connection.acknowledge(915_000, 700, 905_000);
+    connection.check(&[5_000], &[Reason::Handshake, Reason::Handshake]);
+}
+
+#[test]
+fn tickets_acknowledged_together_with_the_answer_are_discarded() {
+    let mut connection = Connection::new(1).open();
+    connection.first_payload(11_000, 517, 0, First::Tls);
+    connection.acknowledge(22_000, 3_000, 12_000);
+    connection.payload(23_000, 380, 12_000);
+    connection.acknowledge(73_000, 1_210, 23_200);
+    connection.payload(80_000, 300, 23_200);
+    connection.acknowledge(95_000, 700, 85_000);
+    connection.check(&[5_000], &[Reason::Handshake, Reason::Handshake]);
+}
+
+#[test]
+fn settings_of_http2_are_no_answer() {
+    let mut connection = Connection::new(1).open();
+    connection.first_payload(20_000, 150, 0, First::Preface);
+    connection.acknowledge(30_200, 40, 20_100);
+    connection.acknowledge(36_000, 300, 26_000);
+    connection.payload(50_000, 60, 26_000);
+    connection.acknowledge(63_000, 300, 53_000);
+    connection.check(&[6_000, 3_000], &[]);
+}
+
+#[test]
+fn interim_response_is_no_answer() {
+    let mut connection = Connection::new(1).open();
+    connection.payload(20_000, 200, 0);
+    connection.acknowledge(30_100, 25, 20_100);
+    connection.payload(30_200, 1_400, 20_100);
+    connection.payload(30_300, 900, 20_100);
+    connection.acknowledge(48_300, 700, 38_300);
+    connection.check(&[8_000], &[Reason::Interim]);
+}
+
+#[test]
+fn thinned_acknowledgements_yield_one_sample() {
+    let mut connection = Connection::new(1).open();
+    connection.payload(20_000, 200, 0);
+    // One acknowledgement of sixteen segments carries the clock of the first one.
+    connection.acknowledge(37_000, 16 * 1_448, 24_000);
+    connection.acknowledge(38_000, 16 * 1_448, 26_000);
+    connection.check(&[4_000], &[]);
+}
+
+#[test]
+fn retransmissions_are_discarded() {
+    // Of the request.
+    let mut connection = Connection::new(1).open();
+    connection.payload(20_000, 200, 0);
+    connection.seq -= 200;
+    connection.payload(220_000, 200, 0);
+    connection.acknowledge(235_000, 700, 225_000);
+    connection.check(&[], &[Reason::Retransmitted]);
+    // Of the answer: duplicate acknowledgements.
+    let mut connection = Connection::new(1).open();
+    connection.payload(20_000, 200, 0);
+    connection.acknowledge(35_100, 0, 0);
+    connection.acknowledge(60_000, 2_896, 50_000);
+    connection.check(&[], &[Reason::Retransmitted]);
+    // Lost before the director, in the middle.
+    let mut connection = Connection::new(1).open();
+    connection.seq += 1_448;
+    connection.payload(20_000, 200, 0);
+    connection.acknowledge(260_000, 700, 250_000);
+    connection.check(&[], &[Reason::Retransmitted]);
+}
+
+#[test]
+fn pipelined_requests_are_discarded() {
+    let mut connection = Connection::new(1).open();
+    connection.payload(20_000, 100, 0);
+    connection.payload(22_000, 100, 0);
+    connection.acknowledge(35_000, 300, 25_000);
+    connection.acknowledge(37_000, 300, 27_000);
+    connection.check(&[], &[Reason::Pipelined]);
+}
+
+#[test]
+fn upload_counts_from_its_last_packet() {
+    let mut connection = Connection::new(1).open();
+    for packet in 0..50 {
+        connection.payload(20_000 + packet * 2_000, 1_448, 0);
+    }
+    connection.payload(120_000, 300, 0);
+    connection.acknowledge(133_000, 200, 123_000);
+    connection.check(&[3_000], &[]);
+}
+
+#[test]
+fn answer_before_end_of_upload_is_discarded() {
+    let mut connection = Connection::new(1).open();
+    connection.payload(20_000, 1_448, 0);
+    connection.payload(29_000, 1_448, 0);
+    connection.acknowledge(35_000, 200, 25_000);
+    connection.check(&[], &[Reason::Early]);
+}
+
+#[test]
+fn close_and_greeting_of_server_are_no_answers() {
+    let mut connection = Connection::new(1).open();
+    // A greeting, as of SMTP or MySQL.
+    connection.acknowledge(25_000, 90, 15_000);
+    connection.payload(30_000, 40, 15_000);
+    connection.acknowledge(55_000, 1, 45_000);
+    connection.check(&[], &[Reason::Closed]);
+}
+
+#[test]
+fn rescheduled_flow_is_ignored() {
+    let mut connection = Connection::new(1).open();
+    let (seq, ack, ts_ecr) = (connection.seq, connection.ack, connection.echo(0));
+    let packet = Packet {
+        hash: connection.hash,
+        dest: 2,
+        seq,
+        ack,
+        ts_ecr,
+        length: 10,
+        flags: 24,
+        first: First::Other,
+    };
+    let now = (connection.start_us + 20_000) * 1_000;
+    connection.table.packet(&packet, now);
+    connection.acknowledge(40_000, 700, 25_000);
+    connection.check(&[], &[Reason::Rescheduled]);
+}
+
+#[test]
+fn slot_in_use_is_not_taken_until_idle() {
+    let mut connection = Connection::new(1).open();
+    let other = Packet {
+        hash: connection.hash + 1,
+        flags: SYN,
+        ..Packet::default()
+    };
+    let now = (connection.start_us + 20_000) * 1_000;
+    connection.table.packet(&other, now);
+    assert_eq!(connection.table.count(Reason::TableFull), 1);
+    connection.table.packet(&other, now + SLOT_IDLE_NS);
+    assert_eq!(connection.table.count(Reason::TableFull), 1);
+    connection.payload(1_900_000, 10, 0);
+    connection.acknowledge(1_920_000, 10, 1_910_000);
+    assert_eq!(connection.table.take_samples(), []);
+}
+
+#[test]
+fn missing_option_ends_sampling() {
+    let mut connection = Connection::new(1).open();
+    connection.unit_us = 0;
+    connection.payload(20_000, 100, 0);
+    connection.check(&[], &[Reason::Options]);
+}

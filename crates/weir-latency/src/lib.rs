@@ -1,0 +1,12 @@
+//! Latency of servers whose replies bypass the director.
+//!
+//! [`flow`] is the model of the estimator in the data plane (bpf/lib/latency.h): it turns the packets that a client
+//! sends into samples. [`aggregate`] turns samples into a server's statistics, and [`share`] turns the statistics of a
+//! service's servers into the shares that `least-time` draws by. No I/O; times are arguments.
+
+pub mod aggregate;
+pub mod flow;
+pub mod share;
+
+pub use aggregate::{Method, Statistics, Summary};
+pub use flow::{First, Packet, Sample, Table};

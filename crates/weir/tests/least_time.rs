@@ -1,0 +1,223 @@
+//! `least-time` under `direct`: the director never sees a reply, and still measures its servers' latency and sends
+//! fewer connections to a slow one.
+
+mod world;
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use world::{Family, World, privileged, wait_for};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+const SERVERS: usize = 3;
+const CLIENTS: usize = 4;
+const FAMILY: Family = Family::V4;
+
+fn config(scheduler: &str) -> String {
+    let servers: Vec<String> = (0..SERVERS)
+        .map(|n| format!("\"{}\"", FAMILY.server(n)))
+        .collect();
+    format!(
+        "[node]\ninterfaces = [\"eth0\"]\n\n\
+         [pool.web]\nscheduler = \"{scheduler}\"\nservers = [{}]\n\n\
+         [service.web]\nlisten = [\"{}:80\"]\nforward = \"direct\"\npool = \"web\"\n",
+        servers.join(", "),
+        FAMILY.vip()
+    )
+}
+
+/// A server on every host that answers a request of any length after a delay, which the test changes.
+struct Servers {
+    delays_us: Vec<Arc<AtomicU64>>,
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Servers {
+    fn start(world: &World) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let delays_us: Vec<_> = (0..SERVERS)
+            .map(|_| Arc::new(AtomicU64::new(1_000)))
+            .collect();
+        let threads = delays_us.iter().enumerate().map(|(n, delay)| {
+            let (stop, delay) = (Arc::clone(&stop), Arc::clone(delay));
+            world.inside(&format!("server{n}"), move || {
+                let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 80));
+                let listener = TcpListener::bind(any).expect("the port is free");
+                listener.set_nonblocking(true).expect("a listener");
+                while !stop.load(Ordering::Relaxed) {
+                    let Ok((stream, _)) = listener.accept() else {
+                        std::thread::sleep(Duration::from_micros(200));
+                        continue;
+                    };
+                    let delay = Arc::clone(&delay);
+                    std::thread::spawn(move || answer(stream, &delay));
+                }
+            })
+        });
+        let threads = threads.collect();
+        Self {
+            delays_us,
+            stop,
+            threads,
+        }
+    }
+
+    fn delay(&self, n: usize, delay: Duration) {
+        let us = delay.as_micros() as u64;
+        self.delays_us[n].store(us, Ordering::Relaxed);
+    }
+
+    fn end(self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads {
+            thread.join().expect("a server's thread");
+        }
+    }
+}
+
+fn answer(mut stream: TcpStream, delay_us: &AtomicU64) {
+    let mut buffer = [0; 4096];
+    let timeout = Some(Duration::from_secs(10));
+    if stream.set_nonblocking(false).is_err() || stream.set_read_timeout(timeout).is_err() {
+        return;
+    }
+    while let Ok(1..) = stream.read(&mut buffer) {
+        std::thread::sleep(Duration::from_micros(delay_us.load(Ordering::Relaxed)));
+        if stream
+            .write_all(b"HTTP/1.1 204 No Content\r\n\r\n")
+            .is_err()
+        {
+            return;
+        }
+    }
+}
+
+/// Clients with a connection per request.
+struct Clients {
+    stop: Arc<AtomicBool>,
+    failed: Arc<AtomicU64>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Clients {
+    fn start(world: &World) -> Self {
+        let (stop, failed) = (Arc::default(), Arc::default());
+        let to = SocketAddr::new(FAMILY.vip(), 80);
+        let threads = (0..CLIENTS).map(|_| {
+            let (stop, failed) = (Arc::clone(&stop), Arc::clone(&failed));
+            world.inside("client", move || {
+                while !AtomicBool::load(&stop, Ordering::Relaxed) {
+                    if fetch(to).is_err() {
+                        AtomicU64::fetch_add(&failed, 1, Ordering::Relaxed);
+                    }
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+            })
+        });
+        let threads = threads.collect();
+        Self {
+            stop,
+            failed,
+            threads,
+        }
+    }
+
+    /// Ends them; the number of requests that failed.
+    fn end(self) -> u64 {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads {
+            thread.join().expect("a client's thread");
+        }
+        self.failed.load(Ordering::Relaxed)
+    }
+}
+
+fn fetch(to: SocketAddr) -> std::io::Result<()> {
+    let mut stream = TcpStream::connect_timeout(&to, Duration::from_secs(5))?;
+    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    stream.write_all(b"GET / HTTP/1.1\r\nHost: test\r\n\r\n")?;
+    let mut buffer = [0; 256];
+    match stream.read(&mut buffer)? {
+        0 => Err(std::io::ErrorKind::UnexpectedEof.into()),
+        _ => Ok(()),
+    }
+}
+
+fn connections(world: &World) -> Vec<u64> {
+    let count = |n| world.server_status(FAMILY.server(n))["connections"].as_u64();
+    (0..SERVERS)
+        .map(|n| count(n).expect("connections"))
+        .collect()
+}
+
+/// The server's part of the next `count` connections, in percent.
+fn share(world: &World, server: usize, count: u64) -> f64 {
+    let before = connections(world);
+    let mut now = Vec::new();
+    wait_for("more connections", PATIENCE, || {
+        now = connections(world);
+        now.iter().sum::<u64>() >= before.iter().sum::<u64>() + count
+    });
+    let more: Vec<u64> = now
+        .iter()
+        .zip(&before)
+        .map(|(now, old)| now - old)
+        .collect();
+    100.0 * more[server] as f64 / more.iter().sum::<u64>() as f64
+}
+
+fn latency(world: &World, server: usize) -> serde_json::Value {
+    world.server_status(FAMILY.server(server))["latency"].clone()
+}
+
+fn wait_for_share(world: &World, what: &str, fits: impl Fn(f64) -> bool) {
+    let began = Instant::now();
+    wait_for(what, PATIENCE, || fits(share(world, 0, 300)));
+    println!("{what} after {:?}", began.elapsed());
+}
+
+#[test]
+fn slow_server_gets_fewer_connections_under_direct() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(SERVERS);
+    let servers = Servers::start(&world);
+    let vip = FAMILY.vip().to_string();
+    world.prepare_servers(&["--forward", "direct", "--vip", &vip]);
+    world.start_director(&config("least-time"));
+    let clients = Clients::start(&world);
+    wait_for("samples of every server", PATIENCE, || {
+        (0..SERVERS).all(|n| latency(&world, n)["samples"].as_u64() > Some(50))
+    });
+    wait_for_share(&world, "an equal share", |percent| {
+        (15.0..55.0).contains(&percent)
+    });
+
+    servers.delay(0, Duration::from_millis(20));
+    wait_for_share(&world, "a small share", |percent| percent < 10.0);
+    wait_for("a latency of 20 ms", PATIENCE, || {
+        latency(&world, 0)["p90_ms"].as_f64() > Some(15.0)
+    });
+    for n in 0..SERVERS {
+        println!("server {n}: {}", latency(&world, n));
+    }
+    assert_eq!(latency(&world, 0)["method"], "timestamps");
+    // A request that took 1 ms, with what a loaded machine adds.
+    assert!(latency(&world, 1)["p50_ms"].as_f64() < Some(15.0));
+    let metrics = world.metrics();
+    assert!(metrics.contains("weir_server_latency_seconds{"));
+    let packet = format!("tcp 10.9.9.9:4000 {vip}:80");
+    let explained = world.run_weir(&["explain", "--packet", &packet]);
+    assert!(explained.contains("latency"), "{explained}");
+
+    servers.delay(0, Duration::from_millis(1));
+    wait_for_share(&world, "an equal share again", |percent| percent > 20.0);
+    assert_eq!(clients.end(), 0, "failed requests");
+    servers.end();
+}
