@@ -472,7 +472,7 @@ forward:
 		/* Only the bits that the record holds, so that all fragments use the same next hop. */
 		hash = (__u32)hash;
 		fragment_store_request(p, flow.dest, flow.entry_index, hash, now);
-	} else if (latency_sampled(hash, settings) && p->proto == PROTO_TCP) {
+	} else if (p->proto == PROTO_TCP && latency_sampled(hash)) {
 		latency_observe(ctx, p, hash, flow.dest);
 	}
 	return forward_to_server(ctx, p, flow.dest, dest, flow.entry_index, hash, now);

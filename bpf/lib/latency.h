@@ -350,9 +350,12 @@ static __always_inline __u8 latency_first(struct weir_context *ctx, __u32 at)
 	return LATENCY_FIRST_OTHER;
 }
 
-static __always_inline int latency_sampled(__u64 hash, const struct weir_settings *settings)
+/* Looks the settings up again: as an argument they would enlarge the caller's stack frame. */
+static __always_inline int latency_sampled(__u64 hash)
 {
-	return (__u16)(hash >> 24) < settings->latency_sample;
+	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);
+
+	return settings && (__u16)(hash >> 24) < settings->latency_sample;
 }
 
 /* A packet of a sampled flow on its way to a server. A separate function, to save the caller's stack. */
