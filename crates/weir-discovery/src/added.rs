@@ -1,5 +1,7 @@
-//! Servers that API clients add to a pool and remove from it. They are stored as a list in the JSON format of
-//! `servers_file`, with the same keys: an address, a weight, limits, and the name of a check.
+//! Servers that API clients add to a pool and remove from it.
+//!
+//! They are stored as a list in the JSON format of `servers_file`, with the same keys: an address, a weight, limits,
+//! and the name of a check.
 
 use serde_json::{Map, Value};
 use weir_config::{MEMBER_KEYS, Member};

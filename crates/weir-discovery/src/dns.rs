@@ -1,6 +1,7 @@
-//! Resolves names of servers. A task for each name repeats the query when the time to live expires. A task returns the
-//! servers of its name as a list in the format of `servers_file`. The list is sorted, because the order of records
-//! changes between responses. The caller validates the list.
+//! Resolves names of servers. A task for each name repeats the query when the time to live expires.
+//!
+//! A task returns the servers of its name as a list in the format of `servers_file`. The list is sorted, because the
+//! order of records changes between responses. The caller validates the list.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

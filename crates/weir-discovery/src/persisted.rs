@@ -1,6 +1,7 @@
-//! Reads the lists that a previous daemon persisted in the runtime directory. Earlier versions allowed every
-//! configuration key in a list, including programs to run. Keys that are no longer allowed are removed before the list
-//! is used. The log contains the pool and the address, but not the value.
+//! Reads the lists that a previous daemon persisted in the runtime directory.
+//!
+//! Earlier versions allowed every configuration key in a list, including programs to run. Keys that are no longer
+//! allowed are removed before the list is used. The log contains the pool and the address, but not the value.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,6 +1,8 @@
-//! Resolves a name to a list of servers (RFC 1035, RFC 3596, RFC 2782). Each query uses UDP from a new port with a
-//! random identifier. If the response is truncated, the query is repeated over TCP. Resolvers are tried in order until
-//! one responds. Names are fully qualified: there is no search list and no cache.
+//! Resolves a name to a list of servers (RFC 1035, RFC 3596, RFC 2782).
+//!
+//! Each query uses UDP from a new port with a random identifier. If the response is truncated, the query is repeated
+//! over TCP. Resolvers are tried in order until one responds. Names are fully qualified: there is no search list and no
+//! cache.
 
 use std::hash::{BuildHasher, Hasher};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

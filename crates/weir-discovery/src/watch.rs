@@ -1,5 +1,6 @@
-//! Waits for changes of files with inotify(7). It watches the directories, because a replaced file is a new inode. A
-//! directory can be replaced too, and a file can be a link into a subdirectory. The watched directories are therefore
+//! Waits for changes of files with inotify(7). It watches the directories, because a replaced file is a new inode.
+//!
+//! A directory can be replaced too, and a file can be a link into a subdirectory. The watched directories are therefore
 //! compared with the files' current directories once a second.
 
 use std::collections::{BTreeMap, BTreeSet};

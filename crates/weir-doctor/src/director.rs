@@ -1,5 +1,7 @@
-//! `weir doctor` on a director. Reads the configuration, the kernel's settings, the daemon's status and replies of
-//! neighbours. It changes nothing: the daemon repairs its own settings, and the operator is responsible for all others.
+//! `weir doctor` on a director.
+//!
+//! Reads the configuration, the kernel's settings, the daemon's status and replies of neighbours. It changes nothing:
+//! the daemon repairs its own settings, and the operator is responsible for all others.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};

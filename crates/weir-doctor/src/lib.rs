@@ -1,6 +1,8 @@
 //! `weir doctor`: finds problems on this machine and its network segments that break load balancing, and reports how to
-//! fix them. Each check is a function over the kernel's state and files. [`director()`] combines the checks of a
-//! director, and weir-real-server those of a server. This crate changes nothing.
+//! fix them.
+//!
+//! Each check is a function over the kernel's state and files. [`director()`] combines the checks of a director, and
+//! weir-real-server those of a server. This crate changes nothing.
 
 pub mod checksum;
 mod claimant;

@@ -1,8 +1,10 @@
 //! Reports VIPs that systemd-networkd or NetworkManager will remove. They remove addresses that they did not add when
 //! they reapply a device's configuration (`networkctl reconfigure`, `netplan apply`, `nmcli device reapply`, a
-//! connection that is activated). Observed with networkd 252 and NetworkManager 1.42: addresses on `lo` are kept,
-//! unless an operator wrote a NetworkManager profile for `lo`; sysctls of ARP and `rp_filter` are kept on every device.
-//! Only processes in this network namespace are relevant.
+//! connection that is activated).
+//!
+//! Observed with networkd 252 and NetworkManager 1.42: addresses on `lo` are kept, unless an operator wrote a
+//! NetworkManager profile for `lo`; sysctls of ARP and `rp_filter` are kept on every device. Only processes in this
+//! network namespace are relevant.
 
 use std::fs;
 use std::net::IpAddr;

@@ -1,4 +1,6 @@
-//! Named network namespaces, as in `ip netns`, which a guard removes. Programs are started in a namespace with `nsenter
+//! Named network namespaces, as in `ip netns`, which a guard removes.
+//!
+//! Programs are started in a namespace with `nsenter
 //! --net`, which changes only the network: the mounts are those of the host, so that bpffs and files are the same. The
 //! lab itself enters a namespace on a short-lived thread.
 

@@ -1,6 +1,7 @@
-//! Runs programs: short commands, and daemons that are stopped when their guard is dropped. Each program has a separate
-//! process group and a parent-death signal, so that Ctrl-C for the lab does not interrupt it, and it does not outlive a
-//! killed lab. Output is written to files, so that no program blocks on a full pipe.
+//! Runs programs: short commands, and daemons that are stopped when their guard is dropped.
+//!
+//! Each program has a separate process group and a parent-death signal, so that Ctrl-C for the lab does not interrupt
+//! it, and it does not outlive a killed lab. Output is written to files, so that no program blocks on a full pipe.
 
 use std::ffi::OsStr;
 use std::fs::File;

@@ -1,6 +1,8 @@
-//! Samples the byte rates of all hosts during a trial. The bytes are counted after the shapers, so that a sample shows
-//! the traffic on the link and not the offered traffic. The sender's counters do not include packets that XDP sends,
-//! and a receiver's counters do not include packets that XDP consumes.
+//! Samples the byte rates of all hosts during a trial.
+//!
+//! The bytes are counted after the shapers, so that a sample shows the traffic on the link and not the offered traffic.
+//! The sender's counters do not include packets that XDP sends, and a receiver's counters do not include packets that
+//! XDP consumes.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,7 +1,8 @@
-//! A run of the lab: its tag, its directory, and the removal of the remains of crashed runs. All objects of a run
-//! contain its tag `weir-lab-PID-N`: namespaces, the directory in `/run`, pin directories in bpffs. The process holds a
-//! lock on the directory until it ends, which distinguishes active runs from crashed ones. A process ID is not
-//! sufficient, because IDs are reused.
+//! A run of the lab: its tag, its directory, and the removal of the remains of crashed runs.
+//!
+//! All objects of a run contain its tag `weir-lab-PID-N`: namespaces, the directory in `/run`, pin directories in
+//! bpffs. The process holds a lock on the directory until it ends, which distinguishes active runs from crashed ones. A
+//! process ID is not sufficient, because IDs are reused.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};

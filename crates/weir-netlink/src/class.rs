@@ -1,7 +1,8 @@
-//! Groups destinations for which route lookups have the same result. If a packet of this machine has neither a source
-//! nor a mark, only prefixes determine its route: those of rules, of routes in any table, and of special addresses in
-//! the kernel. All destinations between two adjacent boundaries of these prefixes have the same route. It is therefore
-//! sufficient to look up one destination of each group.
+//! Groups destinations for which route lookups have the same result.
+//!
+//! If a packet of this machine has neither a source nor a mark, only prefixes determine its route: those of rules, of
+//! routes in any table, and of special addresses in the kernel. All destinations between two adjacent boundaries of
+//! these prefixes have the same route. It is therefore sufficient to look up one destination of each group.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

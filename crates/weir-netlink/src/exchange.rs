@@ -1,7 +1,9 @@
-//! Requests and replies on a netlink socket (RFC 3549). One request is outstanding at a time. Each request demands an
-//! acknowledgement or is a dump, so the end of the replies is always marked. Replies to a request whose future was
-//! dropped have an old sequence number and are skipped. A message that this build cannot decode, such as one with an
-//! attribute of a newer kernel, is skipped and counted, so that the rest of a table is still read.
+//! Requests and replies on a netlink socket (RFC 3549).
+//!
+//! One request is outstanding at a time. Each request demands an acknowledgement or is a dump, so the end of the
+//! replies is always marked. Replies to a request whose future was dropped have an old sequence number and are skipped.
+//! A message that this build cannot decode, such as one with an attribute of a newer kernel, is skipped and counted, so
+//! that the rest of a table is still read.
 
 use std::io;
 

@@ -1,11 +1,14 @@
 //! Reads, watches and changes links, addresses, routes, neighbours and sysctls of a network namespace. This is the only
-//! crate that changes the host's network. A [`Netlink`] is bound to the namespace in which it was opened. Reads return
-//! plain values ([`Link`], [`Address`], [`Route`], [`Neighbour`]). [`NetState`] contains the state that next hops
-//! depend on, and [`resolve`] computes devices, tags and MAC addresses from it without I/O. Each change reports whether
-//! it had an effect, so that the caller can record what to revert; this crate keeps no records. `weir-engine` decides
-//! which changes to make. The crate does not use rtnetlink's handles for requests. Its own implementation repeats a
-//! dump that the kernel marks as interrupted, and a watch reports lost notifications, so that cached state remains
-//! correct while the network changes.
+//! crate that changes the host's network.
+//!
+//! A [`Netlink`] is bound to the namespace in which it was opened. Reads return plain values ([`Link`], [`Address`],
+//! [`Route`], [`Neighbour`]). [`NetState`] contains the state that next hops depend on, and [`resolve`] computes
+//! devices, tags and MAC addresses from it without I/O. Each change reports whether it had an effect, so that the
+//! caller can record what to revert; this crate keeps no records. `weir-engine` decides which changes to make.
+//!
+//! The crate does not use rtnetlink's handles for requests. Its own implementation repeats a dump that the kernel marks
+//! as interrupted, and a watch reports lost notifications, so that cached state remains correct while the network
+//! changes.
 
 mod address;
 mod class;

@@ -1,6 +1,7 @@
-//! Neighbours: link-layer addresses of machines on a segment. The data plane cannot resolve addresses and depends on
-//! entries that remain resolved. The kernel resolves and renews a *managed* neighbour (`NTF_EXT_MANAGED`, kernel 5.16)
-//! without traffic, also while no daemon is running.
+//! Neighbours: link-layer addresses of machines on a segment.
+//!
+//! The data plane cannot resolve addresses and depends on entries that remain resolved. The kernel resolves and renews
+//! a *managed* neighbour (`NTF_EXT_MANAGED`, kernel 5.16) without traffic, also while no daemon is running.
 
 use std::net::IpAddr;
 

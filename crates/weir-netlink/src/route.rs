@@ -1,6 +1,7 @@
-//! Routes and route lookups. A lookup is performed by the kernel, so policy rules, VRFs and metrics apply as they do
-//! for packets. If a route has several paths, a lookup returns all of them with their weights, while `ip route get`
-//! shows one.
+//! Routes and route lookups.
+//!
+//! A lookup is performed by the kernel, so policy rules, VRFs and metrics apply as they do for packets. If a route has
+//! several paths, a lookup returns all of them with their weights, while `ip route get` shows one.
 
 mod lookup;
 

@@ -1,7 +1,8 @@
-//! Policy routing rules that are evaluated before all others, including the rule of the local table. The kernel adds a
-//! rule after existing rules of the same priority, and the local table's rule has the lowest possible priority, 0. A
-//! second copy of that rule is therefore added after the new rule, and then the first copy is removed, so that there is
-//! always at least one (net/core/fib_rules.c, `fib_newrule`, `fib_delrule`).
+//! Policy routing rules that are evaluated before all others, including the rule of the local table.
+//!
+//! The kernel adds a rule after existing rules of the same priority, and the local table's rule has the lowest possible
+//! priority, 0. A second copy of that rule is therefore added after the new rule, and then the first copy is removed,
+//! so that there is always at least one (net/core/fib_rules.c, `fib_newrule`, `fib_delrule`).
 
 use std::collections::BTreeSet;
 use std::fmt;

@@ -1,7 +1,9 @@
-//! The network state from which next hops are computed. [`Netlink::state`] reads it, and [`NetState::apply`] updates it
-//! with the events of a [`crate::Watch`]. [`resolve`] computes without I/O how frames for a server are sent: the
-//! device, the tag and the MAC addresses. The state contains the kernel's route lookup for each server instead of
-//! routes, because policy rules and VRFs also determine the result.
+//! The network state from which next hops are computed.
+//!
+//! [`Netlink::state`] reads it, and [`NetState::apply`] updates it with the events of a [`crate::Watch`]. [`resolve`]
+//! computes without I/O how frames for a server are sent: the device, the tag and the MAC addresses. The state contains
+//! the kernel's route lookup for each server instead of routes, because policy rules and VRFs also determine the
+//! result.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

@@ -1,6 +1,8 @@
-//! Notifications of changes, in the kernel's order. A watch reports all changes since it was opened. If it is opened
-//! before the tables are read, no change is missed. If changes occur faster than they are read, the kernel drops some
-//! and reports this: after [`Event::Lost`] every table must be read again.
+//! Notifications of changes, in the kernel's order.
+//!
+//! A watch reports all changes since it was opened. If it is opened before the tables are read, no change is missed. If
+//! changes occur faster than they are read, the kernel drops some and reports this: after [`Event::Lost`] every table
+//! must be read again.
 
 use std::collections::VecDeque;
 use std::fmt;

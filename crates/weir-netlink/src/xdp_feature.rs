@@ -1,4 +1,5 @@
 //! XDP features of drivers, from the `netdev` family (kernel 6.3 and newer; `Documentation/netlink/specs/netdev.yaml`).
+//!
 //! The driver reports its current features. For example, veth reports transmission only while its peer has a program
 //! attached or GRO enabled.
 

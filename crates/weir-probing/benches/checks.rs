@@ -1,7 +1,8 @@
-//! `make bench`: ten thousand servers checked every two seconds by http from one daemon. Prints the CPU share of the
-//! checks, compared with a floor (a plain connect and exchange per check), and the delay of the probes. A separate
-//! process serves all servers on 127.0.0.0/8; its CPU time is not counted. `WEIR_BENCH_CHECKS` (default 10000) sets the
-//! number of servers, `WEIR_BENCH_SECONDS` (default 20) the duration.
+//! `make bench`: ten thousand servers checked every two seconds by http from one daemon.
+//!
+//! Prints the CPU share of the checks, compared with a floor (a plain connect and exchange per check), and the delay of
+//! the probes. A separate process serves all servers on 127.0.0.0/8; its CPU time is not counted. `WEIR_BENCH_CHECKS`
+//! (default 10000) sets the number of servers, `WEIR_BENCH_SECONDS` (default 20) the duration.
 
 use std::error::Error;
 use std::io::{Read, Write};

@@ -1,4 +1,5 @@
 //! Probes through a service's forward: registers a probe's packets with the tc programs and reads what they observed.
+//!
 //! With `direct`, `tunnel` and `l3dsr` the socket uses the server's address. The tc programs rewrite outgoing packets
 //! to those of a client, with the VIP as destination, and rewrite replies from the VIP to the server's address. With
 //! `nat` the packets are already addressed to the server: the socket is bound to the VIP, so that the server's replies

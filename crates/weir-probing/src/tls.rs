@@ -1,5 +1,7 @@
-//! TLS for probes: verification of the server's certificate, and the handshake. The TLS configuration of a check is
-//! built once for all its probes. It is rebuilt after each reload, because the files may have changed.
+//! TLS for probes: verification of the server's certificate, and the handshake.
+//!
+//! The TLS configuration of a check is built once for all its probes. It is rebuilt after each reload, because the
+//! files may have changed.
 
 use std::collections::HashMap;
 use std::io;

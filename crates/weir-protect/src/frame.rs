@@ -1,7 +1,9 @@
-//! Prepares held frames for reinjection into the network stack. Packets that this host sent to itself or over a veth
-//! pair have a partial checksum, which a device would complete. A held frame has lost the flag that indicates this, so
-//! the checksum is completed here. Frames of the loopback device are sent as new packets of this host, because the
-//! stack drops packets with loopback addresses that arrive on any other device.
+//! Prepares held frames for reinjection into the network stack.
+//!
+//! Packets that this host sent to itself or over a veth pair have a partial checksum, which a device would complete. A
+//! held frame has lost the flag that indicates this, so the checksum is completed here. Frames of the loopback device
+//! are sent as new packets of this host, because the stack drops packets with loopback addresses that arrive on any
+//! other device.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

@@ -1,10 +1,12 @@
-//! `weir protect`: holds new connections to another program's servers while a command, such as their reload, runs. A
-//! new connection is held at its first packet: BPF programs write it to a ring buffer instead of passing it to the
+//! `weir protect`: holds new connections to another program's servers while a command, such as their reload, runs.
+//!
+//! A new connection is held at its first packet: BPF programs write it to a ring buffer instead of passing it to the
 //! stack, and it is reinjected after the command has ended. No connection is refused, and no client has to retransmit.
 //! The command starts once the server has accepted all earlier connections. Holding ends when its time limit expires or
-//! this process ends; held clients then connect with their first retransmission. Weir does not know what the command
-//! does. After the command has ended, connections are released once there are listening sockets again and the replaced
-//! sockets are closed.
+//! this process ends; held clients then connect with their first retransmission.
+//!
+//! Weir does not know what the command does. After the command has ended, connections are released once there are
+//! listening sockets again and the replaced sockets are closed.
 
 mod error;
 mod frame;

@@ -66,7 +66,7 @@ impl Desired {
         }
     }
 
-    /// Returns this state without `vips`. A VIP without ports stands for all its ports. Empty = without any VIP.
+    /// Returns this state without `vips`. A VIP without ports means all its ports. Empty = without any VIP.
     #[must_use]
     pub fn without(&self, vips: &[VipArgument]) -> Self {
         if vips.is_empty() {

@@ -1,6 +1,8 @@
-//! `weir real-server doctor`: reports problems that prevent this machine from serving its VIPs. It checks the settings
-//! of `up` that other programs have changed, and what `up` does not change: listening sockets, ARP, firewalls, settings
-//! that are lost at the next boot. With `fix` it makes the changes that `up` would make, otherwise none.
+//! `weir real-server doctor`: reports problems that prevent this machine from serving its VIPs.
+//!
+//! It checks the settings of `up` that other programs have changed, and what `up` does not change: listening sockets,
+//! ARP, firewalls, settings that are lost at the next boot. With `fix` it makes the changes that `up` would make,
+//! otherwise none.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};

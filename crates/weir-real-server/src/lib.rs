@@ -1,4 +1,5 @@
 //! `weir real-server`: prepares a server for `direct`, `tunnel` and `l3dsr`, reverts the preparation, and shows it.
+//!
 //! `up` adds VIPs to the state in the runtime directory, and `down` removes them. Both then apply a
 //! [`plan`](plan::plan) of changes to sysctls, BPF programs and addresses. If `up` fails, its changes are rolled back.
 //! Settings that Weir did not make, or that other programs have changed since, are not reverted. Listening sockets,

@@ -1,11 +1,13 @@
 //! Plans the steps from the actual to the desired state of a server, without I/O.
 //!
-//! `up`, `down` and the repair of drift use the same plan. Only Weir's own changes ([`Record`]) are reverted. ARP is
-//! suppressed on `all`: its `arp_ignore` and `arp_announce` apply to every interface, including later ones. A single
-//! interface that announces the VIP would interrupt the service. With `--interface` they are set on these interfaces
-//! only, for hosts that need the default on others. A stricter value is kept. IPv6 needs no setting: NDP does not
-//! answer on one interface for an address of another. Strict `rp_filter` drops a client's packet if the return route
-//! uses another interface. The loose mode (2) on the receiving interface overrides `all`, so `all` is not changed.
+//! `up`, `down` and the repair of drift use the same plan. Only Weir's own changes ([`Record`]) are reverted.
+//!
+//! ARP is suppressed on `all`: its `arp_ignore` and `arp_announce` apply to every interface, including later ones. A
+//! single interface that announces the VIP would interrupt the service. With `--interface` they are set on these
+//! interfaces only, for hosts that need the default on others. A stricter value is kept. IPv6 needs no setting: NDP
+//! does not answer on one interface for an address of another. Strict `rp_filter` drops a client's packet if the return
+//! route uses another interface. The loose mode (2) on the receiving interface overrides `all`, so `all` is not
+//! changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -1,8 +1,9 @@
-//! The runtime directory: its owner, and the names and modes of its files. A user who can write to the directory
-//! controls Weir's state and token, and the files that root writes. It therefore belongs to root or to the user of the
-//! process, and other users cannot access it; members of `[node] socket_group` can access the socket in it. Files are
-//! created with mode 0600. Wider modes, as set by earlier versions, are restricted; a directory of another user is
-//! rejected. This crate does not read the content of the files.
+//! The runtime directory: its owner, and the names and modes of its files.
+//!
+//! A user who can write to the directory controls Weir's state and token, and the files that root writes. It therefore
+//! belongs to root or to the user of the process, and other users cannot access it; members of `[node] socket_group`
+//! can access the socket in it. Files are created with mode 0600. Wider modes, as set by earlier versions, are
+//! restricted; a directory of another user is rejected. This crate does not read the content of the files.
 
 use std::fs::{self, DirBuilder, DirEntry, Metadata, Permissions};
 use std::io::{self, ErrorKind};

@@ -1,4 +1,5 @@
 //! Effective capabilities of this process, from `/proc/self/status`.
+//!
 //! A command reads them to report which ones are missing. The kernel still decides on each later call.
 
 use std::fs;

@@ -1,6 +1,7 @@
-//! Messages with file descriptors between two processes of this machine, over a socket pair. A message is received
-//! completely or not at all, and is never empty. Received descriptors are close-on-exec, so that child processes do not
-//! inherit them.
+//! Messages with file descriptors between two processes of this machine, over a socket pair.
+//!
+//! A message is received completely or not at all, and is never empty. Received descriptors are close-on-exec, so that
+//! child processes do not inherit them.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;

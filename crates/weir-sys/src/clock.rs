@@ -1,5 +1,7 @@
-//! The clocks that the data plane uses for its timestamps, read from user space. Values are nanoseconds. They are
-//! comparable with the BPF helper of the same clock only. Pure crates take the time as an argument.
+//! The clocks that the data plane uses for its timestamps, read from user space.
+//!
+//! Values are nanoseconds. They are comparable with the BPF helper of the same clock only. Pure crates take the time as
+//! an argument.
 
 use std::fs;
 

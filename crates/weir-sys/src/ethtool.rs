@@ -1,7 +1,9 @@
-//! Reads and changes device features with the ethtool ioctl. Generic XDP runs after GRO, which passes it packets larger
-//! than the MTU. GRO, LRO and hardware GRO are therefore disabled on such devices, and restored later. Names are
-//! resolved in the network namespace of the calling thread. This module keeps no state: [`Features::set`] returns the
-//! previous values. Structures and numbers are from `linux/ethtool.h`.
+//! Reads and changes device features with the ethtool ioctl.
+//!
+//! Generic XDP runs after GRO, which passes it packets larger than the MTU. GRO, LRO and hardware GRO are therefore
+//! disabled on such devices, and restored later. Names are resolved in the network namespace of the calling thread.
+//! This module keeps no state: [`Features::set`] returns the previous values. Structures and numbers are from
+//! `linux/ethtool.h`.
 
 #![allow(unsafe_code, reason = "SIOCETHTOOL requires a pointer in ifreq")]
 

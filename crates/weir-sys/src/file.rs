@@ -33,9 +33,10 @@ pub fn create_private(path: &Path) -> io::Result<File> {
 
 /// Creates a file with mode 0600 and the content `bytes`, or replaces it atomically: a reader gets either the complete
 /// old or the complete new content. It does not wait for the disk, so the file may be empty after a power failure.
-/// There must not be two writers of the same file at the same time. The files exchange their names, because ext4
-/// immediately writes out a file that is renamed over another one (`ext4_rename`, `auto_da_alloc`), which takes ten
-/// times as long as all other steps.
+/// There must not be two writers of the same file at the same time.
+///
+/// The files exchange their names, because ext4 immediately writes out a file that is renamed over another one
+/// (`ext4_rename`, `auto_da_alloc`), which takes ten times as long as all other steps.
 ///
 /// # Errors
 /// The directory cannot be written, or the file system is full; the file is unchanged.

@@ -1,6 +1,7 @@
-//! A lock file that allows one process at a time to use a runtime directory. It uses flock(2): the kernel releases the
-//! lock when the process ends, so a stale file never blocks another process. The process ID in the file is used for
-//! messages only.
+//! A lock file that allows one process at a time to use a runtime directory.
+//!
+//! It uses flock(2): the kernel releases the lock when the process ends, so a stale file never blocks another process.
+//! The process ID in the file is used for messages only.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, Write};

@@ -1,6 +1,8 @@
-//! Mounts of bpffs, sysfs and cgroup2. `ip netns exec` and service sandboxes run a process in a separate mount
-//! namespace, in which `/sys` is a new sysfs without bpffs and cgroup2. This module reports what is mounted and mounts
-//! bpffs at a given path; the caller decides whether to do so.
+//! Mounts of bpffs, sysfs and cgroup2.
+//!
+//! `ip netns exec` and service sandboxes run a process in a separate mount namespace, in which `/sys` is a new sysfs
+//! without bpffs and cgroup2. This module reports what is mounted and mounts bpffs at a given path; the caller decides
+//! whether to do so.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

@@ -1,7 +1,8 @@
-//! Network namespaces: identifies them and runs code in them. A namespace is a property of a thread: sockets are opened
-//! and programs attached in the namespace of the calling thread. [`NetNs::enter`] changes it until its guard is
-//! dropped, and [`NetNs::run`] runs a closure on a new thread. Async code must use `run`, because a task may continue
-//! on another thread.
+//! Network namespaces: identifies them and runs code in them.
+//!
+//! A namespace is a property of a thread: sockets are opened and programs attached in the namespace of the calling
+//! thread. [`NetNs::enter`] changes it until its guard is dropped, and [`NetNs::run`] runs a closure on a new thread.
+//! Async code must use `run`, because a task may continue on another thread.
 
 #![allow(
     unsafe_code,

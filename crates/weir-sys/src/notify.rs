@@ -1,6 +1,7 @@
-//! sd_notify(3): notifies the service manager of start, reload and stop. Each notification is a datagram to the socket
-//! in `NOTIFY_SOCKET`. Without this variable there is no service manager, and a [`Notifier`] does nothing. The variable
-//! is not removed, because that is not safe in a process with threads.
+//! sd_notify(3): notifies the service manager of start, reload and stop.
+//!
+//! Each notification is a datagram to the socket in `NOTIFY_SOCKET`. Without this variable there is no service manager,
+//! and a [`Notifier`] does nothing. The variable is not removed, because that is not safe in a process with threads.
 
 use std::env;
 use std::ffi::OsStr;

@@ -1,7 +1,8 @@
-//! Sends and receives raw frames with AF_PACKET, for ARP, neighbour discovery and probes. A socket for sending receives
-//! nothing, so the kernel copies no packets to it. A listening socket receives the frames of one protocol from one
-//! interface. Interfaces belong to the network namespace in which the socket was opened. The caller builds and parses
-//! the frames.
+//! Sends and receives raw frames with AF_PACKET, for ARP, neighbour discovery and probes.
+//!
+//! A socket for sending receives nothing, so the kernel copies no packets to it. A listening socket receives the frames
+//! of one protocol from one interface. Interfaces belong to the network namespace in which the socket was opened. The
+//! caller builds and parses the frames.
 
 #![allow(
     unsafe_code,

@@ -1,7 +1,8 @@
-//! The attacker: one thread that keeps an attack's connections open and sends its units at the attack's rate. The
-//! attack determines the rate, not the proxy: work that cannot be sent in time, because the proxy reads slowly or has
-//! closed the connection, is skipped and not sent later. Every proxy is therefore exposed to the same attack, and the
-//! accepted work is counted.
+//! The attacker: one thread that keeps an attack's connections open and sends its units at the attack's rate.
+//!
+//! The attack determines the rate, not the proxy: work that cannot be sent in time, because the proxy reads slowly or
+//! has closed the connection, is skipped and not sent later. Every proxy is therefore exposed to the same attack, and
+//! the accepted work is counted.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};

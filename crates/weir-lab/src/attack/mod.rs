@@ -1,9 +1,12 @@
-//! `weir-lab attack`: floods and slow clients against Weir, HAProxy and nginx, in one run, with the same settings. A
-//! trial is one attack on one newly started proxy in a separate network namespace. The proxies alternate in each round,
-//! so that other load on the machine affects all of them. The proxy has one CPU; attackers, origin and other clients
-//! share another one. Attacks have a fixed rate, so that the columns compare the cost of the same attack; the number of
-//! units that a proxy accepted is shown next to them. Start reading with `catalog` (the attacks), `trial` (the
-//! measurement), `rules` (the limits) and `proxy` (the settings).
+//! `weir-lab attack`: floods and slow clients against Weir, HAProxy and nginx, in one run, with the same settings.
+//!
+//! A trial is one attack on one newly started proxy in a separate network namespace. The proxies alternate in each
+//! round, so that other load on the machine affects all of them. The proxy has one CPU; attackers, origin and other
+//! clients share another one. Attacks have a fixed rate, so that the columns compare the cost of the same attack; the
+//! number of units that a proxy accepted is shown next to them.
+//!
+//! Start reading with `catalog` (the attacks), `trial` (the measurement), `rules` (the limits) and `proxy` (the
+//! settings).
 
 mod attacker;
 mod catalog;

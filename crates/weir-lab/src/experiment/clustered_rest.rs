@@ -1,7 +1,9 @@
 //! Experiment 4: a service on two servers that ldirectord manages, compared with one server alone; with and without
-//! keep-alive. ldirectord is the packaged version with the report's configuration file; its `ipvsadm` is Weir.
-//! Responses of some kilobytes over limited links replace the report's machines, because on one machine two servers
-//! have no more CPU time than one.
+//! keep-alive.
+//!
+//! ldirectord is the packaged version with the report's configuration file; its `ipvsadm` is Weir. Responses of some
+//! kilobytes over limited links replace the report's machines, because on one machine two servers have no more CPU time
+//! than one.
 
 use super::trial::{Balancer, Method, Site, Trial, Work};
 use super::{RunOptions, scheduler};

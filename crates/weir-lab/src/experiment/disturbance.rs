@@ -1,4 +1,5 @@
 //! Disturbances of a balancer under load: reloads of all kinds, an upgrade of the program, and a kill.
+//!
 //! Each reload changes the configuration by one server, as service discovery does.
 
 use std::ffi::OsStr;

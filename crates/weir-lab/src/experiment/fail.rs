@@ -1,7 +1,9 @@
 //! `--fail`: a server is stopped under load and restarted, without an operator. Requests may fail from the stop until
 //! the check reports the server as down, which takes at most `interval × fall + timeout` if the machine is not
-//! overloaded, and not afterwards. `ab` runs in short consecutive slices, so that the time of a failure is known.
-//! Between slices the state of the server is read from Weir.
+//! overloaded, and not afterwards.
+//!
+//! `ab` runs in short consecutive slices, so that the time of a failure is known. Between slices the state of the
+//! server is read from Weir.
 
 mod stage;
 mod story;

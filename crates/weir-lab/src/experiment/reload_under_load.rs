@@ -1,6 +1,8 @@
 //! Experiment 2: effects on clients of a balancer that is constantly reloaded, as with service discovery, upgraded or
-//! killed. Each method runs four times: undisturbed and disturbed, each with a new connection per request (`ab`) and
-//! with kept connections (`wrk`).
+//! killed.
+//!
+//! Each method runs four times: undisturbed and disturbed, each with a new connection per request (`ab`) and with kept
+//! connections (`wrk`).
 
 use std::time::Duration;
 

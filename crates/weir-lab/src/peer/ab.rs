@@ -1,6 +1,7 @@
-//! Runs ApacheBench and parses its summary. The "Failed requests" of `ab` include neither responses other than 2xx nor
-//! write errors, so a balancer that responds with 503 would appear fast and without errors. The lab counts all three as
-//! failures.
+//! Runs ApacheBench and parses its summary.
+//!
+//! The "Failed requests" of `ab` include neither responses other than 2xx nor write errors, so a balancer that responds
+//! with 503 would appear fast and without errors. The lab counts all three as failures.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

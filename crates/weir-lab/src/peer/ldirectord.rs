@@ -1,6 +1,7 @@
-//! ldirectord as in the fourth report, unmodified: Weir is available as `ipvsadm`. It runs in a separate mount
-//! namespace, in which the program is mounted with this name and `/var` is empty, and in a separate PID namespace. No
-//! process outlives the guard, and the host is not changed.
+//! ldirectord as in the fourth report, unmodified: Weir is available as `ipvsadm`.
+//!
+//! It runs in a separate mount namespace, in which the program is mounted with this name and `/var` is empty, and in a
+//! separate PID namespace. No process outlives the guard, and the host is not changed.
 
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;

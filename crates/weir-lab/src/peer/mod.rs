@@ -1,5 +1,7 @@
-//! The programs of the experiments, one module each: configures, starts, waits for and stops them. These modules do not
-//! depend on experiments. All files are in the run's directory, never in `/etc`; all state is in namespaces.
+//! The programs of the experiments, one module each: configures, starts, waits for and stops them.
+//!
+//! These modules do not depend on experiments. All files are in the run's directory, never in `/etc`; all state is in
+//! namespaces.
 
 pub(crate) mod ab;
 pub(crate) mod haproxy;

@@ -1,5 +1,6 @@
-//! Weir itself, as an operator runs it: a configuration file, `weir run`, `weir real-server up` on the servers. Each
-//! director has a separate runtime and pin directory, so that several can run on one machine, each in its network
+//! Weir itself, as an operator runs it: a configuration file, `weir run`, `weir real-server up` on the servers.
+//!
+//! Each director has a separate runtime and pin directory, so that several can run on one machine, each in its network
 //! namespace. `clean` and `down` at the end remove Weir's objects from the kernel. The run removes any remaining
 //! objects by its tag.
 

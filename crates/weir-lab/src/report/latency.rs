@@ -1,6 +1,7 @@
-//! The latency part of a report: table columns, JSON fields, and a chart of the distribution. The chart's horizontal
-//! axis is logarithmic in nines: the first 90 % of the requests have the same width as the next 9 %, because the cost
-//! of a reload is visible only in the slowest of ten thousand requests.
+//! The latency part of a report: table columns, JSON fields, and a chart of the distribution.
+//!
+//! The chart's horizontal axis is logarithmic in nines: the first 90 % of the requests have the same width as the next
+//! 9 %, because the cost of a reload is visible only in the slowest of ten thousand requests.
 
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
