@@ -166,8 +166,8 @@ impl UndoStart {
 
 impl<'a> Opening<'a> {
     /// Opens the pinned data plane, or creates it, and reads the state file. Returns the servers' part of the file: the
-    /// caller must persist what it needs of it before [`Self::finish`], which replaces the file. Must be called inside a
-    /// tokio runtime, in the director's network namespace.
+    /// caller must persist what it needs of it before [`Self::finish`], which replaces the file. Must be called inside
+    /// a tokio runtime, in the director's network namespace.
     ///
     /// # Errors
     /// The data plane cannot be opened, or a newer version wrote the state file. If none was pinned before, none is.

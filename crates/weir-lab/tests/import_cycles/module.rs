@@ -124,8 +124,8 @@ impl Modules {
             if module.own.contains(word) || depth > LONGEST_CHAIN {
                 return Some(at);
             }
-            if let Some(stands_for) = module.exported.get(word) {
-                return self.resolve(&at, stands_for, depth + 1);
+            if let Some(origin) = module.exported.get(word) {
+                return self.resolve(&at, origin, depth + 1);
             }
             for glob in &module.globs {
                 let mut path = glob.clone();
