@@ -29,6 +29,7 @@ const FILES: &[&str] = &[
     "proxy.json",
     "proxy-left.json",
     "vips.json",
+    "vrrp.json",
     "cookie.key",
     "members.json",
     "real-server.json",
@@ -36,8 +37,8 @@ const FILES: &[&str] = &[
     "protect.lock",
     "protect.sysctl",
 ];
-/// The API's socket, under all its names.
-const SOCKETS: &[&str] = &["weir.sock", "weir.sock.new", "weir.sock.held"];
+/// The API's socket, under all its names, and the VRRP agent's.
+const SOCKETS: &[&str] = &["weir.sock", "weir.sock.new", "weir.sock.held", "vrrp.sock"];
 /// A link to the active configuration.
 const LINKS: &[&str] = &["configuration", "configuration.new"];
 /// Directories, with files named by processes.

@@ -124,22 +124,29 @@ impl Router {
         self.collect();
     }
 
+    /// The virtual routers that do not continue with `configs`; the driver stops them before [`Self::handle_configs`].
+    pub fn departing(&self, configs: &[Config]) -> Vec<usize> {
+        let instances = self.instances.iter().enumerate();
+        let departs = |(_, (instance, _)): &(usize, &(Instance, Counters))| {
+            !configs
+                .iter()
+                .any(|config| continues(instance.config(), config))
+        };
+        instances.filter(departs).map(|(index, _)| index).collect()
+    }
+
     /// Replaces the configuration. A virtual router that remains, by name, version, ID and addresses, continues;
     /// others stop or begin. Returns, for each new one, whether it continues.
     pub fn handle_configs(&mut self, configs: Vec<Config>, now: Duration) -> Vec<bool> {
         let mut former = std::mem::take(&mut self.instances);
-        let mut continues = Vec::new();
+        let mut kept = Vec::new();
         for config in configs {
-            let same = |(instance, _): &(Instance, Counters)| {
-                let old = instance.config();
-                (&old.name, old.version, old.vrid, &old.addresses)
-                    == (&config.name, config.version, config.vrid, &config.addresses)
-            };
+            let same = |(instance, _): &(Instance, Counters)| continues(instance.config(), &config);
             let found = former
                 .iter()
                 .position(same)
                 .map(|at| former.swap_remove(at));
-            continues.push(found.is_some());
+            kept.push(found.is_some());
             self.instances.push(match found {
                 Some((mut instance, counters)) => {
                     instance.handle_config(config, now);
@@ -149,7 +156,7 @@ impl Router {
             });
         }
         self.settle(now);
-        continues
+        kept
     }
 
     /// When [`Self::handle_timeout`] is due.
@@ -243,6 +250,12 @@ impl Router {
             instance.handle_group_fault(fault, now);
         }
     }
+}
+
+/// Whether a virtual router is the same one on the wire.
+fn continues(old: &Config, new: &Config) -> bool {
+    (&old.name, old.version, old.vrid, &old.addresses)
+        == (&new.name, new.version, new.vrid, &new.addresses)
 }
 
 #[cfg(test)]

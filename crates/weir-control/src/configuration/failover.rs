@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::net::IpAddr;
 
-use weir_model::{Desired, EndsAtFailover, Source};
+use weir_model::{Desired, EndsAtFailover, Source, VirtualRouter};
 
 /// The directory of keepalived's file, and of those that it usually includes.
 const KEEPALIVED: &str = "/etc/keepalived";
@@ -48,17 +48,19 @@ pub fn failovers(desired: &Desired) -> Vec<Failover> {
     if desired.services.is_empty() {
         return Vec::new();
     }
-    among(desired, &moving_vips())
+    among(desired, &moving_vips(desired))
 }
 
-/// Addresses in the files of keepalived and Pacemaker on this machine. A standby does not have them on an interface.
-pub fn moving_vips() -> BTreeSet<IpAddr> {
+/// Addresses of virtual routers, and those in the files of keepalived and Pacemaker on this machine. A standby does not have them on an interface.
+pub fn moving_vips(desired: &Desired) -> BTreeSet<IpAddr> {
     let entries = fs::read_dir(KEEPALIVED).into_iter().flatten().flatten();
     let files = entries.map(|entry| entry.path());
     let files = files.filter(|path| path.extension().is_some_and(|it| it == "conf"));
     // Files that this user must not read are skipped.
     let texts = files.filter_map(|path| fs::read_to_string(path).ok());
     let mut moving: BTreeSet<IpAddr> = texts.flat_map(|text| of_keepalived(&text)).collect();
+    let managed = desired.vrrp.iter().flat_map(VirtualRouter::managed);
+    moving.extend(managed.map(|network| network.address));
     moving.extend(of_pacemaker(
         &fs::read_to_string(PACEMAKER).unwrap_or_default(),
     ));

@@ -23,7 +23,7 @@ use crate::explain::{Answer, Packet};
 use crate::ipvsadm;
 use crate::keeper::{Kept, Link};
 use crate::plan::{Plan, plan};
-use crate::status::Report;
+use crate::status::{Report, vrrp};
 use weir_discovery::{Lists, Membership};
 use weir_probing::Checks;
 use weir_runtime_dir::SocketAccess;
@@ -106,6 +106,7 @@ impl<P: Plane> Director<P> {
         self.death_count = (kept.restarts, kept.last_death.clone());
         self.keeper = kept.link.clone();
         self.pass_secrets();
+        self.keeper.configure_vrrp(!self.configured.vrrp.is_empty());
     }
 
     /// Stores the secrets of the active configuration in the keeper, for a daemon that starts after a crash.
@@ -196,6 +197,7 @@ impl<P: Plane> Director<P> {
     /// Records the active configuration, for commands without a daemon and for the next daemon after a crash.
     fn record_configuration(&self) {
         self.record_configuration_of(&self.file, &self.text);
+        self.keeper.configure_vrrp(!self.configured.vrrp.is_empty());
     }
 
     fn record_configuration_of(&self, file: &Path, text: &str) {
@@ -272,6 +274,7 @@ impl<P: Plane> Director<P> {
             last_death,
             draining: self.runtime_dir.draining(),
             sources: self.membership.sources(&self.configured),
+            vrrp: vrrp::report(self.runtime_dir.path(), &self.configured),
             ..Report::from(&snapshot)
         })
     }

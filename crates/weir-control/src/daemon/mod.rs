@@ -40,7 +40,7 @@ pub use director::Director;
 use director::DrainingDaemon;
 pub use error::Error;
 pub use plane::Plane;
-pub use runtime_dir::{LOCK, RuntimeDir, SOCKET, last_configuration, last_text};
+pub use runtime_dir::{LOCK, RuntimeDir, SOCKET, last_configuration, last_text, text_files};
 
 /// Name under which the keeper stores secrets from files and the environment. After a crash the active configuration is
 /// used again, and its secret files may have changed or vanished by then.

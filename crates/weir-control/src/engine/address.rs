@@ -27,6 +27,7 @@ impl Engine {
         let missing: Vec<IpAddr> = self
             .desired
             .addresses()
+            .filter(|vip| !self.desired.is_vrrp_address(*vip))
             .filter(|vip| self.network.holder(*vip).is_none())
             .collect();
         if missing.is_empty() {

@@ -4,6 +4,7 @@
 //! counts nothing: all values come from the [`Report`] and the [`Memory`] that the caller read.
 
 mod proxy;
+mod vrrp;
 
 use std::fmt::Write as _;
 
@@ -118,6 +119,7 @@ pub fn render(report: &Report, memory: Memory) -> String {
     services(&mut text, report);
     servers(&mut text, report);
     proxy::proxies(&mut text, report);
+    vrrp::routers(&mut text, report);
     text.family("weir_packets_total", "counter", "Packets by outcome.");
     packets(&mut text, report);
     let flows = &report.flows;

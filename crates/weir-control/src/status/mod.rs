@@ -10,6 +10,7 @@ pub mod pinned;
 mod proxy;
 pub mod table;
 mod time;
+pub mod vrrp;
 
 use serde::{Deserialize, Serialize};
 
@@ -19,6 +20,7 @@ use weir_discovery::Source;
 use made::{state, vip};
 pub use proxy::Proxied;
 pub use time::rfc3339;
+pub use vrrp::Vrrp;
 
 /// `GET /v1/status`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,6 +59,9 @@ pub struct Report {
     /// Drifted kernel objects that were repaired.
     #[serde(default, skip_serializing_if = "is_default")]
     pub drift: Drift,
+    /// Virtual routers in file order; absent without any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub vrrp: Vec<Vrrp>,
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {

@@ -1,4 +1,4 @@
-//! `vrrp_instance` and `vrrp_sync_group`, kept as `[vrrp.NAME]` until Weir supports them.
+//! `vrrp_instance` and `vrrp_sync_group` become `[vrrp.NAME]`.
 
 use super::Globals;
 use super::field;
@@ -110,10 +110,6 @@ pub(super) fn write(writer: &mut Writer, globals: &Globals, node: &Node, notes: 
     }
     table.covers = node.lines();
     writer.document.push(table);
-    notes.add(
-        node.position,
-        "kept for later: Weir does not use [vrrp] yet; keep keepalived running for it",
-    );
 }
 
 fn directive(
