@@ -22,8 +22,10 @@ const REQUEST_MAX: u64 = 4096;
 const ANSWER_MAX: u64 = 4 << 20;
 /// How long a client may take for its request.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long a client waits for an answer.
-const ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
+/// How long the daemon waits for the status.
+const STATUS_TIMEOUT: Duration = Duration::from_millis(500);
+/// How long a command waits for an answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A request to the agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -107,16 +109,24 @@ async fn answer(stream: UnixStream, orders: mpsc::Sender<Pending>) -> io::Result
 }
 
 /// Sends a request to the agent of a runtime directory, and returns the virtual routers afterwards. Blocks for at most
-/// half a second.
+/// five seconds.
 ///
 /// # Errors
 /// No agent answers, or it rejects the request.
 pub fn order(runtime_dir: &Path, order: &Order) -> Result<Vec<RouterStatus>, Error> {
+    exchange(runtime_dir, order, ANSWER_TIMEOUT)
+}
+
+fn exchange(
+    runtime_dir: &Path,
+    order: &Order,
+    limit: Duration,
+) -> Result<Vec<RouterStatus>, Error> {
     let path: PathBuf = runtime_dir.join(SOCKET);
     let exchange = || -> io::Result<String> {
         let mut stream = StdStream::connect(&path)?;
-        stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
-        stream.set_write_timeout(Some(ANSWER_TIMEOUT))?;
+        stream.set_read_timeout(Some(limit))?;
+        stream.set_write_timeout(Some(limit))?;
         let mut text = serde_json::to_vec(order)?;
         text.push(b'\n');
         stream.write_all(&text)?;
@@ -140,5 +150,5 @@ pub fn order(runtime_dir: &Path, order: &Order) -> Result<Vec<RouterStatus>, Err
 /// # Errors
 /// No agent answers.
 pub fn status(runtime_dir: &Path) -> Result<Vec<RouterStatus>, Error> {
-    order(runtime_dir, &Order::Status)
+    exchange(runtime_dir, &Order::Status, STATUS_TIMEOUT)
 }

@@ -373,6 +373,10 @@ impl Simulation {
     }
 }
 
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the number of schedules is an option of the test"
+)]
 fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name)
         .ok()

@@ -88,10 +88,14 @@ fn crash_of_daemon_moves_nothing_and_crash_of_agent_and_helper_does() {
         (takeovers(), pair.process("director", "vrrp-agent")),
         (Value::from(0), agent)
     );
-    let shown = pair.status("director")["vrrp"][0].clone();
-    assert_eq!(
-        (&shown["name"], &shown["state"]),
-        (&Value::from("outside"), &Value::from("active"))
+    pair.wait_for("the daemon's status", || {
+        let shown = pair.status("director")["vrrp"][0].clone();
+        shown["name"] == "outside" && shown["state"] == "active"
+    });
+    let metrics = pair.world.metrics();
+    assert!(
+        metrics.contains("weir_vrrp_active{router=\"outside\"} 1\n"),
+        "{metrics}"
     );
 
     let helper = pair.process("director", "helper");

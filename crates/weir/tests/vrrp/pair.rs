@@ -62,7 +62,10 @@ impl Pair {
 
     fn write(&self, host: &str, config: &str) -> PathBuf {
         let path = self.world.path(&format!("{host}.toml"));
-        fs::write(&path, config).expect("written");
+        // A proxy service alone loads no programs, and the daemon starts fast.
+        let proxy = "[pool.p]\nservers = [\"127.0.0.1:9\"]\n[service.s]\nlisten = [\"127.0.0.1:8080\"]\n\
+                     forward = \"proxy\"\nprotocol = \"tcp\"\npool = \"p\"\n";
+        fs::write(&path, format!("{config}{proxy}")).expect("written");
         path
     }
 
