@@ -1,5 +1,5 @@
-//! The agent's loop: packets, timers, network changes, answers of the helper and requests go to the machine; its outputs
-//! go to sockets and the helper.
+//! The agent's loop: packets, timers, network changes, answers of the helper and requests go to the machine; its
+//! outputs go to sockets and the helper.
 
 mod port;
 mod reload;

@@ -150,7 +150,7 @@ mod tests {
             timeout: Duration::from_secs(1),
             rise: 2,
             fall: 3,
-            user: "nobody".to_owned(),
+            user: "root".to_owned(),
         };
         let mut watched = Watched {
             router: 0,

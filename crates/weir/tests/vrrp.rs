@@ -126,8 +126,8 @@ fn tracked_objects_group_and_notification() {
     pair.script(&check, &format!("test -e {flag}"));
     std::fs::write(&flag, "").expect("written");
     let more = format!(
-        "group = \"pair\"\nnotify = [\"{notify}\"]\ntrack = [\n  {{ script = [\"{check}\"], interval = \"50ms\", user = \
-         \"root\" }},\n  {{ process = \"no such process\", penalty = 10 }},\n]\n\
+        "group = \"pair\"\nnotify = [\"{notify}\"]\ntrack = [\n  {{ script = [\"{check}\"], user = \"root\", \
+         interval = \"50ms\" }},\n  {{ process = \"no such process\", penalty = 10 }},\n]\n\
          [vrrp.other]\ninterface = \"eth0\"\nvirtual_router_id = 52\nversion = 3\nadvert_interval = \"100ms\"\n\
          addresses = [\"10.0.0.11/32\"]\nexcluded_addresses = [\"2001:db8::10/64\"]\ngroup = \"pair\""
     );

@@ -43,6 +43,9 @@ use crate::key::{Kind, Section};
 use crate::tree::{Entry, Item, Table, Value};
 use crate::view::{Sink, View, keyword, text, wrong_type};
 
+/// Default account of programs.
+pub(in crate::lower) const SCRIPT_USER: &str = "nobody";
+
 /// The configuration with the positions needed by verification.
 pub(crate) struct Lowered {
     pub(crate) node: Node,

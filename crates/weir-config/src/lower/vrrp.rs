@@ -17,8 +17,6 @@ use crate::view::{Sink, View, text, wrong_type};
 
 /// The longest interval of version 3: 12 bits of centiseconds.
 const INTERVAL_MAX_V3: Duration = Duration::from_millis(40_950);
-/// Default account of tracked programs.
-const USER: &str = "nobody";
 
 type Entries<'a, 't> = [(&'a Entry<'t>, &'a Table<'t>)];
 
@@ -333,7 +331,7 @@ fn script(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<TrackScript> {
         user: view
             .text(sink, "user")
             .and_then(|(name, span)| line(sink, name, span))
-            .unwrap_or_else(|| USER.to_owned()),
+            .unwrap_or_else(|| super::SCRIPT_USER.to_owned()),
     };
     (!script.command.is_empty()).then_some(script)
 }

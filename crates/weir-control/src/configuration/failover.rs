@@ -122,4 +122,19 @@ mod tests {
         let pacemaker = "<nvpair name=\"ip\" value=\"192.0.2.9\" id=\"vip-ip\"/>";
         assert_eq!(among(&desired, &of_pacemaker(pacemaker)).len(), 1);
     }
+
+    #[test]
+    fn addresses_of_virtual_routers_move() {
+        let text = "[vrrp.a]\ninterface = \"eth0\"\nvirtual_router_id = 1\n\
+            addresses = [\"192.0.2.1/24\"]\nexcluded_addresses = [\"2001:db8::1\"]\n";
+        let desired = parse(text, &Host::default()).unwrap().desired;
+        let moving = moving_vips(&desired);
+        for vip in ["192.0.2.1", "2001:db8::1"] {
+            let vip = vip.parse().unwrap();
+            assert!(
+                moving.contains(&vip) && desired.is_vrrp_address(vip),
+                "{vip}"
+            );
+        }
+    }
 }
