@@ -98,6 +98,14 @@ fn crash_of_daemon_moves_nothing_and_crash_of_agent_and_helper_does() {
         "{metrics}"
     );
 
+    // A paused agent listens before it is active again.
+    pair.suspend(agent);
+    pair.wait_for("the second director", || pair.holds("second", VIP));
+    pair.resume(agent);
+    pair.wait_for_holder("director");
+    let log = std::fs::read_to_string(pair.path("director.log")).expect("a log");
+    assert!(log.contains("this director was paused or stalled"), "{log}");
+
     let helper = pair.process("director", "helper");
     pair.kill(helper);
     pair.kill(agent);
@@ -111,6 +119,13 @@ fn crash_of_daemon_moves_nothing_and_crash_of_agent_and_helper_does() {
             && pair.router("director")["sent"].as_u64() > Some(3)
     });
     pair.wait_for_holder("director");
+
+    // Without virtual routers both processes end.
+    pair.reload("director", "");
+    pair.wait_for_holder("second");
+    pair.wait_for("the end of the agent", || {
+        pair.find("director", "vrrp-agent").is_none()
+    });
 }
 
 #[test]

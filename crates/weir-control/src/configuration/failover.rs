@@ -51,7 +51,8 @@ pub fn failovers(desired: &Desired) -> Vec<Failover> {
     among(desired, &moving_vips(desired))
 }
 
-/// Addresses of virtual routers, and those in the files of keepalived and Pacemaker on this machine. A standby does not have them on an interface.
+/// Addresses of virtual routers, and those in the files of keepalived and Pacemaker on this machine. A standby does not
+/// have them on an interface.
 pub fn moving_vips(desired: &Desired) -> BTreeSet<IpAddr> {
     let entries = fs::read_dir(KEEPALIVED).into_iter().flatten().flatten();
     let files = entries.map(|entry| entry.path());

@@ -173,6 +173,10 @@ impl Pair {
         signal(pid, Signal::KILL);
     }
 
+    pub(crate) fn resume(&self, pid: u32) {
+        signal(pid, Signal::CONT);
+    }
+
     pub(crate) fn suspend(&self, pid: u32) {
         signal(pid, Signal::STOP);
     }
