@@ -57,7 +57,8 @@ impl Engine {
         let elsewhere = |name: &String| interface.as_ref() != Some(name);
         let mut lost: BTreeSet<IpAddr> = BTreeSet::new();
         for (name, address) in &self.memory.undo.addresses {
-            if elsewhere(name) || !self.desired.has_address(*address) {
+            let is_vrrp = self.desired.is_vrrp_address(*address);
+            if elsewhere(name) || is_vrrp || !self.desired.has_address(*address) {
                 lost.insert(*address);
             }
         }
@@ -72,7 +73,8 @@ impl Engine {
             .addresses
             .iter()
             .filter(|(name, address)| {
-                lost.contains(address) && (elsewhere(name) || unneeded.contains(address))
+                let is_vrrp = self.desired.is_vrrp_address(*address);
+                lost.contains(address) && (elsewhere(name) || is_vrrp || unneeded.contains(address))
             })
             .cloned()
             .collect();

@@ -62,10 +62,17 @@ impl Pair {
 
     fn write(&self, host: &str, config: &str) -> PathBuf {
         let path = self.world.path(&format!("{host}.toml"));
-        // A proxy service alone loads no programs, and the daemon starts fast.
-        let proxy = "[pool.p]\nservers = [\"127.0.0.1:9\"]\n[service.s]\nlisten = [\"127.0.0.1:8080\"]\n\
-                     forward = \"proxy\"\nprotocol = \"tcp\"\npool = \"p\"\n";
-        fs::write(&path, format!("{config}{proxy}")).expect("written");
+        // A proxy service alone loads no programs, and the daemon starts fast. `vip_interface` must not add an address
+        // of a virtual router.
+        let proxy = format!(
+            "[pool.p]\nservers = [\"127.0.0.1:9\"]\n[service.s]\nlisten = [\"{VIP}:8080\"]\nforward = \"proxy\"\n\
+             protocol = \"tcp\"\npool = \"p\"\n"
+        );
+        let node = match config.contains(VIP) {
+            true => "[node]\nvip_interface = \"eth0\"\n",
+            false => "",
+        };
+        fs::write(&path, format!("{config}{proxy}{node}")).expect("written");
         path
     }
 
