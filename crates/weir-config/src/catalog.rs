@@ -239,7 +239,7 @@ pub(crate) static ROOT: Section = Section {
             "vrrp",
             Kind::Named(&VRRP),
             Absent("no virtual routers"),
-            "Virtual addresses that move between directors (VRRP). Accepted, but not implemented yet.",
+            "Virtual addresses that move between directors (VRRP).",
             "",
         )
         .known_as(&["vrrp_instance"]),

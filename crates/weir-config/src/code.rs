@@ -271,10 +271,6 @@ codes! {
         "Dot segments, duplicate slashes and unnecessary percent-encoding are removed before routes compare paths, so \
          this route never matches.",
         "Write the path in normalized form, or set `normalize_path = false` in the service.";
-    /// The table is accepted but has no effect yet.
-    Kept = "W040",
-        "The table is reserved for a later version; this one does not move addresses between directors.",
-        "Use keepalived for this (docs/manual/failover.md).";
     /// Every user of the machine can read a secret.
     ExposedSecret = "W070",
         "The configuration contains a secret or refers to a file that contains one, and the file mode lets every user \

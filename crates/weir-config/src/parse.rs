@@ -173,6 +173,7 @@ fn finish(
             .map(|service| service.service)
             .collect(),
         proxies: routed(lowered.proxies, lowered.routes),
+        vrrp: lowered.vrrp,
     };
     Ok(Parsed {
         desired,

@@ -25,13 +25,12 @@ fn import(program: &str, case: &Case) -> Imported {
 }
 
 /// Warnings that are caused by the other program's file: pools without a check, unused or without servers, servers of
-/// weight 0, virtual routers that are kept for later.
+/// weight 0, virtual routers.
 const OPERATOR_CODES: &[Code] = &[
     Code::Unchecked,
     Code::UnusedPool,
     Code::NoServers,
     Code::AllQuiesced,
-    Code::Kept,
 ];
 
 fn warnings(imported: &Imported) -> Vec<Diagnostic> {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::{
     Admin, Check, Family, Forward, HashKey, Health, Ipvs, Listener, Mark, Proxy, ProxyHeader,
-    Scheduler, Secret, ServerTls, ServersDns, Snat, Sticky, Tunnel,
+    Scheduler, Secret, ServerTls, ServersDns, Snat, Sticky, Tunnel, VirtualRouter,
 };
 
 /// The largest weight, ipvsadm's limit.
@@ -48,6 +48,8 @@ pub struct Desired {
     pub services: Vec<Service>,
     /// Proxy services in file order; names unique over these and the layer 4 services.
     pub proxies: Vec<Proxy>,
+    /// Virtual routers in file order, names unique.
+    pub vrrp: Vec<VirtualRouter>,
 }
 
 impl Desired {
@@ -75,6 +77,14 @@ impl Desired {
             .filter_map(|pool| pool.sticky.as_ref()?.secret.as_ref());
         let tickets = self.proxies.iter().filter_map(|proxy| proxy.tls.as_ref());
         cookies.chain(tickets.flat_map(|tls| &tls.ticket_keys))
+    }
+
+    /// Whether a virtual router manages the address; nothing else adds it then.
+    pub fn is_vrrp_address(&self, address: IpAddr) -> bool {
+        let managed = self.vrrp.iter().flat_map(VirtualRouter::managed);
+        managed
+            .into_iter()
+            .any(|network| network.address == address)
     }
 
     /// Addresses that proxy services listen on, except unspecified, loopback and multicast addresses.

@@ -30,6 +30,13 @@ pub enum Change {
     Timeouts(Vec<Edit>),
     /// `[ipvs]` differs; at least one edit.
     Ipvs(Vec<Edit>),
+    /// A virtual router is added, removed or changed.
+    VirtualRouter {
+        /// Virtual router.
+        router: String,
+        /// `+`, `-` or `~`.
+        sign: char,
+    },
     /// A pool is added with this many servers, which are not reported separately.
     PoolAdded {
         /// Pool.
@@ -111,6 +118,7 @@ impl fmt::Display for Change {
             Self::Node(edits) => write!(f, "~ node: {}", join(edits)),
             Self::Timeouts(edits) => write!(f, "~ timeouts: {}", join(edits)),
             Self::Ipvs(edits) => write!(f, "~ ipvs: {}", join(edits)),
+            Self::VirtualRouter { router, sign } => write!(f, "{sign} vrrp {router}"),
             Self::PoolAdded { pool, servers } => write!(f, "+ pool {pool}: {}", count(*servers)),
             Self::PoolRemoved { pool, servers } => write!(f, "- pool {pool}: {}", count(*servers)),
             Self::PoolChanged { pool, edits } => write!(f, "~ pool {pool}: {}", join(edits)),
@@ -158,6 +166,21 @@ pub fn diff(old: &Desired, new: &Desired) -> Vec<Change> {
     pool::diff(&old.pools, &new.pools, &mut changes);
     service::diff(&old.services, &new.services, &mut changes);
     proxy::diff(&old.proxies, &new.proxies, &mut changes);
+    match_by_name(
+        &old.vrrp,
+        &new.vrrp,
+        |router| &router.name,
+        |matched| {
+            let (router, sign) = match matched {
+                Matched::Removed(router) => (router, '-'),
+                Matched::Kept { before, now, .. } if before == now => return,
+                Matched::Kept { now, .. } => (now, '~'),
+                Matched::Added(router) => (router, '+'),
+            };
+            let router = router.name.clone();
+            changes.push(Change::VirtualRouter { router, sign });
+        },
+    );
     changes
 }
 

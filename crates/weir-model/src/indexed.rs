@@ -166,6 +166,8 @@ impl Indexed {
             pools,
             services,
             proxies,
+            // The data plane does not depend on them.
+            vrrp: _,
         } = &self.desired;
         let common = hash_of((node, timeouts, ipvs));
         let of_pools: Vec<u64> = pools.iter().map(hash_of).collect();

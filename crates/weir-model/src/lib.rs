@@ -38,6 +38,7 @@ mod scheduler;
 mod secret;
 mod sticky;
 mod tls;
+mod vrrp;
 
 pub use access::{AccessLog, LogFormat};
 pub use admin::Admin;
@@ -70,3 +71,4 @@ pub use scheduler::{Scheduler, SchedulerFlags, SchedulerKind, UnknownScheduler};
 pub use secret::{Secret, SecretSource};
 pub use sticky::{Sticky, StickyMode};
 pub use tls::{ClientAuth, ServerTls, ServiceTls, SniHost, TlsVersion};
+pub use vrrp::{Notify, Track, TrackObject, TrackScript, VirtualRouter};

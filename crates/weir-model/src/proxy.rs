@@ -5,6 +5,8 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::{
     AccessLog, Compression, ErrorPage, Forwarded, HashKey, NormalizePath, RetryOn, Route,
     Scheduler, SchedulerKind, ServiceTls, Source, Underscores,
@@ -138,7 +140,7 @@ impl Default for ProxyLimits {
 }
 
 /// An IP network.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Network {
     /// Any address in the network.
     pub address: IpAddr,

@@ -30,6 +30,7 @@ const FILES: &[&str] = &[
     "proxy.json",
     "proxy-left.json",
     "vips.json",
+    "vrrp.json",
     "cookie.key",
     "members.json",
     "real-server.json",
@@ -37,8 +38,8 @@ const FILES: &[&str] = &[
     "protect.lock",
     "protect.sysctl",
 ];
-/// Names of the API socket.
-const SOCKETS: &[&str] = &["weir.sock", "weir.sock.new", "weir.sock.held"];
+/// Names of the API socket, and of the VRRP agent's.
+const SOCKETS: &[&str] = &["weir.sock", "weir.sock.new", "weir.sock.held", "vrrp.sock"];
 /// Names of the link to the active configuration.
 const LINKS: &[&str] = &["configuration", "configuration.new"];
 /// Directories whose files are named after processes.

@@ -22,6 +22,8 @@ pub mod names;
 mod netns;
 mod notify;
 mod packet;
+mod privilege;
+mod raw_ip;
 pub mod untrusted_file;
 
 pub use activation::inherited_files;
@@ -38,6 +40,8 @@ pub use mount::{Bpffs, MountView, bpffs_at, mount_bpffs};
 pub use netns::{Entered, NetNs, NetNsId};
 pub use notify::{Notification, Notifier};
 pub use packet::FrameSocket;
+pub use privilege::{account, close_stdin, end_with_parent, keep_net_raw, run_in_real_time};
+pub use raw_ip::{RawIpSocket, RawPacket};
 
 /// The result of every fallible function of this crate.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -167,8 +167,38 @@ pub(crate) enum Command {
         #[command(subcommand)]
         action: TokenAction,
     },
+    /// Show virtual routers; release or resume one
+    Vrrp(Vrrp),
+    /// Run virtual routers; started by `weir run`
+    #[command(hide = true)]
+    VrrpAgent,
+    /// Change addresses for another process; started by `weir run`
+    #[command(hide = true)]
+    Helper,
     /// A live view (not built yet)
     Top(Rest),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Vrrp {
+    /// Virtual router to release or resume
+    #[arg(requires = "action")]
+    pub(crate) name: Option<String>,
+    /// release: another director takes over until resume
+    #[arg(value_enum)]
+    pub(crate) action: Option<VrrpAction>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Orders to a virtual router.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum VrrpAction {
+    /// Stop being active, and stay so
+    Release,
+    /// End a release
+    Resume,
 }
 
 #[derive(Debug, Subcommand)]

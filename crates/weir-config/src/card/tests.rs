@@ -156,12 +156,20 @@ impl Frame<'_> {
 
     fn vrrp(&self, page: &str) -> String {
         if page == "vrrp" {
-            let others = self.others(&["virtual_router_id = 51"]).join("\n");
+            let required = [
+                "virtual_router_id = 51",
+                "interface = \"eth0\"",
+                "addresses = [\"192.0.2.10/24\"]",
+            ];
+            let others = self.others(&required).join("\n");
             return format!("[vrrp.outside]\n{others}\n{}\n", self.line);
         }
         let alone = matches!(self.key, "interface" | "script" | "process" | "file");
         let table = self.inline(if alone { &[] } else { &["file = \"/x\""] });
-        format!("[vrrp.outside]\nvirtual_router_id = 51\ntrack = [{{ {table} }}]\n")
+        format!(
+            "[vrrp.outside]\nvirtual_router_id = 51\ninterface = \"eth0\"\naddresses = [\"192.0.2.10\"]\n\
+             track = [{{ {table} }}]\n"
+        )
     }
 }
 

@@ -1,4 +1,4 @@
-//! `[vrrp.NAME]`: VIPs that move between directors. Validated but not implemented; every run warns about it.
+//! `[vrrp.NAME]`: VIPs that move between directors. Run by `weir vrrp-agent`.
 
 use std::time::Duration;
 
@@ -23,16 +23,15 @@ const COMMAND: Kind = Kind::List(&Kind::Text);
 pub(crate) static VRRP: Section = Section {
     path: "vrrp.NAME",
     page: "vrrp",
-    purpose: "A virtual router (RFC 9568): addresses held by the active one of several directors. This build accepts \
-              these tables but does not implement VRRP yet; `weir check` warns. Until then, use keepalived to move \
-              the addresses.",
+    purpose: "A virtual router (RFC 9568): addresses held by the active one of several directors. It works with \
+              other implementations, such as keepalived.",
     example: "[vrrp.outside]\ninterface = \"eth0\"\nvirtual_router_id = 51\npriority = 150\naddresses = \
               [\"192.0.2.10/24\"]\n",
     keys: &[
         Key::new(
             "interface",
             Kind::Interface,
-            Absent("the interface that has the `source` address"),
+            Absent("the interface that has the `source` address; one of both is required"),
             "Interface for advertisements and addresses.",
             "interface = \"eth0\"",
         ),
@@ -54,22 +53,25 @@ pub(crate) static VRRP: Section = Section {
             "version",
             integer((2, 3)),
             Default("2"),
-            "Protocol version; IPv6 requires 3.",
+            "Protocol version; IPv6 requires 3. Version 3 has intervals below one second, and a backup adopts the \
+             interval of the active director.",
             "version = 3",
         ),
         Key::new(
             "advert_interval",
             PAUSE,
             Default("1s"),
-            "Interval between advertisements of the active director.",
-            "advert_interval = \"100ms\"",
+            "Interval between advertisements of the active director: whole seconds in version 2, up to 40.95 s in \
+             version 3. A backup becomes active after three intervals and up to one more.",
+            "advert_interval = \"2s\"",
         )
         .known_as(&["advert_int"]),
         Key::new(
             "addresses",
             Kind::List(&Kind::Network),
-            Default("[]"),
-            "Virtual addresses, listed in advertisements.",
+            Required,
+            "Virtual addresses, listed in advertisements; all of one family, at least one. Without a prefix length: \
+             /32 or /128. An address that is already on the interface is never removed.",
             "addresses = [\"192.0.2.10/24\"]",
         )
         .known_as(&["virtual_ipaddress"]),
@@ -99,8 +101,9 @@ pub(crate) static VRRP: Section = Section {
             "accept",
             Kind::Flag,
             Default("true"),
-            "Whether a director that is active but not the address owner accepts packets to the addresses.",
-            "accept = false",
+            "Whether a director that is active but not the address owner accepts packets to the addresses. Only `true` \
+             is implemented.",
+            "accept = true",
         ),
         Key::new(
             "source",
@@ -137,7 +140,8 @@ pub(crate) static VRRP: Section = Section {
             "notify",
             COMMAND,
             Absent("no notification"),
-            "Program and arguments, called on every state change.",
+            "Program and arguments, called on every state change, with four more arguments as from keepalived: \
+             `INSTANCE`, the name, `MASTER`, `BACKUP`, `FAULT` or `STOP`, and the priority.",
             "notify = [\"/usr/local/bin/tell\"]",
         ),
         Key::new(
@@ -165,7 +169,7 @@ pub(crate) static VRRP: Section = Section {
             "notify_stop",
             COMMAND,
             Absent("no notification"),
-            "Called when the daemon stops.",
+            "Called when `weir run` stops.",
             "notify_stop = [\"/usr/local/bin/tell\", \"stop\"]",
         ),
     ],
@@ -177,8 +181,8 @@ pub(crate) static VRRP_TRACK: Section = Section {
     page: "vrrp-track",
     purpose: "An object that a virtual router tracks. Without `penalty` and `bonus`, its failure releases the \
               addresses; with one of them, it changes the priority.",
-    example: "[vrrp.outside]\ninterface = \"eth0\"\nvirtual_router_id = 51\ntrack = [{ script = \
-              [\"/usr/local/bin/alive\"], interval = \"2s\", penalty = 20 }]\n",
+    example: "[vrrp.outside]\ninterface = \"eth0\"\nvirtual_router_id = 51\naddresses = [\"192.0.2.10/24\"]\ntrack = \
+              [{ script = [\"/usr/local/bin/alive\"], interval = \"2s\", penalty = 20 }]\n",
     keys: &[
         Key::new(
             "interface",

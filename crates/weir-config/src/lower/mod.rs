@@ -31,7 +31,9 @@ pub(crate) use scheduler::ALIASES;
 use std::collections::HashMap;
 use std::ops::Range;
 
-use weir_model::{Ipvs, Node, Pool, Service, Timeouts, Tunnel, TunnelChecksum, TunnelKind};
+use weir_model::{
+    Ipvs, Node, Pool, Service, Timeouts, Tunnel, TunnelChecksum, TunnelKind, VirtualRouter,
+};
 
 use crate::address::Refusal;
 use crate::catalog;
@@ -40,6 +42,9 @@ use crate::diagnostic::Diagnostic;
 use crate::key::{Kind, Section};
 use crate::tree::{Entry, Item, Table, Value};
 use crate::view::{Sink, View, keyword, text, wrong_type};
+
+/// Default account of programs.
+pub(in crate::lower) const SCRIPT_USER: &str = "nobody";
 
 /// The configuration with the positions needed by verification.
 pub(crate) struct Lowered {
@@ -58,6 +63,7 @@ pub(crate) struct Lowered {
     pub(crate) proxies: Vec<LoweredProxy>,
     /// In file order; assigned to their services after verification.
     pub(crate) routes: Vec<LoweredRoute>,
+    pub(crate) vrrp: Vec<VirtualRouter>,
 }
 
 /// A pool and the positions of its parts.
@@ -119,6 +125,7 @@ pub(crate) fn lower(sink: &mut Sink<'_>, root: &Table<'_>) -> Lowered {
         services: Vec::new(),
         proxies: Vec::new(),
         routes: Vec::new(),
+        vrrp: Vec::new(),
     };
     if let Some((table, location)) = section(sink, &view, "node") {
         let view = View::open(sink, &catalog::NODE, table, location);
@@ -154,9 +161,8 @@ pub(crate) fn lower(sink: &mut Sink<'_>, root: &Table<'_>) -> Lowered {
     }
     lowered.routes = route::routes(sink, &view);
     path::adapt(sink, &lowered.proxies, &mut lowered.routes);
-    for (entry, table) in named(sink, &view, "vrrp", &catalog::VRRP) {
-        vrrp::vrrp(sink, entry, table);
-    }
+    let routers = named(sink, &view, "vrrp", &catalog::VRRP);
+    lowered.vrrp = vrrp::routers(sink, &routers);
     raise_default_limits(&mut lowered);
     lowered
 }

@@ -58,7 +58,7 @@ pub(super) fn timeouts(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Timeouts {
     }
 }
 
-fn interfaces(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Vec<String>> {
+pub(super) fn interfaces(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Vec<String>> {
     let items = view.list(sink, "interfaces")?;
     if items.is_empty() {
         let span = view

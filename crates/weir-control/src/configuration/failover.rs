@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::net::IpAddr;
 
-use weir_model::{Desired, EndsAtFailover, Source};
+use weir_model::{Desired, EndsAtFailover, Source, VirtualRouter};
 
 /// The directory of keepalived's file, and of those that it usually includes.
 const KEEPALIVED: &str = "/etc/keepalived";
@@ -48,17 +48,20 @@ pub fn failovers(desired: &Desired) -> Vec<Failover> {
     if desired.services.is_empty() {
         return Vec::new();
     }
-    among(desired, &moving_vips())
+    among(desired, &moving_vips(desired))
 }
 
-/// Addresses in the files of keepalived and Pacemaker on this machine. A standby does not have them on an interface.
-pub fn moving_vips() -> BTreeSet<IpAddr> {
+/// Addresses of virtual routers, and those in the files of keepalived and Pacemaker on this machine. A standby does not
+/// have them on an interface.
+pub fn moving_vips(desired: &Desired) -> BTreeSet<IpAddr> {
     let entries = fs::read_dir(KEEPALIVED).into_iter().flatten().flatten();
     let files = entries.map(|entry| entry.path());
     let files = files.filter(|path| path.extension().is_some_and(|it| it == "conf"));
     // Files that this user must not read are skipped.
     let texts = files.filter_map(|path| fs::read_to_string(path).ok());
     let mut moving: BTreeSet<IpAddr> = texts.flat_map(|text| of_keepalived(&text)).collect();
+    let managed = desired.vrrp.iter().flat_map(VirtualRouter::managed);
+    moving.extend(managed.map(|network| network.address));
     moving.extend(of_pacemaker(
         &fs::read_to_string(PACEMAKER).unwrap_or_default(),
     ));
@@ -119,5 +122,20 @@ mod tests {
         insta::assert_snapshot!(text);
         let pacemaker = "<nvpair name=\"ip\" value=\"192.0.2.9\" id=\"vip-ip\"/>";
         assert_eq!(among(&desired, &of_pacemaker(pacemaker)).len(), 1);
+    }
+
+    #[test]
+    fn addresses_of_virtual_routers_move() {
+        let text = "[vrrp.a]\ninterface = \"eth0\"\nvirtual_router_id = 1\n\
+            addresses = [\"192.0.2.1/24\"]\nexcluded_addresses = [\"2001:db8::1\"]\n";
+        let desired = parse(text, &Host::default()).unwrap().desired;
+        let moving = moving_vips(&desired);
+        for vip in ["192.0.2.1", "2001:db8::1"] {
+            let vip = vip.parse().unwrap();
+            assert!(
+                moving.contains(&vip) && desired.is_vrrp_address(vip),
+                "{vip}"
+            );
+        }
     }
 }

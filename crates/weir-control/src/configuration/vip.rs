@@ -75,7 +75,12 @@ pub async fn absent_vips(
     }
     let present = Netlink::open()?.addresses().await?;
     let present = present.iter().map(|address| address.ip).collect();
-    Ok(absent(desired, present, added, &super::moving_vips()))
+    Ok(absent(
+        desired,
+        present,
+        added,
+        &super::moving_vips(desired),
+    ))
 }
 
 /// Each VIP once, in file order. `present` contains the addresses of all interfaces.

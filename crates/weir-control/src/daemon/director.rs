@@ -23,7 +23,7 @@ use crate::ipvsadm_message as ipvsadm;
 use crate::keeper::{Kept, Link};
 use crate::plan::{Plan, plan};
 use crate::plane::Plane;
-use crate::status::Report;
+use crate::status::{Report, vrrp};
 use weir_discovery::{Lists, Membership};
 use weir_probing::Checks;
 use weir_runtime_dir::SocketAccess;
@@ -110,6 +110,7 @@ impl<P: Plane> Director<P> {
         self.death_count = (kept.restarts, kept.last_death.clone());
         self.keeper = kept.link.clone();
         self.pass_secrets();
+        self.keeper.configure_vrrp(!self.configured.vrrp.is_empty());
     }
 
     /// Stores the secrets of the active configuration in the keeper, for a daemon that starts after a crash.
@@ -200,6 +201,7 @@ impl<P: Plane> Director<P> {
     /// Records the active configuration, for commands without a daemon and for the next daemon after a crash.
     fn record_configuration(&self) {
         self.record_configuration_of(&self.file, &self.text);
+        self.keeper.configure_vrrp(!self.configured.vrrp.is_empty());
     }
 
     fn record_configuration_of(&self, file: &Path, text: &str) {
@@ -276,6 +278,7 @@ impl<P: Plane> Director<P> {
             last_death,
             draining: self.runtime_dir.draining(),
             sources: self.membership.sources(&self.configured),
+            vrrp: vrrp::report(self.runtime_dir.path(), &self.configured),
             ..Report::from(&snapshot)
         })
     }

@@ -33,7 +33,7 @@ use weir_discovery::Membership;
 use weir_runtime_dir::SocketAccess;
 
 pub use crate::plane::{LastPass, Plane};
-pub use crate::runtime_dir::{LOCK, RuntimeDir, SOCKET, last_configuration, last_text};
+pub use crate::runtime_dir::{LOCK, RuntimeDir, SOCKET, last_configuration, last_text, text_files};
 pub use admin::{Admin, PreparedAdmin};
 pub use director::Director;
 use director::{DrainingDaemon, SECRETS};

@@ -201,6 +201,11 @@ impl Link {
         self.send(&ToKeeper::Keep { name }, &[file]);
     }
 
+    /// Reports whether the recorded configuration has virtual routers.
+    pub fn configure_vrrp(&self, configured: bool) {
+        self.send(&ToKeeper::Vrrp { configured }, &[]);
+    }
+
     /// Removes a file from the keeper.
     pub fn forget_file(&self, name: &str) {
         let name = name.to_owned();

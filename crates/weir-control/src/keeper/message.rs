@@ -26,6 +26,11 @@ pub(super) enum ToKeeper {
         /// Why, for the client that requested the upgrade.
         reason: String,
     },
+    /// The active configuration has virtual routers, or none; it was recorded.
+    Vrrp {
+        /// Whether it has any.
+        configured: bool,
+    },
     /// Start this program as the successor; a file with its state is attached.
     Upgrade {
         /// Absolute path.

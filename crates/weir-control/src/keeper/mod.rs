@@ -19,6 +19,7 @@ mod handover;
 mod kept;
 mod message;
 mod restart_limit;
+mod vrrp;
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -36,11 +37,13 @@ use crate::runtime_dir::RuntimeDir;
 use child::{Child, Event};
 use message::{ToDaemon, ToKeeper};
 use restart_limit::RestartLimit;
+use vrrp::VrrpProcesses;
 
 pub(crate) use handover::{receive, send};
 
 pub use error::Error;
 pub use kept::{Kept, Link, Takeover, UpgradeResult};
+pub use vrrp::check_parent;
 
 /// The keeper exits after more consecutive early crashes than this.
 const EARLY_DEATHS_MAX: u32 = 10;
@@ -87,6 +90,7 @@ struct Keeper {
     restart_limit: RestartLimit,
     last_death: Option<String>,
     stopping: bool,
+    vrrp: VrrpProcesses,
     /// A reload was requested while no daemon was running.
     reload_due: bool,
     /// The exit code of the last active daemon.
@@ -125,6 +129,7 @@ pub async fn keep(runtime_dir: &Path) -> Result<u8, Error> {
         restart_limit: RestartLimit::new(Instant::now()),
         last_death: None,
         stopping: false,
+        vrrp: VrrpProcesses::new(runtime_dir),
         reload_due: false,
         code: 0,
     };
@@ -133,6 +138,7 @@ pub async fn keep(runtime_dir: &Path) -> Result<u8, Error> {
         tokio::select! {
             Some((number, event)) = events.recv() => {
                 if let Some(code) = keeper.handle_event(number, event)? {
+                    keeper.vrrp.end().await;
                     return Ok(code);
                 }
             }
@@ -192,6 +198,7 @@ impl Keeper {
     /// start.
     fn stop(&mut self, signal: Signal) {
         self.stopping = true;
+        self.vrrp.stop();
         self.sockets.clear();
         for (_, child, _) in self.children.values() {
             child.signal(signal);
@@ -237,6 +244,11 @@ impl Keeper {
             }
             ToKeeper::Forget { name } => self.handle_socket(number, name, None),
             ToKeeper::Ready => self.ready(number),
+            ToKeeper::Vrrp { configured } => {
+                let started = self.children.get(&number);
+                let program = started.map_or(&self.program, |(_, _, program)| program);
+                self.vrrp.configure(configured, program);
+            }
             ToKeeper::Fails { reason } => {
                 if let Some((Role::Successor { failure, .. }, _, _)) =
                     self.children.get_mut(&number)

@@ -5,6 +5,7 @@
 
 mod latency;
 mod proxy;
+mod vrrp;
 
 use std::fmt::Write as _;
 
@@ -120,6 +121,7 @@ pub fn render(report: &Report, memory: Memory) -> String {
     servers(&mut text, report);
     latency::latencies(&mut text, report);
     proxy::proxies(&mut text, report);
+    vrrp::routers(&mut text, report);
     text.family("weir_packets_total", "counter", "Packets by outcome.");
     packets(&mut text, report);
     let flows = &report.flows;

@@ -59,6 +59,11 @@ pub fn last_text(runtime_dir: &Path) -> Option<PathBuf> {
     texts.into_iter().find(|path| path.exists())
 }
 
+/// The files of which one holds the active text.
+pub fn text_files(runtime_dir: &Path) -> [PathBuf; 2] {
+    TEXTS.map(|name| runtime_dir.join(name))
+}
+
 /// A runtime directory that this process uses exclusively.
 #[derive(Debug)]
 pub struct RuntimeDir {
@@ -70,6 +75,11 @@ pub struct RuntimeDir {
 }
 
 impl RuntimeDir {
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Creates the directory if necessary and takes its lock.
     ///
     /// # Errors

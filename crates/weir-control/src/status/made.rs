@@ -59,6 +59,7 @@ impl From<&Snapshot> for Report {
             latency: counted(&snapshot.latency),
             reasons,
             drift: snapshot.drift,
+            vrrp: Vec::new(),
             open_files: snapshot.open_files.as_ref().map(OpenFiles::from),
         }
     }

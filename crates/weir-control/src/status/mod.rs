@@ -11,6 +11,7 @@ pub mod pinned;
 mod proxy;
 pub mod table;
 mod time;
+pub mod vrrp;
 
 use serde::{Deserialize, Serialize};
 
@@ -22,6 +23,7 @@ use made::{state, vip};
 pub use latency::{Latency, Milliseconds};
 pub use proxy::Proxied;
 pub use time::rfc3339;
+pub use vrrp::Vrrp;
 
 /// `GET /v1/status`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,6 +65,9 @@ pub struct Report {
     /// Drifted kernel objects that were repaired.
     #[serde(default, skip_serializing_if = "is_default")]
     pub drift: Drift,
+    /// Virtual routers in file order; absent without any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub vrrp: Vec<Vrrp>,
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {

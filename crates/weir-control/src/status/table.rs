@@ -30,6 +30,10 @@ pub fn render(report: &Report, earlier: Option<Earlier<'_>>) -> String {
     if report.services.is_empty() {
         out.push_str("\nno services\n");
     }
+    if !report.vrrp.is_empty() {
+        out.push('\n');
+        out.push_str(&super::vrrp::table(&report.vrrp));
+    }
     fates(&mut out, report);
     out
 }

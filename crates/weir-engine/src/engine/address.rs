@@ -26,6 +26,7 @@ impl Engine {
         let missing: Vec<IpAddr> = self
             .desired
             .addresses()
+            .filter(|vip| !self.desired.is_vrrp_address(*vip))
             .filter(|vip| self.network.holder(*vip).is_none())
             .collect();
         if missing.is_empty() {
@@ -55,7 +56,8 @@ impl Engine {
         let elsewhere = |name: &String| interface.as_ref() != Some(name);
         let mut lost: BTreeSet<IpAddr> = BTreeSet::new();
         for (name, address) in &self.memory.undo.addresses {
-            if elsewhere(name) || !self.desired.has_address(*address) {
+            let is_vrrp = self.desired.is_vrrp_address(*address);
+            if elsewhere(name) || is_vrrp || !self.desired.has_address(*address) {
                 lost.insert(*address);
             }
         }
@@ -70,7 +72,8 @@ impl Engine {
             .addresses
             .iter()
             .filter(|(name, address)| {
-                lost.contains(address) && (elsewhere(name) || unneeded.contains(address))
+                let is_vrrp = self.desired.is_vrrp_address(*address);
+                lost.contains(address) && (elsewhere(name) || is_vrrp || unneeded.contains(address))
             })
             .cloned()
             .collect();

@@ -117,7 +117,10 @@ impl Vips {
             return Err(Error::NoInterface { name: name.clone() });
         };
         let present = present(netlink).await?;
-        let wanted: BTreeSet<IpAddr> = desired.proxied_addresses().collect();
+        let wanted: BTreeSet<IpAddr> = desired
+            .proxied_addresses()
+            .filter(|vip| !desired.is_vrrp_address(*vip))
+            .collect();
         let missing: Vec<IpAddr> = wanted.difference(&present).copied().collect();
         let Some(first) = missing.first() else {
             return Ok(());
@@ -183,6 +186,7 @@ impl Vips {
 /// Whether an added address is needed on its interface.
 fn is_needed(desired: &Desired, (name, address): &(String, IpAddr)) -> bool {
     desired.node.vip_interface.as_ref() == Some(name)
+        && !desired.is_vrrp_address(*address)
         && desired.proxied_addresses().any(|needed| needed == *address)
 }
 

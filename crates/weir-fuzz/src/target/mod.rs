@@ -7,6 +7,7 @@ mod http;
 mod import;
 mod packet;
 mod proxy;
+mod vrrp;
 
 /// A parser under test.
 #[derive(Debug)]
@@ -34,6 +35,7 @@ pub const TARGETS: &[Target] = &[
     target("check-stream", health::stream, health::streams, 2048),
     target("check-datagram", health::datagram, health::datagrams, 600),
     target("dns-answer", control::dns, control::dns_answers, 1024),
+    target("vrrp-packet", vrrp::packet, vrrp::packets, 1100),
     target("packet", packet::wire, packet::packets, 512),
     target("packet-verdict", packet::verdict, packet::packets, 512),
     target("config-toml", config::toml, config::tomls, 8192),

@@ -1,4 +1,4 @@
-//! keepalived.conf: all of layer 4, and VRRP blocks, which are kept for later.
+//! keepalived.conf: all of layer 4, and VRRP blocks.
 //!
 //! keepalived continues after a mistake, and so does the importer: it adds a note and skips the line.
 

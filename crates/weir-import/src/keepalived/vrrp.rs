@@ -1,4 +1,4 @@
-//! Imports `vrrp_instance` and `vrrp_sync_group` as `[vrrp.NAME]`, which Weir does not use yet.
+//! Imports `vrrp_instance` and `vrrp_sync_group` as `[vrrp.NAME]`.
 
 use super::Globals;
 use super::field;
@@ -97,7 +97,10 @@ pub(super) fn write(writer: &mut Writer, globals: &Globals, node: &Node, notes: 
     for inner in node.inner() {
         directive(&mut table, &mut track, globals, inner, notes);
     }
-    if !table.entries.iter().any(|entry| entry.key == "version")
+    if is_ipv6(node) {
+        // keepalived uses version 3 for IPv6, whatever is configured.
+        table.replace(Entry::new("version", 3_u32, node.position));
+    } else if !table.entries.iter().any(|entry| entry.key == "version")
         && let Some((version, position)) = globals.vrrp_version
     {
         table.push(Entry::new("version", version, position));
@@ -110,10 +113,13 @@ pub(super) fn write(writer: &mut Writer, globals: &Globals, node: &Node, notes: 
     }
     table.covers = node.lines();
     writer.document.push(table);
-    notes.add(
-        node.position,
-        "imported but not active: Weir does not use [vrrp] yet; keep running keepalived for this instance",
-    );
+}
+
+fn is_ipv6(node: &Node) -> bool {
+    let mut blocks = node.inner().iter();
+    let addresses = blocks.find(|inner| inner.keyword() == "virtual_ipaddress");
+    let first = addresses.and_then(|block| block.inner().first());
+    first.is_some_and(|line| line.keyword().contains(':'))
 }
 
 fn directive(

@@ -27,7 +27,7 @@ pub(super) fn clean(global: &GlobalOptions, force: bool) -> Outcome {
         runtime_dir: global.runtime_dir.clone(),
         pin_dir: global.pin_dir.clone(),
     };
-    let (steps, cleaned) = block_on(async {
+    let (steps, cleaned, virtual_addresses) = block_on(async {
         // The real server's pins are in a directory below the director's.
         let steps = match weir_real_server::down(&options, &DownRequest::default()).await {
             Err(error) if force => {
@@ -37,7 +37,10 @@ pub(super) fn clean(global: &GlobalOptions, force: bool) -> Outcome {
             other => other.map_err(Failure::failed)?,
         };
         let cleaned = weir_engine::clean(&paths).await.map_err(Failure::failed)?;
-        Ok::<_, Failure>((steps, cleaned))
+        let virtual_addresses = weir_helper::remove_recorded(&global.runtime_dir)
+            .await
+            .map_err(Failure::failed)?;
+        Ok::<_, Failure>((steps, cleaned, virtual_addresses))
     })??;
     weir_protect::restore(&global.runtime_dir);
     let forgotten = held.forget().map_err(Failure::failed)?;
@@ -47,6 +50,7 @@ pub(super) fn clean(global: &GlobalOptions, force: bool) -> Outcome {
     }
     for (count, what) in [
         (cleaned.addresses, "addresses removed"),
+        (virtual_addresses, "virtual addresses removed"),
         (cleaned.neighbours, "neighbour entries released"),
         (cleaned.offloads, "interfaces with offloads restored"),
         (cleaned.marks, "rules of firewall marks removed"),

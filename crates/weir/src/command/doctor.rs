@@ -40,7 +40,7 @@ pub(super) fn director(global: &GlobalOptions, arguments: &Doctor) -> Outcome {
             }
             Err(error) => Daemon::Failed(error.to_string()),
         };
-        weir_doctor::director(&desired, &daemon, &configuration::moving_vips()).await
+        weir_doctor::director(&desired, &daemon, &configuration::moving_vips(&desired)).await
     })?
     .map_err(Failure::failed)?;
     if arguments.fix {

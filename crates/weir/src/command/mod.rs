@@ -17,6 +17,7 @@ mod server;
 mod status;
 mod token;
 mod upgrade;
+mod vrrp;
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -53,6 +54,9 @@ pub(crate) fn execute(arguments: &Arguments) -> Outcome {
             action: TokenAction::Add { name, role, file },
         } => token::add(global, file, name, *role),
         Command::Doctor(arguments) => doctor::director(global, arguments),
+        Command::Vrrp(arguments) => vrrp::vrrp(global, arguments),
+        Command::VrrpAgent => vrrp::agent(global),
+        Command::Helper => vrrp::helper(global),
         Command::Top(_) => Err(Failure::not_built("top")),
     }
 }

@@ -110,7 +110,7 @@ fn hex_bytes(sink: &mut Sink<'_>, view: &View<'_, '_>, name: &str) -> Option<Vec
 fn script(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Script {
     Script {
         command: command(sink, view, "command"),
-        user: line_or(sink, view, "user", "nobody"),
+        user: line_or(sink, view, "user", crate::lower::SCRIPT_USER),
         dynamic: view.flag(sink, "dynamic").unwrap_or(false),
     }
 }

@@ -1,0 +1,65 @@
+//! Virtual routers.
+
+use super::Text;
+use crate::status::{Report, Vrrp};
+
+type Value = (&'static str, &'static str, &'static str, fn(&Vrrp) -> u64);
+
+const VALUES: [Value; 6] = [
+    (
+        "weir_vrrp_active",
+        "gauge",
+        "1 while this director holds the addresses.",
+        |router| u64::from(router.state == "active"),
+    ),
+    (
+        "weir_vrrp_fault",
+        "gauge",
+        "1 while the virtual router is in fault.",
+        |router| u64::from(router.state == "fault"),
+    ),
+    (
+        "weir_vrrp_priority",
+        "gauge",
+        "Priority, with what tracked objects change.",
+        |router| u64::from(router.priority),
+    ),
+    (
+        "weir_vrrp_takeovers_total",
+        "counter",
+        "How often it became active.",
+        |router| router.takeovers,
+    ),
+    (
+        "weir_vrrp_sent_total",
+        "counter",
+        "Advertisements sent.",
+        |router| router.sent,
+    ),
+    (
+        "weir_vrrp_received_total",
+        "counter",
+        "Advertisements accepted.",
+        |router| router.received,
+    ),
+];
+
+pub(super) fn routers(text: &mut Text, report: &Report) {
+    if report.vrrp.is_empty() {
+        return;
+    }
+    for (name, kind, help, value) in VALUES {
+        text.family(name, kind, help);
+        for router in &report.vrrp {
+            text.sample(name, &[("router", router.name.as_str())], value(router));
+        }
+    }
+    let name = "weir_vrrp_ignored_total";
+    text.family(name, "counter", "Packets ignored, by reason.");
+    for router in &report.vrrp {
+        for (reason, count) in &router.ignored {
+            let labels = [("router", router.name.as_str()), ("reason", reason)];
+            text.sample(name, &labels, *count);
+        }
+    }
+}

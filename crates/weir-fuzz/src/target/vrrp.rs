@@ -1,0 +1,91 @@
+//! Advertisements of VRRP.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+use weir_vrrp::{
+    Advertisement, Arrival, ChecksumForm, Config, GROUP_V4, Instance, Version, decode,
+};
+
+const SOURCE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 77, 0, 1));
+
+/// A packet over both families, and an accepted one through a virtual router; what is read is encoded to the same
+/// bytes.
+pub(super) fn packet(input: &[u8]) {
+    let arrival = Arrival {
+        bytes: input,
+        source: SOURCE,
+        destination: GROUP_V4.into(),
+        hop_limit: 255,
+    };
+    let six = IpAddr::V6(Ipv4Addr::LOCALHOST.to_ipv6_mapped());
+    let _ = decode(&Arrival {
+        source: six,
+        destination: six,
+        ..arrival
+    });
+    let Ok(received) = decode(&arrival) else {
+        return;
+    };
+    let heard = &received.advertisement;
+    let again = heard.encode(SOURCE, GROUP_V4.into(), received.checksum);
+    let arrival = Arrival {
+        bytes: &again,
+        ..arrival
+    };
+    assert_eq!(
+        decode(&arrival).map(|it| it.advertisement).as_ref(),
+        Ok(heard)
+    );
+    let now = Duration::ZERO;
+    let mut instance = Instance::new(config(heard), now);
+    instance.handle_source(Some(Ipv4Addr::LOCALHOST.into()), now);
+    let _ = instance.handle_packet(&received, SOURCE, now);
+    while let Some(at) = instance
+        .next_deadline()
+        .filter(|at| *at < Duration::from_secs(600))
+    {
+        instance.handle_timeout(at);
+        while instance.poll_output().is_some() {}
+        if instance.handle_packet(&received, SOURCE, at).is_err() || at > Duration::from_secs(5) {
+            return;
+        }
+    }
+}
+
+fn config(heard: &Advertisement) -> Config {
+    Config {
+        name: "v".to_owned(),
+        version: heard.version,
+        vrid: heard.vrid,
+        priority: 100,
+        interval: heard.interval,
+        addresses: heard.addresses.clone(),
+        preempt: true,
+        preempt_delay: Duration::ZERO,
+        password: heard.password,
+        group: None,
+        tracked: Vec::new(),
+    }
+}
+
+pub(super) fn packets() -> Vec<Vec<u8>> {
+    let advertisement = |version, password| Advertisement {
+        version,
+        vrid: 51,
+        priority: 200,
+        interval: Duration::from_secs(1),
+        addresses: vec![Ipv4Addr::new(10, 77, 0, 100).into()],
+        password,
+    };
+    let encode = |it: Advertisement, form| it.encode(SOURCE, GROUP_V4.into(), form);
+    vec![
+        encode(advertisement(Version::V2, None), ChecksumForm::Plain),
+        encode(
+            advertisement(Version::V2, Some(*b"password")),
+            ChecksumForm::Plain,
+        ),
+        encode(advertisement(Version::V3, None), ChecksumForm::Plain),
+        encode(advertisement(Version::V3, None), ChecksumForm::PseudoHeader),
+    ]
+}

@@ -1,0 +1,73 @@
+//! `weir helper`: a small privileged process that changes addresses and runs programs for a process without these
+//! rights, the VRRP agent.
+//!
+//! Its caller can only name what the configuration contains: a virtual router by its name, a tracked object by its
+//! index. Addresses, interfaces, programs and accounts come from the configuration file, which the helper reads itself.
+//! An address that it found present is never removed. When its caller ends, it removes every address that it has added,
+//! because nothing advertises them any more.
+//!
+//! Added addresses are recorded in `RUNTIME_DIR/vrrp.json` before they are added, so that the next helper,
+//! `weir run` and `weir clean` can remove them.
+
+mod address;
+mod client;
+mod message;
+mod program;
+mod record;
+mod serve;
+
+use std::path::PathBuf;
+
+pub use address::remove_recorded;
+pub use client::{Answered, Client};
+pub use message::{Answer, NotifyState, Reply, Request, TrackedOutcome, VERSION};
+pub use serve::serve;
+
+/// Why the helper failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A request to the network failed.
+    #[error(transparent)]
+    Network(#[from] weir_netlink::Error),
+    /// A system call failed.
+    #[error(transparent)]
+    System(#[from] weir_sys::Error),
+    /// A file cannot be read or written.
+    #[error("{path}: {source}", path = path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The kernel's error.
+        source: std::io::Error,
+    },
+    /// The file belongs to another user than root and this process's, or other users may write it.
+    #[error("{path}: must belong to root and not be writable by others", path = path.display())]
+    Untrusted {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The configuration has an error.
+    #[error("{path}: the configuration has an error", path = path.display())]
+    Configuration {
+        /// The file.
+        path: PathBuf,
+    },
+    /// No virtual router has this name.
+    #[error("there is no virtual router {name}")]
+    UnknownRouter {
+        /// The name.
+        name: String,
+    },
+    /// No interface has this name, or none has the source address.
+    #[error("{name} has no interface")]
+    NoInterface {
+        /// The virtual router.
+        name: String,
+    },
+    /// The other process sent something else than a message of this version.
+    #[error("invalid message: {reason}")]
+    Message {
+        /// Why.
+        reason: String,
+    },
+}

@@ -1,0 +1,162 @@
+//! Messages between the helper and its caller: JSON, one per packet of a SEQPACKET channel, at most
+//! [`weir_sys::MESSAGE_MAX`] bytes. Requests are only added and never change their meaning.
+
+use serde::{Deserialize, Serialize};
+
+use crate::Error;
+
+/// Version of the messages; the helper rejects others.
+pub const VERSION: u32 = 1;
+
+/// A request, with a number that its answer repeats.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Envelope<T> {
+    pub(crate) version: u32,
+    pub(crate) number: u64,
+    pub(crate) body: T,
+}
+
+/// What a caller may request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Request {
+    /// Read the configuration again; the virtual routers are in an attached file.
+    Policy,
+    /// Add the addresses of a virtual router.
+    Add {
+        /// Its name.
+        router: String,
+    },
+    /// Remove those that were added for it.
+    Remove {
+        /// Its name.
+        router: String,
+    },
+    /// Run its notification programs.
+    Notify {
+        /// Its name.
+        router: String,
+        /// keepalived's name of the state: `MASTER`, `BACKUP`, `FAULT` or `STOP`.
+        state: NotifyState,
+        /// Its priority.
+        priority: u8,
+    },
+    /// Run a tracked program, or read a tracked file.
+    Track {
+        /// Name of the virtual router.
+        router: String,
+        /// Index in its `track`.
+        object: usize,
+    },
+}
+
+/// The state that programs are notified of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum NotifyState {
+    /// Active.
+    Master,
+    /// Backup.
+    Backup,
+    /// Fault.
+    Fault,
+    /// Stopped.
+    Stop,
+}
+
+impl NotifyState {
+    /// As keepalived passes it to programs.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Master => "MASTER",
+            Self::Backup => "BACKUP",
+            Self::Fault => "FAULT",
+            Self::Stop => "STOP",
+        }
+    }
+}
+
+/// The answer to a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// The number that [`crate::Client::request`] returned.
+    pub number: u64,
+    /// The result.
+    pub reply: Reply,
+}
+
+/// The result of a request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reply {
+    /// The virtual routers are in the attached file.
+    Policy,
+    /// It is done.
+    Done,
+    /// It failed.
+    Failed {
+        /// Why.
+        reason: String,
+    },
+    /// The state of a tracked object.
+    Tracked(TrackedOutcome),
+}
+
+/// The state of a tracked object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TrackedOutcome {
+    /// The program exited with 0.
+    Up,
+    /// It did not.
+    Down,
+    /// The file contains this number.
+    Number(i32),
+}
+
+impl<T: for<'a> Deserialize<'a> + Serialize> Envelope<T> {
+    pub(crate) fn encode(number: u64, body: T) -> Vec<u8> {
+        let envelope = Self {
+            version: VERSION,
+            number,
+            body,
+        };
+        serde_json::to_vec(&envelope).unwrap_or_default()
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Error> {
+        let invalid = |reason: String| Error::Message { reason };
+        let envelope: Self =
+            serde_json::from_slice(bytes).map_err(|error| invalid(error.to_string()))?;
+        if envelope.version != VERSION {
+            return Err(invalid(format!("version {}", envelope.version)));
+        }
+        Ok(envelope)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn message_format_is_stable() {
+        let request = Request::Notify {
+            router: "outside".to_owned(),
+            state: NotifyState::Master,
+            priority: 100,
+        };
+        let bytes = Envelope::encode(7, request.clone());
+        let text = String::from_utf8(bytes.clone()).unwrap();
+        assert_eq!(
+            text,
+            r#"{"version":1,"number":7,"body":{"notify":{"router":"outside","state":"MASTER","priority":100}}}"#
+        );
+        assert_eq!(Envelope::<Request>::decode(&bytes).unwrap().body, request);
+        let other = text.replace("\"version\":1", "\"version\":2");
+        assert!(Envelope::<Request>::decode(other.as_bytes()).is_err());
+        for length in 0..bytes.len() {
+            assert!(Envelope::<Request>::decode(&bytes[..length]).is_err());
+        }
+    }
+}

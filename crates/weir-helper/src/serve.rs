@@ -1,0 +1,174 @@
+//! The helper's loop: one request after another; only tracked programs run at the same time.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::process::geteuid;
+use tokio::sync::mpsc;
+use weir_config::Host;
+use weir_model::VirtualRouter;
+use weir_sys::{Channel, sealed_file};
+
+use crate::Error;
+use crate::address::Addresses;
+use crate::message::{Envelope, Reply, Request};
+use crate::program;
+
+/// Serves the caller at the other end of the channel until it ends, then removes all added addresses. `configuration`
+/// are the files that may hold the active configuration; the first one that exists does. Must be called inside a tokio
+/// runtime.
+///
+/// # Errors
+/// The addresses cannot be read or removed.
+pub async fn serve(
+    channel: Channel,
+    runtime_dir: &Path,
+    configuration: &[PathBuf],
+) -> Result<(), Error> {
+    let channel = Arc::new(channel);
+    let mut helper = Helper {
+        addresses: Addresses::open(runtime_dir).await?,
+        configuration: configuration.to_vec(),
+        routers: Vec::new(),
+        channel: Arc::clone(&channel),
+    };
+    let (sender, mut requests) = mpsc::unbounded_channel();
+    std::thread::spawn(move || {
+        while let Ok(Some(message)) = channel.receive() {
+            if sender.send(message.bytes).is_err() {
+                return;
+            }
+        }
+    });
+    while let Some(bytes) = requests.recv().await {
+        match Envelope::<Request>::decode(&bytes) {
+            Ok(envelope) => helper.handle(envelope).await,
+            Err(error) => tracing::error!(%error, "rejected a request"),
+        }
+    }
+    helper.addresses.remove(None).await
+}
+
+struct Helper {
+    addresses: Addresses,
+    configuration: Vec<PathBuf>,
+    routers: Vec<VirtualRouter>,
+    channel: Arc<Channel>,
+}
+
+impl Helper {
+    async fn handle(&mut self, envelope: Envelope<Request>) {
+        let number = envelope.number;
+        let result = match envelope.body {
+            Request::Policy => return self.send_policy(number),
+            Request::Track { router, object } => return self.track(number, &router, object),
+            Request::Add { router } => match self.router(&router) {
+                Ok(router) => self.addresses.add(&router).await,
+                Err(error) => Err(error),
+            },
+            Request::Remove { router } => self.addresses.remove(Some(&router)).await,
+            Request::Notify {
+                router,
+                state,
+                priority,
+            } => self
+                .router(&router)
+                .map(|router| program::notify(&router, state, priority)),
+        };
+        let reply = match result {
+            Ok(()) => Reply::Done,
+            Err(error) => Reply::Failed {
+                reason: error.to_string(),
+            },
+        };
+        send(&self.channel, number, reply, &[]);
+    }
+
+    fn router(&self, name: &str) -> Result<VirtualRouter, Error> {
+        let found = self.routers.iter().find(|router| router.name == name);
+        found.cloned().ok_or_else(|| Error::UnknownRouter {
+            name: name.to_owned(),
+        })
+    }
+
+    /// Reads the configuration; a broken one changes nothing.
+    fn send_policy(&mut self, number: u64) {
+        let read = read(&self.configuration);
+        let file = read.and_then(|routers| {
+            let text = serde_json::to_vec(&routers).unwrap_or_default();
+            let file = sealed_file("weir-vrrp", &text);
+            self.routers = routers;
+            file.map_err(|source| Error::File {
+                path: "memfd".into(),
+                source,
+            })
+        });
+        match file {
+            Ok(file) => send(&self.channel, number, Reply::Policy, &[file.as_fd()]),
+            Err(error) => {
+                let reason = error.to_string();
+                send(&self.channel, number, Reply::Failed { reason }, &[]);
+            }
+        }
+    }
+
+    fn track(&self, number: u64, router: &str, object: usize) {
+        let router = self.routers.iter().find(|it| it.name == router);
+        let object = router.and_then(|router| router.track.get(object)).cloned();
+        let channel = Arc::clone(&self.channel);
+        tokio::spawn(async move {
+            let outcome = match object {
+                Some(tracked) => program::track(&tracked.object).await,
+                None => None,
+            };
+            let unknown = || Reply::Failed {
+                reason: "no such object".to_owned(),
+            };
+            send(
+                &channel,
+                number,
+                outcome.map_or_else(unknown, Reply::Tracked),
+                &[],
+            );
+        });
+    }
+}
+
+/// Ignores errors: the end of the caller is noticed by the reader.
+fn send(channel: &Channel, number: u64, reply: Reply, files: &[BorrowedFd<'_>]) {
+    if let Err(error) = channel.send(&Envelope::encode(number, reply), files) {
+        tracing::debug!(%error, "failed to send an answer");
+    }
+}
+
+fn read(configuration: &[PathBuf]) -> Result<Vec<VirtualRouter>, Error> {
+    for path in configuration {
+        let text = match fs::read_to_string(path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            text => text.map_err(|source| Error::File {
+                path: path.clone(),
+                source,
+            })?,
+        };
+        let known = fs::metadata(path).map_err(|source| Error::File {
+            path: path.clone(),
+            source,
+        })?;
+        let is_trusted = known.uid() == 0 || known.uid() == geteuid().as_raw();
+        if !is_trusted || known.mode() & 0o022 != 0 {
+            return Err(Error::Untrusted { path: path.clone() });
+        }
+        let parsed = if text.trim_start().starts_with('{') {
+            weir_config::parse_json(&text, &Host::default())
+        } else {
+            weir_config::parse(&text, &Host::default())
+        };
+        let parsed = parsed.map_err(|_| Error::Configuration { path: path.clone() })?;
+        return Ok(parsed.desired.vrrp);
+    }
+    Ok(Vec::new())
+}

@@ -1,0 +1,89 @@
+//! Privileges of a process that needs few: real-time priority first, then another account with one capability.
+
+#![allow(unsafe_code, reason = "sched_setscheduler(2) has no safe wrapper")]
+
+use std::fs;
+use std::io;
+
+use rustix::process::{Gid, Uid};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, set_capabilities, set_keep_capabilities, set_thread_groups,
+    set_thread_res_gid, set_thread_res_uid,
+};
+
+use crate::{Error, Result};
+
+/// Lets the calling thread run before all threads of normal priority (SCHED_FIFO), its future children excluded.
+///
+/// # Errors
+/// The process lacks `CAP_SYS_NICE`, or its control group allows no real-time time.
+pub fn run_in_real_time(priority: i32) -> Result<()> {
+    let parameters = libc::sched_param {
+        sched_priority: priority,
+    };
+    let policy = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
+    // SAFETY: the parameters are live for the call; 0 is the calling thread.
+    if unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) } == 0 {
+        return Ok(());
+    }
+    let source = io::Error::last_os_error();
+    Err(Error::call("sched_setscheduler", "SCHED_FIFO", source))
+}
+
+/// User and group of an account, by `/etc/passwd`.
+pub fn account(name: &str) -> Option<(u32, u32)> {
+    let text = fs::read_to_string("/etc/passwd").ok()?;
+    let line = text
+        .lines()
+        .find(|line| line.split(':').next() == Some(name))?;
+    let mut fields = line.split(':').skip(2).map(str::parse);
+    Some((fields.next()?.ok()?, fields.next()?.ok()?))
+}
+
+/// Keeps `CAP_NET_RAW` alone, and changes to another account if one is given. Applies to the calling thread and the
+/// threads that it starts: call it before there are others.
+///
+/// # Errors
+/// The process is not root.
+pub fn keep_net_raw(account: Option<(u32, u32)>) -> Result<()> {
+    let failed = |call: &'static str| move |errno| Error::call(call, "this process", errno);
+    if let Some((user, group)) = account {
+        let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
+        set_keep_capabilities(true).map_err(failed("PR_SET_KEEPCAPS"))?;
+        set_thread_groups(&[]).map_err(failed("setgroups"))?;
+        set_thread_res_gid(group, group, group).map_err(failed("setresgid"))?;
+        set_thread_res_uid(user, user, user).map_err(failed("setresuid"))?;
+    }
+    let sets = CapabilitySets {
+        effective: CapabilitySet::NET_RAW,
+        permitted: CapabilitySet::NET_RAW,
+        inheritable: CapabilitySet::empty(),
+    };
+    set_capabilities(None, sets).map_err(failed("capset"))?;
+    rustix::thread::set_no_new_privs(true).map_err(failed("PR_SET_NO_NEW_PRIVS"))
+}
+
+/// Ends the calling process with SIGTERM when its parent ends; the calling thread must have been started by it.
+///
+/// # Errors
+/// `parent` is not the parent any more.
+pub fn end_with_parent(parent: &str) -> Result<()> {
+    let failed = |source: io::Error| Error::call("PR_SET_PDEATHSIG", "this process", source);
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))
+        .map_err(|errno| failed(errno.into()))?;
+    let now = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().to_string());
+    if now.as_deref() == Some(parent) {
+        return Ok(());
+    }
+    Err(failed(io::Error::other("the parent has ended")))
+}
+
+/// Replaces standard input by `/dev/null`.
+///
+/// # Errors
+/// It cannot be opened.
+pub fn close_stdin() -> Result<()> {
+    let path = "/dev/null";
+    let null = fs::File::open(path).map_err(|error| Error::file(path, error))?;
+    rustix::stdio::dup2_stdin(null).map_err(|errno| Error::call("dup2", path, errno))
+}

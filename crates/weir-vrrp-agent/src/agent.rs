@@ -1,0 +1,457 @@
+//! The agent's loop: packets, timers, network changes, answers of the helper and requests go to the machine; its
+//! outputs go to sockets and the helper.
+
+mod port;
+mod reload;
+mod report;
+
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::path::Path;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, interval, sleep, timeout};
+use weir_helper::{Answered, Client, NotifyState, Reply, Request, TrackedOutcome};
+use weir_model::{TrackObject, VirtualRouter};
+use weir_netlink::{Event, Netlink, Watch};
+use weir_sys::{Channel, Clock, FrameSocket, now_ns};
+use weir_vrrp::{Arrival, Output, Router, State, TrackedState};
+
+use crate::control::{self, Pending};
+use crate::link::Machine;
+use crate::track::{self, Watched};
+use crate::{ACCOUNT, Error, announce};
+use port::Port;
+
+/// Above everything that is not real-time, below the kernel's own threads.
+const REAL_TIME_PRIORITY: i32 = 10;
+/// Packets of one socket that are handled before timers are looked at again.
+const BATCH: usize = 256;
+/// Interval at which sockets that could not be opened are tried again.
+const TICK: Duration = Duration::from_secs(1);
+/// How long the removal of addresses may take when the agent stops.
+const STOP_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// What an answer of the helper is for.
+#[derive(Debug)]
+enum Awaited {
+    Add(String),
+    Remove(String),
+    Track(usize),
+    Notify,
+    Policy,
+}
+
+struct Agent {
+    client: Arc<Client>,
+    netlink: Netlink,
+    machine: Machine,
+    frames: FrameSocket,
+    settings: Vec<VirtualRouter>,
+    router: Router,
+    ports: Vec<Port>,
+    watched: Vec<Watched>,
+    awaited: HashMap<u64, Awaited>,
+}
+
+/// Runs until SIGTERM, with the helper at the other end of the channel. Must be called inside a tokio runtime of one
+/// thread, before the process has others: it gives up its privileges.
+///
+/// # Errors
+/// The helper has ended, or sockets cannot be opened.
+pub async fn run(channel: Channel, runtime_dir: &Path) -> Result<(), Error> {
+    let listener = control::bind(runtime_dir)?;
+    if let Err(error) = weir_sys::run_in_real_time(REAL_TIME_PRIORITY) {
+        tracing::warn!(%error, "advertisements may be late when this machine is busy");
+    }
+    weir_sys::keep_net_raw(weir_sys::account(ACCOUNT))?;
+    let on = |kind| signal(kind).map_err(Error::Signals);
+    let (mut hangup, mut terminate) = (on(SignalKind::hangup())?, on(SignalKind::terminate())?);
+    let netlink = Netlink::open()?;
+    let mut watch = netlink.watch()?;
+    let client = Arc::new(Client::new(channel));
+    let mut answers = answers_of(&client);
+    let (sender, mut orders) = mpsc::channel(16);
+    tokio::spawn(control::accept(listener, sender));
+    let mut agent = Agent {
+        client,
+        netlink,
+        machine: Machine::default(),
+        frames: FrameSocket::open()?,
+        settings: Vec::new(),
+        router: Router::default(),
+        ports: Vec::new(),
+        watched: Vec::new(),
+        awaited: HashMap::new(),
+    };
+    agent.request(Request::Policy, Awaited::Policy)?;
+    let mut ticks = interval(TICK);
+    let mut has_more = false;
+    loop {
+        tokio::select! {
+            biased;
+            () = agent.readable(), if !has_more => {}
+            answer = answers.recv() => match answer {
+                Some(answer) => agent.handle_answer(answer).await?,
+                None => return agent.lose_helper(),
+            },
+            event = watch.next() => agent.handle_event(event, &mut watch).await?,
+            Some(order) = orders.recv() => agent.handle_order(order),
+            _ = hangup.recv() => agent.request(Request::Policy, Awaited::Policy)?,
+            _ = terminate.recv() => break,
+            _ = ticks.tick() => agent.attach(false),
+            () = sleep(if has_more { Duration::ZERO } else { agent.pause() }) => {}
+        }
+        has_more = agent.receive();
+        agent.router.handle_timeout(now());
+        agent.look_at_tracked()?;
+        agent.flush()?;
+    }
+    agent.stop(&mut answers).await
+}
+
+fn now() -> Duration {
+    Duration::from_nanos(now_ns(Clock::Boottime))
+}
+
+/// Reads the helper's answers on a thread; the channel ends with the helper.
+fn answers_of(client: &Arc<Client>) -> mpsc::UnboundedReceiver<Answered> {
+    let (sender, receiver) = mpsc::unbounded_channel();
+    let client = Arc::clone(client);
+    std::thread::spawn(move || {
+        loop {
+            match client.receive() {
+                Ok(Some(answer)) => {
+                    if sender.send(answer).is_err() {
+                        return;
+                    }
+                }
+                Ok(None) => return,
+                Err(error) => tracing::error!(%error, "invalid answer of the helper"),
+            }
+        }
+    });
+    receiver
+}
+
+impl Agent {
+    fn request(&mut self, request: Request, awaited: Awaited) -> Result<(), Error> {
+        let number = self.client.request(request)?;
+        self.awaited.insert(number, awaited);
+        Ok(())
+    }
+
+    /// Time until something is due.
+    fn pause(&self) -> Duration {
+        let tracked = self.watched.iter().filter_map(Watched::due);
+        let next = self.router.next_deadline().into_iter().chain(tracked).min();
+        next.map_or(TICK, |at| at.saturating_sub(now()))
+    }
+
+    /// Completes when a packet is waiting. Cancel-safe.
+    async fn readable(&self) {
+        poll_fn(|context| {
+            let mut ready = false;
+            for socket in self.ports.iter().filter_map(Port::socket) {
+                // Cleared before the socket is emptied: a later packet makes it ready again.
+                if let Poll::Ready(Ok(mut guard)) = socket.poll_read_ready(context) {
+                    guard.clear_ready();
+                    ready = true;
+                }
+            }
+            if ready {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
+        })
+        .await;
+    }
+
+    /// Handles waiting packets, before any timer: they may say that another director is active. Returns whether there
+    /// may be more.
+    fn receive(&mut self) -> bool {
+        let mut has_more = false;
+        for (index, port) in self.ports.iter().enumerate() {
+            let Some(socket) = port.socket() else {
+                continue;
+            };
+            for count in 1..=BATCH {
+                let packet = match socket.get_ref().receive() {
+                    Ok(Some(packet)) => packet,
+                    Ok(None) => break,
+                    Err(error) => {
+                        tracing::debug!(%error, "failed to receive");
+                        break;
+                    }
+                };
+                let arrival = Arrival {
+                    bytes: &packet.bytes,
+                    source: packet.source,
+                    destination: packet.destination,
+                    hop_limit: packet.hop_limit,
+                };
+                let peers = &self.settings[index].peers;
+                let _ = self.router.handle_packet(index, &arrival, peers, now());
+                has_more |= count == BATCH;
+            }
+        }
+        has_more
+    }
+
+    async fn handle_event(
+        &mut self,
+        event: weir_netlink::Result<Event>,
+        watch: &mut Watch,
+    ) -> Result<(), Error> {
+        match event {
+            Ok(Event::Route { .. } | Event::Neighbour { .. }) => return Ok(()),
+            Ok(Event::Link { .. } | Event::Address { .. } | Event::Lost) => {}
+            Err(error) => {
+                tracing::warn!(%error, "the netlink watch failed");
+                *watch = self.netlink.watch()?;
+            }
+        }
+        self.read_machine().await
+    }
+
+    async fn read_machine(&mut self) -> Result<(), Error> {
+        self.machine.links = self.netlink.links().await?;
+        self.machine.addresses = self.netlink.addresses().await?;
+        self.attach(true);
+        Ok(())
+    }
+
+    /// Opens the sockets of virtual routers whose interface or source has changed, and evaluates tracked interfaces.
+    /// Otherwise opens only those that failed before.
+    fn attach(&mut self, changed: bool) {
+        for (index, port) in self.ports.iter_mut().enumerate() {
+            let settings = &self.settings[index];
+            if port.attach(settings, self.machine.attachment(settings), changed) {
+                self.router.handle_source(index, port.source(), now());
+            }
+        }
+        for watched in &self.watched {
+            if let TrackObject::Interface(name) = &watched.what {
+                let state = if self.machine.is_up(name) {
+                    TrackedState::Up
+                } else {
+                    TrackedState::Down
+                };
+                self.router
+                    .handle_tracked(watched.router, watched.object, state, now());
+            }
+        }
+    }
+
+    /// Requests the state of tracked objects that are due.
+    fn look_at_tracked(&mut self) -> Result<(), Error> {
+        let now = now();
+        let mut names = None;
+        for at in 0..self.watched.len() {
+            let watched = &mut self.watched[at];
+            if watched.due().is_none_or(|due| now < due) {
+                continue;
+            }
+            watched.start();
+            let (router, object) = (watched.router, watched.object);
+            if let TrackObject::Process(name) = &watched.what {
+                let is_running = names
+                    .get_or_insert_with(track::processes)
+                    .contains_key(name);
+                let outcome = if is_running {
+                    TrackedOutcome::Up
+                } else {
+                    TrackedOutcome::Down
+                };
+                let state = watched.finish(outcome, now);
+                self.router.handle_tracked(router, object, state, now);
+                continue;
+            }
+            let router = self.settings[router].name.clone();
+            self.request(Request::Track { router, object }, Awaited::Track(at))?;
+        }
+        Ok(())
+    }
+
+    async fn handle_answer(&mut self, (answer, routers): Answered) -> Result<(), Error> {
+        let Some(awaited) = self.awaited.remove(&answer.number) else {
+            return Ok(());
+        };
+        match (awaited, answer.reply) {
+            (Awaited::Policy, Reply::Policy) => {
+                self.apply(routers.unwrap_or_default())?;
+                self.read_machine().await?;
+            }
+            (Awaited::Policy, reply) => {
+                let reason = format!("{reply:?}");
+                if self.settings.is_empty() {
+                    return Err(Error::Policy { reason });
+                }
+                tracing::error!(reason, "the virtual routers stay as they are");
+            }
+            (Awaited::Add(name), reply) => self.handle_added(&name, &reply),
+            (Awaited::Track(at), reply) => self.handle_tracked(at, reply),
+            (Awaited::Remove(router), Reply::Failed { reason }) => {
+                tracing::error!(router, reason, "failed to remove addresses");
+            }
+            (Awaited::Notify, Reply::Failed { reason }) => {
+                tracing::warn!(reason, "failed to run a notification program");
+            }
+            (Awaited::Remove(_) | Awaited::Notify, _) => {}
+        }
+        Ok(())
+    }
+
+    fn handle_added(&mut self, name: &str, reply: &Reply) {
+        if let Reply::Failed { reason } = reply {
+            tracing::error!(router = name, reason, "failed to add addresses");
+        }
+        let index = self.settings.iter().position(|it| it.name == name);
+        let Some(index) = index else { return };
+        let is_active = self
+            .router
+            .instance(index)
+            .is_some_and(|it| it.state() == State::Active);
+        if is_active {
+            self.ports[index].addresses_added = true;
+            self.announce(index);
+        }
+    }
+
+    fn handle_tracked(&mut self, at: usize, reply: Reply) {
+        let now = now();
+        let Some(watched) = self.watched.get_mut(at) else {
+            return;
+        };
+        let Reply::Tracked(outcome) = reply else {
+            return watched.retry(now);
+        };
+        let state = watched.finish(outcome, now);
+        let (router, object) = (watched.router, watched.object);
+        self.router.handle_tracked(router, object, state, now);
+    }
+
+    /// Executes the outputs of the machine.
+    fn flush(&mut self) -> Result<(), Error> {
+        while let Some((index, output)) = self.router.poll_output() {
+            match output {
+                Output::Send { priority } => self.send(index, priority),
+                Output::Changed { from, to } => self.handle_change(index, from, to)?,
+                Output::Announce => {
+                    self.ports[index].announcement_due = true;
+                    self.announce(index);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn send(&self, index: usize, priority: u8) {
+        let Some(instance) = self.router.instance(index) else {
+            return;
+        };
+        let advertisement = instance.advertisement(priority);
+        self.ports[index].send(&self.settings[index], &advertisement, instance.checksum());
+    }
+
+    fn handle_change(&mut self, index: usize, from: State, to: State) -> Result<(), Error> {
+        let Some(instance) = self.router.instance(index) else {
+            return Ok(());
+        };
+        let (router, priority) = (self.settings[index].name.clone(), instance.priority());
+        tracing::info!(
+            router,
+            priority,
+            from = from.as_str(),
+            to = to.as_str(),
+            reason = instance.reason(),
+            "the virtual router has changed its state"
+        );
+        self.ports[index].note_change(to);
+        if to == State::Active {
+            let request = Request::Add {
+                router: router.clone(),
+            };
+            self.request(request, Awaited::Add(router.clone()))?;
+        }
+        if from == State::Active {
+            let request = Request::Remove {
+                router: router.clone(),
+            };
+            self.request(request, Awaited::Remove(router.clone()))?;
+        }
+        let state = match to {
+            State::Active => NotifyState::Master,
+            State::Backup => NotifyState::Backup,
+            State::Fault => NotifyState::Fault,
+            State::Init => NotifyState::Stop,
+        };
+        self.request(
+            Request::Notify {
+                router,
+                state,
+                priority,
+            },
+            Awaited::Notify,
+        )
+    }
+
+    /// Announces the addresses of a virtual router if that is due and they are there.
+    fn announce(&mut self, index: usize) {
+        let port = &mut self.ports[index];
+        if !(port.announcement_due && port.addresses_added) {
+            return;
+        }
+        port.announcement_due = false;
+        if let Some((ifindex, mac)) = port.link() {
+            let addresses: Vec<_> = self.settings[index]
+                .managed()
+                .map(|it| it.address)
+                .collect();
+            announce::send(&self.frames, ifindex, mac, &addresses);
+        }
+    }
+
+    fn handle_order(&mut self, (order, reply): Pending) {
+        let _ = reply.send(self.execute(&order));
+    }
+
+    /// The helper has ended: nothing can remove the addresses but the next one, so another director must take over.
+    fn lose_helper(mut self) -> Result<(), Error> {
+        self.stop_all();
+        let _ = self.flush();
+        let reason = "it has ended".to_owned();
+        Err(Error::Policy { reason })
+    }
+
+    fn stop_all(&mut self) {
+        for index in 0..self.settings.len() {
+            self.router.stop(index, now());
+        }
+    }
+
+    /// Stops being active, and waits until the addresses are removed.
+    async fn stop(mut self, answers: &mut mpsc::UnboundedReceiver<Answered>) -> Result<(), Error> {
+        self.stop_all();
+        self.flush()?;
+        let until = Instant::now() + STOP_TIMEOUT;
+        let is_change = |awaited: &Awaited| !matches!(awaited, Awaited::Track(_) | Awaited::Policy);
+        while self.awaited.values().any(is_change) {
+            match timeout(
+                until.saturating_duration_since(Instant::now()),
+                answers.recv(),
+            )
+            .await
+            {
+                Ok(Some((answer, _))) => drop(self.awaited.remove(&answer.number)),
+                Ok(None) | Err(_) => break,
+            }
+        }
+        Ok(())
+    }
+}

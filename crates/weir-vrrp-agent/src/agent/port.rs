@@ -1,0 +1,149 @@
+//! What a virtual router has on this machine: its socket, its addresses, when it changed.
+
+use std::net::IpAddr;
+use std::time::SystemTime;
+
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use weir_model::VirtualRouter;
+use weir_sys::RawIpSocket;
+use weir_vrrp::{Advertisement, ChecksumForm, GROUP_V4, GROUP_V6, PROTOCOL, State};
+use weir_wire::MacAddr;
+
+use crate::link::Attachment;
+
+#[derive(Debug)]
+pub(super) struct Port {
+    attachment: Option<Attachment>,
+    socket: Option<AsyncFd<RawIpSocket>>,
+    /// Whether the socket receives by unicast.
+    unicast: bool,
+    /// The helper has added the addresses.
+    pub(super) addresses_added: bool,
+    /// The addresses are announced when they are there.
+    pub(super) announcement_due: bool,
+    /// When the state was entered.
+    pub(super) since: SystemTime,
+    /// How often it became active.
+    pub(super) takeovers: u64,
+}
+
+impl Default for Port {
+    fn default() -> Self {
+        Self {
+            attachment: None,
+            socket: None,
+            unicast: false,
+            addresses_added: false,
+            announcement_due: false,
+            since: SystemTime::now(),
+            takeovers: 0,
+        }
+    }
+}
+
+impl Port {
+    pub(super) const fn socket(&self) -> Option<&AsyncFd<RawIpSocket>> {
+        self.socket.as_ref()
+    }
+
+    /// The address that packets are sent from; `None` without a usable interface.
+    pub(super) fn source(&self) -> Option<IpAddr> {
+        let attachment = self.attachment.as_ref()?;
+        self.socket.is_some().then_some(attachment.source)
+    }
+
+    /// Name of the interface, if it is usable.
+    pub(super) fn interface(&self) -> Option<String> {
+        self.source()?;
+        self.attachment.as_ref().map(|it| it.interface.clone())
+    }
+
+    /// Index and MAC address of the interface; `None` if it has no MAC address.
+    pub(super) fn link(&self) -> Option<(u32, MacAddr)> {
+        let attachment = self.attachment.as_ref()?;
+        Some((attachment.ifindex, MacAddr::new(attachment.mac?.octets())))
+    }
+
+    /// Opens the socket if the attachment has changed or there is none. Returns whether the machine must be informed.
+    pub(super) fn attach(
+        &mut self,
+        settings: &VirtualRouter,
+        attachment: Option<Attachment>,
+        changed: bool,
+    ) -> bool {
+        let unicast = !settings.peers.is_empty();
+        let is_same = self.attachment == attachment && self.unicast == unicast;
+        if is_same && (self.socket.is_some() || attachment.is_none()) {
+            return changed;
+        }
+        self.socket = attachment
+            .as_ref()
+            .and_then(|it| open(it, unicast, &settings.name));
+        self.attachment = attachment;
+        self.unicast = unicast;
+        true
+    }
+
+    pub(super) fn send(
+        &self,
+        settings: &VirtualRouter,
+        advertisement: &Advertisement,
+        form: ChecksumForm,
+    ) {
+        let (Some(socket), Some(source)) = (&self.socket, self.source()) else {
+            return;
+        };
+        let group = [group(source)];
+        let receivers = if settings.peers.is_empty() {
+            &group[..]
+        } else {
+            &settings.peers
+        };
+        for receiver in receivers {
+            let bytes = advertisement.encode(source, *receiver, form);
+            if let Err(error) = socket.get_ref().send(&bytes, *receiver) {
+                tracing::debug!(router = settings.name, %error, "failed to send an advertisement");
+            }
+        }
+    }
+
+    pub(super) fn note_change(&mut self, to: State) {
+        self.since = SystemTime::now();
+        self.addresses_added = false;
+        self.announcement_due = false;
+        if to == State::Active {
+            self.takeovers += 1;
+        }
+    }
+}
+
+const fn group(source: IpAddr) -> IpAddr {
+    match source {
+        IpAddr::V4(_) => IpAddr::V4(GROUP_V4),
+        IpAddr::V6(_) => IpAddr::V6(GROUP_V6),
+    }
+}
+
+#[expect(
+    deprecated,
+    reason = "the others are unsafe; the socket owns its descriptor for as long as it is registered"
+)]
+fn open(attachment: &Attachment, unicast: bool, router: &str) -> Option<AsyncFd<RawIpSocket>> {
+    let Attachment {
+        interface,
+        ifindex,
+        source,
+        ..
+    } = attachment;
+    let group = (!unicast).then_some(group(*source));
+    let opened = RawIpSocket::open(PROTOCOL, interface, *ifindex, *source, group);
+    let registered = opened
+        .map_err(|error| error.to_string())
+        .and_then(|socket| {
+            AsyncFd::with_interest(socket, Interest::READABLE).map_err(|error| error.to_string())
+        });
+    registered
+        .inspect_err(|error| tracing::warn!(router, error, "failed to open a socket"))
+        .ok()
+}

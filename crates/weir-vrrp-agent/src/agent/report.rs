@@ -1,0 +1,74 @@
+//! Executes requests of the control socket.
+
+use std::time::SystemTime;
+
+use weir_vrrp::TrackedState;
+
+use super::{Agent, now};
+use crate::control::{Order, Response};
+use crate::status::{RouterStatus, TrackedStatus};
+
+const RELEASED: &str = "released by an operator";
+
+impl Agent {
+    pub(super) fn execute(&mut self, order: &Order) -> Response {
+        let (router, blocked) = match order {
+            Order::Status => return Response::Routers(self.report()),
+            Order::Release { router } => (router, Some(RELEASED)),
+            Order::Resume { router } => (router, None),
+        };
+        let index = self.settings.iter().position(|it| it.name == *router);
+        let Some(index) = index else {
+            return Response::Rejected(format!("there is no virtual router {router}"));
+        };
+        self.router.handle_blocked(index, blocked, now());
+        if let Err(error) = self.flush() {
+            return Response::Rejected(error.to_string());
+        }
+        Response::Routers(self.report())
+    }
+
+    fn report(&self) -> Vec<RouterStatus> {
+        let all = self.router.instances().zip(&self.settings).zip(&self.ports);
+        all.map(|(((instance, counters), settings), port)| {
+            let since = port
+                .since
+                .duration_since(SystemTime::UNIX_EPOCH)
+                .unwrap_or_default();
+            RouterStatus {
+                name: settings.name.clone(),
+                state: instance.state().as_str().to_owned(),
+                priority: instance.priority(),
+                since_ms: u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
+                reason: instance.reason().to_owned(),
+                active_peer: instance.active_peer(),
+                version: settings.version,
+                router_id: settings.router_id,
+                interface: port.interface(),
+                checksum: instance.checksum().as_str().to_owned(),
+                sent: counters.sent,
+                received: counters.received,
+                ignored: counters
+                    .ignored
+                    .iter()
+                    .map(|(reason, count)| (reason.as_str().to_owned(), *count))
+                    .collect(),
+                address_mismatches: instance.mismatches(),
+                takeovers: port.takeovers,
+                tracked: instance
+                    .tracked()
+                    .map(|(tracked, state)| TrackedStatus {
+                        name: tracked.name.clone(),
+                        state: match state {
+                            TrackedState::Unknown => "unknown".to_owned(),
+                            TrackedState::Up => "up".to_owned(),
+                            TrackedState::Down => "down".to_owned(),
+                            TrackedState::Number(number) => number.to_string(),
+                        },
+                    })
+                    .collect(),
+            }
+        })
+        .collect()
+    }
+}

@@ -1,0 +1,610 @@
+//! The state machine of one virtual router (RFC 9568 section 6.4), with keepalived's additions: preemption delay,
+//! tracked objects, a fault state.
+//!
+//! A router whose timer fires so late that another one may have become active does not continue as active. It becomes
+//! backup and listens for a whole active down interval first.
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use crate::packet::{Advertisement, ChecksumForm, Ignored, Received, Version};
+
+/// The priority of the address owner.
+const OWNER: u8 = 255;
+/// Second announcement of the addresses after a takeover, as keepalived's `garp_master_delay`.
+const ANNOUNCE_AGAIN: Duration = Duration::from_secs(5);
+/// Minimum interval of announcements that packets of lower priority cause.
+const ANNOUNCE_PAUSE: Duration = Duration::from_secs(1);
+/// Missed advertisements after which a backup becomes active.
+const MISSED: u32 = 3;
+
+/// Settings of a virtual router.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Its name.
+    pub name: String,
+    /// Protocol version.
+    pub version: Version,
+    /// Virtual router ID.
+    pub vrid: u8,
+    /// 1 to 255; 255 marks the address owner.
+    pub priority: u8,
+    /// Interval of its advertisements.
+    pub interval: Duration,
+    /// Addresses that are listed in advertisements.
+    pub addresses: Vec<IpAddr>,
+    /// Whether it takes over from an active router with a lower priority.
+    pub preempt: bool,
+    /// How long it waits before it does.
+    pub preempt_delay: Duration,
+    /// Simple text password of version 2.
+    pub password: Option<[u8; 8]>,
+    /// Virtual routers of the same group move together.
+    pub group: Option<String>,
+    /// Objects that are tracked.
+    pub tracked: Vec<Tracked>,
+}
+
+/// A tracked object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tracked {
+    /// How it is shown: `interface eth1`.
+    pub name: String,
+    /// What its state changes.
+    pub effect: Effect,
+}
+
+/// What the state of a tracked object changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// A failure is a fault: the addresses are released.
+    Fault,
+    /// Added to the priority on success, and subtracted on failure.
+    Weight {
+        /// On success.
+        bonus: u8,
+        /// On failure.
+        penalty: u8,
+    },
+}
+
+/// The last known state of a tracked object.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TrackedState {
+    /// No result yet: the virtual router does not start.
+    #[default]
+    Unknown,
+    /// It works.
+    Up,
+    /// It has failed.
+    Down,
+    /// A number that is added to the priority.
+    Number(i32),
+}
+
+/// The state of a virtual router.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Not started.
+    Init,
+    /// Another one is active, or an election is in progress.
+    Backup,
+    /// Holds the addresses.
+    Active,
+    /// Cannot hold the addresses.
+    Fault,
+}
+
+impl State {
+    /// Its name in status documents.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Init => "init",
+            Self::Backup => "backup",
+            Self::Active => "active",
+            Self::Fault => "fault",
+        }
+    }
+}
+
+/// A request to the driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// Send [`Instance::advertisement`] with this priority, with [`Instance::checksum`].
+    Send {
+        /// 0 = stops being active.
+        priority: u8,
+    },
+    /// The state has changed: `to` Active adds the addresses, `from` Active removes them.
+    Changed {
+        /// The former state.
+        from: State,
+        /// The new state.
+        to: State,
+    },
+    /// Announce the addresses by gratuitous ARP and unsolicited neighbour advertisements.
+    Announce,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Instance {
+    config: Config,
+    state: State,
+    since: Duration,
+    reason: String,
+    /// The address of this director that packets are sent from.
+    source: Option<IpAddr>,
+    tracked: Vec<TrackedState>,
+    /// Why an operator or the driver keeps it from being active.
+    blocked: Option<&'static str>,
+    /// Another member of the group is in fault.
+    group_fault: Option<String>,
+    active_peer: Option<IpAddr>,
+    /// Interval of the active router, which a backup of version 3 adopts.
+    active_interval: Duration,
+    /// Next advertisement in `Active`, end of the active down timer in `Backup`.
+    timer: Option<Duration>,
+    last_sent: Duration,
+    preempt_at: Option<Duration>,
+    announce_at: Option<Duration>,
+    announced: Option<Duration>,
+    checksum: ChecksumForm,
+    /// Packets whose list of addresses differs.
+    mismatches: u64,
+    outputs: VecDeque<Output>,
+}
+
+impl Instance {
+    /// A virtual router that is not started.
+    pub fn new(config: Config, now: Duration) -> Self {
+        let (active_interval, tracked) = (
+            config.interval,
+            vec![TrackedState::Unknown; config.tracked.len()],
+        );
+        Self {
+            config,
+            state: State::Init,
+            since: now,
+            reason: "not started".to_owned(),
+            source: None,
+            tracked,
+            blocked: None,
+            group_fault: None,
+            active_peer: None,
+            active_interval,
+            timer: None,
+            last_sent: now,
+            preempt_at: None,
+            announce_at: None,
+            announced: None,
+            checksum: ChecksumForm::default(),
+            mismatches: 0,
+            outputs: VecDeque::new(),
+        }
+    }
+
+    /// Its settings.
+    pub const fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Its state.
+    pub const fn state(&self) -> State {
+        self.state
+    }
+
+    /// When the state was entered.
+    pub const fn since(&self) -> Duration {
+        self.since
+    }
+
+    /// Why the state was entered.
+    pub fn reason(&self) -> &str {
+        &self.reason
+    }
+
+    /// The active router, if it is another one.
+    pub const fn active_peer(&self) -> Option<IpAddr> {
+        self.active_peer
+    }
+
+    /// Packets whose list of addresses differs from the configured one.
+    pub const fn mismatches(&self) -> u64 {
+        self.mismatches
+    }
+
+    /// Which checksum its packets have: that of the last received packet.
+    pub const fn checksum(&self) -> ChecksumForm {
+        self.checksum
+    }
+
+    /// The last known states of the tracked objects, in the order of the configuration.
+    pub fn tracked(&self) -> impl Iterator<Item = (&Tracked, TrackedState)> {
+        self.config.tracked.iter().zip(self.tracked.iter().copied())
+    }
+
+    /// The priority, with what tracked objects add to it and subtract from it. The owner's does not change.
+    pub fn priority(&self) -> u8 {
+        if self.config.priority == OWNER {
+            return OWNER;
+        }
+        let mut priority = i32::from(self.config.priority);
+        for (tracked, state) in self.tracked() {
+            priority = priority.saturating_add(match (tracked.effect, state) {
+                (Effect::Weight { bonus, .. }, TrackedState::Up) => bonus.into(),
+                (Effect::Weight { penalty, .. }, TrackedState::Down) => -i32::from(penalty),
+                (_, TrackedState::Number(number)) => number,
+                _ => 0,
+            });
+        }
+        u8::try_from(priority.clamp(1, 254)).unwrap_or(1)
+    }
+
+    /// The packet with `priority`, 0 to stop being active.
+    pub fn advertisement(&self, priority: u8) -> Advertisement {
+        Advertisement {
+            version: self.config.version,
+            vrid: self.config.vrid,
+            priority,
+            interval: self.config.interval,
+            addresses: self.config.addresses.clone(),
+            password: self.config.password,
+        }
+    }
+
+    /// Sets the address that packets are sent from; without one the router is in fault.
+    pub fn handle_source(&mut self, source: Option<IpAddr>, now: Duration) {
+        self.source = source;
+        self.evaluate(now);
+    }
+
+    /// Sets the state of a tracked object.
+    pub fn handle_tracked(&mut self, index: usize, state: TrackedState, now: Duration) {
+        if let Some(known) = self.tracked.get_mut(index)
+            && *known != state
+        {
+            *known = state;
+            self.evaluate(now);
+        }
+    }
+
+    /// Keeps the router from being active, or permits it again.
+    pub fn handle_blocked(&mut self, blocked: Option<&'static str>, now: Duration) {
+        self.blocked = blocked;
+        self.evaluate(now);
+    }
+
+    /// Adopts changed settings. Those that identify the router on the wire must be the same.
+    pub fn handle_config(&mut self, config: Config, now: Duration) {
+        if config.tracked != self.config.tracked {
+            self.tracked = vec![TrackedState::Unknown; config.tracked.len()];
+        }
+        if self.state == State::Active {
+            self.timer = self.timer.map(|timer| timer.min(now + config.interval));
+        }
+        self.config = config;
+    }
+
+    /// Stops: a last advertisement if it is active, then the state is `Init`.
+    pub fn stop(&mut self, now: Duration) {
+        self.leave(State::Init, "stopped".to_owned(), now);
+    }
+
+    /// Starts, faults and recovers according to what it depends on.
+    fn evaluate(&mut self, now: Duration) {
+        if let Some(fault) = self.fault() {
+            if self.state != State::Fault {
+                self.leave(State::Fault, fault, now);
+            } else {
+                self.reason = fault;
+            }
+            return;
+        }
+        if let Some(waiting) = self.waiting() {
+            self.reason = waiting;
+            return;
+        }
+        if matches!(self.state, State::Init | State::Fault) && self.group_fault.is_none() {
+            self.begin(now);
+        }
+    }
+
+    /// Why it cannot be active, its group aside.
+    fn fault(&self) -> Option<String> {
+        if let Some(blocked) = self.blocked {
+            return Some(blocked.to_owned());
+        }
+        let failed = self.tracked().find(|(tracked, state)| {
+            tracked.effect == Effect::Fault && *state == TrackedState::Down
+        });
+        if let Some((tracked, _)) = failed {
+            return Some(format!("{} has failed", tracked.name));
+        }
+        self.source
+            .is_none()
+            .then(|| "the interface is down or has no source address".to_owned())
+    }
+
+    fn waiting(&self) -> Option<String> {
+        if self.state != State::Init {
+            return None;
+        }
+        let unknown = self
+            .tracked()
+            .find(|(_, state)| *state == TrackedState::Unknown);
+        unknown.map(|(tracked, _)| format!("waiting for the first result of {}", tracked.name))
+    }
+
+    /// Whether something of its own keeps it in fault. A router that was not started is in none.
+    pub(crate) fn own_fault(&self) -> bool {
+        self.state == State::Fault && self.fault().is_some()
+    }
+
+    /// Another member of its group is in fault, or none is any more.
+    pub(crate) fn handle_group_fault(&mut self, fault: Option<String>, now: Duration) {
+        if self.group_fault == fault {
+            return;
+        }
+        self.group_fault.clone_from(&fault);
+        match fault {
+            Some(reason) if !self.own_fault() && self.state != State::Init => {
+                self.leave(State::Fault, reason, now);
+            }
+            Some(_) => {}
+            None => self.evaluate(now),
+        }
+    }
+
+    /// Another member of its group became active.
+    pub(crate) fn follow_active(&mut self, leader: &str, now: Duration) {
+        if self.state == State::Backup {
+            self.become_active(format!("{leader} of the same group became active"), now);
+        }
+    }
+
+    /// Another member of its group became backup.
+    pub(crate) fn follow_backup(&mut self, leader: &str, now: Duration) {
+        if self.state == State::Active {
+            self.become_backup(format!("{leader} of the same group became backup"), now);
+        }
+    }
+
+    fn begin(&mut self, now: Duration) {
+        if self.config.priority == OWNER {
+            return self.become_active("owns the addresses".to_owned(), now);
+        }
+        self.active_interval = self.config.interval;
+        let from = self.state;
+        let reason = match from {
+            State::Fault => "the fault is over",
+            _ => "started",
+        };
+        self.change(State::Backup, reason.to_owned(), now);
+        self.restart_down_timer(now);
+    }
+
+    fn skew(&self) -> Duration {
+        let unit = match self.config.version {
+            Version::V2 => Duration::from_secs(1),
+            Version::V3 => self.active_interval,
+        };
+        unit * (256 - u32::from(self.priority())) / 256
+    }
+
+    /// Time without advertisements after which a backup becomes active.
+    pub fn down_interval(&self) -> Duration {
+        self.active_interval * MISSED + self.skew()
+    }
+
+    fn restart_down_timer(&mut self, now: Duration) {
+        self.timer = Some(now + self.down_interval());
+    }
+
+    fn change(&mut self, to: State, reason: String, now: Duration) {
+        let from = self.state;
+        self.reason = reason;
+        if from == to {
+            return;
+        }
+        self.state = to;
+        self.since = now;
+        self.preempt_at = None;
+        if from == State::Active {
+            self.announce_at = None;
+        }
+        self.outputs.push_back(Output::Changed { from, to });
+    }
+
+    fn become_active(&mut self, reason: String, now: Duration) {
+        self.active_peer = None;
+        self.send(now);
+        self.change(State::Active, reason, now);
+        self.announce(now);
+        self.announce_at = Some(now + ANNOUNCE_AGAIN);
+    }
+
+    fn become_backup(&mut self, reason: String, now: Duration) {
+        self.change(State::Backup, reason, now);
+        self.restart_down_timer(now);
+    }
+
+    /// Stops being active, with a last advertisement, so that another router takes over at once.
+    fn leave(&mut self, to: State, reason: String, now: Duration) {
+        if self.state == State::Active && !self.is_stalled(now) {
+            self.outputs.push_back(Output::Send { priority: 0 });
+        }
+        self.timer = None;
+        self.active_peer = None;
+        self.change(to, reason, now);
+    }
+
+    fn send(&mut self, now: Duration) {
+        self.outputs.push_back(Output::Send {
+            priority: self.priority(),
+        });
+        self.last_sent = now;
+        self.timer = Some(now + self.config.interval);
+    }
+
+    fn announce(&mut self, now: Duration) {
+        self.announced = Some(now);
+        self.outputs.push_back(Output::Announce);
+    }
+
+    /// Whether this director was paused for so long that another router may have become active.
+    fn is_stalled(&self, now: Duration) -> bool {
+        now >= self.last_sent + self.config.interval * MISSED
+    }
+
+    fn handle_stall(&mut self, now: Duration) {
+        match (self.state, self.timer) {
+            (State::Active, _) if self.is_stalled(now) => {
+                self.active_interval = self.config.interval;
+                self.become_backup("this director was paused or stalled".to_owned(), now);
+            }
+            (State::Backup, Some(timer)) if now >= timer + self.down_interval() => {
+                self.restart_down_timer(now);
+            }
+            _ => {}
+        }
+    }
+
+    /// Handles a packet that [`crate::decode`] accepted, with the source address it came from.
+    ///
+    /// # Errors
+    /// Why it is ignored.
+    pub fn handle_packet(
+        &mut self,
+        received: &Received,
+        from: IpAddr,
+        now: Duration,
+    ) -> Result<(), Ignored> {
+        let heard = &received.advertisement;
+        if heard.version != self.config.version {
+            return Err(Ignored::Version);
+        }
+        if Some(from) == self.source {
+            return Err(Ignored::Own);
+        }
+        if heard.password != self.config.password {
+            return Err(Ignored::Authentication);
+        }
+        if heard.version == Version::V2 && heard.interval != self.config.interval {
+            return Err(Ignored::Interval);
+        }
+        self.checksum = received.checksum;
+        if !same_addresses(&heard.addresses, &self.config.addresses) {
+            self.mismatches += 1;
+        }
+        self.handle_stall(now);
+        match self.state {
+            State::Backup => self.hear_as_backup(heard, from, now),
+            State::Active => self.hear_as_active(heard, from, now),
+            State::Fault => self.active_peer = (heard.priority > 0).then_some(from),
+            State::Init => {}
+        }
+        Ok(())
+    }
+
+    fn hear_as_backup(&mut self, heard: &Advertisement, from: IpAddr, now: Duration) {
+        if heard.priority == 0 {
+            if self.active_peer == Some(from) || self.active_peer.is_none() {
+                self.active_peer = None;
+                self.timer = Some(now + self.skew());
+                self.reason = format!("{from} stopped");
+            }
+            return;
+        }
+        let is_lower = heard.priority < self.priority();
+        let preempts = self.config.preempt || self.config.priority == OWNER;
+        self.active_peer = Some(from);
+        if is_lower && preempts {
+            let at = *self
+                .preempt_at
+                .get_or_insert(now + self.config.preempt_delay);
+            if now >= at {
+                return;
+            }
+        } else {
+            self.preempt_at = None;
+        }
+        if heard.version == Version::V3 {
+            self.active_interval = heard.interval;
+        }
+        self.restart_down_timer(now);
+    }
+
+    fn hear_as_active(&mut self, heard: &Advertisement, from: IpAddr, now: Duration) {
+        if heard.priority == 0 {
+            return self.send(now);
+        }
+        let own = self.priority();
+        let wins = heard.priority > own
+            || (heard.priority == own && self.source.is_none_or(|source| from > source));
+        if wins {
+            if heard.version == Version::V3 {
+                self.active_interval = heard.interval;
+            }
+            let what = if heard.priority > own {
+                "a higher priority"
+            } else {
+                "a higher address"
+            };
+            self.active_peer = Some(from);
+            return self.become_backup(format!("{from} has {what}"), now);
+        }
+        // Asserts the active state to the sender and to bridges (RFC 9568 section 6.4.3).
+        self.send(now);
+        if self
+            .announced
+            .is_none_or(|last| now >= last + ANNOUNCE_PAUSE)
+        {
+            self.announce(now);
+        }
+    }
+
+    /// Handles the timers that have ended.
+    pub fn handle_timeout(&mut self, now: Duration) {
+        self.handle_stall(now);
+        if self.announce_at.is_some_and(|at| now >= at) {
+            self.announce_at = None;
+            self.announce(now);
+        }
+        if self.timer.is_none_or(|timer| now < timer) {
+            return;
+        }
+        match self.state {
+            State::Active => self.send(now),
+            State::Backup => {
+                let reason = match self.active_peer {
+                    Some(peer) if self.preempt_at.is_some() => {
+                        format!("{peer} has a lower priority")
+                    }
+                    Some(peer) => format!("no advertisement of {peer}"),
+                    None => "no other director is active".to_owned(),
+                };
+                self.become_active(reason, now);
+            }
+            State::Init | State::Fault => self.timer = None,
+        }
+    }
+
+    /// When [`Self::handle_timeout`] is due.
+    pub fn next_deadline(&self) -> Option<Duration> {
+        self.timer.into_iter().chain(self.announce_at).min()
+    }
+
+    /// The next request to the driver.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+}
+
+fn same_addresses(heard: &[IpAddr], configured: &[IpAddr]) -> bool {
+    heard.len() == configured.len() && configured.iter().all(|address| heard.contains(address))
+}
+
+#[cfg(test)]
+mod tests;

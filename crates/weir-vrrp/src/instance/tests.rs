@@ -1,0 +1,339 @@
+use super::*;
+
+const SOURCE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
+const LOWER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
+const HIGHER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 3));
+const SECOND: Duration = Duration::from_secs(1);
+
+fn config(priority: u8) -> Config {
+    Config {
+        name: "outside".to_owned(),
+        version: Version::V3,
+        vrid: 51,
+        priority,
+        interval: SECOND,
+        addresses: vec!["10.0.0.10".parse().unwrap()],
+        preempt: true,
+        preempt_delay: Duration::ZERO,
+        password: None,
+        group: None,
+        tracked: Vec::new(),
+    }
+}
+
+fn started(config: Config) -> Instance {
+    let mut instance = Instance::new(config, Duration::ZERO);
+    instance.handle_source(Some(SOURCE), Duration::ZERO);
+    drain(&mut instance);
+    instance
+}
+
+fn drain(instance: &mut Instance) -> Vec<Output> {
+    std::iter::from_fn(|| instance.poll_output()).collect()
+}
+
+fn heard(priority: u8, interval: Duration) -> Received {
+    let advertisement = Advertisement {
+        interval,
+        ..Instance::new(config(100), Duration::ZERO).advertisement(priority)
+    };
+    Received {
+        advertisement,
+        checksum: ChecksumForm::Plain,
+    }
+}
+
+/// An active router of priority 100.
+fn active() -> (Instance, Duration) {
+    let mut instance = started(config(100));
+    let at = instance.next_deadline().unwrap();
+    instance.handle_timeout(at);
+    assert_eq!(instance.state(), State::Active);
+    drain(&mut instance);
+    (instance, at)
+}
+
+#[test]
+fn backup_becomes_active_after_three_intervals_and_skew() {
+    let mut instance = started(config(100));
+    assert_eq!(instance.state(), State::Backup);
+    let at = 3 * SECOND + SECOND * 156 / 256;
+    assert_eq!(instance.next_deadline(), Some(at));
+    instance.handle_timeout(at - Duration::from_nanos(1));
+    assert_eq!(instance.state(), State::Backup);
+    instance.handle_timeout(at);
+    let expected = [
+        Output::Send { priority: 100 },
+        Output::Changed {
+            from: State::Backup,
+            to: State::Active,
+        },
+        Output::Announce,
+    ];
+    assert_eq!(drain(&mut instance), expected);
+}
+
+#[test]
+fn owner_is_active_at_once() {
+    assert_eq!(started(config(255)).state(), State::Active);
+}
+
+#[test]
+fn backup_adopts_interval_of_active_router() {
+    let mut instance = started(config(156));
+    let interval = Duration::from_millis(100);
+    instance
+        .handle_packet(&heard(200, interval), LOWER, SECOND)
+        .unwrap();
+    let down = 3 * interval + interval * 100 / 256;
+    assert_eq!(instance.next_deadline(), Some(SECOND + down));
+    assert_eq!(instance.active_peer(), Some(LOWER));
+}
+
+#[test]
+fn version_2_requires_the_same_interval_and_skews_by_a_second() {
+    let mut two = config(100);
+    two.version = Version::V2;
+    two.interval = 2 * SECOND;
+    let mut instance = started(two);
+    assert_eq!(
+        instance.next_deadline(),
+        Some(6 * SECOND + SECOND * 156 / 256)
+    );
+    let mut other = heard(200, SECOND);
+    other.advertisement.version = Version::V2;
+    assert_eq!(
+        instance.handle_packet(&other, LOWER, SECOND),
+        Err(Ignored::Interval)
+    );
+    other.advertisement.interval = 2 * SECOND;
+    assert_eq!(instance.handle_packet(&other, LOWER, SECOND), Ok(()));
+    other.advertisement.password = Some(*b"other\0\0\0");
+    assert_eq!(
+        instance.handle_packet(&other, LOWER, SECOND),
+        Err(Ignored::Authentication)
+    );
+}
+
+#[test]
+fn priority_0_leaves_only_the_skew() {
+    let mut instance = started(config(100));
+    instance
+        .handle_packet(&heard(200, SECOND), LOWER, SECOND)
+        .unwrap();
+    instance
+        .handle_packet(&heard(0, SECOND), LOWER, SECOND)
+        .unwrap();
+    assert_eq!(instance.next_deadline(), Some(SECOND + SECOND * 156 / 256));
+}
+
+#[test]
+fn lower_priority_is_preempted_unless_disabled() {
+    let (low, at) = (heard(50, SECOND), 3 * SECOND);
+    for (preempt, delay, restarts) in [(true, 0, false), (false, 0, true), (true, 60, true)] {
+        let mut settings = config(100);
+        settings.preempt = preempt;
+        settings.preempt_delay = Duration::from_secs(delay);
+        let mut instance = started(settings);
+        let before = instance.next_deadline();
+        instance.handle_packet(&low, LOWER, at).unwrap();
+        assert_eq!(
+            instance.next_deadline() != before,
+            restarts,
+            "{preempt} {delay}"
+        );
+    }
+}
+
+#[test]
+fn preemption_happens_after_its_delay() {
+    let mut settings = config(100);
+    settings.preempt_delay = 10 * SECOND;
+    let mut instance = started(settings);
+    for second in 1..=60 {
+        let now = SECOND * second;
+        while let Some(at) = instance.next_deadline().filter(|at| *at <= now) {
+            instance.handle_timeout(at);
+        }
+        if instance.state() == State::Active {
+            // 1 s, when the other one was noticed, 10 s of delay, then the down timer that the last packet set.
+            assert_eq!(second, 14);
+            return;
+        }
+        instance
+            .handle_packet(&heard(50, SECOND), LOWER, now)
+            .unwrap();
+    }
+    panic!("{:?}", instance.state());
+}
+
+#[test]
+fn equal_priorities_are_decided_by_the_address() {
+    let (mut instance, at) = active();
+    instance
+        .handle_packet(&heard(100, SECOND), LOWER, at)
+        .unwrap();
+    assert_eq!(instance.state(), State::Active);
+    assert_eq!(drain(&mut instance)[0], Output::Send { priority: 100 });
+    instance
+        .handle_packet(&heard(100, SECOND), HIGHER, at)
+        .unwrap();
+    assert_eq!(instance.state(), State::Backup);
+    assert_eq!(
+        drain(&mut instance),
+        [Output::Changed {
+            from: State::Active,
+            to: State::Backup
+        }]
+    );
+}
+
+#[test]
+fn announcements_are_repeated_once() {
+    let (mut instance, at) = active();
+    let mut announced = 0;
+    for tick in 1..20 {
+        instance.handle_timeout(at + SECOND * tick);
+        announced += drain(&mut instance)
+            .iter()
+            .filter(|it| **it == Output::Announce)
+            .count();
+    }
+    assert_eq!(announced, 1);
+}
+
+#[test]
+fn stalled_active_router_listens_before_it_speaks() {
+    let (mut instance, at) = active();
+    let now = at + 3 * SECOND;
+    // Even a packet that would make it assert its state.
+    instance
+        .handle_packet(&heard(50, SECOND), LOWER, now)
+        .unwrap();
+    assert_eq!(
+        drain(&mut instance),
+        [Output::Changed {
+            from: State::Active,
+            to: State::Backup
+        }]
+    );
+    assert_eq!(
+        instance.next_deadline(),
+        Some(now + instance.down_interval())
+    );
+    let (mut instance, at) = active();
+    instance.handle_timeout(at + 2 * SECOND);
+    assert_eq!(drain(&mut instance), [Output::Send { priority: 100 }]);
+    // Nothing is sent after a stall, a last advertisement included.
+    instance.handle_source(None, at + 30 * SECOND);
+    assert_eq!(
+        drain(&mut instance),
+        [Output::Changed {
+            from: State::Active,
+            to: State::Fault
+        }]
+    );
+}
+
+#[test]
+fn stalled_backup_listens_again() {
+    let mut instance = started(config(100));
+    let now = Duration::from_mins(1);
+    instance.handle_timeout(now);
+    assert_eq!(instance.state(), State::Backup);
+    instance.handle_timeout(now + instance.down_interval());
+    assert_eq!(instance.state(), State::Active);
+}
+
+#[test]
+fn tracked_objects_change_priority_and_cause_faults() {
+    let mut settings = config(100);
+    let tracked = |name: &str, effect| Tracked {
+        name: name.to_owned(),
+        effect,
+    };
+    settings.tracked = vec![
+        tracked(
+            "script a",
+            Effect::Weight {
+                bonus: 10,
+                penalty: 20,
+            },
+        ),
+        tracked("interface eth1", Effect::Fault),
+        tracked(
+            "file /f",
+            Effect::Weight {
+                bonus: 0,
+                penalty: 0,
+            },
+        ),
+    ];
+    let mut instance = started(settings);
+    assert_eq!(instance.state(), State::Init);
+    assert_eq!(
+        instance.reason(),
+        "waiting for the first result of script a"
+    );
+    for (index, state) in [TrackedState::Up, TrackedState::Up, TrackedState::Number(-7)]
+        .into_iter()
+        .enumerate()
+    {
+        instance.handle_tracked(index, state, SECOND);
+    }
+    assert_eq!(
+        (instance.state(), instance.priority()),
+        (State::Backup, 103)
+    );
+    instance.handle_tracked(0, TrackedState::Down, SECOND);
+    instance.handle_tracked(2, TrackedState::Number(i32::MAX), SECOND);
+    assert_eq!(instance.priority(), 254);
+    instance.handle_tracked(2, TrackedState::Number(i32::MIN), SECOND);
+    assert_eq!(instance.priority(), 1);
+    instance.handle_tracked(1, TrackedState::Down, SECOND);
+    assert_eq!(
+        (instance.state(), instance.reason()),
+        (State::Fault, "interface eth1 has failed")
+    );
+    assert_eq!(instance.next_deadline(), None);
+    instance.handle_tracked(1, TrackedState::Up, SECOND);
+    assert_eq!(instance.state(), State::Backup);
+}
+
+#[test]
+fn stop_and_release_send_priority_0() {
+    for stop in [true, false] {
+        let (mut instance, at) = active();
+        let to = if stop {
+            instance.stop(at);
+            State::Init
+        } else {
+            instance.handle_blocked(Some("released"), at);
+            State::Fault
+        };
+        let expected = [
+            Output::Send { priority: 0 },
+            Output::Changed {
+                from: State::Active,
+                to,
+            },
+        ];
+        assert_eq!(drain(&mut instance), expected);
+    }
+}
+
+#[test]
+fn differing_addresses_are_counted_but_accepted() {
+    let mut instance = started(config(100));
+    let mut other = heard(200, SECOND);
+    other.advertisement.addresses = vec!["10.0.0.11".parse().unwrap()];
+    instance.handle_packet(&other, LOWER, SECOND).unwrap();
+    assert_eq!(
+        (instance.mismatches(), instance.active_peer()),
+        (1, Some(LOWER))
+    );
+    assert_eq!(
+        instance.handle_packet(&other, SOURCE, SECOND),
+        Err(Ignored::Own)
+    );
+}

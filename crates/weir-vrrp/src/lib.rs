@@ -1,0 +1,17 @@
+//! VRRP without I/O: packets of versions 2 (RFC 3768) and 3 (RFC 9568), the state machine of one virtual router, and a
+//! set of virtual routers whose groups move together.
+//!
+//! Time is an argument: a [`Duration`](std::time::Duration) since an origin that the caller selects. The crate sends
+//! nothing and changes no address. It requests both through [`Output`]; a driver sends packets, changes addresses and
+//! announces them.
+
+mod instance;
+mod packet;
+mod router;
+
+pub use instance::{Config, Effect, Instance, Output, State, Tracked, TrackedState};
+pub use packet::{
+    Advertisement, Arrival, ChecksumForm, GROUP_V4, GROUP_V6, HOP_LIMIT, Ignored, PROTOCOL,
+    Received, Version, decode,
+};
+pub use router::{Counters, Router};

@@ -1,0 +1,262 @@
+//! All virtual routers of a director. Members of a group move together, as in keepalived's `vrrp_sync_group`: they
+//! become active and backup together, and a fault of one is a fault of all.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use crate::instance::{Config, Instance, Output, State, TrackedState};
+use crate::packet::{Arrival, Ignored, decode};
+
+/// Packets of a virtual router.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Accepted.
+    pub received: u64,
+    /// Sent.
+    pub sent: u64,
+    /// Ignored, by reason.
+    pub ignored: BTreeMap<Ignored, u64>,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Router {
+    instances: Vec<(Instance, Counters)>,
+    outputs: VecDeque<(usize, Output)>,
+}
+
+impl Router {
+    /// Virtual routers that are not started.
+    pub fn new(configs: Vec<Config>, now: Duration) -> Self {
+        let instances = configs.into_iter();
+        let instances = instances.map(|it| (Instance::new(it, now), Counters::default()));
+        Self {
+            instances: instances.collect(),
+            outputs: VecDeque::new(),
+        }
+    }
+
+    /// The virtual routers, in the order of the configuration.
+    pub fn instances(&self) -> impl Iterator<Item = (&Instance, &Counters)> {
+        self.instances
+            .iter()
+            .map(|(instance, counters)| (instance, counters))
+    }
+
+    /// A virtual router.
+    pub fn instance(&self, index: usize) -> Option<&Instance> {
+        self.instances.get(index).map(|(instance, _)| instance)
+    }
+
+    /// Handles a packet for one of them.
+    ///
+    /// # Errors
+    /// Why it is ignored; it is counted.
+    pub fn handle_packet(
+        &mut self,
+        index: usize,
+        arrival: &Arrival<'_>,
+        peers: &[IpAddr],
+        now: Duration,
+    ) -> Result<(), Ignored> {
+        let Some((instance, counters)) = self.instances.get_mut(index) else {
+            return Err(Ignored::RouterId);
+        };
+        let handled = decode(arrival).and_then(|received| {
+            if received.advertisement.vrid != instance.config().vrid {
+                return Err(Ignored::RouterId);
+            }
+            let is_multicast = arrival.destination.is_multicast();
+            if is_multicast != peers.is_empty()
+                || !(is_multicast || peers.contains(&arrival.source))
+            {
+                return Err(Ignored::Peer);
+            }
+            instance.handle_packet(&received, arrival.source, now)
+        });
+        match handled {
+            Ok(()) => counters.received += 1,
+            // A packet of another virtual router on the same link is not a defect.
+            Err(Ignored::RouterId) => {}
+            Err(reason) => *counters.ignored.entry(reason).or_default() += 1,
+        }
+        self.settle(now);
+        handled
+    }
+
+    /// See [`Instance::handle_source`].
+    pub fn handle_source(&mut self, index: usize, source: Option<IpAddr>, now: Duration) {
+        self.change(index, now, |instance| instance.handle_source(source, now));
+    }
+
+    /// See [`Instance::handle_tracked`].
+    pub fn handle_tracked(
+        &mut self,
+        index: usize,
+        object: usize,
+        state: TrackedState,
+        now: Duration,
+    ) {
+        self.change(index, now, |instance| {
+            instance.handle_tracked(object, state, now)
+        });
+    }
+
+    /// See [`Instance::handle_blocked`].
+    pub fn handle_blocked(&mut self, index: usize, blocked: Option<&'static str>, now: Duration) {
+        self.change(index, now, |instance| instance.handle_blocked(blocked, now));
+    }
+
+    /// Handles the timers that have ended.
+    pub fn handle_timeout(&mut self, now: Duration) {
+        for (instance, _) in &mut self.instances {
+            instance.handle_timeout(now);
+        }
+        self.settle(now);
+    }
+
+    /// Stops one of them.
+    pub fn stop(&mut self, index: usize, now: Duration) {
+        if let Some((instance, _)) = self.instances.get_mut(index) {
+            instance.stop(now);
+        }
+        self.collect();
+    }
+
+    /// The virtual routers that do not continue with `configs`; the driver stops them before [`Self::handle_configs`].
+    pub fn departing(&self, configs: &[Config]) -> Vec<usize> {
+        let instances = self.instances.iter().enumerate();
+        let departs = |(_, (instance, _)): &(usize, &(Instance, Counters))| {
+            !configs
+                .iter()
+                .any(|config| continues(instance.config(), config))
+        };
+        instances.filter(departs).map(|(index, _)| index).collect()
+    }
+
+    /// Replaces the configuration. A virtual router that remains, by name, version, ID and addresses, continues;
+    /// others stop or begin. Returns, for each new one, whether it continues.
+    pub fn handle_configs(&mut self, configs: Vec<Config>, now: Duration) -> Vec<bool> {
+        let mut former = std::mem::take(&mut self.instances);
+        let mut kept = Vec::new();
+        for config in configs {
+            let same = |(instance, _): &(Instance, Counters)| continues(instance.config(), &config);
+            let found = former
+                .iter()
+                .position(same)
+                .map(|at| former.swap_remove(at));
+            kept.push(found.is_some());
+            self.instances.push(match found {
+                Some((mut instance, counters)) => {
+                    instance.handle_config(config, now);
+                    (instance, counters)
+                }
+                None => (Instance::new(config, now), Counters::default()),
+            });
+        }
+        self.settle(now);
+        kept
+    }
+
+    /// When [`Self::handle_timeout`] is due.
+    pub fn next_deadline(&self) -> Option<Duration> {
+        let deadlines = self.instances.iter();
+        deadlines
+            .filter_map(|(instance, _)| instance.next_deadline())
+            .min()
+    }
+
+    /// The next request to the driver, and the virtual router it is for.
+    pub fn poll_output(&mut self) -> Option<(usize, Output)> {
+        self.outputs.pop_front()
+    }
+
+    fn change(&mut self, index: usize, now: Duration, work: impl FnOnce(&mut Instance)) {
+        if let Some((instance, _)) = self.instances.get_mut(index) {
+            work(instance);
+        }
+        self.settle(now);
+    }
+
+    /// Moves the outputs of the instances to the queue; returns the state changes among them.
+    fn collect(&mut self) -> Vec<(usize, State, State)> {
+        let mut changes = Vec::new();
+        for (index, (instance, counters)) in self.instances.iter_mut().enumerate() {
+            while let Some(output) = instance.poll_output() {
+                match output {
+                    Output::Changed { from, to } => changes.push((index, from, to)),
+                    Output::Send { .. } => counters.sent += 1,
+                    Output::Announce => {}
+                }
+                self.outputs.push_back((index, output));
+            }
+        }
+        changes
+    }
+
+    /// Applies state changes to the other members of the groups, until nothing changes.
+    fn settle(&mut self, now: Duration) {
+        loop {
+            self.spread_faults(now);
+            let changes = self.collect();
+            if changes.is_empty() {
+                return;
+            }
+            for (index, from, to) in changes {
+                let Some((leader, _)) = self.instances.get(index) else {
+                    continue;
+                };
+                let (group, name) = (leader.config().group.clone(), leader.config().name.clone());
+                if group.is_none() || leader.state() != to {
+                    continue;
+                }
+                for (at, (instance, _)) in self.instances.iter_mut().enumerate() {
+                    if at == index || instance.config().group != group {
+                        continue;
+                    }
+                    match (from, to) {
+                        (_, State::Active) => instance.follow_active(&name, now),
+                        (State::Active, State::Backup) => instance.follow_backup(&name, now),
+                        _ => {}
+                    }
+                }
+            }
+        }
+    }
+
+    /// A fault of a member is a fault of its group. A member that waits for its first results is one, too, for those
+    /// that are ready.
+    fn spread_faults(&mut self, now: Duration) {
+        let mut faults: BTreeMap<String, Vec<(usize, String)>> = BTreeMap::new();
+        for (index, (instance, _)) in self.instances.iter().enumerate() {
+            if let Some(group) = &instance.config().group
+                && instance.own_fault()
+            {
+                let name = instance.config().name.clone();
+                faults.entry(group.clone()).or_default().push((index, name));
+            }
+        }
+        for (index, (instance, _)) in self.instances.iter_mut().enumerate() {
+            let Some(group) = &instance.config().group else {
+                continue;
+            };
+            let members = faults.get(group).into_iter().flatten();
+            let other = members
+                .filter(|(at, _)| *at != index)
+                .map(|(_, name)| name)
+                .next();
+            let fault = other.map(|name| format!("{name} of the same group is in fault"));
+            instance.handle_group_fault(fault, now);
+        }
+    }
+}
+
+/// Whether a virtual router is the same one on the wire.
+fn continues(old: &Config, new: &Config) -> bool {
+    (&old.name, old.version, old.vrid, &old.addresses)
+        == (&new.name, new.version, new.vrid, &new.addresses)
+}
+
+#[cfg(test)]
+mod tests;

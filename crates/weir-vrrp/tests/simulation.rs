@@ -1,0 +1,420 @@
+//! Two to four routers on a network that loses, delays and partitions, with pauses of routers; virtual time.
+//!
+//! `WEIR_VRRP_SCHEDULES` sets the number of schedules, `WEIR_VRRP_SEED` the first seed. A failure prints its seed.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+use weir_vrrp::{Arrival, Config, GROUP_V4, HOP_LIMIT, Instance, Output, State, Version, decode};
+
+const SCHEDULES: u64 = 2_000;
+/// The longest transmission time of a packet.
+const DELAY: Duration = Duration::from_millis(3);
+/// How long the network is disturbed, and how long it is whole afterwards.
+const DISTURBED: Duration = Duration::from_secs(12);
+const WHOLE: Duration = Duration::from_secs(12);
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+
+    fn chance(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+
+    fn time(&mut self, end: Duration) -> Duration {
+        Duration::from_micros(self.below(end.as_micros() as u64 + 1))
+    }
+}
+
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    Packet {
+        to: usize,
+        from: usize,
+        bytes: Vec<u8>,
+    },
+    Timer {
+        node: usize,
+    },
+    Start {
+        node: usize,
+    },
+    Pause {
+        node: usize,
+        length: Duration,
+    },
+    Resume {
+        node: usize,
+    },
+    Cut {
+        one: usize,
+        other: usize,
+    },
+    Join {
+        one: usize,
+        other: usize,
+    },
+    Loss {
+        percent: u64,
+    },
+    Heal,
+}
+
+struct Node {
+    instance: Instance,
+    address: IpAddr,
+    is_started: bool,
+    paused: bool,
+    paused_at: Duration,
+    waiting: Vec<(usize, Vec<u8>)>,
+    state: State,
+}
+
+struct Simulation {
+    random: Random,
+    nodes: Vec<Node>,
+    events: BinaryHeap<Reverse<(Duration, u64, Event)>>,
+    number: u64,
+    cut: Vec<(usize, usize)>,
+    loss: u64,
+    now: Duration,
+    /// Since when several are active.
+    several_since: Option<Duration>,
+    healed: bool,
+    longest: Duration,
+}
+
+fn address(node: usize) -> IpAddr {
+    Ipv4Addr::new(10, 0, 0, 1 + node as u8).into()
+}
+
+fn group() -> IpAddr {
+    GROUP_V4.into()
+}
+
+impl Simulation {
+    fn new(seed: u64) -> Self {
+        let mut random = Random(seed);
+        let version = if random.chance(50) {
+            Version::V2
+        } else {
+            Version::V3
+        };
+        let preempt = random.chance(70);
+        let count = 2 + random.below(3) as usize;
+        let nodes = (0..count).map(|node| {
+            let interval = match version {
+                Version::V2 => Duration::from_secs(1),
+                Version::V3 => {
+                    [50, 100, 500, 1_000].map(Duration::from_millis)[random.below(4) as usize]
+                }
+            };
+            // Often equal: the address decides.
+            let priority = [100, 100, 150, 200, 254, 1][random.below(6) as usize];
+            let config = Config {
+                name: "v".to_owned(),
+                version,
+                vrid: 51,
+                priority,
+                interval,
+                addresses: vec!["10.0.0.100".parse().unwrap()],
+                preempt,
+                preempt_delay: Duration::ZERO,
+                password: None,
+                group: None,
+                tracked: Vec::new(),
+            };
+            Node {
+                instance: Instance::new(config, Duration::ZERO),
+                address: address(node),
+                is_started: false,
+                paused: false,
+                paused_at: Duration::ZERO,
+                waiting: Vec::new(),
+                state: State::Init,
+            }
+        });
+        let nodes = nodes.collect();
+        let mut simulation = Self {
+            random,
+            nodes,
+            events: BinaryHeap::new(),
+            number: 0,
+            cut: Vec::new(),
+            loss: 0,
+            now: Duration::ZERO,
+            several_since: None,
+            healed: false,
+            longest: Duration::ZERO,
+        };
+        simulation.plan_faults();
+        simulation
+    }
+
+    fn plan_faults(&mut self) {
+        let count = self.nodes.len();
+        for node in 0..count {
+            let at = self.random.time(Duration::from_secs(2));
+            self.push(at, Event::Start { node });
+        }
+        for _ in 0..self.random.below(12) {
+            let at = self.random.time(DISTURBED);
+            let until = (at + self.random.time(Duration::from_secs(6))).min(DISTURBED);
+            let (one, other) = (
+                self.random.below(count as u64) as usize,
+                self.random.below(count as u64) as usize,
+            );
+            match self.random.below(3) {
+                0 => {
+                    self.push(at, Event::Cut { one, other });
+                    self.push(until, Event::Join { one, other });
+                }
+                1 => self.push(
+                    at,
+                    Event::Pause {
+                        node: one,
+                        length: until - at,
+                    },
+                ),
+                _ => {
+                    let percent = self.random.below(90);
+                    self.push(at, Event::Loss { percent });
+                }
+            }
+        }
+        self.push(DISTURBED, Event::Heal);
+    }
+
+    fn push(&mut self, at: Duration, event: Event) {
+        self.number += 1;
+        self.events.push(Reverse((at, self.number, event)));
+    }
+
+    fn run(&mut self) {
+        let end = DISTURBED + WHOLE;
+        while let Some(Reverse((at, _, event))) = self.events.pop() {
+            if at > end {
+                break;
+            }
+            self.now = at;
+            self.handle(event);
+            self.observe();
+        }
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Start { node } => {
+                self.nodes[node].is_started = true;
+                let source = Some(self.nodes[node].address);
+                self.nodes[node].instance.handle_source(source, self.now);
+                self.drain(node);
+            }
+            Event::Packet { to, from, bytes } => {
+                if self.nodes[to].paused {
+                    self.nodes[to].waiting.push((from, bytes));
+                } else {
+                    self.deliver(to, from, &bytes);
+                    self.drain(to);
+                }
+            }
+            Event::Timer { node } => {
+                let due = self.nodes[node].instance.next_deadline();
+                if !self.nodes[node].paused && due.is_some_and(|due| due <= self.now) {
+                    self.nodes[node].instance.handle_timeout(self.now);
+                    self.drain(node);
+                }
+            }
+            Event::Pause { node, length } => {
+                if !self.nodes[node].paused {
+                    self.nodes[node].paused = true;
+                    self.nodes[node].paused_at = self.now;
+                    self.push(self.now + length, Event::Resume { node });
+                }
+            }
+            Event::Resume { node } => self.resume(node),
+            Event::Cut { one, other } => self.cut.push((one, other)),
+            Event::Join { one, other } => {
+                if let Some(at) = self.cut.iter().position(|it| *it == (one, other)) {
+                    self.cut.swap_remove(at);
+                }
+            }
+            Event::Loss { percent } => self.loss = percent,
+            Event::Heal => {
+                self.loss = 0;
+                self.cut.clear();
+                self.healed = true;
+                self.several_since = None;
+            }
+        }
+    }
+
+    /// Packets that waited come before timers, as in the driver.
+    fn resume(&mut self, node: usize) {
+        self.nodes[node].paused = false;
+        let length = self.now - self.nodes[node].paused_at;
+        let was_active = self.nodes[node].state == State::Active;
+        for (from, bytes) in std::mem::take(&mut self.nodes[node].waiting) {
+            self.deliver(node, from, &bytes);
+        }
+        self.nodes[node].instance.handle_timeout(self.now);
+        let interval = self.nodes[node].instance.config().interval;
+        let sent = self.drain(node);
+        // It was silent for so long that another one may be active: it listens first.
+        assert!(
+            !(sent && was_active && length >= 3 * interval),
+            "a stalled router speaks"
+        );
+    }
+
+    fn deliver(&mut self, to: usize, from: usize, bytes: &[u8]) {
+        if !self.nodes[to].is_started {
+            return;
+        }
+        let arrival = Arrival {
+            bytes,
+            source: address(from),
+            destination: group(),
+            hop_limit: HOP_LIMIT,
+        };
+        let received = decode(&arrival).expect("a valid packet");
+        let handled = self.nodes[to]
+            .instance
+            .handle_packet(&received, address(from), self.now);
+        handled.expect("it is accepted");
+    }
+
+    /// Sends what the node requests, and sets its timer. Returns whether it sent as active.
+    fn drain(&mut self, node: usize) -> bool {
+        let mut sent = false;
+        while let Some(output) = self.nodes[node].instance.poll_output() {
+            match output {
+                Output::Send { priority } => {
+                    sent |= priority > 0;
+                    self.send(node, priority);
+                }
+                Output::Changed { from, to } => {
+                    assert_eq!(self.nodes[node].state, from, "changes are consecutive");
+                    assert_ne!(from, to);
+                    self.nodes[node].state = to;
+                }
+                Output::Announce => {}
+            }
+        }
+        assert_eq!(self.nodes[node].state, self.nodes[node].instance.state());
+        if let Some(at) = self.nodes[node].instance.next_deadline() {
+            self.push(at.max(self.now), Event::Timer { node });
+        }
+        sent
+    }
+
+    fn send(&mut self, from: usize, priority: u8) {
+        let instance = &self.nodes[from].instance;
+        let packet = instance.advertisement(priority);
+        let bytes = packet.encode(address(from), group(), instance.checksum());
+        for to in 0..self.nodes.len() {
+            let is_cut = self.cut.contains(&(from, to)) || self.cut.contains(&(to, from));
+            if to == from || is_cut || self.random.chance(self.loss) {
+                continue;
+            }
+            let at = self.now + self.random.time(DELAY);
+            self.push(
+                at,
+                Event::Packet {
+                    to,
+                    from,
+                    bytes: bytes.clone(),
+                },
+            );
+        }
+    }
+
+    fn active(&self) -> Vec<usize> {
+        let nodes = self.nodes.iter().enumerate();
+        nodes
+            .filter(|(_, node)| node.state == State::Active)
+            .map(|(index, _)| index)
+            .collect()
+    }
+
+    fn observe(&mut self) {
+        if !self.healed {
+            return;
+        }
+        if self.active().len() > 1 {
+            let since = *self.several_since.get_or_insert(self.now);
+            self.longest = self.longest.max(self.now - since);
+        } else if let Some(since) = self.several_since.take() {
+            self.longest = self.longest.max(self.now - since);
+        }
+    }
+
+    fn longest_interval(&self) -> Duration {
+        let intervals = self
+            .nodes
+            .iter()
+            .map(|node| node.instance.config().interval);
+        intervals.max().unwrap_or_default()
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the number of schedules is an option of the test"
+)]
+fn setting(name: &str, default: u64) -> u64 {
+    std::env::var(name)
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(default)
+}
+
+#[test]
+fn one_router_is_active_when_the_network_is_whole() {
+    let first = setting("WEIR_VRRP_SEED", 1);
+    let mut changed_hands = 0;
+    for seed in first..first + setting("WEIR_VRRP_SCHEDULES", SCHEDULES) {
+        let mut simulation = Simulation::new(seed);
+        simulation.run();
+        // The next advertisement of each arrives, and an answer.
+        let limit = simulation.longest_interval() + 2 * DELAY;
+        let longest = simulation.longest;
+        assert!(
+            longest <= limit,
+            "seed {seed}: several were active for {longest:?}, limit {limit:?}"
+        );
+        let active = simulation.active();
+        assert_eq!(active.len(), 1, "seed {seed}: active {active:?}");
+        let winner = &simulation.nodes[active[0]].instance;
+        let priorities = simulation.nodes.iter().map(|node| node.instance.priority());
+        if winner.config().preempt {
+            assert_eq!(Some(winner.priority()), priorities.max(), "seed {seed}");
+        }
+        for (index, node) in simulation.nodes.iter().enumerate() {
+            if index != active[0] {
+                assert_eq!(
+                    node.instance.active_peer(),
+                    Some(address(active[0])),
+                    "seed {seed}"
+                );
+            }
+        }
+        changed_hands += u64::from(active[0] != 0);
+    }
+    assert!(changed_hands > 0, "the first router always won");
+}

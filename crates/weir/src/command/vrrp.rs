@@ -1,0 +1,70 @@
+//! `weir vrrp`, and the hidden commands `weir vrrp-agent` and `weir helper`, which `weir run` starts.
+
+use std::os::fd::AsFd;
+use std::process::ExitCode;
+
+use weir_control::status::{Vrrp, vrrp as shown};
+use weir_control::{daemon, keeper};
+use weir_sys::Channel;
+use weir_vrrp_agent::Order;
+
+use super::{Outcome, block_on};
+use crate::arguments::{GlobalOptions, Vrrp as Arguments, VrrpAction};
+use crate::failure::Failure;
+use crate::terminal;
+
+pub(super) fn vrrp(global: &GlobalOptions, arguments: &Arguments) -> Outcome {
+    let router = arguments.name.clone().unwrap_or_default();
+    let order = match arguments.action {
+        None => Order::Status,
+        Some(VrrpAction::Release) => Order::Release { router },
+        Some(VrrpAction::Resume) => Order::Resume { router },
+    };
+    let routers = match weir_vrrp_agent::order(&global.runtime_dir, &order) {
+        Ok(routers) => routers,
+        Err(error @ weir_vrrp_agent::Error::Socket { .. }) => {
+            return Err(Failure::NoDaemon {
+                message: format!("no VRRP agent is running: {error}"),
+            });
+        }
+        Err(error) => return Err(Failure::failed(error)),
+    };
+    let mut routers: Vec<Vrrp> = routers.into_iter().map(Vrrp::from).collect();
+    if let Some(name) = &arguments.name {
+        routers.retain(|router| router.name == *name);
+    }
+    if arguments.json {
+        let text = serde_json::to_string_pretty(&routers).map_err(Failure::failed)?;
+        terminal::print(&format!("{text}\n"))?;
+    } else if routers.is_empty() {
+        terminal::print("no virtual routers are configured\n")?;
+    } else {
+        terminal::print(&shown::table(&routers))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The channel to the other process, on standard input.
+fn channel() -> Result<Channel, Failure> {
+    terminal::log("info");
+    keeper::check_parent().map_err(|_| Failure::Failed {
+        message: "this command is started by `weir run`".to_owned(),
+    })?;
+    let channel = std::io::stdin().as_fd().try_clone_to_owned()?;
+    // Programs that it starts must not inherit the channel.
+    weir_sys::close_stdin().map_err(Failure::failed)?;
+    Ok(Channel::from(channel))
+}
+
+pub(super) fn agent(global: &GlobalOptions) -> Outcome {
+    let channel = channel()?;
+    block_on(weir_vrrp_agent::run(channel, &global.runtime_dir))?.map_err(Failure::failed)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) fn helper(global: &GlobalOptions) -> Outcome {
+    let channel = channel()?;
+    let texts = daemon::text_files(&global.runtime_dir);
+    block_on(weir_helper::serve(channel, &global.runtime_dir, &texts))?.map_err(Failure::failed)?;
+    Ok(ExitCode::SUCCESS)
+}

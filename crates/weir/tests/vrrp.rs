@@ -1,0 +1,194 @@
+//! VRRP: addresses that move between two directors, and between a director and keepalived.
+
+mod world;
+
+#[path = "vrrp/interop.rs"]
+mod interop;
+#[path = "vrrp/pair.rs"]
+mod pair;
+
+use pair::{Pair, VIP};
+use serde_json::Value;
+use world::privileged;
+
+fn config(priority: u8, more: &str) -> String {
+    format!(
+        "[vrrp.outside]\ninterface = \"eth0\"\nvirtual_router_id = 51\nversion = 3\npriority = {priority}\n\
+         advert_interval = \"100ms\"\naddresses = [\"{VIP}/24\"]\n{more}\n"
+    )
+}
+
+fn two_directors() -> Pair {
+    let mut pair = Pair::new();
+    pair.start("director", &config(150, ""));
+    pair.wait_for_state("director", "active");
+    pair.start("second", &config(100, ""));
+    pair.wait_for("the peer", || {
+        pair.router("second")["active_peer"] == "10.0.0.3"
+    });
+    pair
+}
+
+#[test]
+fn vip_moves_by_release_stop_and_link_failure() {
+    if !privileged() {
+        return;
+    }
+    let mut pair = two_directors();
+    pair.wait_for_holder("director");
+    assert_eq!(pair.router("second")["state"], "backup");
+
+    pair.weir("director", &["vrrp", "outside", "release"]);
+    pair.wait_for_holder("second");
+    let released = pair.router("director");
+    assert_eq!(
+        (&released["state"], &released["reason"]),
+        (
+            &Value::from("fault"),
+            &Value::from("released by an operator")
+        )
+    );
+    pair.weir("director", &["vrrp", "outside", "resume"]);
+    pair.wait_for_holder("director");
+
+    // A cut link of the active director: it keeps the address, as it cannot know better, if the carrier stays.
+    pair.cut("director");
+    pair.wait_for("the second director", || pair.holds("second", VIP));
+    pair.join("director");
+    pair.wait_for_holder("director");
+
+    // An orderly stop hands over by priority 0, and removes the address.
+    pair.stop("director");
+    pair.wait_for_holder("second");
+    let reason = pair.router("second")["reason"].clone();
+    assert_eq!(
+        reason, "no other director is active",
+        "priority 0 was received"
+    );
+}
+
+#[test]
+fn crash_of_daemon_moves_nothing_and_crash_of_agent_and_helper_does() {
+    if !privileged() {
+        return;
+    }
+    let pair = two_directors();
+    let agent = pair.process("director", "vrrp-agent");
+    let takeovers = || pair.router("second")["takeovers"].clone();
+    assert_eq!(takeovers(), 0);
+    pair.kill(pair.daemon("director"));
+    pair.wait_for("the next daemon", || {
+        pair.status("director")["restarts"] == 1
+    });
+    pair.reload("director", &config(140, ""));
+    pair.wait_for("the new priority", || {
+        pair.router("director")["priority"] == 140
+    });
+    assert_eq!(
+        (takeovers(), pair.process("director", "vrrp-agent")),
+        (Value::from(0), agent)
+    );
+    pair.wait_for("the daemon's status", || {
+        let shown = pair.status("director")["vrrp"][0].clone();
+        shown["name"] == "outside" && shown["state"] == "active"
+    });
+    let metrics = pair.world.metrics();
+    assert!(
+        metrics.contains("weir_vrrp_active{router=\"outside\"} 1\n"),
+        "{metrics}"
+    );
+
+    // A paused agent listens before it is active again.
+    pair.suspend(agent);
+    pair.wait_for("the second director", || pair.holds("second", VIP));
+    pair.resume(agent);
+    pair.wait_for_holder("director");
+    let log = std::fs::read_to_string(pair.path("director.log")).expect("a log");
+    assert!(log.contains("this director was paused or stalled"), "{log}");
+
+    let helper = pair.process("director", "helper");
+    pair.kill(helper);
+    pair.kill(agent);
+    pair.wait_for("new processes", || {
+        pair.find("director", "vrrp-agent")
+            .is_some_and(|it| it != agent)
+    });
+    // The new pair removes what the old one left, listens, and preempts.
+    pair.wait_for("another takeover", || {
+        pair.router("director")["takeovers"] == 1
+            && pair.router("director")["sent"].as_u64() > Some(3)
+    });
+    pair.wait_for_holder("director");
+
+    // Without virtual routers both processes end.
+    pair.reload("director", "");
+    pair.wait_for_holder("second");
+    pair.wait_for("the end of the agent", || {
+        pair.find("director", "vrrp-agent").is_none()
+    });
+}
+
+#[test]
+fn tracked_objects_group_and_notification() {
+    if !privileged() {
+        return;
+    }
+    let mut pair = Pair::new();
+    let (flag, log) = (pair.path("flag"), pair.path("notified"));
+    let notify = pair.path("notify");
+    pair.script(&notify, &format!("echo \"$@\" >> {log}"));
+    let check = pair.path("check");
+    pair.script(&check, &format!("test -e {flag}"));
+    std::fs::write(&flag, "").expect("written");
+    let more = format!(
+        "group = \"pair\"\nnotify = [\"{notify}\"]\ntrack = [\n  {{ script = [\"{check}\"], user = \"root\", \
+         interval = \"50ms\" }},\n  {{ process = \"no such process\", penalty = 10 }},\n]\n\
+         [vrrp.other]\ninterface = \"eth0\"\nvirtual_router_id = 52\nversion = 3\nadvert_interval = \"100ms\"\n\
+         addresses = [\"10.0.0.11/32\"]\nexcluded_addresses = [\"2001:db8::10/64\"]\ngroup = \"pair\""
+    );
+    pair.start("director", &config(150, &more));
+    pair.wait_for_state("director", "active");
+    assert_eq!(pair.router("director")["priority"], 140);
+    pair.wait_for("all addresses", || {
+        [VIP, "10.0.0.11", "2001:db8::10"]
+            .iter()
+            .all(|vip| pair.holds("director", vip))
+    });
+    std::fs::remove_file(&flag).expect("removed");
+    pair.wait_for_state("director", "fault");
+    pair.wait_for("no address", || {
+        ![VIP, "10.0.0.11", "2001:db8::10"]
+            .iter()
+            .any(|vip| pair.holds("director", vip))
+    });
+    let other = pair.routers("director")[1].clone();
+    assert_eq!(other["reason"], "outside of the same group is in fault");
+    pair.wait_for("the notification", || {
+        std::fs::read_to_string(&log).is_ok_and(|text| {
+            text.contains("INSTANCE outside MASTER 140\n")
+                && text.contains("INSTANCE outside FAULT 140\n")
+        })
+    });
+}
+
+#[test]
+fn present_address_is_kept_and_leftovers_are_cleaned() {
+    if !privileged() {
+        return;
+    }
+    let mut pair = Pair::new();
+    pair.ip("director", "addr add 10.0.0.77/32 dev eth0");
+    let more = "excluded_addresses = [\"10.0.0.77/32\"]";
+    pair.start("director", &config(255, more));
+    pair.wait_for_holder("director");
+    // No process of Weir is left to remove the address.
+    for name in ["vrrp-agent", "helper"] {
+        pair.suspend(pair.process("director", name));
+    }
+    pair.kill_all("director");
+    assert!(pair.holds("director", VIP));
+    pair.weir("director", &["clean"]);
+    assert!(!pair.holds("director", VIP) && pair.holds("director", "10.0.0.77"));
+    let output = pair.try_weir("director", &["vrrp"]);
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+}

@@ -1,0 +1,248 @@
+//! Two directors on one segment, with addresses 10.0.0.3 and 10.0.0.4.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::{Output, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use super::world::{self, World, sh, wait_for};
+
+pub(crate) const VIP: &str = "10.0.0.10";
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+pub(crate) struct Pair {
+    pub(crate) world: World,
+    /// The keepers.
+    keepers: BTreeMap<String, u32>,
+}
+
+impl Pair {
+    pub(crate) fn new() -> Self {
+        let mut world = World::new(0);
+        world.add_router("second", 4);
+        for (host, number) in [("client", 2), ("director", 3), ("second", 4)] {
+            world.ip(host, "addr flush dev eth0 scope global");
+            world.ip(host, &format!("addr add 10.0.0.{number}/24 dev eth0"));
+        }
+        Self {
+            world,
+            keepers: BTreeMap::new(),
+        }
+    }
+
+    /// Starts `weir run` and waits for its daemon.
+    pub(crate) fn start(&mut self, host: &str, config: &str) {
+        let path = self.write(host, config);
+        let log = fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(self.path(&format!("{host}.log")))
+            .expect("a log");
+        let child = self
+            .world
+            .weir(host)
+            .args(["run", "-c"])
+            .arg(path)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .expect("it starts");
+        self.keepers.insert(host.to_owned(), child.id());
+        self.world.adopt(child);
+        self.wait_for("the agent", || {
+            self.try_weir(host, &["vrrp"]).status.success()
+        });
+    }
+
+    fn write(&self, host: &str, config: &str) -> PathBuf {
+        let path = self.world.path(&format!("{host}.toml"));
+        // A proxy service alone loads no programs, and the daemon starts fast. `vip_interface` must not add an address
+        // of a virtual router.
+        let proxy = format!(
+            "[pool.p]\nservers = [\"127.0.0.1:9\"]\n[service.s]\nlisten = [\"{VIP}:8080\"]\nforward = \"proxy\"\n\
+             protocol = \"tcp\"\npool = \"p\"\n"
+        );
+        let node = match config.contains(VIP) {
+            true => "[node]\nvip_interface = \"eth0\"\n",
+            false => "",
+        };
+        fs::write(&path, format!("{config}{proxy}{node}")).expect("written");
+        path
+    }
+
+    pub(crate) fn reload(&self, host: &str, config: &str) {
+        let path = self.write(host, config);
+        self.weir(host, &["reload", "-c", path.to_str().expect("plain")]);
+    }
+
+    pub(crate) fn path(&self, name: &str) -> String {
+        self.world.path(name).to_str().expect("plain").to_owned()
+    }
+
+    pub(crate) fn script(&self, path: &str, line: &str) {
+        fs::write(path, format!("#!/bin/sh\n{line}\n")).expect("written");
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("executable");
+    }
+
+    pub(crate) fn ip(&self, host: &str, arguments: &str) {
+        self.world.ip(host, arguments);
+    }
+
+    pub(crate) fn try_weir(&self, host: &str, arguments: &[&str]) -> Output {
+        self.world
+            .weir(host)
+            .args(arguments)
+            .output()
+            .expect("weir runs")
+    }
+
+    pub(crate) fn weir(&self, host: &str, arguments: &[&str]) -> String {
+        let output = self.try_weir(host, arguments);
+        assert!(output.status.success(), "{arguments:?}: {output:?}");
+        String::from_utf8(output.stdout).expect("text")
+    }
+
+    fn json(&self, host: &str, arguments: &[&str]) -> Value {
+        let output = self.try_weir(host, arguments);
+        serde_json::from_slice(&output.stdout).unwrap_or_default()
+    }
+
+    pub(crate) fn status(&self, host: &str) -> Value {
+        self.json(host, &["status", "--json"])
+    }
+
+    pub(crate) fn routers(&self, host: &str) -> Value {
+        self.json(host, &["vrrp", "--json"])
+    }
+
+    /// The first virtual router.
+    pub(crate) fn router(&self, host: &str) -> Value {
+        self.routers(host)[0].clone()
+    }
+
+    pub(crate) fn holds(&self, host: &str, address: &str) -> bool {
+        let shown = self.world.output(host, "ip -o addr show dev eth0");
+        String::from_utf8_lossy(&shown.stdout).contains(&format!(" {address}/"))
+    }
+
+    pub(crate) fn wait_for(&self, what: &str, condition: impl FnMut() -> bool) {
+        wait_for(what, PATIENCE, condition);
+    }
+
+    pub(crate) fn wait_for_state(&self, host: &str, state: &str) {
+        self.wait_for(&format!("{host} to be {state}"), || {
+            self.router(host)["state"] == state
+        });
+    }
+
+    /// Waits until this host alone has the VIP.
+    pub(crate) fn wait_for_holder(&self, host: &str) {
+        let other = if host == "director" {
+            "second"
+        } else {
+            "director"
+        };
+        self.wait_for(&format!("{host} to have the VIP"), || {
+            self.holds(host, VIP) && !self.holds(other, VIP)
+        });
+    }
+
+    /// The child of a host's keeper that runs a command.
+    pub(crate) fn find(&self, host: &str, command: &str) -> Option<u32> {
+        let keeper = self.keepers.get(host)?;
+        let children = fs::read_to_string(format!("/proc/{keeper}/task/{keeper}/children")).ok()?;
+        children
+            .split_whitespace()
+            .filter_map(|pid| pid.parse().ok())
+            .find(|pid: &u32| {
+                let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+                line.split(|byte| *byte == 0)
+                    .any(|word| word == command.as_bytes())
+            })
+    }
+
+    pub(crate) fn process(&self, host: &str, command: &str) -> u32 {
+        self.find(host, command)
+            .unwrap_or_else(|| panic!("{host} runs no {command}"))
+    }
+
+    pub(crate) fn daemon(&self, host: &str) -> u32 {
+        self.process(host, "run")
+    }
+
+    pub(crate) fn kill(&self, pid: u32) {
+        signal(pid, Signal::KILL);
+    }
+
+    pub(crate) fn resume(&self, pid: u32) {
+        signal(pid, Signal::CONT);
+    }
+
+    pub(crate) fn suspend(&self, pid: u32) {
+        signal(pid, Signal::STOP);
+    }
+
+    /// Kills all processes of a host's director.
+    pub(crate) fn kill_all(&mut self, host: &str) {
+        let mut all: Vec<u32> = ["run", "vrrp-agent", "helper"]
+            .iter()
+            .filter_map(|name| self.find(host, name))
+            .collect();
+        all.insert(0, self.keepers.remove(host).expect("it runs"));
+        all.iter().for_each(|pid| signal(*pid, Signal::KILL));
+        self.wait_for("the end of all", || {
+            all.iter().all(|pid| {
+                let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+                stat.is_empty() || stat.contains(") Z ")
+            })
+        });
+    }
+
+    /// Ends `weir run` in order.
+    pub(crate) fn stop(&mut self, host: &str) {
+        signal(self.keepers.remove(host).expect("it runs"), Signal::TERM);
+    }
+
+    /// Takes the host's port from the bridge: no packet passes, and the carrier stays.
+    pub(crate) fn cut(&self, host: &str) {
+        sh(&format!(
+            "ip -n {} link set {host} nomaster",
+            self.world.namespace("wire")
+        ));
+    }
+
+    pub(crate) fn join(&self, host: &str) {
+        sh(&format!(
+            "ip -n {} link set {host} master br0",
+            self.world.namespace("wire")
+        ));
+    }
+}
+
+impl Drop for Pair {
+    fn drop(&mut self) {
+        for host in ["director", "second"] {
+            if std::thread::panicking() {
+                for log in [format!("{host}.log"), format!("keepalived-{host}.log")] {
+                    let text = fs::read_to_string(self.path(&log)).unwrap_or_default();
+                    eprintln!("{log}:\n{text}\n{}", self.routers(host));
+                }
+            }
+        }
+        world::remove_tree(&self.world.pin_dir("second"));
+    }
+}
+
+fn signal(pid: u32, signal: Signal) {
+    let pid = i32::try_from(pid)
+        .ok()
+        .and_then(Pid::from_raw)
+        .expect("a process");
+    kill_process(pid, signal).expect("it runs");
+}
