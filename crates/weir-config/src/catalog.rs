@@ -17,7 +17,7 @@ mod vrrp;
 use std::time::Duration;
 
 use weir_model::{
-    Attach, Forward, Forwarded, Ipvs, MAX_WEIGHT, NoServer, Node, OnRemove, Persistence,
+    Attach, Forward, Forwarded, Ipvs, MAX_WEIGHT, Metrics, NoServer, Node, OnRemove, Persistence,
     ProxyLimits, ProxyProtocol, ProxyTimeouts, SchedulerKind, ServersRecord, SocketMode, Timeouts,
     TunnelChecksum, TunnelKind, Underscores,
 };
@@ -88,6 +88,16 @@ fn protocols() -> Choices {
         now: ProxyProtocol::ALL
             .iter()
             .map(|protocol| protocol.as_str())
+            .collect(),
+        ..Choices::default()
+    }
+}
+
+fn metrics() -> Choices {
+    Choices {
+        now: Metrics::ALL
+            .iter()
+            .map(|metrics| metrics.as_str())
             .collect(),
         ..Choices::default()
     }
@@ -349,6 +359,15 @@ pub(crate) static NODE: Section = Section {
             "How long proxied connections may continue after SIGTERM. Layer 4 flows need no drain time: they continue \
              without the daemon.",
             "drain_timeout = \"30s\"",
+        ),
+        Key::new(
+            "metrics",
+            Kind::OneOf(metrics),
+            Default("default"),
+            "Series of `/metrics`. With `default`, queue, connect, response and total times are histograms per service, \
+             route and pool, and sums, counts and quantiles per server. `full` adds histograms per server, 52 more \
+             series for each.",
+            "metrics = \"full\"",
         ),
     ],
 };

@@ -200,6 +200,8 @@ pub struct ProxyServerStatus {
     pub checks: Vec<CheckStatus>,
     /// Name and counts.
     pub numbers: weir_proxy::ServerStatus,
+    /// Whether histograms of this server are exported.
+    pub histograms: bool,
 }
 
 /// One server in a service.
@@ -282,4 +284,6 @@ pub struct CheckStatus {
     pub reason: String,
     /// The last results, the newest last, as `+` and `-`.
     pub results: String,
+    /// Its probes.
+    pub counts: weir_health::ProbeCounts,
 }

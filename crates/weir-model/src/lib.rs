@@ -47,8 +47,8 @@ pub use check::{
     ProxyHeader, Require, Script, Start, Timing, Via,
 };
 pub use desired::{
-    Attach, Desired, MAX_WEIGHT, NoServer, Node, OnRemove, Persistence, Pool, Server, Service,
-    SocketMode, Source, Timeouts,
+    Attach, Desired, MAX_WEIGHT, Metrics, NoServer, Node, OnRemove, Persistence, Pool, Server,
+    Service, SocketMode, Source, Timeouts,
 };
 pub use diff::{Change, Edit, diff};
 pub use discovery::{ServersDns, ServersRecord};

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::{Extension, FromRef, Path, State};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -30,7 +30,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::explain::Request;
-use crate::metrics::{self, Memory};
+use crate::metrics::{self, Format, Process};
 use policy::Gate;
 
 pub use caller::{Caller, Role, UnknownRole};
@@ -155,12 +155,18 @@ async fn status(State(orders): State<Orders>) -> Answered {
     Ok(json(&orders.ask(Order::Status).await?))
 }
 
-async fn export(State(orders): State<Orders>, State(refused): State<Arc<Refused>>) -> Answered {
+async fn export(
+    State(orders): State<Orders>,
+    State(refused): State<Arc<Refused>>,
+    headers: HeaderMap,
+) -> Answered {
     let report = orders.ask(Order::Status).await?;
-    let text = metrics::render(&report, Memory::of_this_process())
-        + &metrics::render_refused(refused.counts());
-    let kind = "text/plain; version=0.0.4; charset=utf-8";
-    Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
+    let accept = headers.get(header::ACCEPT);
+    let accept = accept.and_then(|value| value.to_str().ok());
+    let format = Format::accepted(accept.unwrap_or_default());
+    let process = Process::of_this_process();
+    let text = metrics::render(&report, process, refused.counts(), format);
+    Ok(([(header::CONTENT_TYPE, format.content_type())], text).into_response())
 }
 
 async fn reload(

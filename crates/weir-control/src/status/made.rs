@@ -125,6 +125,7 @@ impl From<&ServerStatus> for Server {
             persistent_connections: status.persistent_connections,
             overloaded: status.overloaded,
             totals: Counters::from(&status.totals),
+            proxy: None,
         }
     }
 }
@@ -136,6 +137,9 @@ impl From<&CheckStatus> for Check {
             state: status.state.to_owned(),
             reason: status.reason.clone(),
             results: status.results.clone(),
+            probes: status.counts.probes,
+            failures: status.counts.failures,
+            time_us: status.counts.time.as_micros() as u64,
         }
     }
 }

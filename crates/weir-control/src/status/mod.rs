@@ -5,6 +5,7 @@
 //! difference of two documents ([`table`]).
 
 mod doctor;
+pub mod exchanges;
 mod made;
 pub mod pinned;
 mod proxy;
@@ -17,11 +18,11 @@ use crate::snapshot::Drift;
 use weir_discovery::Source;
 
 use made::{state, vip};
-pub use proxy::Proxied;
+pub use proxy::{Proxied, ProxiedServer};
 pub use time::rfc3339;
 
 /// `GET /v1/status`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// Number of configurations that have been applied.
     pub revision: u64,
@@ -202,6 +203,15 @@ pub struct Check {
     pub reason: String,
     /// The last results, the newest last, as `+` and `-`.
     pub results: String,
+    /// Probes with a result since the check was configured.
+    #[serde(default)]
+    pub probes: u64,
+    /// Those that failed.
+    #[serde(default)]
+    pub failures: u64,
+    /// How long they took together, microseconds.
+    #[serde(default)]
+    pub time_us: u64,
 }
 
 /// Packets with one outcome.
@@ -216,7 +226,7 @@ pub struct Reason {
 }
 
 /// One service.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Service {
     /// Name.
     pub name: String,
@@ -255,7 +265,7 @@ pub struct Service {
 }
 
 /// One server in a service.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Server {
     /// ADDRESS as in the file.
     pub address: String,
@@ -311,6 +321,9 @@ pub struct Server {
     /// Totals since the server was created.
     #[serde(flatten)]
     pub totals: Counters,
+    /// Additional data of a server of a proxy service.
+    #[serde(flatten, default, skip_serializing_if = "Option::is_none")]
+    pub proxy: Option<ProxiedServer>,
 }
 
 /// Totals that survive restart, crash, reload and upgrade.

@@ -235,6 +235,7 @@ fn server(
         _ => (ServerState::Unchecked, dest_since),
     };
     Ok(Server {
+        proxy: None,
         address: dest.name.clone(),
         pool: None,
         forward: forward(maps.dests.get(dest.id)?.forward).to_owned(),
