@@ -9,6 +9,7 @@ mod upgrade;
 
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use weir_model::{Desired, diff};
 use weir_sys::Channel;
@@ -16,6 +17,7 @@ use weir_sys::Channel;
 use super::admin::Admin;
 use super::local_real_server::LocalRealServer;
 use super::plane::Plane;
+use super::reload_history::ReloadHistory;
 use super::{Error, RuntimeDir, SECRETS};
 use crate::api::{Caller, FileRequest, Order, Refusal, Reloaded};
 use crate::configuration::{self, Loaded, Rejected, Remembered};
@@ -55,6 +57,7 @@ pub struct Director<P> {
     successor: Option<(u32, Channel)>,
     probation: Option<Probation>,
     real_server: LocalRealServer,
+    reloads: ReloadHistory,
 }
 
 /// An active configuration with its file and server lists.
@@ -95,6 +98,7 @@ impl<P: Plane> Director<P> {
             successor: None,
             probation: None,
             real_server: LocalRealServer::default(),
+            reloads: ReloadHistory::default(),
         };
         director.configure_checks();
         director.record_configuration();
@@ -272,6 +276,7 @@ impl<P: Plane> Director<P> {
             last_death,
             draining: self.runtime_dir.draining(),
             sources: self.membership.sources(&self.configured),
+            reloads: self.reloads.all(),
             ..Report::from(&snapshot)
         })
     }
@@ -343,6 +348,7 @@ impl<P: Plane> Director<P> {
         caller: &Caller,
     ) -> Result<Reloaded, Refusal> {
         let result = self.try_reload(request, caller).await;
+        self.reloads.add(&result, SystemTime::now());
         match &result {
             Ok(reloaded) => {
                 tracing::info!(

@@ -10,6 +10,7 @@ mod error;
 mod local_real_server;
 mod plane;
 mod reload_guard;
+mod reload_history;
 mod runtime_dir;
 #[cfg(test)]
 mod tests;

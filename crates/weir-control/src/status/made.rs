@@ -59,6 +59,7 @@ impl From<&Snapshot> for Report {
             checks: (snapshot.probing.targets > 0).then(|| Checks::from(&snapshot.probing)),
             reasons,
             drift: snapshot.drift,
+            reloads: Vec::new(),
             open_files: snapshot.open_files.as_ref().map(OpenFiles::from),
         }
     }

@@ -58,6 +58,24 @@ pub struct Report {
     /// Drifted kernel objects that were repaired.
     #[serde(default, skip_serializing_if = "is_default")]
     pub drift: Drift,
+    /// The last reloads of this process, the oldest first; absent without any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reloads: Vec<Reload>,
+}
+
+/// One reload.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reload {
+    /// When, RFC 3339.
+    pub at: String,
+    /// The revision that it made active; absent if it was refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<u64>,
+    /// Why it was refused, in one line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// The changes, one per line.
+    pub changes: Vec<String>,
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {

@@ -79,6 +79,7 @@ pub async fn read(runtime_dir: &Path, pin_dir: &Path, desired: &Desired) -> Resu
         },
         reasons: reasons(maps)?,
         drift: crate::snapshot::Drift::default(),
+        reloads: Vec::new(),
         ..Report::default()
     };
     let desired = &Indexed::from(desired.clone());
