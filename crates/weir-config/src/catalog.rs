@@ -298,8 +298,8 @@ pub(crate) static NODE: Section = Section {
             "admin",
             Kind::Either(&Kind::SocketAddress, &Kind::Table(&ADMIN)),
             Absent("the unix socket only"),
-            "Address of the HTTP API and of `/metrics`, in addition to the unix socket. An address that is reachable \
-             from other machines requires the table form with `tls`.",
+            "Address of the dashboard, the HTTP API and `/metrics`, in addition to the unix socket. An address \
+             that is reachable from other machines requires the table form with `tls`.",
             "admin = \"127.0.0.1:9900\"",
         ),
         Key::new(
@@ -364,9 +364,9 @@ pub(crate) static NODE: Section = Section {
             "metrics",
             Kind::OneOf(metrics),
             Default("default"),
-            "Series of `/metrics`. With `default`, queue, connect, response and total times are histograms per service, \
-             route and pool, and sums, counts and quantiles per server. `full` adds histograms per server, 52 more \
-             series for each.",
+            "Series of `/metrics`. With `default`, queue, connect, response and total times are histograms per \
+             service, route and pool, and sums, counts and quantiles per server. `full` adds histograms per \
+             server, 52 more series for each.",
             "metrics = \"full\"",
         ),
     ],
@@ -412,7 +412,8 @@ pub(crate) static ADMIN: Section = Section {
             "read_requires_token",
             Kind::Flag,
             Absent("false on loopback, true otherwise"),
-            "Whether `/metrics`, `/v1/status` and `/v1/explain` require a token too.",
+            "Whether `/metrics`, `/v1/status` and `/v1/explain` require a token too. The page of the dashboard \
+             never does; it reads `/v1/status`.",
             "read_requires_token = true",
         ),
         Key::new(

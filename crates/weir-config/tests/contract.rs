@@ -150,7 +150,7 @@ fn every_setting_reaches_the_model() {
     assert_eq!(
         images.source,
         Source {
-            line: 24,
+            line: 25,
             column: 7
         }
     );

@@ -1,5 +1,5 @@
-//! The HTTP API: `/` (the dashboard), `/v1/caller`, `/v1/ipvsadm`, `/v1/status`, `/metrics`, `/v1/reload`, `/v1/plan`, `/v1/explain`,
-//! `/v1/servers/POOL/ADDRESS`.
+//! The HTTP API: `/` (the dashboard), `/v1/caller`, `/v1/ipvsadm`, `/v1/status`, `/metrics`, `/v1/reload`, `/v1/plan`,
+//! `/v1/explain`, `/v1/servers/POOL/ADDRESS`.
 //!
 //! Requests become [`Order`]s and responses are JSON. Bodies are limited in size and time. On the unix socket the
 //! kernel identifies the caller; over TCP [`Policy`] checks `Host` and token. Only the owner of the daemon may name

@@ -2,13 +2,13 @@
 
 use weir_proxy::times::{BOUNDS_US, ErrorKind, Stage};
 
-use super::text::{Labels, Seconds, Text};
-use super::{all_servers, of_service};
+use super::text::{Prepared, Seconds, Text, prepare};
+use super::{ServerRow, of_service};
 use crate::status::exchanges::{Exchanges, Time};
 use crate::status::{ProxiedServer, Report};
 
 /// One row: the labels of a service, pool, route or server, and its exchanges.
-type Row<'a> = ([(&'static str, &'a str); 2], &'a Exchanges);
+type Row<'a> = (Prepared, &'a Exchanges);
 
 const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 
@@ -24,19 +24,19 @@ const fn help(stage: Stage) -> &'static str {
 }
 
 /// All families; `report` has at least one proxy service.
-pub(super) fn exchanges(text: &mut Text, report: &Report) {
+pub(super) fn exchanges(text: &mut Text, report: &Report, all: &[ServerRow<'_>]) {
     let proxies = || {
         let services = report.services.iter();
         services.filter_map(|service| Some((service, service.proxy.as_ref()?)))
     };
     let services: Vec<Row<'_>> = proxies()
-        .map(|(service, proxy)| (of_service(service), &proxy.exchanges))
+        .map(|(service, proxy)| (prepare(&of_service(service)), &proxy.exchanges))
         .collect();
     let pools: Vec<Row<'_>> = proxies()
         .flat_map(|(service, proxy)| {
             proxy.pools.iter().map(|pool| {
                 let labels = [("service", service.name.as_str()), ("pool", &pool.name)];
-                (labels, &pool.exchanges)
+                (prepare(&labels), &pool.exchanges)
             })
         })
         .collect();
@@ -44,7 +44,7 @@ pub(super) fn exchanges(text: &mut Text, report: &Report) {
         .flat_map(|(service, proxy)| {
             proxy.routes.iter().map(|route| {
                 let labels = [("service", service.name.as_str()), ("route", &route.name)];
-                (labels, &route.exchanges)
+                (prepare(&labels), &route.exchanges)
             })
         })
         .collect();
@@ -56,7 +56,7 @@ pub(super) fn exchanges(text: &mut Text, report: &Report) {
             group(text, prefix, rows);
         }
     }
-    servers(text, report);
+    servers(text, all);
 }
 
 fn counts(text: &mut Text, prefix: &str, rows: &[Row<'_>]) {
@@ -67,7 +67,7 @@ fn counts(text: &mut Text, prefix: &str, rows: &[Row<'_>]) {
         "Requests that ended, or connections of a TCP service.",
     );
     for (labels, exchanges) in rows {
-        text.sample(&name, labels, exchanges.ended);
+        text.series((&name, ""), labels, &[], exchanges.ended);
     }
     let name = format!("weir_{prefix}_responses_total");
     text.family(
@@ -77,7 +77,7 @@ fn counts(text: &mut Text, prefix: &str, rows: &[Row<'_>]) {
     );
     for (labels, exchanges) in rows {
         for (class, count) in CLASSES.iter().zip(exchanges.responses) {
-            text.series(&name, "", labels, Some(("class", class)), count);
+            text.series((&name, ""), labels, &[("class", class)], count);
         }
     }
 }
@@ -100,7 +100,7 @@ fn group(text: &mut Text, prefix: &str, rows: &[Row<'_>]) {
         "Attempts on a new connection because the server had closed the idle one.",
     );
     for (labels, exchanges) in rows {
-        text.sample(&name, labels, exchanges.repetitions);
+        text.series((&name, ""), labels, &[], exchanges.repetitions);
     }
     for stage in Stage::ALL {
         let name = format!("weir_{prefix}_{}_seconds", stage.as_str());
@@ -111,26 +111,25 @@ fn group(text: &mut Text, prefix: &str, rows: &[Row<'_>]) {
     }
 }
 
-fn failures(text: &mut Text, name: &str, labels: &Labels<'_>, exchanges: &Exchanges) {
+fn failures(text: &mut Text, name: &str, labels: &Prepared, exchanges: &Exchanges) {
     for kind in ErrorKind::ALL {
         let count = exchanges.errors.get(kind.as_str()).copied().unwrap_or(0);
-        let mut all = labels.to_vec();
-        all.extend([("fault", kind.fault()), ("kind", kind.as_str())]);
-        text.sample(name, &all, count);
+        let more = [("fault", kind.fault()), ("kind", kind.as_str())];
+        text.series((name, ""), labels, &more, count);
     }
 }
 
-fn histogram(text: &mut Text, name: &str, labels: &Labels<'_>, time: &Time) {
+fn histogram(text: &mut Text, name: &str, labels: &Prepared, time: &Time) {
     let mut sum = 0;
     let mut buckets = time.buckets.iter();
     for bound in BOUNDS_US {
         sum += buckets.next().copied().unwrap_or(0);
-        let bound = Seconds(bound);
-        text.series(name, "_bucket", labels, Some(("le", &bound)), sum);
+        let bound = Seconds(bound).to_string();
+        text.series((name, "_bucket"), labels, &[("le", &bound)], sum);
     }
-    text.series(name, "_bucket", labels, Some(("le", &"+Inf")), time.count);
-    text.series(name, "_sum", labels, None, Seconds(time.sum_us));
-    text.series(name, "_count", labels, None, time.count);
+    text.series((name, "_bucket"), labels, &[("le", "+Inf")], time.count);
+    text.series((name, "_sum"), labels, &[], Seconds(time.sum_us));
+    text.series((name, "_count"), labels, &[], time.count);
 }
 
 type Family = (&'static str, &'static str, fn(&ProxiedServer) -> u64);
@@ -163,18 +162,22 @@ const SERVER_COUNTS: [Family; 5] = [
     ),
 ];
 
-fn servers(text: &mut Text, report: &Report) {
-    let all = || all_servers(report).filter_map(|(labels, it)| Some((labels, it.proxy.as_ref()?)));
+fn servers(text: &mut Text, servers: &[ServerRow<'_>]) {
+    let all = || {
+        servers
+            .iter()
+            .filter_map(|(labels, it)| Some((labels, it.proxy.as_ref()?)))
+    };
     for (name, help, count) in SERVER_COUNTS {
         text.family(name, "counter", help);
         for (labels, server) in all() {
-            text.sample(name, &labels, count(server));
+            text.series((name, ""), labels, &[], count(server));
         }
     }
     let name = "weir_server_active_max";
     text.family(name, "gauge", "Most requests in progress at the same time.");
     for (labels, server) in all() {
-        text.sample(name, &labels, server.active_max);
+        text.series((name, ""), labels, &[], server.active_max);
     }
     let name = "weir_server_responses_total";
     text.family(
@@ -184,7 +187,7 @@ fn servers(text: &mut Text, report: &Report) {
     );
     for (labels, server) in all() {
         for (class, count) in CLASSES.iter().zip(server.exchanges.responses) {
-            text.series(name, "", &labels, Some(("class", class)), count);
+            text.series((name, ""), labels, &[("class", class)], count);
         }
     }
     let name = "weir_server_failures_total";
@@ -194,7 +197,7 @@ fn servers(text: &mut Text, report: &Report) {
         "Requests that failed at the server, by kind and by whose fault it is.",
     );
     for (labels, server) in all() {
-        failures(text, name, &labels, &server.exchanges);
+        failures(text, name, labels, &server.exchanges);
     }
     for stage in Stage::ALL {
         let name = format!("weir_server_{}_seconds", stage.as_str());
@@ -206,20 +209,21 @@ fn servers(text: &mut Text, report: &Report) {
                 .flat_map(|it| [("0.5", it.p50_ms), ("0.99", it.p99_ms)])
             {
                 let seconds = Seconds((ms * 1_000.0) as u64);
-                text.series(&name, "", &labels, Some(("quantile", &quantile)), seconds);
+                text.series((&name, ""), labels, &[("quantile", quantile)], seconds);
             }
             let time = server.exchanges.times.of(stage);
-            text.series(&name, "_sum", &labels, None, Seconds(time.sum_us));
-            text.series(&name, "_count", &labels, None, time.count);
+            text.series((&name, "_sum"), labels, &[], Seconds(time.sum_us));
+            text.series((&name, "_count"), labels, &[], time.count);
         }
     }
-    full(text, report);
+    full(text, servers);
 }
 
 /// Histograms of servers, where the configuration asks for them.
-fn full(text: &mut Text, report: &Report) {
+fn full(text: &mut Text, servers: &[ServerRow<'_>]) {
     for stage in Stage::ALL {
-        let mut rows = all_servers(report)
+        let mut rows = servers
+            .iter()
             .filter_map(|(labels, it)| Some((labels, it.proxy.as_ref()?.exchanges.times.of(stage))))
             .filter(|(_, time)| !time.buckets.is_empty())
             .peekable();
@@ -229,7 +233,7 @@ fn full(text: &mut Text, report: &Report) {
         let name = format!("weir_server_{}_duration_seconds", stage.as_str());
         text.family(&name, "histogram", help(stage));
         for (labels, time) in rows {
-            histogram(text, &name, &labels, time);
+            histogram(text, &name, labels, time);
         }
     }
 }

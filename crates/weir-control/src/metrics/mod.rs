@@ -13,7 +13,7 @@ use crate::status::{Counters, Report, Server, Service};
 
 pub use process::Process;
 pub use text::Format;
-use text::Text;
+use text::{Prepared, Text, prepare};
 
 type Count = (&'static str, &'static str, fn(&Counters) -> u64);
 
@@ -109,8 +109,11 @@ pub fn render(
         text.sample("weir_xdp_attached", &labels, 1);
     }
     services(&mut text, report);
-    servers(&mut text, report);
-    proxy::proxies(&mut text, report);
+    let all: Vec<ServerRow<'_>> = all_servers(report)
+        .map(|(labels, server)| (prepare(&labels), server))
+        .collect();
+    servers(&mut text, &all);
+    proxy::proxies(&mut text, report, &all);
     check::checks(&mut text, report);
     text.family("weir_packets_total", "counter", "Packets by outcome.");
     packets(&mut text, report);
@@ -192,6 +195,9 @@ fn services(text: &mut Text, report: &Report) {
 
 type ServerLabels<'a> = [(&'static str, &'a str); 3];
 
+/// A server with its labels as text.
+type ServerRow<'a> = (Prepared, &'a Server);
+
 /// Every server of every service.
 fn all_servers(report: &Report) -> impl Iterator<Item = (ServerLabels<'_>, &Server)> {
     report.services.iter().flat_map(|service| {
@@ -203,30 +209,25 @@ fn all_servers(report: &Report) -> impl Iterator<Item = (ServerLabels<'_>, &Serv
     })
 }
 
-fn servers(text: &mut Text, report: &Report) {
-    let all = || all_servers(report);
+fn servers(text: &mut Text, all: &[ServerRow<'_>]) {
     for (name, help, count) in TOTALS {
         let name = format!("weir_server_{name}");
         text.family(&name, "counter", help);
-        for (labels, server) in all() {
-            text.sample(&name, &labels, count(&server.totals));
+        for (labels, server) in all {
+            text.series((&name, ""), labels, &[], count(&server.totals));
         }
     }
     for (name, help, value) in SERVER_GAUGES {
         let name = format!("weir_server_{name}");
         text.family(&name, "gauge", help);
-        for (labels, server) in all() {
-            text.sample(&name, &labels, value(server));
+        for (labels, server) in all {
+            text.series((&name, ""), labels, &[], value(server));
         }
     }
-    text.family(
-        "weir_server_state",
-        "gauge",
-        "The state that a server is in.",
-    );
-    for ([service, pool, address], server) in all() {
-        let labels = [service, pool, address, ("state", &server.state)];
-        text.sample("weir_server_state", &labels, 1);
+    let name = "weir_server_state";
+    text.family(name, "gauge", "The state that a server is in.");
+    for (labels, server) in all {
+        text.series((name, ""), labels, &[("state", &server.state)], 1);
     }
 }
 

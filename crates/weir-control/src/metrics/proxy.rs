@@ -1,6 +1,6 @@
 //! Metrics of proxy services.
 
-use super::{Text, of_service};
+use super::{ServerRow, Text, of_service};
 use crate::status::{Proxied, Report};
 
 type Family = (
@@ -74,7 +74,7 @@ const FAMILIES: [Family; 11] = [
 ];
 
 /// Writes nothing without proxy services.
-pub(super) fn proxies(text: &mut Text, report: &Report) {
+pub(super) fn proxies(text: &mut Text, report: &Report, servers: &[ServerRow<'_>]) {
     let all = || {
         let services = report.services.iter();
         services.filter_map(|service| Some((service, service.proxy.as_ref()?)))
@@ -104,5 +104,5 @@ pub(super) fn proxies(text: &mut Text, report: &Report) {
             text.sample(name, &[label, pool, ("class", class)], count);
         }
     }
-    super::exchanges::exchanges(text, report);
+    super::exchanges::exchanges(text, report, servers);
 }

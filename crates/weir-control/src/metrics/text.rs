@@ -67,35 +67,32 @@ impl Text {
     }
 
     pub(super) fn sample(&mut self, name: &str, labels: &Labels<'_>, value: impl Display) {
-        self.series(name, "", labels, None, value);
+        self.out.push_str(name);
+        if !labels.is_empty() {
+            self.out.push('{');
+            self.out.push_str(&prepare(labels).0);
+            self.out.push('}');
+        }
+        let _ = writeln!(self.out, " {value}");
     }
 
-    /// A sample with a suffix of its name, and a last label whose value needs no escapes.
+    /// A sample with a suffix of its name, labels that were [prepared](prepare), and more whose values need no escapes.
     pub(super) fn series(
         &mut self,
-        name: &str,
-        suffix: &str,
-        labels: &Labels<'_>,
-        last: Option<(&str, &dyn Display)>,
+        (name, suffix): (&str, &str),
+        labels: &Prepared,
+        more: &Labels<'_>,
         value: impl Display,
     ) {
-        self.out.push_str(name);
-        self.out.push_str(suffix);
-        let mut before = '{';
-        for (label, text) in labels {
-            self.out.push(before);
-            before = ',';
-            self.out.push_str(label);
-            self.out.push_str("=\"");
-            escape(&mut self.out, text);
-            self.out.push('"');
+        for part in [name, suffix, "{", &labels.0] {
+            self.out.push_str(part);
         }
-        if let Some((label, text)) = last {
-            let _ = write!(self.out, "{before}{label}=\"{text}\"");
-            before = ',';
+        for (label, text) in more {
+            for part in [",", label, "=\"", text, "\""] {
+                self.out.push_str(part);
+            }
         }
-        let after = if before == '{' { "" } else { "}" };
-        let _ = writeln!(self.out, "{after} {value}");
+        let _ = writeln!(self.out, "}} {value}");
     }
 
     pub(super) fn single(&mut self, name: &str, kind: &str, help: &str, value: impl Display) {
@@ -110,6 +107,24 @@ impl Text {
         }
         self.out
     }
+}
+
+/// Labels as text: those of a server are written often.
+pub(super) struct Prepared(String);
+
+/// Writes labels.
+pub(super) fn prepare(labels: &Labels<'_>) -> Prepared {
+    let mut out = String::new();
+    for (label, text) in labels {
+        if !out.is_empty() {
+            out.push(',');
+        }
+        out.push_str(label);
+        out.push_str("=\"");
+        escape(&mut out, text);
+        out.push('"');
+    }
+    Prepared(out)
 }
 
 /// Seconds of a number of microseconds, without loss.

@@ -36,13 +36,14 @@ document.getElementById = (id) => {
 };
 const storage = { getItem: () => null, setItem: () => {} };
 const answers = { "v1/status": JSON.parse(status), "v1/caller": { role: "operate" } };
-const page = { document, sessionStorage: storage, localStorage: storage, window: {}, location: { hash: "", pathname: "/" },
-  history: { replaceState: () => {} }, Node: Element, performance, setTimeout: () => {}, console,
+const page = { document, sessionStorage: storage, localStorage: storage, window: {},
+  location: { hash: "", pathname: "/" }, history: { replaceState: () => {} }, Node: Element, performance, setTimeout: () => {}, console,
   requestAnimationFrame: (run) => run(), matchMedia: () => ({ matches: false }), encodeURIComponent, decodeURIComponent,
   getComputedStyle: () => ({ getPropertyValue: () => "" }),
   Option: class extends Element { constructor(text, value) { super("option"); this.value = value; } },
   fetch: async (path, options) => {
-    if (options.method === "POST") posted.push([path, options.body, options.headers.Authorization || "X-None"].join(" "));
+    const token = options.headers.Authorization || "X-None";
+    if (options.method === "POST") posted.push([path, options.body, token].join(" "));
     return { ok: true, json: async () => answers[path] || {} };
   } };
 vm.createContext(page);

@@ -182,3 +182,81 @@ fn status_shows_one_pool_or_servers_that_are_down() {
         "{said}"
     );
 }
+
+/// Every field of HAProxy's statistics has a row, and every name of Weir in it exists.
+#[test]
+fn fields_of_haproxy_are_mapped() {
+    let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let read = |path: &str| std::fs::read_to_string(directory.join(path)).expect("a file");
+    let page = read("../../docs/manual/haproxy-statistics.md");
+    let rows: Vec<(&str, &str)> = page
+        .lines()
+        .filter_map(|line| {
+            line.strip_prefix("| `")?
+                .strip_suffix(" |")?
+                .split_once("` | ")
+        })
+        .collect();
+    let fields = read("tests/proxy/haproxy_fields.txt");
+    for field in fields.lines().filter(|line| !line.starts_with('#')) {
+        assert!(
+            rows.iter().any(|(name, _)| *name == field),
+            "{field} has no row"
+        );
+    }
+    let origin = Origin::start("o");
+    let check = "[pool.c]\nservers = [\"SERVER\"]\ncheck = { kind = \"tcp\" }\n[[route]]\nservice = \"s\"\n\
+                 path = \"/c/*\"\npool = \"c\"\n";
+    let check = check.replace("SERVER", &origin.address().to_string());
+    let proxy = Proxy::start("http", &[origin.address()], &check);
+    let mut client = Client::connect(proxy.listen);
+    client.ask("GET /a HTTP/1.1\r\nHost: h\r\n\r\n");
+    let known = proxy.weir(&["status", "--json"]).1 + &metrics(&proxy, "*/*");
+    for (field, weir) in rows {
+        // Names are between backticks; kinds of errors occur in metrics only.
+        for name in weir.split('`').skip(1).step_by(2) {
+            let found = [format!("\"{name}\""), format!("# TYPE {name} ")];
+            assert!(found.iter().any(|it| known.contains(it)), "{field}: {name}");
+        }
+    }
+}
+
+/// Grafana's dashboard and the alert rules use series that exist, and the rules fire as their tests say.
+#[test]
+fn contributed_dashboard_and_rules_use_existing_series() {
+    let contrib = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../contrib");
+    let read = |path: &str| std::fs::read_to_string(contrib.join(path)).expect("a file");
+    let origin = Origin::start("o");
+    let check = "[pool.c]\nservers = [\"SERVER\"]\ncheck = { kind = \"tcp\" }\n[[route]]\nservice = \"s\"\n\
+                 path = \"/c/*\"\npool = \"c\"\n";
+    let check = check.replace("SERVER", &origin.address().to_string());
+    let proxy = Proxy::start("http", &[origin.address()], &check);
+    let text = metrics(&proxy, "*/*");
+    let dashboard = read("grafana/weir.json");
+    let _: Value = serde_json::from_str(&dashboard).expect("JSON");
+    let mut used = 0;
+    for file in [dashboard, read("prometheus/weir-rules.yml")] {
+        let words = file.split(|it: char| !it.is_ascii_alphanumeric() && it != '_');
+        for name in words.filter(|word| word.starts_with("weir_")) {
+            let family = ["_bucket", "_sum", "_count"]
+                .iter()
+                .find_map(|it| name.strip_suffix(it));
+            let known = |name: &str| text.contains(&format!("# TYPE {name} "));
+            assert!(known(name) || family.is_some_and(known), "{name}");
+            used += 1;
+        }
+    }
+    assert!(used > 30, "{used}");
+    for arguments in [
+        ["check", "rules", "weir-rules.yml"],
+        ["test", "rules", "weir-rules.test.yml"],
+    ] {
+        let output = Command::new("promtool")
+            .args(arguments)
+            .current_dir(contrib.join("prometheus"))
+            .output()
+            .expect("promtool runs");
+        let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        assert!(output.status.success(), "{said}");
+    }
+}
