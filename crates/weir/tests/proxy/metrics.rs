@@ -103,7 +103,7 @@ fn results_and_durations_are_counted_for_each_part() {
             &[&server, "quantile=\"0.99\""]
         ) > 0.0
     );
-    // Requests that first went to the server that nobody listens for.
+    // Requests that first went to the server that does not listen.
     let dead = format!("server=\"{dead}\"");
     let failed = of("weir_server_connect_failures_total", &[&dead]);
     assert!(failed > 0.0, "{text}");
