@@ -17,7 +17,7 @@ mod vrrp;
 use std::time::Duration;
 
 use weir_model::{
-    Attach, Forward, Forwarded, Ipvs, LocalClient, MAX_WEIGHT, NoServer, Node, OnRemove,
+    Attach, Forward, Forwarded, Ipvs, LocalClient, MAX_WEIGHT, Metrics, NoServer, Node, OnRemove,
     Persistence, ProxyLimits, ProxyProtocol, ProxyTimeouts, SchedulerKind, ServersRecord,
     SocketMode, Timeouts, TunnelChecksum, TunnelKind, Underscores,
 };
@@ -98,6 +98,16 @@ fn protocols() -> Choices {
         now: ProxyProtocol::ALL
             .iter()
             .map(|protocol| protocol.as_str())
+            .collect(),
+        ..Choices::default()
+    }
+}
+
+fn metrics() -> Choices {
+    Choices {
+        now: Metrics::ALL
+            .iter()
+            .map(|metrics| metrics.as_str())
             .collect(),
         ..Choices::default()
     }
@@ -298,8 +308,8 @@ pub(crate) static NODE: Section = Section {
             "admin",
             Kind::Either(&Kind::SocketAddress, &Kind::Table(&ADMIN)),
             Absent("the unix socket only"),
-            "Address of the HTTP API and of `/metrics`, in addition to the unix socket. An address that is reachable \
-             from other machines requires the table form with `tls`.",
+            "Address of the dashboard, the HTTP API and `/metrics`, in addition to the unix socket. An address \
+             that is reachable from other machines requires the table form with `tls`.",
             "admin = \"127.0.0.1:9900\"",
         ),
         Key::new(
@@ -369,6 +379,15 @@ pub(crate) static NODE: Section = Section {
              without the daemon.",
             "drain_timeout = \"30s\"",
         ),
+        Key::new(
+            "metrics",
+            Kind::OneOf(metrics),
+            Default("default"),
+            "Series of `/metrics`. With `default`, queue, connect, response and total times are histograms per \
+             service, route and pool, and sums, counts and quantiles per server. `full` adds histograms per \
+             server, 52 more series for each.",
+            "metrics = \"full\"",
+        ),
     ],
 };
 
@@ -412,7 +431,8 @@ pub(crate) static ADMIN: Section = Section {
             "read_requires_token",
             Kind::Flag,
             Absent("false on loopback, true otherwise"),
-            "Whether `/metrics`, `/v1/status` and `/v1/explain` require a token too.",
+            "Whether `/metrics`, `/v1/status` and `/v1/explain` require a token too. The page of the dashboard \
+             never does; it reads `/v1/status`.",
             "read_requires_token = true",
         ),
         Key::new(

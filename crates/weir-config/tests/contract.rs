@@ -23,6 +23,7 @@ max_servers   = 1000
 max_services  = 100
 syn_budget    = 50000
 drain_timeout = "30s"
+metrics       = "full"
 
 [timeouts]
 tcp = "1h"
@@ -100,6 +101,7 @@ fn every_setting_reaches_the_model() {
     assert_eq!(limits, (65_536, 1000, 100));
     assert_eq!(desired.node.syn_budget, 50_000);
     assert_eq!(desired.node.drain_timeout, Duration::from_secs(30));
+    assert_eq!(desired.node.metrics, weir_model::Metrics::Full);
     assert_eq!(desired.timeouts.tcp, Duration::from_secs(3600));
     let ipvs = Ipvs {
         expire_nodest_conn: true,
@@ -148,7 +150,7 @@ fn every_setting_reaches_the_model() {
     assert_eq!(
         images.source,
         Source {
-            line: 24,
+            line: 25,
             column: 7
         }
     );

@@ -9,6 +9,7 @@ pub mod api;
 pub mod client;
 pub mod configuration;
 pub mod daemon;
+pub mod dashboard;
 pub mod explain;
 pub mod import;
 pub mod ipvsadm;

@@ -109,4 +109,6 @@ pub struct ProxyServerStatus {
     pub checks: Vec<CheckStatus>,
     /// Name and counts.
     pub numbers: weir_proxy::ServerStatus,
+    /// Whether histograms of this server are exported.
+    pub histograms: bool,
 }

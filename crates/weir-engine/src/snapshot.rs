@@ -221,4 +221,6 @@ pub struct CheckStatus {
     pub reason: String,
     /// The last results, the newest last, as `+` and `-`.
     pub results: String,
+    /// Its probes.
+    pub counts: weir_health::ProbeCounts,
 }

@@ -27,8 +27,8 @@ pub use dialogue::{Dialogue, Reply};
 pub use history::History;
 pub use machine::{Machine, State};
 pub use monitor::{
-    CheckView, Checkpoint, Lateness, Monitor, Output, ProbeId, ProbeRequest, SavedState,
-    ServerView, Suspended,
+    CheckView, Checkpoint, Lateness, Monitor, Output, ProbeCounts, ProbeId, ProbeRequest,
+    SavedState, ServerView, Suspended,
 };
 pub use outcome::{Outcome, ReportedWeight, Verdict};
 pub use outlier::{Ejection, EjectionChange, Outliers, Sample};

@@ -128,6 +128,8 @@ pub struct Node {
     pub syn_budget: u32,
     /// How long proxied connections may continue after SIGTERM.
     pub drain_timeout: Duration,
+    /// Which series `/metrics` contains.
+    pub metrics: Metrics,
 }
 
 impl Node {
@@ -152,6 +154,18 @@ named_enum! {
         Xdp = "xdp",
         /// Always tc.
         Tc = "tc",
+    }
+}
+
+named_enum! {
+    /// Which series `/metrics` contains.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+    pub enum Metrics {
+        /// Histograms of services, routes and pools; sums, counts and quantiles of servers.
+        #[default]
+        Default = "default",
+        /// Histograms of servers as well.
+        Full = "full",
     }
 }
 
@@ -189,6 +203,7 @@ impl Default for Node {
             max_services: 4_096,
             syn_budget: 125_000,
             drain_timeout: Duration::from_secs(10),
+            metrics: Metrics::default(),
         }
     }
 }

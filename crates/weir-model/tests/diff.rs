@@ -51,6 +51,7 @@ fn every_change_kind_formats_as_one_line() {
     let mut new = base();
     new.node.interfaces = Some(vec!["eth0".to_owned(), "eth1".to_owned()]);
     new.node.drain_timeout = Duration::from_millis(1500);
+    new.node.metrics = Metrics::Full;
     new.timeouts.tcp = Duration::from_secs(3600);
     new.ipvs.expire_nodest_conn = true;
     new.ipvs.conn_reuse_mode = 3;

@@ -91,6 +91,8 @@ pub(crate) struct Context {
     pub(crate) wakeups: Wakeups,
     /// Milliseconds of a monotonic clock, read once per wake-up.
     pub(crate) now: u64,
+    /// Microseconds of a finer one, read once per wake-up, for durations.
+    pub(crate) now_us: u64,
     pub(crate) scratch: Vec<u8>,
     pub(crate) out: Vec<u8>,
     pub(crate) fields: Vec<Field>,
@@ -165,6 +167,7 @@ impl Context {
             h2_client_wheel: Wheel::new(now),
             wakeups: Wakeups::default(),
             now,
+            now_us: 0,
             scratch: vec![0; BODY_ROOM],
             out: Vec::with_capacity(HEAD_ROOM),
             fields: Vec::with_capacity(64),

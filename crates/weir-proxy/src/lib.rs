@@ -28,6 +28,7 @@ mod session;
 mod slab;
 mod socket;
 mod status;
+pub mod times;
 mod tls;
 mod transport;
 mod wheel;

@@ -5,6 +5,7 @@
 //! schedulers compare.
 
 mod counters;
+mod exchanges;
 mod shared;
 
 use std::net::{IpAddr, SocketAddr};
@@ -29,6 +30,7 @@ use crate::queue::Queue;
 use crate::tls::TlsConnector;
 
 pub(crate) use counters::Sharded;
+pub(crate) use exchanges::{Exchanges, Finished, PerWorker, RecentTimes};
 pub(crate) use shared::Shared;
 
 /// A server as one service uses it.
@@ -49,6 +51,8 @@ pub(crate) struct Target {
     /// The queue of its pool.
     pub(crate) queue: Arc<Queue>,
     pub(crate) counters: Arc<Sharded>,
+    pub(crate) exchanges: Arc<PerWorker<Exchanges>>,
+    pub(crate) recent: Arc<PerWorker<RecentTimes>>,
 }
 
 impl Target {
@@ -66,6 +70,8 @@ impl Target {
             seed: 0,
             queue: Arc::default(),
             counters: Arc::new(Sharded::new(worker + 1)),
+            exchanges: Arc::new(PerWorker::new(worker + 1)),
+            recent: Arc::new(PerWorker::new(worker + 1)),
         }
     }
 
@@ -124,6 +130,7 @@ pub(crate) struct Targets {
     pub(crate) no_server: NoServer,
     /// Changes with every weight.
     pub(crate) version: Arc<AtomicU32>,
+    pub(crate) exchanges: Arc<PerWorker<Exchanges>>,
 }
 
 impl Targets {
@@ -204,6 +211,9 @@ pub(crate) struct Service {
     pub(crate) preamble: bool,
     pub(crate) log: Option<Arc<Log>>,
     pub(crate) counters: Arc<Sharded>,
+    pub(crate) exchanges: Arc<PerWorker<Exchanges>>,
+    /// One per route, with its conditions.
+    pub(crate) route_exchanges: Vec<(String, Arc<PerWorker<Exchanges>>)>,
     /// Current clients of all workers.
     pub(crate) clients: Arc<AtomicU32>,
 }

@@ -25,7 +25,7 @@ use crate::descriptor::{self, Descriptors, TABLE};
 use crate::h2::ResetLimit;
 use crate::handover::{Handed, Inlet};
 use crate::log::{Log, Writer};
-use crate::plan::{Listeners, Plan, Service, Sharded, Shared, Target};
+use crate::plan::{Exchanges, Listeners, PerWorker, Plan, Service, Sharded, Shared, Target};
 use crate::queue::Queue;
 use crate::status::ServiceStatus;
 use crate::worker::WorkerConfig;
@@ -43,6 +43,8 @@ struct Known {
     /// By service and server.
     targets: HashMap<(String, ServerName), Arc<Target>>,
     counters: HashMap<String, (Arc<Sharded>, Arc<AtomicU32>)>,
+    /// By service, and what of it: empty for all, `pool NAME`, `route CONDITIONS`.
+    exchanges: HashMap<(String, String), Arc<PerWorker<Exchanges>>>,
     tickets: HashMap<String, Tickets>,
     /// By pool.
     queues: HashMap<String, Arc<Queue>>,

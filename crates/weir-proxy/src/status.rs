@@ -1,12 +1,15 @@
 //! Status of services and servers: the workers' counters, summed up.
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use weir_select::Fault;
+use weir_sys::{Clock, now_ns};
 
 use crate::plan::{Plan, Service, Target};
+use crate::times::{Quantiles, Results};
 
 /// One service.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -15,6 +18,8 @@ pub struct ServiceStatus {
     pub name: String,
     /// Clients connected now.
     pub clients: u64,
+    /// Most clients that were connected at the same time.
+    pub clients_max: u64,
     /// Clients that have connected since the start.
     pub connections: u64,
     /// Requests; 0 of a TCP service.
@@ -43,6 +48,12 @@ pub struct ServiceStatus {
     pub accept_pauses: u64,
     /// In file order; backups behind the others, then the sorry server.
     pub servers: Vec<ServerStatus>,
+    /// All exchanges.
+    pub results: Results,
+    /// Those of each pool.
+    pub pools: Vec<(String, Results)>,
+    /// Those of each route, with its conditions.
+    pub routes: Vec<(String, Results)>,
 }
 
 /// One server in a service.
@@ -60,6 +71,8 @@ pub struct ServerStatus {
     pub effective_weight: u32,
     /// Requests under way, or connections of a TCP service.
     pub active: u64,
+    /// Most of them at the same time.
+    pub active_max: u64,
     /// Connections that wait for a request.
     pub idle: u64,
     /// Connections ever opened.
@@ -72,6 +85,10 @@ pub struct ServerStatus {
     pub bytes_out: u64,
     /// Results of its requests in this process.
     pub conduct: Conduct,
+    /// The exchanges that it ended.
+    pub results: Results,
+    /// Recent response times; `None` without any.
+    pub recent: Option<Quantiles>,
 }
 
 /// Results of a server's requests since the process started. Monotonic, so that two samples can be compared.
@@ -97,12 +114,15 @@ impl ServerStatus {
             port: None,
             effective_weight: 0,
             active: 0,
+            active_max: 0,
             idle: 0,
             connections: 0,
             requests: 0,
             bytes_in: 0,
             bytes_out: 0,
             conduct: Conduct::default(),
+            results: Results::default(),
+            recent: None,
         }
     }
 }
@@ -148,11 +168,23 @@ pub(crate) fn add(services: &[Arc<Service>], more: &[ServiceStatus]) {
     }
 }
 
+/// Routes with the same conditions and action share their numbers.
+fn routes(service: &Service) -> Vec<(String, Results)> {
+    let mut known = HashSet::new();
+    let routes = service.route_exchanges.iter();
+    let routes = routes.filter(|(label, _)| known.insert(label.as_str()));
+    routes
+        .map(|(label, numbers)| (label.clone(), numbers.results()))
+        .collect()
+}
+
 fn service_status(service: &Service) -> ServiceStatus {
+    let now_us = now_ns(Clock::Monotonic) / 1_000;
     let counters = &service.counters;
     ServiceStatus {
         name: service.name.clone(),
         clients: counters.sum(|c| &c.present),
+        clients_max: u64::from(service.exchanges.peak.load(Relaxed)),
         connections: counters.sum(|c| &c.connections),
         requests: counters.sum(|c| &c.requests),
         bytes_in: counters.sum(|c| &c.bytes_in),
@@ -176,13 +208,20 @@ fn service_status(service: &Service) -> ServiceStatus {
             .flat_map(|pool| {
                 pool.list
                     .iter()
-                    .map(|target| server_status(&pool.pool, target))
+                    .map(|target| server_status(&pool.pool, target, now_us))
             })
             .collect(),
+        results: service.exchanges.results(),
+        pools: service
+            .pools
+            .iter()
+            .map(|pool| (pool.pool.clone(), pool.exchanges.results()))
+            .collect(),
+        routes: routes(service),
     }
 }
 
-fn server_status(pool: &str, target: &Target) -> ServerStatus {
+fn server_status(pool: &str, target: &Target, now_us: u64) -> ServerStatus {
     let counters = &target.counters;
     ServerStatus {
         pool: pool.to_owned(),
@@ -191,6 +230,7 @@ fn server_status(pool: &str, target: &Target) -> ServerStatus {
         port: target.port,
         effective_weight: target.load.weight.load(Relaxed),
         active: u64::from(target.load.active.load(Relaxed)),
+        active_max: u64::from(target.load.peak.load(Relaxed)),
         // One worker may have counted an end before another counts the beginning.
         idle: counters.sum(|c| &c.present).cast_signed().max(0) as u64,
         connections: counters.sum(|c| &c.connections),
@@ -203,5 +243,7 @@ fn server_status(pool: &str, target: &Target) -> ServerStatus {
             broken: counters.sum(|c| &c.faults[Fault::Broken as usize]),
             status: counters.sum(|c| &c.faults[Fault::Status as usize]),
         },
+        results: target.exchanges.results(),
+        recent: target.recent.quantiles(now_us),
     }
 }

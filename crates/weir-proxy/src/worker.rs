@@ -149,6 +149,7 @@ impl Worker {
         loop {
             self.sleep(&mut events);
             self.cx.now = now_ms();
+            self.cx.now_us = now_ns(Clock::Monotonic) / 1_000;
             self.poll_control();
             if self.shared.stop.load(Acquire) || (self.cx.draining && self.is_empty()) {
                 return;

@@ -13,6 +13,8 @@ const HALF_LIFE_MS: u64 = 5_000;
 pub struct Load {
     /// Requests in progress, or connections of a TCP service.
     pub active: AtomicU32,
+    /// Highest value of `active` so far.
+    pub peak: AtomicU32,
     /// Effective weight; 0 = no new requests.
     pub weight: AtomicU32,
     /// Limit of `active`; 0 = no limit.
@@ -72,6 +74,8 @@ impl Load {
         let acquired = limit == 0 || before < limit;
         if !acquired {
             self.active.fetch_sub(1, Ordering::AcqRel);
+        } else if before >= self.peak.load(Ordering::Relaxed) {
+            self.peak.fetch_max(before + 1, Ordering::Relaxed);
         }
         acquired
     }

@@ -120,6 +120,11 @@ pub(crate) enum Command {
     },
     /// Show services, servers, their states and flows
     Status {
+        /// Only this pool, with every server and its reason
+        pool: Option<String>,
+        /// Only servers that are down or ejected
+        #[arg(long)]
+        down: bool,
         /// Print JSON
         #[arg(long)]
         json: bool,

@@ -9,9 +9,14 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::quiet::{Counting, Quiet};
 
-/// Whether to use colours on stderr: it is a terminal, and `NO_COLOR` is unset or empty (no-color.org).
+/// Whether to use colours on stderr: it is a terminal, and the user has not declined them.
 pub(crate) fn color() -> bool {
-    io::stderr().is_terminal() && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+    io::stderr().is_terminal() && wants_color()
+}
+
+/// Whether `NO_COLOR` is unset or empty (no-color.org).
+pub(crate) fn wants_color() -> bool {
+    env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
 /// Writes results to stdout. Exits with 0 if the reader closed the pipe, as `head` does.

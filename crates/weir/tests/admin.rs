@@ -2,6 +2,8 @@
 
 #[path = "admin/daemon.rs"]
 mod daemon;
+#[path = "admin/dashboard.rs"]
+mod dashboard;
 mod world;
 
 use std::fs;
@@ -193,7 +195,7 @@ fn endpoints_require_their_role() {
     let routes = [
         ("GET", "/v1/status", 0),
         ("GET", "/metrics", 0),
-        ("GET", "/", 0),
+        ("GET", "/v1/caller", 0),
         ("GET", "/no/such/thing", 0),
         ("POST", "/v1/explain", 0),
         ("POST", "/v1/servers/p/127.0.0.1:1", 1),

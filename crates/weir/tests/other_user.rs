@@ -172,7 +172,8 @@ fn remote_client_without_token_is_rejected() {
     ));
     let own = fs::read_to_string(world.path("run-director").join("token")).expect("a token");
     let active = world.status()["revision"].clone();
-    let reads = ["/", "/v1/status", "/metrics", "/v1/explain"].map(|path| ("GET", path, ""));
+    let reads =
+        ["/v1/caller", "/v1/status", "/metrics", "/v1/explain"].map(|path| ("GET", path, ""));
     for (method, path, body) in reads.into_iter().chain(CHANGES) {
         // Without a token, with that of the runtime directory, with a guess.
         for token in ["", own.trim(), "0123456789abcdef0123456789abcdef"] {

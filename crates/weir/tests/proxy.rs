@@ -41,6 +41,8 @@ mod log_line;
 mod log_lines;
 #[path = "proxy/long_lived.rs"]
 mod long_lived;
+#[path = "proxy/metrics.rs"]
+mod metrics;
 #[path = "proxy/mixed_operations.rs"]
 mod mixed_operations;
 #[path = "proxy/origin.rs"]

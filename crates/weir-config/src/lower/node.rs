@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use weir_model::{Attach, Node, SocketMode, Timeouts};
+use weir_model::{Attach, Metrics, Node, SocketMode, Timeouts};
 
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
@@ -45,6 +45,9 @@ pub(super) fn node(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Node {
         drain_timeout: view
             .duration(sink, "drain_timeout")
             .unwrap_or(default.drain_timeout),
+        metrics: view
+            .choice(sink, "metrics", &Metrics::ALL, Metrics::as_str)
+            .unwrap_or_default(),
     }
 }
 

@@ -16,7 +16,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use weir_control::configuration;
-use weir_control::metrics::{self, Memory};
+use weir_control::metrics::{self, Format, Process};
 use weir_control::plan::plan;
 use weir_control::snapshot::Snapshot;
 use weir_control::status::Report;
@@ -161,7 +161,14 @@ fn showing(engine: &Director, desired: &Desired, effort: usize, table: &mut Tabl
     let took = rounds(effort, |_| Ok(serde_json::to_vec(&report()?)?))?;
     table.row("status --json", took, second);
     let took = rounds(effort, |_| {
-        Ok(metrics::render(&report()?, Memory::of_this_process()))
+        let process = Process::of_this_process();
+        let refused = std::iter::empty();
+        Ok(metrics::render(
+            &report()?,
+            process,
+            refused,
+            Format::Prometheus,
+        ))
     })?;
     table.row("metrics", took, second);
     let mut wanted = desired.clone();

@@ -62,6 +62,38 @@ pub(super) fn check(
     }
 }
 
+/// Checks a request on the unix socket: `Host` is an address or a name without a dot, which no DNS server of others
+/// resolves, and an `Origin` equals it.
+pub(super) fn check_socket(headers: &HeaderMap) -> Result<(), WrongHost> {
+    let mut fields = headers.get_all(header::HOST).iter();
+    let host = match (fields.next(), fields.next()) {
+        (Some(field), None) => {
+            Some(Authority::try_from(field.as_bytes()).map_err(|_| WrongHost::Malformed)?)
+        }
+        (None, _) => None,
+        _ => return Err(WrongHost::Malformed),
+    };
+    if let Some(host) = &host {
+        let name = host.host().trim_start_matches('[').trim_end_matches(']');
+        if name.contains('.') && name.parse::<IpAddr>().is_err() {
+            return Err(WrongHost::Host);
+        }
+    }
+    let own = host.as_ref().map(Authority::as_str);
+    let mut origins = headers.get_all(header::ORIGIN).iter();
+    let same = |origin: &[u8]| {
+        origin
+            .split_once_scheme()
+            .zip(own)
+            .is_some_and(|(rest, own)| rest.eq_ignore_ascii_case(own.as_bytes()))
+    };
+    if origins.all(|origin| same(origin.as_bytes())) {
+        Ok(())
+    } else {
+        Err(WrongHost::Origin)
+    }
+}
+
 trait Scheme {
     /// The part after `http://` or `https://`.
     fn split_once_scheme(&self) -> Option<&[u8]>;
@@ -146,6 +178,32 @@ mod tests {
             let found = judged(local, &[("host", host)]);
             assert_eq!(found, Err(WrongHost::Host), "{local} {host}");
         }
+    }
+
+    #[test]
+    fn socket_rejects_pages_of_other_origins_and_public_names() {
+        let judged = |fields: &[(&str, &str)]| {
+            let mut headers = HeaderMap::new();
+            for (name, value) in fields {
+                let name = header::HeaderName::try_from(*name).unwrap();
+                headers.append(name, value.parse().unwrap());
+            }
+            check_socket(&headers)
+        };
+        for host in ["weir", "localhost:9900", "127.0.0.1:9900", "[::1]:9900"] {
+            assert_eq!(judged(&[("host", host)]), Ok(()), "{host}");
+            let origin = format!("http://{host}");
+            assert_eq!(judged(&[("host", host), ("origin", &origin)]), Ok(()));
+            for origin in ["http://evil.example", "null", "http://localhost:1"] {
+                let found = judged(&[("host", host), ("origin", origin)]);
+                assert_eq!(found, Err(WrongHost::Origin), "{host} {origin}");
+            }
+        }
+        assert_eq!(judged(&[]), Ok(()), "a client that is no browser");
+        let public = judged(&[("host", "evil.example:9900")]);
+        assert_eq!(public, Err(WrongHost::Host));
+        let two = [("host", "a"), ("host", "b")];
+        assert_eq!(judged(&two), Err(WrongHost::Malformed));
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! The HTTP API: `/v1/ipvsadm`, `/v1/status`, `/metrics`, `/v1/reload`, `/v1/plan`, `/v1/explain`,
-//! `/v1/servers/POOL/ADDRESS`.
+//! The HTTP API: `/` (the dashboard), `/v1/caller`, `/v1/ipvsadm`, `/v1/status`, `/metrics`, `/v1/reload`, `/v1/plan`,
+//! `/v1/explain`, `/v1/servers/POOL/ADDRESS`.
 //!
 //! Requests become [`Order`]s and responses are JSON. Bodies are limited in size and time. On the unix socket the
 //! kernel identifies the caller; over TCP [`Policy`] checks `Host` and token. Only the owner of the daemon may name
@@ -22,15 +22,16 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::{Extension, FromRef, Path, State};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::dashboard::dashboard;
 use crate::explain::Request;
-use crate::metrics::{self, Memory};
+use crate::metrics::{self, Format, Process};
 use policy::Gate;
 
 pub use caller::{Caller, Role, UnknownRole};
@@ -85,7 +86,8 @@ pub fn router(orders: Orders, access: &Access, refused: &Arc<Refused>) -> Router
         refused: Arc::clone(refused),
     };
     let router = Router::new()
-        .route("/", get(dashboard))
+        .route("/", get(page))
+        .route("/v1/caller", get(caller))
         .route("/v1/status", get(status))
         .route("/metrics", get(export))
         .route("/v1/explain", post(explain))
@@ -102,7 +104,8 @@ pub fn router(orders: Orders, access: &Access, refused: &Arc<Refused>) -> Router
         .with_state(api)
         .layer(from_fn(serve::take_in));
     match access {
-        Access::Unix => router,
+        // A browser reaches the socket through a forwarded port; there is no token then.
+        Access::Unix => router.layer(from_fn(policy::socket_gate)),
         // Outermost layer: the body of a rejected request is not read.
         Access::Tcp(policy) => {
             let gate = Gate {
@@ -151,16 +154,33 @@ fn json(value: &impl Serialize) -> Response {
     }
 }
 
-async fn status(State(orders): State<Orders>) -> Answered {
-    Ok(json(&orders.ask(Order::Status).await?))
+/// Changes of the configuration may contain what only operators should see, such as header values.
+async fn status(State(orders): State<Orders>, Extension(caller): Extension<Caller>) -> Answered {
+    let mut report = orders.ask(Order::Status).await?;
+    if caller.role() < Role::Operate {
+        for reload in &mut report.reloads {
+            reload.changes.clear();
+            reload.error = reload
+                .error
+                .take()
+                .map(|_| "the details need a token".to_owned());
+        }
+    }
+    Ok(json(&report))
 }
 
-async fn export(State(orders): State<Orders>, State(refused): State<Arc<Refused>>) -> Answered {
+async fn export(
+    State(orders): State<Orders>,
+    State(refused): State<Arc<Refused>>,
+    headers: HeaderMap,
+) -> Answered {
     let report = orders.ask(Order::Status).await?;
-    let text = metrics::render(&report, Memory::of_this_process())
-        + &metrics::render_refused(refused.counts());
-    let kind = "text/plain; version=0.0.4; charset=utf-8";
-    Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
+    let accept = headers.get(header::ACCEPT);
+    let accept = accept.and_then(|value| value.to_str().ok());
+    let format = Format::accepted(accept.unwrap_or_default());
+    let process = Process::of_this_process();
+    let text = metrics::render(&report, process, refused.counts(), format);
+    Ok(([(header::CONTENT_TYPE, format.content_type())], text).into_response())
 }
 
 async fn reload(
@@ -287,11 +307,20 @@ async fn ipvsadm(State(orders): State<Orders>, body: Body) -> Answered {
     Ok(json(&orders.ask(order).await?))
 }
 
-async fn dashboard() -> Failure {
-    Failure::new(
-        StatusCode::NOT_IMPLEMENTED,
-        "the dashboard is not built yet; /v1/status and /metrics are",
-    )
+async fn page() -> Response {
+    let dashboard = dashboard();
+    let mut response = dashboard.page.as_str().into_response();
+    for (name, value) in &dashboard.headers {
+        if let Ok(value) = HeaderValue::from_str(value) {
+            response.headers_mut().insert(name, value);
+        }
+    }
+    response
+}
+
+/// What the caller may do, for the dashboard.
+async fn caller(Extension(caller): Extension<Caller>) -> Response {
+    json(&serde_json::json!({ "role": caller.role().to_string() }))
 }
 
 async fn unknown() -> Failure {

@@ -100,6 +100,15 @@ pub(super) async fn gate(
     }
 }
 
+/// Rejects requests on the unix socket that a page of another origin caused, or that use a name of the public DNS: a
+/// browser reaches the socket through a port that an operator forwards to it.
+pub(super) async fn socket_gate(request: Request, next: Next) -> Response {
+    match host::check_socket(request.headers()) {
+        Ok(()) => next.run(request).await,
+        Err(wrong) => *misdirected(wrong).1,
+    }
+}
+
 type Refusal = (Reason, Box<Response>);
 
 fn admitted(
@@ -120,8 +129,10 @@ fn admitted(
     host::check(parts, &policy.hosts, via.local).map_err(misdirected)?;
     let method = request.method();
     let required = required(method, request.uri().path());
+    // A browser sends no token with the address of a page, and the page has no data.
+    let is_page = required == Role::Read && request.uri().path() == "/";
     let Some(shown) = request.headers().get(header::AUTHORIZATION) else {
-        if required == Role::Read && !policy.read_requires_token {
+        if is_page || required == Role::Read && !policy.read_requires_token {
             return Ok(Role::Read);
         }
         return Err(unauthorized(Reason::NoToken, required));

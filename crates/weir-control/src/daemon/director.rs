@@ -9,12 +9,14 @@ mod upgrade;
 
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use weir_model::{Desired, diff};
 use weir_sys::Channel;
 
 use super::admin::Admin;
 use super::local_real_server::LocalRealServer;
+use super::reload_history::ReloadHistory;
 use super::{Error, RuntimeDir};
 use crate::api::{Caller, FileRequest, Order, Refusal, Reloaded};
 use crate::configuration::{self, Loaded, Rejected, Remembered};
@@ -59,6 +61,7 @@ pub struct Director<P> {
     successor: Option<(u32, Channel)>,
     probation: Option<Probation>,
     real_server: LocalRealServer,
+    reloads: ReloadHistory,
 }
 
 /// An active configuration with its file and server lists.
@@ -99,6 +102,7 @@ impl<P: Plane> Director<P> {
             successor: None,
             probation: None,
             real_server: LocalRealServer::default(),
+            reloads: ReloadHistory::default(),
         };
         director.configure_checks();
         director.record_configuration();
@@ -279,6 +283,7 @@ impl<P: Plane> Director<P> {
             draining: self.runtime_dir.draining(),
             sources: self.membership.sources(&self.configured),
             vrrp: vrrp::report(self.runtime_dir.path(), &self.configured),
+            reloads: self.reloads.all(),
             ..Report::from(&snapshot)
         })
     }
@@ -350,6 +355,7 @@ impl<P: Plane> Director<P> {
         caller: &Caller,
     ) -> Result<Reloaded, Refusal> {
         let result = self.try_reload(request, caller).await;
+        self.reloads.add(&result, SystemTime::now());
         match &result {
             Ok(reloaded) => {
                 tracing::info!(

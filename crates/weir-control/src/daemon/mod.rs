@@ -8,6 +8,7 @@ mod director;
 mod error;
 mod local_real_server;
 mod reload_guard;
+mod reload_history;
 #[cfg(test)]
 mod tests;
 

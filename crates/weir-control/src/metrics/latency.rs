@@ -1,9 +1,7 @@
-//! Latency of servers, as a summary of Prometheus.
+//! Estimated latency of layer 4 servers. The measured one of the proxy is the summary of response times.
 
-use std::fmt::Write as _;
-
-use super::{Text, all_servers, escape};
-use crate::status::{Milliseconds, Report};
+use super::{Text, all_servers};
+use crate::status::{Report, Server};
 
 /// Writes the latency of all servers that have one, and the counters of the estimator.
 pub(super) fn latencies(text: &mut Text, report: &Report) {
@@ -15,8 +13,12 @@ pub(super) fn latencies(text: &mut Text, report: &Report) {
             text.sample(name, &[("event", event.reason.as_str())], event.packets);
         }
     }
-    let known =
-        || all_servers(report).filter_map(|(labels, it)| Some((labels, it.latency.as_ref()?)));
+    let estimated = |server: &&Server| server.proxy.is_none();
+    let known = || {
+        all_servers(report)
+            .filter(|(_, server)| estimated(server))
+            .filter_map(|(labels, server)| Some((labels, server.latency.as_ref()?)))
+    };
     if known().next().is_none() {
         return;
     }
@@ -32,7 +34,7 @@ pub(super) fn latencies(text: &mut Text, report: &Report) {
         ] {
             let method = ("method", latency.method.as_str());
             let labels = [service, pool, server, method, ("quantile", quantile)];
-            seconds(text, name, &labels, value);
+            text.sample(name, &labels, value.0 as f64 / 1e6);
         }
     }
     let name = "weir_server_latency_samples_total";
@@ -41,15 +43,4 @@ pub(super) fn latencies(text: &mut Text, report: &Report) {
         let labels = [service, pool, server, ("method", latency.method.as_str())];
         text.sample(name, &labels, latency.samples);
     }
-}
-
-fn seconds(text: &mut Text, name: &str, labels: &[(&str, &str)], value: Milliseconds) {
-    let mut all = String::new();
-    for (at, (label, label_value)) in labels.iter().enumerate() {
-        let _ = write!(all, "{}{label}=\"", if at == 0 { "" } else { "," });
-        escape(&mut all, label_value);
-        all.push('"');
-    }
-    let seconds = value.0 as f64 / 1e6;
-    let _ = writeln!(text.out, "{name}{{{all}}} {seconds}");
 }

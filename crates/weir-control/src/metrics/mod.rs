@@ -1,34 +1,21 @@
-//! `GET /metrics`: the status document in Prometheus' text format, version 0.0.4.
+//! `GET /metrics`: the status document in Prometheus' text format, version 0.0.4, or in OpenMetrics, version 1.0.0.
 //!
 //! Names begin with `weir_`, counters end in `_total`, and labels use the names of the configuration. This module
-//! counts nothing: all values come from the [`Report`] and the [`Memory`] that the caller read.
+//! counts nothing: all values come from the [`Report`] and the [`Process`] that the caller read.
 
+mod check;
+mod exchanges;
 mod latency;
+mod process;
 mod proxy;
+mod text;
 mod vrrp;
-
-use std::fmt::Write as _;
 
 use crate::status::{Counters, Report, Server, Service};
 
-/// Memory of the daemon's process.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Memory {
-    /// Resident bytes.
-    pub resident_bytes: u64,
-}
-
-impl Memory {
-    /// Reads the memory of the calling process; 0 if `/proc` is unreadable.
-    pub fn of_this_process() -> Self {
-        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
-        Self {
-            resident_bytes: kib.unwrap_or(0) * 1024,
-        }
-    }
-}
+pub use process::Process;
+pub use text::Format;
+use text::{Prepared, Text, prepare};
 
 type Count = (&'static str, &'static str, fn(&Counters) -> u64);
 
@@ -103,9 +90,15 @@ const SERVER_GAUGES: [Gauge; 9] = [
     }),
 ];
 
-/// Renders all metrics.
-pub fn render(report: &Report, memory: Memory) -> String {
-    let mut text = Text::default();
+/// Renders all metrics; `refused` are the requests that the API over TCP rejected, by reason.
+pub fn render(
+    report: &Report,
+    process: Process,
+    refused: impl Iterator<Item = (&'static str, u64)>,
+    format: Format,
+) -> String {
+    let mut text = Text::new(format);
+    process::process(&mut text, process);
     text.single(
         "weir_revision",
         "gauge",
@@ -118,9 +111,13 @@ pub fn render(report: &Report, memory: Memory) -> String {
         text.sample("weir_xdp_attached", &labels, 1);
     }
     services(&mut text, report);
-    servers(&mut text, report);
+    let all: Vec<ServerRow<'_>> = all_servers(report)
+        .map(|(labels, server)| (prepare(&labels), server))
+        .collect();
+    servers(&mut text, &all);
     latency::latencies(&mut text, report);
-    proxy::proxies(&mut text, report);
+    proxy::proxies(&mut text, report, &all);
+    check::checks(&mut text, report);
     vrrp::routers(&mut text, report);
     text.family("weir_packets_total", "counter", "Packets by outcome.");
     packets(&mut text, report);
@@ -159,25 +156,18 @@ pub fn render(report: &Report, memory: Memory) -> String {
     ] {
         text.sample("weir_drift_repaired_total", &[("what", what)], count);
     }
-    text.single(
-        "weir_process_resident_bytes",
-        "gauge",
-        "Memory of the daemon.",
-        memory.resident_bytes,
-    );
-    text.out
+    rejections(&mut text, refused);
+    text.finish()
 }
 
-/// Export all reasons, including those at zero: `rate()` needs the series before its first increase.
-pub fn render_refused(counts: impl Iterator<Item = (&'static str, u64)>) -> String {
-    let mut text = Text::default();
+/// Exports all reasons, including those at zero: `rate()` needs the series before its first increase.
+fn rejections(text: &mut Text, counts: impl Iterator<Item = (&'static str, u64)>) {
     let name = "weir_admin_refused_total";
     let help = "Requests and connections that the API over TCP refused, by reason.";
     text.family(name, "counter", help);
     for (reason, count) in counts {
         text.sample(name, &[("reason", reason)], count);
     }
-    text.out
 }
 
 fn packets(text: &mut Text, report: &Report) {
@@ -207,48 +197,41 @@ fn services(text: &mut Text, report: &Report) {
     }
 }
 
-type Labels<'a> = [(&'static str, &'a str); 3];
+type ServerLabels<'a> = [(&'static str, &'a str); 3];
 
-/// Every server of every service, with its labels.
-fn all_servers(report: &Report) -> impl Iterator<Item = (Labels<'_>, &Server)> {
-    let of = |service| (of_service(service), &service.servers);
-    report
-        .services
-        .iter()
-        .map(of)
-        .flat_map(|(labels, servers)| {
-            servers.iter().map(move |server| {
-                let [service, (label, own)] = labels;
-                let pool = (label, server.pool.as_deref().unwrap_or(own));
-                ([service, pool, ("server", server.address.as_str())], server)
-            })
+/// A server with its labels as text.
+type ServerRow<'a> = (Prepared, &'a Server);
+
+/// Every server of every service.
+fn all_servers(report: &Report) -> impl Iterator<Item = (ServerLabels<'_>, &Server)> {
+    report.services.iter().flat_map(|service| {
+        let [label, (name, own)] = of_service(service);
+        service.servers.iter().map(move |server| {
+            let pool = (name, server.pool.as_deref().unwrap_or(own));
+            ([label, pool, ("server", server.address.as_str())], server)
         })
+    })
 }
 
-fn servers(text: &mut Text, report: &Report) {
-    let all = || all_servers(report);
+fn servers(text: &mut Text, all: &[ServerRow<'_>]) {
     for (name, help, count) in TOTALS {
         let name = format!("weir_server_{name}");
         text.family(&name, "counter", help);
-        for (labels, server) in all() {
-            text.sample(&name, &labels, count(&server.totals));
+        for (labels, server) in all {
+            text.series((&name, ""), labels, &[], count(&server.totals));
         }
     }
     for (name, help, value) in SERVER_GAUGES {
         let name = format!("weir_server_{name}");
         text.family(&name, "gauge", help);
-        for (labels, server) in all() {
-            text.sample(&name, &labels, value(server));
+        for (labels, server) in all {
+            text.series((&name, ""), labels, &[], value(server));
         }
     }
-    text.family(
-        "weir_server_state",
-        "gauge",
-        "The state that a server is in.",
-    );
-    for ([service, pool, address], server) in all() {
-        let labels = [service, pool, address, ("state", &server.state)];
-        text.sample("weir_server_state", &labels, 1);
+    let name = "weir_server_state";
+    text.family(name, "gauge", "The state that a server is in.");
+    for (labels, server) in all {
+        text.series((name, ""), labels, &[("state", &server.state)], 1);
     }
 }
 
@@ -256,68 +239,60 @@ fn of_service(service: &Service) -> [(&'static str, &str); 2] {
     [("service", &service.name), ("pool", &service.pool)]
 }
 
-#[derive(Default)]
-struct Text {
-    out: String,
-}
-
-impl Text {
-    fn family(&mut self, name: &str, kind: &str, help: &str) {
-        let _ = writeln!(self.out, "# HELP {name} {help}\n# TYPE {name} {kind}");
-    }
-
-    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: u64) {
-        self.out.push_str(name);
-        for (at, (label, text)) in labels.iter().enumerate() {
-            self.out.push(if at == 0 { '{' } else { ',' });
-            self.out.push_str(label);
-            self.out.push_str("=\"");
-            escape(&mut self.out, text);
-            self.out.push('"');
-        }
-        let after = if labels.is_empty() { "" } else { "}" };
-        let _ = writeln!(self.out, "{after} {value}");
-    }
-
-    fn single(&mut self, name: &str, kind: &str, help: &str, value: u64) {
-        self.family(name, kind, help);
-        self.sample(name, &[], value);
-    }
-}
-
-/// Escapes a label value: three characters have a meaning in the format.
-fn escape(out: &mut String, text: &str) {
-    let mut rest = text;
-    while let Some(at) = rest.find(['\\', '"', '\n']) {
-        out.push_str(&rest[..at]);
-        out.push('\\');
-        out.push(match rest.as_bytes()[at] {
-            b'\n' => 'n',
-            other => char::from(other),
-        });
-        rest = &rest[at + 1..];
-    }
-    out.push_str(rest);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::status::tests::director;
 
+    const PROCESS: Process = Process {
+        resident_bytes: 4096,
+        started_ms: 1_795_201_200_250,
+    };
+
+    fn rendered(report: &Report, format: Format) -> String {
+        render(report, PROCESS, [("role", 2)].into_iter(), format)
+    }
+
     #[test]
     fn metrics_of_a_director() {
-        let memory = Memory {
-            resident_bytes: 4096,
-        };
-        insta::assert_snapshot!(render(&Report::from(&director()), memory));
+        insta::assert_snapshot!(rendered(&Report::from(&director()), Format::Prometheus));
+    }
+
+    #[test]
+    fn open_metrics_of_a_director() {
+        let text = rendered(&Report::from(&director()), Format::OpenMetrics);
+        assert!(text.ends_with("\n# EOF\n"));
+        assert!(text.contains("# TYPE weir_service_connections counter\n"));
+        assert!(text.contains("\nweir_service_connections_total{"));
+        assert!(text.contains("# UNIT weir_start_time_seconds seconds\n"));
+        for line in text.lines().filter(|line| line.starts_with("# TYPE")) {
+            assert!(!line.contains("_total"), "{line}");
+        }
+    }
+
+    /// Every series has a family before it, and no series occurs twice.
+    #[test]
+    fn series_are_unique_and_described() {
+        for format in [Format::Prometheus, Format::OpenMetrics] {
+            let text = rendered(&Report::from(&director()), format);
+            let mut series = std::collections::HashSet::new();
+            let mut families = std::collections::HashSet::new();
+            for line in text.lines() {
+                if let Some(family) = line.strip_prefix("# TYPE ") {
+                    assert!(families.insert(family.split(' ').next()), "{line}");
+                } else if !line.starts_with('#') {
+                    let (name, _) = line.rsplit_once(' ').expect("a value");
+                    assert!(series.insert(name), "{line}");
+                }
+            }
+        }
     }
 
     #[test]
     fn names_are_escaped_in_labels() {
         let mut report = Report::from(&director());
         report.services[0].name = "a\"b\\c\nd".to_owned();
-        let text = render(&report, Memory::default());
+        let text = rendered(&report, Format::Prometheus);
         assert!(text.contains(r#"service="a\"b\\c\nd""#));
         assert!(
             text.lines()

@@ -1,6 +1,6 @@
 //! Metrics of proxy services.
 
-use super::{Text, of_service};
+use super::{ServerRow, Text, of_service};
 use crate::status::{Proxied, Report};
 
 type Family = (
@@ -10,7 +10,7 @@ type Family = (
     fn(&Proxied) -> u64,
 );
 
-const FAMILIES: [Family; 10] = [
+const FAMILIES: [Family; 11] = [
     ("requests_total", "counter", "Requests.", |proxy| {
         proxy.requests
     }),
@@ -29,6 +29,12 @@ const FAMILIES: [Family; 10] = [
     ("clients", "gauge", "Clients connected.", |proxy| {
         proxy.clients
     }),
+    (
+        "clients_max",
+        "gauge",
+        "Most clients connected at the same time.",
+        |proxy| proxy.clients_max,
+    ),
     (
         "queued",
         "gauge",
@@ -68,7 +74,7 @@ const FAMILIES: [Family; 10] = [
 ];
 
 /// Writes nothing without proxy services.
-pub(super) fn proxies(text: &mut Text, report: &Report) {
+pub(super) fn proxies(text: &mut Text, report: &Report, servers: &[ServerRow<'_>]) {
     let all = || {
         let services = report.services.iter();
         services.filter_map(|service| Some((service, service.proxy.as_ref()?)))
@@ -98,4 +104,5 @@ pub(super) fn proxies(text: &mut Text, report: &Report) {
             text.sample(name, &[label, pool, ("class", class)], count);
         }
     }
+    super::exchanges::exchanges(text, report, servers);
 }

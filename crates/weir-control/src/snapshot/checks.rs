@@ -49,6 +49,7 @@ fn shown(view: ServerView) -> (Option<u32>, Vec<CheckStatus>) {
         state: word(check.state),
         reason: check.reason,
         results: check.results,
+        counts: check.counts,
     });
     let ramp = view.standing.ramp;
     ((ramp < 1000).then_some(ramp), checks.collect())

@@ -2,11 +2,12 @@
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use weir_latency::Summary;
+use weir_proxy::times::Quantiles;
 
 /// A server's latency: from the last packet of a request to the first packet of its answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Latency {
-    /// Arithmetic mean of the last 30 to 60 seconds.
+    /// Arithmetic mean: at layer 4 of the last 30 to 60 seconds; in the proxy, a duration counts half after each minute.
     pub mean_ms: Milliseconds,
     /// Median.
     pub p50_ms: Milliseconds,
@@ -14,7 +15,7 @@ pub struct Latency {
     pub p90_ms: Milliseconds,
     /// 99th percentile.
     pub p99_ms: Milliseconds,
-    /// Samples since the server was added.
+    /// Samples: at layer 4 since the server was added; in the proxy, each with its weight.
     pub samples: u64,
     /// `measured`, `timestamps` or `gaps`.
     pub method: String,
@@ -61,6 +62,20 @@ impl From<&Summary> for Latency {
             p99_ms: Milliseconds::of(summary.p99_ms),
             samples: summary.samples,
             method: summary.method.as_str().to_owned(),
+        }
+    }
+}
+
+impl From<&Quantiles> for Latency {
+    fn from(quantiles: &Quantiles) -> Self {
+        let of = |us: u64| Milliseconds(us.cast_signed());
+        Self {
+            mean_ms: of(quantiles.mean_us),
+            p50_ms: of(quantiles.p50_us),
+            p90_ms: of(quantiles.p90_us),
+            p99_ms: of(quantiles.p99_us),
+            samples: quantiles.samples,
+            method: "measured".to_owned(),
         }
     }
 }

@@ -60,6 +60,7 @@ impl From<&Snapshot> for Report {
             reasons,
             drift: snapshot.drift,
             vrrp: Vec::new(),
+            reloads: Vec::new(),
             open_files: snapshot.open_files.as_ref().map(OpenFiles::from),
         }
     }
@@ -127,6 +128,7 @@ impl From<&ServerStatus> for Server {
             persistent_connections: status.persistent_connections,
             overloaded: status.overloaded,
             totals: Counters::from(&status.totals),
+            proxy: None,
         }
     }
 }
@@ -138,6 +140,9 @@ impl From<&CheckStatus> for Check {
             state: status.state.to_owned(),
             reason: status.reason.clone(),
             results: status.results.clone(),
+            probes: status.counts.probes,
+            failures: status.counts.failures,
+            time_us: status.counts.time.as_micros() as u64,
         }
     }
 }

@@ -5,6 +5,7 @@
 //! difference of two documents ([`table`]).
 
 mod doctor;
+pub mod exchanges;
 mod latency;
 mod made;
 pub mod pinned;
@@ -21,12 +22,12 @@ use weir_discovery::Source;
 use made::{state, vip};
 
 pub use latency::{Latency, Milliseconds};
-pub use proxy::Proxied;
+pub use proxy::{Proxied, ProxiedServer};
 pub use time::rfc3339;
 pub use vrrp::Vrrp;
 
 /// `GET /v1/status`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// Number of configurations that have been applied.
     pub revision: u64,
@@ -68,6 +69,24 @@ pub struct Report {
     /// Virtual routers in file order; absent without any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub vrrp: Vec<Vrrp>,
+    /// The last reloads of this process, the oldest first; absent without any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reloads: Vec<Reload>,
+}
+
+/// One reload.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reload {
+    /// When, RFC 3339.
+    pub at: String,
+    /// The revision that it made active; absent if it was refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<u64>,
+    /// Why it was refused, in one line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// The changes, one per line.
+    pub changes: Vec<String>,
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -213,6 +232,15 @@ pub struct Check {
     pub reason: String,
     /// The last results, the newest last, as `+` and `-`.
     pub results: String,
+    /// Probes with a result since the check was configured.
+    #[serde(default)]
+    pub probes: u64,
+    /// Those that failed.
+    #[serde(default)]
+    pub failures: u64,
+    /// How long they took together, microseconds.
+    #[serde(default)]
+    pub time_us: u64,
 }
 
 /// Packets with one outcome.
@@ -227,7 +255,7 @@ pub struct Reason {
 }
 
 /// One service.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Service {
     /// Name.
     pub name: String,
@@ -266,7 +294,7 @@ pub struct Service {
 }
 
 /// One server in a service.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Server {
     /// ADDRESS as in the file.
     pub address: String,
@@ -325,6 +353,9 @@ pub struct Server {
     /// Totals since the server was created.
     #[serde(flatten)]
     pub totals: Counters,
+    /// Additional data of a server of a proxy service.
+    #[serde(flatten, default, skip_serializing_if = "Option::is_none")]
+    pub proxy: Option<ProxiedServer>,
 }
 
 /// Totals that survive restart, crash, reload and upgrade.

@@ -72,6 +72,7 @@ pub async fn read(runtime_dir: &Path, pin_dir: &Path, desired: &Desired) -> Resu
         },
         reasons: reasons(maps)?,
         drift: crate::snapshot::Drift::default(),
+        reloads: Vec::new(),
         ..Report::default()
     };
     let desired = &Indexed::from(desired.clone());
@@ -228,6 +229,7 @@ fn server(
         _ => (ServerState::Unchecked, dest_since),
     };
     Ok(Server {
+        proxy: None,
         address: dest.name.clone(),
         pool: None,
         forward: forward(maps.dests.get(dest.id)?.forward).to_owned(),

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::exchanges::{Exchanges, Part};
+use super::latency::Latency;
 use super::{Check, Counters, Ejected, Server, Service, rfc3339, state, vip};
 use crate::snapshot::{ProxyServerStatus, ProxyStatus};
 
@@ -12,6 +14,9 @@ pub struct Proxied {
     pub protocol: String,
     /// Clients connected now.
     pub clients: u64,
+    /// Most of them at the same time since the process started.
+    #[serde(default)]
+    pub clients_max: u64,
     /// Requests since the service was made; 0 of a TCP service.
     pub requests: u64,
     /// Responses that Weir generated instead of a server.
@@ -39,6 +44,30 @@ pub struct Proxied {
     /// How often clients were left in the backlog because descriptors were short.
     #[serde(default)]
     pub accept_pauses: u64,
+    /// Results and durations since the process started.
+    #[serde(default)]
+    pub exchanges: Exchanges,
+    /// Those of each pool.
+    #[serde(default)]
+    pub pools: Vec<Part>,
+    /// Those of each route; its conditions and action are its name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub routes: Vec<Part>,
+}
+
+/// Additional data of a server of a proxy service.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ProxiedServer {
+    /// Requests that were sent to it, repeated ones each time; 0 of a TCP service.
+    pub requests: u64,
+    /// Most requests in progress at the same time, over all services of its pool; connections of a TCP service.
+    pub active_max: u64,
+    /// Failed connection attempts since the process started.
+    pub connect_failures: u64,
+    /// Exchanges with an early end, a timeout or a malformed response, those that were retried included.
+    pub response_failures: u64,
+    /// Results and durations of the exchanges that it ended.
+    pub exchanges: Exchanges,
 }
 
 const PROXY: &str = "proxy";
@@ -71,6 +100,7 @@ impl From<&ProxyStatus> for Service {
             proxy: Some(Proxied {
                 protocol: status.protocol.as_str().to_owned(),
                 clients: numbers.clients,
+                clients_max: numbers.clients_max,
                 requests: numbers.requests,
                 errors: numbers.errors,
                 retries: numbers.retries,
@@ -81,6 +111,9 @@ impl From<&ProxyStatus> for Service {
                 streams_refused: numbers.streams_refused,
                 shed: numbers.shed,
                 accept_pauses: numbers.accept_pauses,
+                exchanges: Exchanges::new(&numbers.results, true),
+                pools: numbers.pools.iter().map(Part::from).collect(),
+                routes: numbers.routes.iter().map(Part::from).collect(),
             }),
             servers: status.servers.iter().map(Server::from).collect(),
         }
@@ -106,7 +139,7 @@ impl From<&ProxyServerStatus> for Server {
             ejected: status.ejected.as_ref().map(Ejected::from),
             warning: None,
             handshakes: None,
-            latency: None,
+            latency: numbers.recent.as_ref().map(Latency::from),
             checks: status.checks.iter().map(Check::from).collect(),
             active_connections: numbers.active,
             inactive_connections: numbers.idle,
@@ -118,6 +151,13 @@ impl From<&ProxyServerStatus> for Server {
                 bytes_out: numbers.bytes_out,
                 ..Counters::default()
             },
+            proxy: Some(ProxiedServer {
+                requests: numbers.requests,
+                active_max: numbers.active_max,
+                connect_failures: numbers.conduct.unreached,
+                response_failures: numbers.conduct.broken,
+                exchanges: Exchanges::new(&numbers.results, status.histograms),
+            }),
         }
     }
 }

@@ -1,10 +1,22 @@
-//! The status document as text for a terminal: a line for the director, a block for each service, and packets by
-//! outcome.
+//! The status document as text: lines for the director, a block for each service, and packets by outcome.
+//!
+//! For a terminal the text fits the given width: numbers are shortened, the reason of a server has a line of its own,
+//! and of a large pool only servers that need attention are listed. Without a width nothing is left out.
+
+mod layout;
+mod row;
+mod select;
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
 use super::{Counters, Report, Server, Service};
+use layout::{columns, cut, wrap};
+use row::{Columns, narrow, needs_attention, wide};
+pub use select::{UnknownPool, select};
+
+/// Largest number of servers of a pool that are all listed on a terminal.
+const LISTED_MAX: usize = 20;
 
 /// An earlier document and how long ago it was read; gives the rates.
 #[derive(Clone, Copy, Debug)]
@@ -15,17 +27,35 @@ pub struct Earlier<'a> {
     pub elapsed: Duration,
 }
 
-/// Draws `report`, with rates where there is an earlier one.
-pub fn render(report: &Report, earlier: Option<Earlier<'_>>) -> String {
+/// How the text is drawn.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct View<'a> {
+    /// Columns of the terminal, at least 80; `None` = not a terminal.
+    pub width: Option<usize>,
+    /// Whether states are coloured.
+    pub color: bool,
+    /// Every server is listed, however many there are.
+    pub all: bool,
+    /// The present time since 1970, for the age of states; `None` = their time is shown.
+    pub now: Option<Duration>,
+    /// For rates.
+    pub earlier: Option<Earlier<'a>>,
+}
+
+/// Draws `report`.
+pub fn render(report: &Report, view: &View<'_>) -> String {
     let mut out = director(report);
+    if !report.services.is_empty() {
+        let _ = writeln!(out, "{}", summary(report));
+    }
     for service in &report.services {
         out.push('\n');
-        let before = earlier.and_then(|earlier| {
+        let before = view.earlier.and_then(|earlier| {
             let same = |before: &&Service| before.name == service.name;
             let before = earlier.report.services.iter().find(same)?;
             Some((before, earlier.elapsed))
         });
-        block(&mut out, service, before);
+        block(&mut out, service, before, view);
     }
     if report.services.is_empty() {
         out.push_str("\nno services\n");
@@ -34,8 +64,52 @@ pub fn render(report: &Report, earlier: Option<Earlier<'_>>) -> String {
         out.push('\n');
         out.push_str(&super::vrrp::table(&report.vrrp));
     }
-    fates(&mut out, report);
-    out
+    outcomes(&mut out, report, view);
+    match view.width {
+        Some(width) => wrap(&out, width),
+        None => out,
+    }
+}
+
+/// Services and servers in one line; a server of several services counts once for each.
+fn summary(report: &Report) -> String {
+    let servers = || report.services.iter().flat_map(|service| &service.servers);
+    format!(
+        "{} services, {} servers: {}",
+        report.services.len(),
+        servers().count(),
+        states(servers())
+    )
+}
+
+/// `3 up, 1 down`.
+fn states<'a>(servers: impl Iterator<Item = &'a Server> + Clone) -> String {
+    let mut parts = Vec::new();
+    for state in ["up", "down", "starting", "drain", "maint", "unchecked"] {
+        let count = servers
+            .clone()
+            .filter(|it| !it.removed && it.state == state);
+        let count = count.count();
+        if count > 0 {
+            parts.push(format!("{count} {state}"));
+        }
+    }
+    for (count, what) in [
+        (servers.clone().filter(|it| it.removed).count(), "removed"),
+        (
+            servers.clone().filter(|it| it.ejected.is_some()).count(),
+            "ejected",
+        ),
+    ] {
+        if count > 0 {
+            parts.push(format!("{count} {what}"));
+        }
+    }
+    if parts.is_empty() {
+        "none".to_owned()
+    } else {
+        parts.join(", ")
+    }
 }
 
 fn director(report: &Report) -> String {
@@ -103,7 +177,12 @@ fn ways(out: &mut String, report: &Report) {
     let _ = writeln!(out, "packets by way: {}", shares.join("; "));
 }
 
-fn block(out: &mut String, service: &Service, before: Option<(&Service, Duration)>) {
+fn block(
+    out: &mut String,
+    service: &Service,
+    before: Option<(&Service, Duration)>,
+    view: &View<'_>,
+) {
     let _ = writeln!(
         out,
         "{}  {}  {} {}  pool {}  vip {}{}",
@@ -119,6 +198,65 @@ fn block(out: &mut String, service: &Service, before: Option<(&Service, Duration
             format!("  from {}", service.origin)
         }
     );
+    traffic(out, service, before);
+    if let (Some(state), Some(cause)) = (&service.pool_state, &service.pool_cause) {
+        let _ = writeln!(out, "  pool {}: {state}, {cause}", service.pool);
+    }
+    if service.servers.is_empty() {
+        out.push_str("  no servers\n");
+        return;
+    }
+    for servers in service.servers.chunk_by(|a, b| a.pool == b.pool) {
+        // Pools that routes lead to.
+        if let Some(pool) = servers.first().and_then(|first| first.pool.as_ref())
+            && *pool != service.pool
+        {
+            let _ = writeln!(out, "  pool {pool}");
+        }
+        listing(out, servers, view);
+    }
+    for server in &service.servers {
+        if let Some(warning) = &server.warning {
+            let _ = writeln!(out, "  warning: {}: {}", server.address, warning.reason);
+        }
+    }
+}
+
+/// Servers of one pool.
+fn listing(out: &mut String, servers: &[Server], view: &View<'_>) {
+    let Some(width) = view.width else {
+        let rows: Vec<Columns<10>> = std::iter::once(wide::HEADER.map(str::to_owned))
+            .chain(servers.iter().map(wide::row))
+            .collect();
+        columns(out, &rows, |_, cell| cell);
+        return;
+    };
+    let many = servers.len() > LISTED_MAX && !view.all;
+    let shown: Vec<&Server> = servers
+        .iter()
+        .filter(|server| !many || needs_attention(server))
+        .take(if view.all { usize::MAX } else { LISTED_MAX })
+        .collect();
+    if many {
+        let _ = writeln!(
+            out,
+            "  {} servers: {}",
+            servers.len(),
+            states(servers.iter())
+        );
+    }
+    if !shown.is_empty() {
+        narrow::table(out, &shown, view, width);
+    }
+    let rest = servers.len() - shown.len();
+    if let Some(first) = servers.first().filter(|_| rest > 0) {
+        let pool = first.pool.as_deref().unwrap_or("POOL");
+        let _ = writeln!(out, "  {rest} more; `weir status {pool}` lists all");
+    }
+}
+
+/// Totals of a service, and rates.
+fn traffic(out: &mut String, service: &Service, before: Option<(&Service, Duration)>) {
     let totals = &service.totals;
     let _ = match &service.proxy {
         None => write!(
@@ -150,119 +288,6 @@ fn block(out: &mut String, service: &Service, before: Option<(&Service, Duration
         out.push_str(&rates(&service.totals, &before.totals, elapsed));
     }
     out.push('\n');
-    if let (Some(state), Some(cause)) = (&service.pool_state, &service.pool_cause) {
-        let _ = writeln!(out, "  pool {}: {state}, {cause}", service.pool);
-    }
-    if service.servers.is_empty() {
-        out.push_str("  no servers\n");
-        return;
-    }
-    for servers in service.servers.chunk_by(|a, b| a.pool == b.pool) {
-        // Pools that routes lead to.
-        if let Some(pool) = servers.first().and_then(|first| first.pool.as_ref())
-            && *pool != service.pool
-        {
-            let _ = writeln!(out, "  pool {pool}");
-        }
-        listing(out, servers);
-    }
-    for server in &service.servers {
-        if let Some(warning) = &server.warning {
-            let _ = writeln!(out, "  warning: {}: {}", server.address, warning.reason);
-        }
-    }
-}
-
-/// Servers of one pool.
-fn listing(out: &mut String, servers: &[Server]) {
-    let header = [
-        "SERVER", "FORWARD", "STATE", "WEIGHT", "ACTIVE", "INACTIVE", "TOTAL", "SINCE", "PROBES",
-        "REASON",
-    ]
-    .map(str::to_owned);
-    let rows: Vec<[String; 10]> = std::iter::once(header)
-        .chain(servers.iter().map(row))
-        .collect();
-    columns(out, &rows);
-}
-
-fn row(server: &Server) -> [String; 10] {
-    let weight = if server.weight == server.effective_weight {
-        server.weight.to_string()
-    } else {
-        format!("{} of {}", server.effective_weight, server.weight)
-    };
-    let state = if server.removed {
-        "removed"
-    } else if server.overloaded {
-        "full"
-    } else {
-        &server.state
-    };
-    let reason = match &server.overridden {
-        // The state implies these two.
-        Some(word) if *word != server.state => format!("{} (override: {word})", server.reason),
-        _ => server.reason.clone(),
-    };
-    let reason = reason + &layers(server) + &latency(server);
-    let reason = match &server.ejected {
-        Some(ejected) => format!("{reason} (ejected: {})", ejected.reason),
-        None => reason,
-    };
-    [
-        server.address.clone(),
-        server.forward.clone(),
-        state.to_owned(),
-        weight,
-        server.active_connections.to_string(),
-        server.inactive_connections.to_string(),
-        server.totals.connections.to_string(),
-        server.since.clone(),
-        probes(server),
-        reason,
-    ]
-}
-
-/// The last results of each check, the newest last.
-fn probes(server: &Server) -> String {
-    let results: Vec<&str> = server.checks.iter().map(|it| it.results.as_str()).collect();
-    results.join(" ")
-}
-
-/// The latency of a server that has samples.
-fn latency(server: &Server) -> String {
-    let shown = server.latency.as_ref();
-    let shown = shown.map(|it| format!(" (latency: {} ms, p99 {} ms)", it.mean_ms, it.p99_ms));
-    shown.unwrap_or_default()
-}
-
-/// What changes the configured weight in addition to the override: checks and slow start.
-fn layers(server: &Server) -> String {
-    let check = server.check_weight.map(|weight| format!("check {weight}"));
-    let percent = |ramp: u32| f64::from(ramp) / 10.0;
-    let ramp = server
-        .slow_start
-        .map(|ramp| format!("slow start {:.0} %", percent(ramp)));
-    let layers: Vec<String> = check.into_iter().chain(ramp).collect();
-    if layers.is_empty() {
-        String::new()
-    } else {
-        format!(" (weight: {})", layers.join(", "))
-    }
-}
-
-/// Pads columns to their widest cell, except the last.
-fn columns<const N: usize>(out: &mut String, rows: &[[String; N]]) {
-    let width = |at: usize| rows.iter().map(|row| row[at].chars().count()).max();
-    let widths: [usize; N] = std::array::from_fn(|at| width(at).unwrap_or(0));
-    for row in rows {
-        let mut line = String::new();
-        for (cell, width) in row.iter().zip(widths) {
-            let _ = write!(line, "  {cell:<width$}");
-        }
-        out.push_str(line.trim_end());
-        out.push('\n');
-    }
 }
 
 fn rates(now: &Counters, before: &Counters, elapsed: Duration) -> String {
@@ -277,12 +302,12 @@ fn rates(now: &Counters, before: &Counters, elapsed: Duration) -> String {
     )
 }
 
-fn fates(out: &mut String, report: &Report) {
+fn outcomes(out: &mut String, report: &Report, view: &View<'_>) {
     if report.reasons.is_empty() {
         return;
     }
     out.push_str("\npackets\n");
-    let rows: Vec<[String; 3]> = report
+    let rows: Vec<Columns<3>> = report
         .reasons
         .iter()
         .map(|reason| {
@@ -293,41 +318,17 @@ fn fates(out: &mut String, report: &Report) {
             ]
         })
         .collect();
-    columns(out, &rows);
+    let mut table = String::new();
+    columns(&mut table, &rows, |_, cell| cell);
+    for line in table.lines() {
+        out.push_str(
+            &view
+                .width
+                .map_or_else(|| line.to_owned(), |width| cut(line, width)),
+        );
+        out.push('\n');
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::status::tests::director;
-
-    #[test]
-    fn table_of_a_director() {
-        insta::assert_snapshot!(render(&Report::from(&director()), None));
-    }
-
-    #[test]
-    fn table_without_services_says_so() {
-        insta::assert_snapshot!(render(&Report::default(), None));
-    }
-
-    #[test]
-    fn rates_are_computed_from_two_documents() {
-        let before = Report::from(&director());
-        let mut now = before.clone();
-        now.services[0].totals.connections += 30;
-        now.services[0].totals.packets_in += 4000;
-        // Added again: its counters were reset.
-        now.services[1].totals.connections = 0;
-        let earlier = Earlier {
-            report: &before,
-            elapsed: Duration::from_secs(2),
-        };
-        let text = render(&now, Some(earlier));
-        assert!(
-            text.contains("15.0 connections/s, 2000 packets/s in, 0 out"),
-            "{text}"
-        );
-        assert!(text.contains("0.0 connections/s"), "{text}");
-    }
-}
+mod tests;

@@ -95,6 +95,11 @@ pub(crate) fn director() -> Snapshot {
         state: "up",
         reason: "connected in 1ms".to_owned(),
         results: "+++-++".to_owned(),
+        counts: weir_health::ProbeCounts {
+            probes: 40,
+            failures: 2,
+            time: Duration::from_millis(60),
+        },
     });
     let mut gone = server("10.0.0.7", Forward::Direct, 1);
     gone.removed = true;

@@ -1,8 +1,8 @@
 //! Timestamps in RFC 3339, in UTC with whole seconds.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use time::UtcDateTime;
+use time::{Date, Month, UtcDateTime};
 
 /// Formats a time as `2026-11-20T19:00:00Z`. Times before 1970 or after the year 9999 are clamped.
 pub fn rfc3339(moment: SystemTime) -> String {
@@ -18,6 +18,17 @@ pub fn rfc3339(moment: SystemTime) -> String {
         u8::from(at.month()),
         at.day()
     )
+}
+
+/// Parses what [`rfc3339`] formats; time since 1970.
+pub(super) fn parse(text: &str) -> Option<Duration> {
+    let number = |from: usize, to: usize| text.get(from..to)?.parse::<u8>().ok();
+    let year = text.get(0..4)?.parse().ok()?;
+    let month = Month::try_from(number(5, 7)?).ok()?;
+    let date = Date::from_calendar_date(year, month, number(8, 10)?).ok()?;
+    let at = date.with_hms(number(11, 13)?, number(14, 16)?, number(17, 19)?);
+    let seconds = at.ok()?.assume_utc().unix_timestamp();
+    Some(Duration::from_secs(u64::try_from(seconds).ok()?))
 }
 
 #[cfg(test)]
@@ -36,5 +47,10 @@ mod tests {
         assert_eq!(at(951_782_400), "2000-02-29T00:00:00Z");
         assert_eq!(at(4_107_542_400), "2100-03-01T00:00:00Z");
         assert_eq!(at(1_795_201_200), "2026-11-20T19:00:00Z");
+        for seconds in [0, 951_782_399, 951_782_400, 4_107_542_400] {
+            assert_eq!(parse(&at(seconds)), Some(Duration::from_secs(seconds)));
+        }
+        assert_eq!(parse("2026-02-30T00:00:00Z"), None);
+        assert_eq!(parse("now"), None);
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::{Duration, UNIX_EPOCH};
 
-use weir_model::{Pool, Protocol};
+use weir_model::{Metrics, Pool, Protocol};
 use weir_state::Override;
 
 use super::Traffic;
@@ -91,6 +91,7 @@ impl Traffic {
             slow_start: None,
             checks: Vec::new(),
             numbers: numbers.clone(),
+            histograms: self.desired.node.metrics == Metrics::Full,
         }
     }
 

@@ -217,6 +217,8 @@ impl Monitor {
             running: false,
             rerun: false,
             last_pass: None,
+            began: Duration::ZERO,
+            counts: super::ProbeCounts::default(),
         };
         let free = self.slots.iter().position(Option::is_none);
         let at = free.unwrap_or(self.slots.len());

@@ -168,6 +168,20 @@ struct Slot {
     rerun: bool,
     /// When a probe last passed.
     last_pass: Option<Duration>,
+    /// When the running probe began.
+    began: Duration,
+    counts: ProbeCounts,
+}
+
+/// Probes of a check since the check was configured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProbeCounts {
+    /// Those with a result.
+    pub probes: u64,
+    /// Those that failed.
+    pub failures: u64,
+    /// How long they took, together.
+    pub time: Duration,
 }
 
 /// See the module.
@@ -216,6 +230,11 @@ impl Monitor {
         slot.running = false;
         if outcome.verdict == Verdict::Passed {
             slot.last_pass = Some(now);
+        }
+        if outcome.verdict != Verdict::Unknown {
+            slot.counts.probes += 1;
+            slot.counts.failures += u64::from(outcome.verdict == Verdict::Failed);
+            slot.counts.time += now.saturating_sub(slot.began);
         }
         let changed = slot.machine.handle(outcome);
         self.last_number += 1;
@@ -271,6 +290,7 @@ impl Monitor {
             return;
         }
         slot.running = true;
+        slot.began = now;
         self.probes += 1;
         self.lateness.record(now.saturating_sub(slot.due));
         self.outputs.push_back(Output::Probe(ProbeRequest {

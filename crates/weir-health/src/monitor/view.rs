@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::machine::{Machine, State};
 use crate::standing::{Standing, deciding};
 
+use super::ProbeCounts;
 use super::{Lateness, Monitor};
 
 /// One check of a server.
@@ -19,6 +20,8 @@ pub struct CheckView {
     pub reason: String,
     /// The last results, the newest last, as `+` and `-`.
     pub results: String,
+    /// Its probes.
+    pub counts: ProbeCounts,
 }
 
 /// A server's health as shown in status output.
@@ -58,6 +61,7 @@ impl Monitor {
                 state: slot.machine.state(),
                 reason: slot.machine.reason(),
                 results: slot.machine.history().to_string(),
+                counts: slot.counts,
             })
         });
         Some(ServerView {

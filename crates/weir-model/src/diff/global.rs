@@ -68,6 +68,9 @@ pub(super) fn node(old: &Node, new: &Node) -> Vec<Edit> {
             new.drain_timeout,
             duration,
         )
+        .compare("metrics", old.metrics, new.metrics, |it| {
+            it.as_str().to_owned()
+        })
         .done()
 }
 

@@ -17,7 +17,7 @@ use crate::h2::ResetLimit;
 use crate::log::Log;
 use crate::misdirect::{Misdirect, Names};
 use crate::page::Page;
-use crate::plan::{Listeners, Service, Sharded, Stickiness, Target, Targets};
+use crate::plan::{Exchanges, Listeners, PerWorker, Service, Sharded, Stickiness, Target, Targets};
 use crate::{Error, Result, socket, tls};
 
 #[expect(clippy::too_many_lines, reason = "one step for each group of keys")]
@@ -119,6 +119,16 @@ pub(super) fn service(
         preamble: proxy.proxy_protocol,
         log: log(known, workers, proxy),
         counters,
+        exchanges: exchanges(known, workers, proxy, String::new()),
+        route_exchanges: proxy
+            .routes
+            .iter()
+            .map(ToString::to_string)
+            .map(|label| {
+                let of = format!("route {label}");
+                (label, exchanges(known, workers, proxy, of))
+            })
+            .collect(),
         clients,
     };
     Ok((service, names, listen))
@@ -222,6 +232,15 @@ fn targets(
             || Arc::new(Sharded::new(workers)),
             |former| Arc::clone(&former.counters),
         );
+        let (exchanges, recent) = former.map_or_else(
+            || {
+                (
+                    Arc::new(PerWorker::new(workers)),
+                    Arc::new(PerWorker::new(workers)),
+                )
+            },
+            |former| (Arc::clone(&former.exchanges), Arc::clone(&former.recent)),
+        );
         let target = Arc::new(Target {
             id: known.next_target,
             name: server.name.clone(),
@@ -233,6 +252,8 @@ fn targets(
             seed: cookie::siphash((0, 0), server.name.as_bytes()),
             queue: Arc::clone(&queue),
             counters,
+            exchanges,
+            recent,
         });
         known.next_target += 1;
         known.targets.insert(of, Arc::clone(&target));
@@ -266,7 +287,19 @@ fn targets(
             .scheduler
             .unwrap_or(weir_model::Proxy::default_scheduler(proxy.protocol)),
         version: Arc::clone(known.versions.entry(pool.name.clone()).or_default()),
+        exchanges: exchanges(known, workers, proxy, format!("pool {}", pool.name)),
     })
+}
+
+/// The numbers of a service, or of a part of it: the former ones if there are any.
+fn exchanges(
+    known: &mut Known,
+    workers: usize,
+    proxy: &weir_model::Proxy,
+    of: String,
+) -> Arc<PerWorker<Exchanges>> {
+    let known = known.exchanges.entry((proxy.name.clone(), of));
+    Arc::clone(known.or_insert_with(|| Arc::new(PerWorker::new(workers))))
 }
 
 /// The tables that limit a service's clients: the former ones if the limits are the same.
@@ -326,6 +359,17 @@ pub(super) fn forget(
     known
         .counters
         .retain(|name, _| services.iter().any(|service| service.name == *name));
+    known.exchanges.retain(|(name, of), _| {
+        let mut services = services.iter();
+        services.any(|service| {
+            let pool = |pool: &Targets| of.strip_prefix("pool ") == Some(&pool.pool);
+            let route = |(label, _): &(String, _)| of.strip_prefix("route ") == Some(label);
+            service.name == *name
+                && (of.is_empty()
+                    || service.pools.iter().any(pool)
+                    || service.route_exchanges.iter().any(route))
+        })
+    });
     known
         .tickets
         .retain(|name, _| services.iter().any(|service| service.name == *name));

@@ -18,6 +18,7 @@ use crate::context::Context;
 use crate::plan::Target;
 use crate::slab::Key;
 use crate::socket;
+use crate::times::Stage;
 use crate::tls::Handshake;
 
 impl Session {
@@ -78,7 +79,7 @@ impl Session {
             target.release_slot();
             match verdict.next {
                 Next::Select { counted } => {
-                    self.count_retry(cx, counted);
+                    self.count_retry(cx, Some(target), counted);
                     output = self.decide(cx, Selection::select);
                 }
                 Next::Answer { status, reason } => return self.fail_for(key, cx, status, reason),
@@ -100,7 +101,9 @@ impl Session {
         let target = &pool.list[server];
         if matches!(self.phase, Phase::Queue(_)) {
             self.end_part(Part::Queue);
+            self.request.times.end(Stage::Queue, cx.now_us);
         }
+        self.request.times.mark(cx.now_us);
         let port = target.port.unwrap_or(self.port);
         let is_http = service.protocol == ProxyProtocol::Http;
         if is_http {
@@ -146,6 +149,10 @@ impl Session {
     /// The server's connection is established: the request is sent.
     fn send_request(&mut self, key: Key, cx: &mut Context) {
         self.end_part(Part::Connect);
+        if matches!(self.phase, Phase::Connect) {
+            self.request.times.end(Stage::Connect, cx.now_us);
+        }
+        self.request.times.mark(cx.now_us);
         self.phase = Phase::Exchange;
         let service = &self.local.service;
         let learns = service.pools[self.request.pool].scheduler.kind == SchedulerKind::LeastTime;
@@ -161,10 +168,23 @@ impl Session {
         }
     }
 
-    fn count_retry(&self, cx: &Context, counted: Counted) {
-        match counted {
-            Counted::Retry => self.local.service.counters.of(cx.worker).retries.add(1),
-            Counted::Repetition => {}
+    /// Counts a further attempt after one at `target`.
+    fn count_retry(&self, cx: &Context, target: Option<&Target>, counted: Counted) {
+        let service = &self.local.service;
+        if counted == Counted::Retry {
+            service.counters.of(cx.worker).retries.add(1);
+        }
+        let pool = service.pools.get(self.request.pool);
+        let parts = [
+            Some(&service.exchanges),
+            pool.map(|pool| &pool.exchanges),
+            target.map(|target| &target.exchanges),
+        ];
+        for numbers in parts.into_iter().flatten() {
+            match counted {
+                Counted::Retry => numbers.of(cx.worker).redispatches.add(1),
+                Counted::Repetition => numbers.of(cx.worker).repetitions.add(1),
+            }
         }
     }
 
@@ -182,8 +202,10 @@ impl Session {
         match verdict.next {
             Next::Select { counted } => {
                 self.to_server.sent = 0;
+                let upstream = cx.upstreams.get(self.server);
+                let target = upstream.map(|upstream| &*upstream.target);
+                self.count_retry(cx, target, counted);
                 self.leave_server(cx, false);
-                self.count_retry(cx, counted);
                 self.connect(key, cx)
             }
             Next::Answer { status, reason } => self.fail_for(key, cx, status, reason),
@@ -221,6 +243,7 @@ impl Session {
         }
         if self.local.service.protocol == ProxyProtocol::Tcp {
             self.end_part(Part::Connect);
+            self.request.times.end(Stage::Connect, cx.now_us);
             self.record_result(cx, None);
             self.phase = Phase::Tunnel(Tunnel::default());
             let ms = self.local.service.timeouts.tunnel;

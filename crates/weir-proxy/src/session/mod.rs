@@ -31,7 +31,7 @@ use weir_http::Exchange;
 use weir_model::ProxyProtocol;
 use weir_select::{Selection, key::hash_of_client};
 
-use self::state::{Outgoing, Phase, Request, Watch};
+use self::state::{Outgoing, Phase, Request, Times, Watch};
 use crate::context::{BODY_ROOM, Context, HEAD_ROOM, Local, Ready, token};
 use crate::h2::Upgrade;
 use crate::log::Note;
@@ -167,6 +167,7 @@ impl Session {
         if tcp {
             self.begin_log_record(cx);
             self.request.selection = Selection::new(hash_of_client(self.peer));
+            self.request.times = Times::beginning(cx.now_us);
         }
         self.phase = match tcp {
             _ if self.transport.is_secure() && !self.is_stream() => Phase::Handshake,

@@ -3,6 +3,7 @@
 use std::time::SystemTime;
 
 use weir_http::{Field, Name, Request};
+use weir_model::ProxyProtocol;
 use weir_select::Reason;
 use weir_sys::{Clock, now_ns};
 
@@ -10,6 +11,8 @@ use super::Session;
 use super::state::Phase;
 use crate::context::Context;
 use crate::log::Outcome;
+use crate::plan::Finished;
+use crate::times::{ErrorKind, Stage};
 
 /// Termination flags of a normal end.
 pub(super) const NORMAL_END: [u8; 2] = *b"--";
@@ -150,6 +153,7 @@ impl Session {
             counters.responses[class - 1].add(1);
         }
         let end = std::mem::replace(&mut self.request.termination, NORMAL_END);
+        self.count_exchange(cx, status, end);
         let Some(mut note) = self.log_record.take() else {
             return;
         };
@@ -175,6 +179,42 @@ impl Session {
             log.put(cx.worker, time_ms, &note, &outcome);
         }
         cx.forget(note);
+    }
+
+    /// Counts the end of an exchange for its service, route, pool and server.
+    fn count_exchange(&mut self, cx: &Context, status: u16, end: [u8; 2]) {
+        let service = &self.local.service;
+        let times = std::mem::take(&mut self.request.times);
+        let mut done = Finished {
+            status,
+            error: ErrorKind::of_termination(end),
+            stages: times.stages,
+        };
+        // A tunnel of an HTTP service lasts as long as its client wants.
+        let is_tunnel = matches!(self.phase, Phase::Tunnel(_));
+        if times.began_us > 0 && !(is_tunnel && service.protocol == ProxyProtocol::Http) {
+            let us = u32::try_from(cx.now_us - times.began_us).unwrap_or(u32::MAX);
+            done.stages[Stage::Total as usize] = Some(us);
+        }
+        service.exchanges.of(cx.worker).record(&done);
+        let route = self.request.route;
+        if let Some((_, route)) = route.and_then(|at| service.route_exchanges.get(at)) {
+            route.of(cx.worker).record(&done);
+        }
+        if !self.request.selection.is_started() {
+            return;
+        }
+        let Some(pool) = service.pools.get(self.request.pool) else {
+            return;
+        };
+        pool.exchanges.of(cx.worker).record(&done);
+        let server = self.request.selection.server();
+        if let Some(target) = server.and_then(|at| pool.list.get(at)) {
+            target.exchanges.of(cx.worker).record(&done);
+            if let Some(us) = done.stages[Stage::Response as usize] {
+                target.recent.of(cx.worker).record(us.into(), cx.now_us);
+            }
+        }
     }
 
     /// Records an exchange that the session's end interrupts.

@@ -113,6 +113,7 @@ impl Session {
         self.log_request(cx, head, &request, body);
         local.budget.earn(service.retry_percent);
         self.request = state::Request::new(exchange);
+        self.request.times = state::Times::beginning(cx.now_us);
         if service.timeouts.total > 0 {
             self.request.deadline_ms = cx.now + service.timeouts.total;
         }

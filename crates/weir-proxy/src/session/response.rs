@@ -12,6 +12,7 @@ use super::{Session, Step};
 use crate::context::{Context, HEAD_ROOM};
 use crate::slab::Key;
 use crate::socket::{Read, Written};
+use crate::times::Stage;
 
 impl Session {
     /// One step of an exchange, in both directions.
@@ -281,6 +282,7 @@ impl Session {
             upstream.target.load.record_latency(us, cx.now);
             self.request.sent_ns = 0;
         }
+        self.request.times.end(Stage::Response, cx.now_us);
         if self.log_record.is_some() {
             self.end_part(Part::Response);
         }

@@ -11,6 +11,7 @@ use super::bulk::Bulk;
 use super::record::NORMAL_END;
 use crate::encoder::Encoder;
 use crate::queue::Queue;
+use crate::times::Stage;
 
 /// What a session waits for.
 #[derive(Debug)]
@@ -111,6 +112,7 @@ pub(super) struct Request {
     pub(super) slot: Option<Slot>,
     /// When it was sent to the server, if a scheduler needs the latency; else 0.
     pub(super) sent_ns: u64,
+    pub(super) times: Times,
     /// When it must be finished.
     pub(super) deadline_ms: u64,
     /// The coding that its response may have, and the encoder.
@@ -118,6 +120,39 @@ pub(super) struct Request {
     pub(super) encoder: Option<Box<Encoder>>,
     /// Termination flags for the log, as HAProxy has them.
     pub(super) termination: [u8; 2],
+}
+
+/// When the parts of a request began and how long they took, in microseconds of the worker's clock.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Times {
+    /// 0 = before a complete head.
+    pub(super) began_us: u64,
+    /// When the current stage began.
+    stage_us: u64,
+    pub(super) stages: [Option<u32>; Stage::ALL.len()],
+}
+
+impl Times {
+    pub(super) const fn beginning(now_us: u64) -> Self {
+        Self {
+            began_us: now_us,
+            stage_us: now_us,
+            stages: [None; Stage::ALL.len()],
+        }
+    }
+
+    /// The next stage begins.
+    pub(super) const fn mark(&mut self, now_us: u64) {
+        self.stage_us = now_us;
+    }
+
+    /// A stage ends, perhaps not for the first time.
+    pub(super) fn end(&mut self, stage: Stage, now_us: u64) {
+        let us = u32::try_from(now_us - self.stage_us).unwrap_or(u32::MAX);
+        let sum = &mut self.stages[stage as usize];
+        *sum = Some(sum.unwrap_or(0).saturating_add(us));
+        self.stage_us = now_us;
+    }
 }
 
 impl Request {
@@ -130,6 +165,7 @@ impl Request {
             selection: Selection::default(),
             slot: None,
             sent_ns: 0,
+            times: Times::default(),
             deadline_ms: u64::MAX,
             accepts: None,
             encoder: None,

@@ -89,7 +89,10 @@ impl Worker {
                     let Some(transport) = transport(client, service) else {
                         continue;
                     };
-                    service.clients.fetch_add(1, Relaxed);
+                    let clients = service.clients.fetch_add(1, Relaxed) + 1;
+                    if clients > service.exchanges.peak.load(Relaxed) {
+                        service.exchanges.peak.fetch_max(clients, Relaxed);
+                    }
                     let counters = service.counters.of(self.cx.worker);
                     counters.connections.add(1);
                     counters.present.add(1);

@@ -39,7 +39,7 @@ pub(crate) fn execute(arguments: &Arguments) -> Outcome {
         Command::Check { strict, json } => check::check(global, *strict, *json),
         Command::Plan { json } => plan::plan(global, *json),
         Command::Reload { guard, json } => reload::reload(global, *guard, *json),
-        Command::Status { json, watch } => status::status(global, *json, *watch),
+        Command::Status { .. } => status::status(global, &arguments.command),
         Command::Explain(question) => explain::explain(global, question),
         Command::Server(server) => server::server(global, server),
         Command::Clean { force } => clean::clean(global, *force),

@@ -2,62 +2,99 @@
 
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use weir_control::client::{self, Client};
 use weir_control::configuration::{self, Secrets};
 use weir_control::daemon;
-use weir_control::status::table::{self, Earlier};
+use weir_control::status::table::{self, Earlier, View};
 use weir_control::status::{Report, pinned};
 
 use super::{Outcome, STATUS_TIMEOUT, block_on};
-use crate::arguments::GlobalOptions;
+use crate::arguments::{Command, GlobalOptions};
 use crate::failure::Failure;
 use crate::terminal;
 
 /// Interval of `--watch`.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// Clears the screen and moves the cursor to its top left (ECMA-48: ED, CUP).
-const CLEAR: &str = "\x1b[2J\x1b[H";
+/// Smallest width of a terminal for which the text is drawn.
+const WIDTH: usize = 80;
 
-pub(super) fn status(global: &GlobalOptions, json: bool, watch: bool) -> Outcome {
+/// Begins and ends a page of `--watch`: no line is continued in the next one, and what is below is erased (DEC private
+/// mode 7, ECMA-48: ED).
+const PAGE: (&str, &str) = ("\x1b[?7l", "\x1b[J\x1b[?7h");
+
+/// What to show, and how.
+struct Query {
+    pool: Option<String>,
+    down: bool,
+    json: bool,
+    watch: bool,
+}
+
+pub(super) fn status(global: &GlobalOptions, command: &Command) -> Outcome {
+    let Command::Status {
+        pool,
+        down,
+        json,
+        watch,
+    } = command
+    else {
+        return Ok(ExitCode::SUCCESS);
+    };
+    let query = Query {
+        pool: pool.clone(),
+        down: *down,
+        json: *json,
+        watch: *watch,
+    };
     let client = Client::new(&global.runtime_dir).within(STATUS_TIMEOUT);
     block_on(async {
-        if watch {
-            return watch_status(&client, json).await;
+        if query.watch {
+            return watch_status(&client, &query).await;
         }
         match client.status().await {
             Ok(report) => {
-                terminal::print(&text(&report, json)?)?;
+                terminal::print(&text(report, &query)?)?;
                 Ok(ExitCode::SUCCESS)
             }
             Err(error @ (client::Error::NoDaemon { .. } | client::Error::Silent { .. })) => {
-                pinned(global, json, error).await
+                pinned(global, &query, error).await
             }
             Err(error) => Err(error.into()),
         }
     })?
 }
 
-fn text(report: &Report, json: bool) -> Result<String, Failure> {
-    if !json {
-        return Ok(table::render(report, None));
+fn view(query: &Query) -> View<'static> {
+    let is_terminal = io::stdout().is_terminal();
+    let columns = std::env::var("COLUMNS").ok();
+    let columns = columns.and_then(|text| text.parse().ok()).unwrap_or(WIDTH);
+    View {
+        width: is_terminal.then_some(columns.max(WIDTH)),
+        color: is_terminal && terminal::wants_color(),
+        all: query.pool.is_some() || query.down,
+        now: SystemTime::UNIX_EPOCH.elapsed().ok(),
+        earlier: None,
     }
-    let text = serde_json::to_string_pretty(report).map_err(Failure::failed)?;
+}
+
+fn text(mut report: Report, query: &Query) -> Result<String, Failure> {
+    table::select(&mut report, query.pool.as_deref(), query.down).map_err(Failure::failed)?;
+    if !query.json {
+        return Ok(table::render(&report, &view(query)));
+    }
+    let text = serde_json::to_string_pretty(&report).map_err(Failure::failed)?;
     Ok(text + "\n")
 }
 
 /// Prints the status until interrupted or the daemon has ended.
-async fn watch_status(client: &Client, json: bool) -> Outcome {
-    let clear = if io::stdout().is_terminal() {
-        CLEAR
-    } else {
-        ""
-    };
+async fn watch_status(client: &Client, query: &Query) -> Outcome {
+    let is_terminal = io::stdout().is_terminal();
     let mut before: Option<(Report, Instant)> = None;
     loop {
-        let report = match client.status().await {
+        let mut report = match client.status().await {
             // It may reply later.
             Err(error @ client::Error::Silent { .. }) => {
                 terminal::eprint(&format!("weir: {error}\n"));
@@ -65,15 +102,21 @@ async fn watch_status(client: &Client, json: bool) -> Outcome {
             }
             other => other?,
         };
+        table::select(&mut report, query.pool.as_deref(), query.down).map_err(Failure::failed)?;
         let now = Instant::now();
-        let page = if json {
+        let page = if query.json {
             serde_json::to_string(&report).map_err(Failure::failed)? + "\n"
         } else {
             let earlier = before.as_ref().map(|(report, at)| Earlier {
                 report,
                 elapsed: now - *at,
             });
-            format!("{clear}{}", table::render(&report, earlier))
+            let view = View {
+                earlier,
+                ..view(query)
+            };
+            let text = table::render(&report, &view);
+            if is_terminal { page(&text) } else { text }
         };
         terminal::print(&page)?;
         before = Some((report, now));
@@ -81,8 +124,18 @@ async fn watch_status(client: &Client, json: bool) -> Outcome {
     }
 }
 
+/// Draws each line at its row of the screen, so that a long text does not scroll: a terminal draws rows below its last
+/// one there, and the head stays visible.
+fn page(text: &str) -> String {
+    let mut page = PAGE.0.to_owned();
+    for (at, line) in text.lines().enumerate() {
+        page.push_str(&format!("\x1b[{};1H{line}\x1b[K", at + 1));
+    }
+    page + PAGE.1
+}
+
 /// Prints the state of the pinned data plane, for when no daemon replies. The exit code reports that.
-async fn pinned(global: &GlobalOptions, json: bool, absent: client::Error) -> Outcome {
+async fn pinned(global: &GlobalOptions, query: &Query, absent: client::Error) -> Outcome {
     let last = daemon::last_configuration(&global.runtime_dir);
     let file = global.config.as_deref().or(last.as_deref());
     let desired = configuration::load_with(file.unwrap_or(global.config()), false, Secrets::Unread)
@@ -92,10 +145,22 @@ async fn pinned(global: &GlobalOptions, json: bool, absent: client::Error) -> Ou
     let read = pinned::read(&global.runtime_dir, &global.pin_dir, &desired).await;
     let message = match read {
         Ok(report) => {
-            terminal::print(&text(&report, json)?)?;
+            terminal::print(&text(report, query)?)?;
             format!("{absent}: showing the pinned data plane")
         }
         Err(error) => format!("{absent}; {error}"),
     };
     Err(Failure::NoDaemon { message })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::page;
+
+    #[test]
+    fn page_scrolls_nothing() {
+        let text = page("head\nrow\n");
+        assert!(!text.contains('\n'));
+        assert!(text.contains("\x1b[1;1Hhead\x1b[K\x1b[2;1Hrow"), "{text:?}");
+    }
 }

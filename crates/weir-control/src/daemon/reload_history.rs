@@ -1,0 +1,71 @@
+//! The last reloads, for the status.
+
+use std::collections::VecDeque;
+use std::time::SystemTime;
+
+use crate::api::{Refusal, Reloaded};
+use crate::status::{Reload, rfc3339};
+
+/// Number of reloads, and of changes of each, that are kept.
+const KEPT: usize = 20;
+const CHANGES_MAX: usize = 50;
+
+/// See the module. It begins with the process.
+#[derive(Debug, Default)]
+pub(super) struct ReloadHistory(VecDeque<Reload>);
+
+impl ReloadHistory {
+    /// Adds the result of a reload at `at`.
+    pub(super) fn add(&mut self, result: &Result<Reloaded, Refusal>, at: SystemTime) {
+        let mut reload = Reload {
+            at: rfc3339(at),
+            ..Reload::default()
+        };
+        match result {
+            Ok(reloaded) => {
+                reload.revision = Some(reloaded.revision);
+                reload.changes = reloaded.changes.iter().take(CHANGES_MAX).cloned().collect();
+                let rest = reloaded.changes.len().saturating_sub(CHANGES_MAX);
+                if rest > 0 {
+                    reload.changes.push(format!("and {rest} more changes"));
+                }
+            }
+            Err(refusal) => reload.error = Some(refusal.error.clone()),
+        }
+        if self.0.len() == KEPT {
+            self.0.pop_front();
+        }
+        self.0.push_back(reload);
+    }
+
+    /// The oldest first.
+    pub(super) fn all(&self) -> Vec<Reload> {
+        self.0.iter().cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn history_is_bounded() {
+        let mut history = ReloadHistory::default();
+        for revision in 1..=30 {
+            let changes = vec!["~ pool p".to_owned(); 60];
+            let reloaded = Reloaded {
+                revision,
+                changes,
+                findings: String::new(),
+            };
+            history.add(&Ok(reloaded), SystemTime::UNIX_EPOCH);
+        }
+        history.add(&Err(Refusal::new("no")), SystemTime::UNIX_EPOCH);
+        let all = history.all();
+        assert_eq!(all.len(), KEPT);
+        assert_eq!(all[0].revision, Some(12));
+        assert_eq!(all[0].changes.len(), CHANGES_MAX + 1);
+        assert_eq!(all[0].changes[CHANGES_MAX], "and 10 more changes");
+        assert_eq!(all[KEPT - 1].error.as_deref(), Some("no"));
+    }
+}

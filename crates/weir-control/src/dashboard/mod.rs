@@ -1,0 +1,122 @@
+//! `GET /`: the dashboard, one page without external parts. Its data comes from `/v1/status`.
+//!
+//! The page contains nothing secret, so it needs no token. Its policy allows exactly its own script and style, by their
+//! hashes, and connections to this server only.
+
+use std::sync::OnceLock;
+
+use aws_lc_rs::digest::{SHA256, digest};
+use axum::http::header::{self, HeaderName};
+
+const PAGE: &str = include_str!("index.html");
+const STYLE: &str = include_str!("style.css");
+const SCRIPT: &str = include_str!("app.js");
+
+/// The page and the headers of its response.
+#[derive(Debug)]
+pub struct Dashboard {
+    /// HTML.
+    pub page: String,
+    /// Headers; the policy is one of them.
+    pub headers: [(HeaderName, String); 6],
+}
+
+/// The dashboard.
+pub fn dashboard() -> &'static Dashboard {
+    static DASHBOARD: OnceLock<Dashboard> = OnceLock::new();
+    DASHBOARD.get_or_init(|| {
+        let policy = format!(
+            "default-src 'none'; script-src 'sha256-{}'; style-src 'sha256-{}'; connect-src 'self'; base-uri 'none'; \
+             form-action 'none'; frame-ancestors 'none'",
+            hash(SCRIPT),
+            hash(STYLE)
+        );
+        Dashboard {
+            page: PAGE
+                .replace("/*STYLE*/", STYLE)
+                .replace("/*SCRIPT*/", SCRIPT),
+            headers: [
+                (header::CONTENT_TYPE, "text/html; charset=utf-8".to_owned()),
+                (header::CONTENT_SECURITY_POLICY, policy),
+                (header::X_CONTENT_TYPE_OPTIONS, "nosniff".to_owned()),
+                (header::X_FRAME_OPTIONS, "DENY".to_owned()),
+                (header::REFERRER_POLICY, "no-referrer".to_owned()),
+                (header::CACHE_CONTROL, "no-cache".to_owned()),
+            ],
+        }
+    })
+}
+
+/// SHA-256 in base64 (RFC 4648), as Content Security Policy takes it.
+fn hash(text: &str) -> String {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let digest = digest(&SHA256, text.as_bytes());
+    let mut out = String::new();
+    for chunk in digest.as_ref().chunks(3) {
+        let bits = (0..3).fold(0_u32, |bits, at| {
+            bits << 8 | u32::from(chunk.get(at).copied().unwrap_or(0))
+        });
+        for at in 0..4 {
+            let symbol = ALPHABET[(bits >> (18 - 6 * at)) as usize & 63];
+            out.push(if at <= chunk.len() {
+                symbol.into()
+            } else {
+                '='
+            });
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hash_is_that_of_the_recommendation() {
+        // Content Security Policy Level 3, the example of section 8.3 in another spelling: the hash of "".
+        assert_eq!(hash(""), "47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=");
+        assert_eq!(
+            hash("alert('Hello, world.');"),
+            "qznLcsROx4GACP2dm0UCKCzCG+HiZ1guq6ZZDob/Tng="
+        );
+    }
+
+    #[test]
+    fn page_loads_nothing_from_elsewhere() {
+        let page = &dashboard().page;
+        assert!(page.contains(STYLE) && page.contains(SCRIPT));
+        for external in ["http://", "https://", "src=", "@import", "url(", "href=\"/"] {
+            assert!(!page.contains(external), "{external}");
+        }
+        // The policy allows neither inline handlers nor style attributes, and text never becomes markup.
+        for inline in [
+            " onclick",
+            " style=",
+            "innerHTML",
+            "insertAdjacent",
+            "eval(",
+        ] {
+            assert!(!page.contains(inline), "{inline}");
+        }
+    }
+
+    #[test]
+    fn script_knows_the_bounds_of_the_histograms() {
+        let bounds = weir_proxy::times::BOUNDS_US.map(|bound| bound.to_string());
+        let line = format!("const BOUNDS_US = [{}];", bounds.join(", "));
+        assert!(SCRIPT.contains(&line), "{line}");
+    }
+
+    #[test]
+    fn every_element_that_the_script_uses_exists() {
+        for part in SCRIPT.split("at(\"").skip(1) {
+            let id = part.split('"').next().unwrap_or_default();
+            assert!(PAGE.contains(&format!("id=\"{id}\"")), "{id}");
+        }
+        for part in SCRIPT.split("table(\"").skip(1) {
+            let id = part.split('"').next().unwrap_or_default();
+            assert!(PAGE.contains(&format!("<table id=\"{id}\"")), "{id}");
+        }
+    }
+}

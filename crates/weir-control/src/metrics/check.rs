@@ -1,0 +1,56 @@
+//! Metrics of health checks.
+
+use super::text::{Seconds, Text};
+use super::{all_servers, of_service};
+use crate::status::{Check, Report};
+
+type Family = (&'static str, &'static str, fn(&Check) -> u64);
+
+const COUNTS: [Family; 2] = [
+    (
+        "weir_check_probes_total",
+        "Probes with a result since the check was configured.",
+        |check| check.probes,
+    ),
+    (
+        "weir_check_failures_total",
+        "Probes that failed.",
+        |check| check.failures,
+    ),
+];
+
+/// Writes nothing without checks.
+pub(super) fn checks(text: &mut Text, report: &Report) {
+    let checks = || {
+        all_servers(report).flat_map(|(labels, server)| {
+            let [service, pool, address] = labels;
+            let checks = server.checks.iter();
+            checks.map(move |check| {
+                let what = ("check", check.check.as_str());
+                ([service, pool, address, what], check)
+            })
+        })
+    };
+    if checks().next().is_none() {
+        return;
+    }
+    for (name, help, count) in COUNTS {
+        text.family(name, "counter", help);
+        for (labels, check) in checks() {
+            text.sample(name, &labels, count(check));
+        }
+    }
+    let name = "weir_check_seconds_total";
+    text.family(name, "counter", "How long the probes took together.");
+    for (labels, check) in checks() {
+        text.sample(name, &labels, Seconds(check.time_us));
+    }
+    let name = "weir_pool_healthy_servers";
+    text.family(name, "gauge", "Servers with weight that are not down.");
+    for service in &report.services {
+        let healthy = service.servers.iter().filter(|server| {
+            server.effective_weight > 0 && server.pool.as_ref().is_none_or(|it| *it == service.pool)
+        });
+        text.sample(name, &of_service(service), healthy.count());
+    }
+}

@@ -1,0 +1,242 @@
+//! Results and durations of proxied exchanges: of services, pools, routes and servers.
+
+use weir_proxy::times::{BOUNDS_US, ErrorKind, Stage};
+
+use super::text::{Prepared, Seconds, Text, prepare};
+use super::{ServerRow, of_service};
+use crate::status::exchanges::{Exchanges, Time};
+use crate::status::{ProxiedServer, Report};
+
+/// One row: the labels of a service, pool, route or server, and its exchanges.
+type Row<'a> = (Prepared, &'a Exchanges);
+
+const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
+
+const fn help(stage: Stage) -> &'static str {
+    match stage {
+        Stage::Queue => "Time in the queue of a pool, of requests that had to wait.",
+        Stage::Connect => "Time to connect to a server, of requests that needed a new connection.",
+        Stage::Response => "Time from the connection to the first byte of the response.",
+        Stage::Total => {
+            "Time from the head of the request to the end of the response; of a TCP service, the connection."
+        }
+    }
+}
+
+/// All families; `report` has at least one proxy service.
+pub(super) fn exchanges(text: &mut Text, report: &Report, all: &[ServerRow<'_>]) {
+    let proxies = || {
+        let services = report.services.iter();
+        services.filter_map(|service| Some((service, service.proxy.as_ref()?)))
+    };
+    let services: Vec<Row<'_>> = proxies()
+        .map(|(service, proxy)| (prepare(&of_service(service)), &proxy.exchanges))
+        .collect();
+    let pools: Vec<Row<'_>> = proxies()
+        .flat_map(|(service, proxy)| {
+            proxy.pools.iter().map(|pool| {
+                let labels = [("service", service.name.as_str()), ("pool", &pool.name)];
+                (prepare(&labels), &pool.exchanges)
+            })
+        })
+        .collect();
+    let routes: Vec<Row<'_>> = proxies()
+        .flat_map(|(service, proxy)| {
+            proxy.routes.iter().map(|route| {
+                let labels = [("service", service.name.as_str()), ("route", &route.name)];
+                (prepare(&labels), &route.exchanges)
+            })
+        })
+        .collect();
+    // Responses and retries of services have names of their own.
+    group(text, "proxy", &services);
+    for (prefix, rows) in [("pool", &pools), ("route", &routes)] {
+        if !rows.is_empty() {
+            counts(text, prefix, rows);
+            group(text, prefix, rows);
+        }
+    }
+    servers(text, all);
+}
+
+fn counts(text: &mut Text, prefix: &str, rows: &[Row<'_>]) {
+    let name = format!("weir_{prefix}_requests_total");
+    text.family(
+        &name,
+        "counter",
+        "Requests that ended, or connections of a TCP service.",
+    );
+    for (labels, exchanges) in rows {
+        text.series((&name, ""), labels, &[], exchanges.ended);
+    }
+    let name = format!("weir_{prefix}_responses_total");
+    text.family(
+        &name,
+        "counter",
+        "Final responses by the class of their status.",
+    );
+    for (labels, exchanges) in rows {
+        for (class, count) in CLASSES.iter().zip(exchanges.responses) {
+            text.series((&name, ""), labels, &[("class", class)], count);
+        }
+    }
+}
+
+/// Failures and histograms.
+fn group(text: &mut Text, prefix: &str, rows: &[Row<'_>]) {
+    let name = format!("weir_{prefix}_failures_total");
+    text.family(
+        &name,
+        "counter",
+        "Requests that failed, by kind and by whose fault it is.",
+    );
+    for (labels, exchanges) in rows {
+        failures(text, &name, labels, exchanges);
+    }
+    let name = format!("weir_{prefix}_repetitions_total");
+    text.family(
+        &name,
+        "counter",
+        "Attempts on a new connection because the server had closed the idle one.",
+    );
+    for (labels, exchanges) in rows {
+        text.series((&name, ""), labels, &[], exchanges.repetitions);
+    }
+    for stage in Stage::ALL {
+        let name = format!("weir_{prefix}_{}_seconds", stage.as_str());
+        text.family(&name, "histogram", help(stage));
+        for (labels, exchanges) in rows {
+            histogram(text, &name, labels, exchanges.times.of(stage));
+        }
+    }
+}
+
+fn failures(text: &mut Text, name: &str, labels: &Prepared, exchanges: &Exchanges) {
+    for kind in ErrorKind::ALL {
+        let count = exchanges.errors.get(kind.as_str()).copied().unwrap_or(0);
+        let more = [("fault", kind.fault()), ("kind", kind.as_str())];
+        text.series((name, ""), labels, &more, count);
+    }
+}
+
+fn histogram(text: &mut Text, name: &str, labels: &Prepared, time: &Time) {
+    let mut sum = 0;
+    let mut buckets = time.buckets.iter();
+    for bound in BOUNDS_US {
+        sum += buckets.next().copied().unwrap_or(0);
+        let bound = Seconds(bound).to_string();
+        text.series((name, "_bucket"), labels, &[("le", &bound)], sum);
+    }
+    text.series((name, "_bucket"), labels, &[("le", "+Inf")], time.count);
+    text.series((name, "_sum"), labels, &[], Seconds(time.sum_us));
+    text.series((name, "_count"), labels, &[], time.count);
+}
+
+type Family = (&'static str, &'static str, fn(&ProxiedServer) -> u64);
+
+const SERVER_COUNTS: [Family; 5] = [
+    (
+        "weir_server_requests_total",
+        "Requests sent to the server, repeated ones each time.",
+        |server| server.requests,
+    ),
+    (
+        "weir_server_connect_failures_total",
+        "Failed attempts to connect, TLS included.",
+        |server| server.connect_failures,
+    ),
+    (
+        "weir_server_response_failures_total",
+        "Exchanges with an early end, a timeout or an invalid response, retried ones included.",
+        |server| server.response_failures,
+    ),
+    (
+        "weir_server_redispatches_total",
+        "Requests that were sent to another server after this one had failed.",
+        |server| server.exchanges.redispatches,
+    ),
+    (
+        "weir_server_repetitions_total",
+        "Requests that were sent again because the server had closed the idle connection.",
+        |server| server.exchanges.repetitions,
+    ),
+];
+
+fn servers(text: &mut Text, servers: &[ServerRow<'_>]) {
+    let all = || {
+        servers
+            .iter()
+            .filter_map(|(labels, it)| Some((labels, it.proxy.as_ref()?)))
+    };
+    for (name, help, count) in SERVER_COUNTS {
+        text.family(name, "counter", help);
+        for (labels, server) in all() {
+            text.series((name, ""), labels, &[], count(server));
+        }
+    }
+    let name = "weir_server_active_max";
+    text.family(name, "gauge", "Most requests in progress at the same time.");
+    for (labels, server) in all() {
+        text.series((name, ""), labels, &[], server.active_max);
+    }
+    let name = "weir_server_responses_total";
+    text.family(
+        name,
+        "counter",
+        "Final responses by the class of their status.",
+    );
+    for (labels, server) in all() {
+        for (class, count) in CLASSES.iter().zip(server.exchanges.responses) {
+            text.series((name, ""), labels, &[("class", class)], count);
+        }
+    }
+    let name = "weir_server_failures_total";
+    text.family(
+        name,
+        "counter",
+        "Requests that failed at the server, by kind and by whose fault it is.",
+    );
+    for (labels, server) in all() {
+        failures(text, name, labels, &server.exchanges);
+    }
+    for stage in Stage::ALL {
+        let name = format!("weir_server_{}_seconds", stage.as_str());
+        text.family(&name, "summary", help(stage));
+        for (labels, server) in servers {
+            let Some(proxied) = &server.proxy else {
+                continue;
+            };
+            let latency = server.latency.as_ref().filter(|_| stage == Stage::Response);
+            for (quantile, time) in latency
+                .iter()
+                .flat_map(|it| [("0.5", it.p50_ms), ("0.99", it.p99_ms)])
+            {
+                let seconds = Seconds(time.0.unsigned_abs());
+                text.series((&name, ""), labels, &[("quantile", quantile)], seconds);
+            }
+            let time = proxied.exchanges.times.of(stage);
+            text.series((&name, "_sum"), labels, &[], Seconds(time.sum_us));
+            text.series((&name, "_count"), labels, &[], time.count);
+        }
+    }
+    full(text, servers);
+}
+
+/// Histograms of servers, where the configuration asks for them.
+fn full(text: &mut Text, servers: &[ServerRow<'_>]) {
+    for stage in Stage::ALL {
+        let mut rows = servers
+            .iter()
+            .filter_map(|(labels, it)| Some((labels, it.proxy.as_ref()?.exchanges.times.of(stage))))
+            .filter(|(_, time)| !time.buckets.is_empty())
+            .peekable();
+        if rows.peek().is_none() {
+            return;
+        }
+        let name = format!("weir_server_{}_duration_seconds", stage.as_str());
+        text.family(&name, "histogram", help(stage));
+        for (labels, time) in rows {
+            histogram(text, &name, labels, time);
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! The daemon's process.
+
+use super::text::{Seconds, Text};
+
+/// Memory and start of the daemon's process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Process {
+    /// Resident bytes.
+    pub resident_bytes: u64,
+    /// When it started, milliseconds since 1970.
+    pub started_ms: u64,
+}
+
+impl Process {
+    /// Reads both of the calling process; 0 where `/proc` is unreadable.
+    pub fn of_this_process() -> Self {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+        Self {
+            resident_bytes: kib.unwrap_or(0) * 1024,
+            started_ms: started_ms().unwrap_or(0),
+        }
+    }
+}
+
+/// proc_pid_stat(5), field 22, is the start in clock ticks after the boot, whose time /proc/stat has in seconds.
+fn started_ms() -> Option<u64> {
+    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
+    // The second field is a name in parentheses, which may contain spaces.
+    let (_, fields) = stat.rsplit_once(") ")?;
+    let ticks: u64 = fields.split(' ').nth(19)?.parse().ok()?;
+    let system = std::fs::read_to_string("/proc/stat").ok()?;
+    let boot = system.lines().find_map(|line| line.strip_prefix("btime "));
+    let boot: u64 = boot?.trim().parse().ok()?;
+    Some(boot * 1_000 + ticks * 1_000 / rustix::param::clock_ticks_per_second())
+}
+
+pub(super) fn process(text: &mut Text, process: Process) {
+    let name = "weir_build_info";
+    text.family(name, "gauge", "1, with the version of the program.");
+    text.sample(name, &[("version", env!("CARGO_PKG_VERSION"))], 1);
+    text.single(
+        "weir_start_time_seconds",
+        "gauge",
+        "When the daemon's process started, since 1970.",
+        Seconds(process.started_ms * 1_000),
+    );
+    text.single(
+        "weir_process_resident_bytes",
+        "gauge",
+        "Memory of the daemon.",
+        process.resident_bytes,
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::SystemTime;
+
+    #[test]
+    fn start_of_this_process_is_in_the_past() {
+        let process = Process::of_this_process();
+        let now = SystemTime::UNIX_EPOCH.elapsed().unwrap().as_millis() as u64;
+        assert!(process.started_ms > now - 24 * 3_600_000);
+        assert!(process.started_ms <= now + 1_000);
+        assert!(process.resident_bytes > 0);
+    }
+}

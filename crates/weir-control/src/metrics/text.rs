@@ -1,0 +1,175 @@
+//! The two text formats.
+//!
+//! Own code, because the libraries write OpenMetrics only, which `promtool check metrics` does not read, and have no
+//! summaries with quantiles.
+
+use std::fmt::{Display, Write as _};
+
+/// A text format of metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// Prometheus' text format 0.0.4.
+    Prometheus,
+    /// OpenMetrics 1.0.0, for clients that ask for it.
+    OpenMetrics,
+}
+
+impl Format {
+    /// The format that a client's `Accept` prefers.
+    pub fn accepted(accept: &str) -> Self {
+        if accept.contains("application/openmetrics-text") {
+            Self::OpenMetrics
+        } else {
+            Self::Prometheus
+        }
+    }
+
+    /// Value of `Content-Type`.
+    pub const fn content_type(self) -> &'static str {
+        match self {
+            Self::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
+            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        }
+    }
+}
+
+/// Labels of a sample.
+pub(super) type Labels<'a> = [(&'static str, &'a str)];
+
+pub(super) struct Text {
+    out: String,
+    format: Format,
+}
+
+impl Text {
+    pub(super) const fn new(format: Format) -> Self {
+        Self {
+            out: String::new(),
+            format,
+        }
+    }
+
+    /// The head of a family; the names of counters end in `_total`.
+    pub(super) fn family(&mut self, name: &str, kind: &str, help: &str) {
+        let mut family = name;
+        if self.format == Format::OpenMetrics {
+            family = name.strip_suffix("_total").unwrap_or(name);
+        }
+        let _ = writeln!(self.out, "# HELP {family} {help}\n# TYPE {family} {kind}");
+        let unit = ["seconds", "bytes"]
+            .into_iter()
+            .find(|unit| family.ends_with(unit));
+        if let Some(unit) = unit
+            && self.format == Format::OpenMetrics
+        {
+            let _ = writeln!(self.out, "# UNIT {family} {unit}");
+        }
+    }
+
+    pub(super) fn sample(&mut self, name: &str, labels: &Labels<'_>, value: impl Display) {
+        self.out.push_str(name);
+        if !labels.is_empty() {
+            self.out.push('{');
+            self.out.push_str(&prepare(labels).0);
+            self.out.push('}');
+        }
+        let _ = writeln!(self.out, " {value}");
+    }
+
+    /// A sample with a suffix of its name, labels that were [prepared](prepare), and more whose values need no escapes.
+    pub(super) fn series(
+        &mut self,
+        (name, suffix): (&str, &str),
+        labels: &Prepared,
+        more: &Labels<'_>,
+        value: impl Display,
+    ) {
+        for part in [name, suffix, "{", &labels.0] {
+            self.out.push_str(part);
+        }
+        for (label, text) in more {
+            for part in [",", label, "=\"", text, "\""] {
+                self.out.push_str(part);
+            }
+        }
+        let _ = writeln!(self.out, "}} {value}");
+    }
+
+    pub(super) fn single(&mut self, name: &str, kind: &str, help: &str, value: impl Display) {
+        self.family(name, kind, help);
+        self.sample(name, &[], value);
+    }
+
+    /// The whole text.
+    pub(super) fn finish(mut self) -> String {
+        if self.format == Format::OpenMetrics {
+            self.out.push_str("# EOF\n");
+        }
+        self.out
+    }
+}
+
+/// Labels as text: those of a server are written often.
+pub(super) struct Prepared(String);
+
+/// Writes labels.
+pub(super) fn prepare(labels: &Labels<'_>) -> Prepared {
+    let mut out = String::new();
+    for (label, text) in labels {
+        if !out.is_empty() {
+            out.push(',');
+        }
+        out.push_str(label);
+        out.push_str("=\"");
+        escape(&mut out, text);
+        out.push('"');
+    }
+    Prepared(out)
+}
+
+/// Seconds of a number of microseconds, without loss.
+pub(super) struct Seconds(pub(super) u64);
+
+impl Display for Seconds {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (whole, part) = (self.0 / 1_000_000, self.0 % 1_000_000);
+        if part == 0 {
+            return write!(f, "{whole}");
+        }
+        let digits = format!("{part:06}");
+        write!(f, "{whole}.{}", digits.trim_end_matches('0'))
+    }
+}
+
+/// Escapes a label value: three characters have a meaning in the format.
+fn escape(out: &mut String, text: &str) {
+    let mut rest = text;
+    while let Some(at) = rest.find(['\\', '"', '\n']) {
+        out.push_str(&rest[..at]);
+        out.push('\\');
+        out.push(match rest.as_bytes()[at] {
+            b'\n' => 'n',
+            other => char::from(other),
+        });
+        rest = &rest[at + 1..];
+    }
+    out.push_str(rest);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn microseconds_are_printed_as_seconds() {
+        for (us, text) in [
+            (0, "0"),
+            (500, "0.0005"),
+            (1_500_000, "1.5"),
+            (30_000_000, "30"),
+            (u64::MAX, "18446744073709.551615"),
+        ] {
+            assert_eq!(Seconds(us).to_string(), text);
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Results and durations of proxied exchanges in the status document.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use weir_proxy::times::{Durations, ErrorKind, Results, Stage};
+
+/// Exchanges of a service, a route, a pool or a server since the process started.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exchanges {
+    /// Requests that ended, or connections of a TCP service.
+    pub ended: u64,
+    /// Final responses by the status's first digit, 1xx first.
+    pub responses: [u64; 5],
+    /// Errors by kind; kinds that never occurred are omitted.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub errors: BTreeMap<String, u64>,
+    /// Attempts at another server after a failure.
+    pub redispatches: u64,
+    /// Attempts on a new connection because the server had closed the idle one.
+    pub repetitions: u64,
+    /// Durations.
+    pub times: Times,
+}
+
+/// Durations by stage.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Times {
+    /// In the queue of a pool.
+    pub queue: Time,
+    /// Connecting to a server.
+    pub connect: Time,
+    /// Until the first byte of the response.
+    pub response: Time,
+    /// From the complete head of the request to the end of the response.
+    pub total: Time,
+}
+
+/// Durations of one stage.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Time {
+    /// Number of durations.
+    pub count: u64,
+    /// Sum, microseconds.
+    pub sum_us: u64,
+    /// Number in each bucket, not cumulative; the last is for durations above every bound. Absent for servers, except
+    /// with `metrics = "full"`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub buckets: Vec<u64>,
+}
+
+/// A route or a pool of a service.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Part {
+    /// Its name, or the conditions and the action of a route.
+    pub name: String,
+    /// Its exchanges.
+    pub exchanges: Exchanges,
+}
+
+impl Exchanges {
+    /// From the proxy's numbers, with or without the buckets of the histograms.
+    pub(super) fn new(results: &Results, buckets: bool) -> Self {
+        let time = |stage: Stage| Time::new(&results.stages[stage as usize], buckets);
+        let errors = ErrorKind::ALL
+            .iter()
+            .zip(results.errors)
+            .filter(|(_, count)| *count > 0);
+        Self {
+            ended: results.ended,
+            responses: results.responses,
+            errors: errors
+                .map(|(kind, count)| (kind.as_str().to_owned(), count))
+                .collect(),
+            redispatches: results.redispatches,
+            repetitions: results.repetitions,
+            times: Times {
+                queue: time(Stage::Queue),
+                connect: time(Stage::Connect),
+                response: time(Stage::Response),
+                total: time(Stage::Total),
+            },
+        }
+    }
+}
+
+impl Times {
+    /// The durations of one stage.
+    pub const fn of(&self, stage: Stage) -> &Time {
+        match stage {
+            Stage::Queue => &self.queue,
+            Stage::Connect => &self.connect,
+            Stage::Response => &self.response,
+            Stage::Total => &self.total,
+        }
+    }
+}
+
+impl Time {
+    fn new(durations: &Durations, buckets: bool) -> Self {
+        Self {
+            count: durations.count(),
+            sum_us: durations.sum_us,
+            buckets: if buckets {
+                durations.counts.to_vec()
+            } else {
+                Vec::new()
+            },
+        }
+    }
+}
+
+impl From<&(String, Results)> for Part {
+    fn from((name, results): &(String, Results)) -> Self {
+        Self {
+            name: name.clone(),
+            exchanges: Exchanges::new(results, true),
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Columns, and lines of limited width.
+
+use std::fmt::Write as _;
+
+/// Pads columns to their widest cell, except the last; `draw` may add what has no width, such as colours.
+pub(super) fn columns<const N: usize>(
+    out: &mut String,
+    rows: &[[String; N]],
+    draw: impl Fn(usize, String) -> String,
+) {
+    let width = |at: usize| rows.iter().map(|row| row[at].chars().count()).max();
+    let widths: [usize; N] = std::array::from_fn(|at| width(at).unwrap_or(0));
+    for row in rows {
+        let mut line = String::new();
+        let last = row.iter().rposition(|cell| !cell.is_empty()).unwrap_or(0);
+        for (at, (cell, width)) in row.iter().zip(widths).enumerate().take(last + 1) {
+            let width = if at == last { 0 } else { width };
+            let _ = write!(line, "  {}", draw(at, format!("{cell:<width$}")));
+        }
+        out.push_str(&line);
+        out.push('\n');
+    }
+}
+
+/// Shortens a line to `width`.
+pub(super) fn cut(line: &str, width: usize) -> String {
+    if line.chars().count() <= width {
+        return line.to_owned();
+    }
+    let kept: String = line.chars().take(width - 1).collect();
+    kept + "…"
+}
+
+/// Breaks long lines at blanks; their rests are indented. Lines with escape sequences are not longer than `width` and
+/// stay as they are.
+pub(super) fn wrap(text: &str, width: usize) -> String {
+    let mut out = String::with_capacity(text.len());
+    for line in text.lines() {
+        if line.contains('\x1b') || line.chars().count() <= width {
+            out.push_str(line);
+            out.push('\n');
+            continue;
+        }
+        let indent = line.len() - line.trim_start().len();
+        let mut now = " ".repeat(indent);
+        let mut is_empty = true;
+        for word in line.split_whitespace() {
+            let more = word.chars().count() + usize::from(!is_empty);
+            if !is_empty && now.chars().count() + more > width {
+                out.push_str(&now);
+                out.push('\n');
+                now = " ".repeat(indent + 4);
+                is_empty = true;
+            }
+            if !is_empty {
+                now.push(' ');
+            }
+            now.push_str(&cut(word, width - indent - 4));
+            is_empty = false;
+        }
+        out.push_str(&now);
+        out.push('\n');
+    }
+    out
+}
+
+/// A number in at most five characters.
+pub(super) fn short(number: u64) -> String {
+    let units = [
+        (1, ""),
+        (1_000, "k"),
+        (1_000_000, "M"),
+        (1_000_000_000, "G"),
+    ];
+    if number < 100_000 {
+        return number.to_string();
+    }
+    let (unit, name) = units
+        .into_iter()
+        .find(|(unit, _)| number / unit < 10_000)
+        .unwrap_or((1_000_000_000_000, "T"));
+    format!("{}{name}", number / unit)
+}
+
+/// A duration in two units: `3d4h`, `12m5s`.
+pub(super) fn age(seconds: u64) -> String {
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds}s"),
+        (0, 0, _) => format!("{minutes}m{}s", seconds % 60),
+        (0, _, _) => format!("{hours}h{}m", minutes % 60),
+        (1..100, ..) => format!("{days}d{}h", hours % 24),
+        _ => format!("{days}d"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_durations_are_short() {
+        for (number, text) in [
+            (0, "0"),
+            (99_999, "99999"),
+            (100_000, "100k"),
+            (9_999_999, "9999k"),
+            (12_345_678, "12M"),
+            (u64::MAX, "18446744T"),
+        ] {
+            assert_eq!(short(number), text);
+        }
+        for (seconds, text) in [
+            (7, "7s"),
+            (61, "1m1s"),
+            (3_660, "1h1m"),
+            (100_000, "1d3h"),
+            (864_000_000, "10000d"),
+        ] {
+            assert_eq!(age(seconds), text);
+        }
+    }
+
+    #[test]
+    fn long_lines_are_wrapped_and_lose_no_word() {
+        let text = format!("  a {}\n", "word ".repeat(40).trim_end());
+        let wrapped = wrap(&text, 80);
+        assert!(wrapped.lines().count() > 2);
+        assert!(wrapped.lines().all(|line| line.chars().count() <= 80));
+        let words = |text: &str| text.split_whitespace().count();
+        assert_eq!(words(&wrapped), words(&text));
+        let long = wrap(&"x".repeat(200), 80);
+        assert!(
+            long.lines().all(|line| line.chars().count() <= 80),
+            "{long}"
+        );
+    }
+}

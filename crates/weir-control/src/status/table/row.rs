@@ -1,0 +1,192 @@
+//! A server's row.
+
+use super::super::{Server, time};
+use super::View;
+use super::layout::{age, columns, short};
+
+/// The cells of a row.
+pub(super) type Columns<const N: usize> = [String; N];
+
+/// Whether an operator should look at a server: it is not in its normal state.
+pub(super) fn needs_attention(server: &Server) -> bool {
+    !matches!(server.state.as_str(), "up" | "unchecked")
+        || server.overridden.is_some()
+        || server.removed
+        || server.ejected.is_some()
+        || server.warning.is_some()
+        || server.slow_start.is_some()
+        || server.check_weight.is_some()
+}
+
+fn state(server: &Server) -> &str {
+    if server.removed {
+        "removed"
+    } else if server.overloaded {
+        "full"
+    } else {
+        &server.state
+    }
+}
+
+/// Why it is in its state, with everything that changes its weight.
+fn reason(server: &Server) -> String {
+    let reason = match &server.overridden {
+        // The state implies these two.
+        Some(word) if *word != server.state => format!("{} (override: {word})", server.reason),
+        _ => server.reason.clone(),
+    };
+    let reason = reason + &layers(server) + &latency(server);
+    match &server.ejected {
+        Some(ejected) => format!("{reason} (ejected: {})", ejected.reason),
+        None => reason,
+    }
+}
+
+/// The estimated latency of a layer 4 server.
+fn latency(server: &Server) -> String {
+    let estimated = server.latency.as_ref().filter(|_| server.proxy.is_none());
+    let text = estimated.map(|it| format!(" (latency: {} ms, p99 {} ms)", it.mean_ms, it.p99_ms));
+    text.unwrap_or_default()
+}
+
+/// What changes the configured weight in addition to the override: checks and slow start.
+fn layers(server: &Server) -> String {
+    let check = server.check_weight.map(|weight| format!("check {weight}"));
+    let percent = |ramp: u32| f64::from(ramp) / 10.0;
+    let ramp = server
+        .slow_start
+        .map(|ramp| format!("slow start {:.0} %", percent(ramp)));
+    let layers: Vec<String> = check.into_iter().chain(ramp).collect();
+    if layers.is_empty() {
+        String::new()
+    } else {
+        format!(" (weight: {})", layers.join(", "))
+    }
+}
+
+/// The last results of each check, the newest last, in at most `room` characters.
+fn probes(server: &Server, room: usize) -> String {
+    let checks = server.checks.len().max(1);
+    let each = (room.saturating_add(1) / checks).saturating_sub(1).max(1);
+    let last = |results: &str| {
+        let skipped = results.chars().count().saturating_sub(each);
+        results.chars().skip(skipped).collect::<String>()
+    };
+    let strips: Vec<String> = server.checks.iter().map(|it| last(&it.results)).collect();
+    strips.join(" ").chars().take(room).collect()
+}
+
+/// Rows of any width, for programs and files.
+pub(super) mod wide {
+    use super::*;
+
+    pub(in super::super) const HEADER: [&str; 10] = [
+        "SERVER", "FORWARD", "STATE", "WEIGHT", "ACTIVE", "INACTIVE", "TOTAL", "SINCE", "PROBES",
+        "REASON",
+    ];
+
+    pub(in super::super) fn row(server: &Server) -> Columns<10> {
+        let weight = if server.weight == server.effective_weight {
+            server.weight.to_string()
+        } else {
+            format!("{} of {}", server.effective_weight, server.weight)
+        };
+        [
+            server.address.clone(),
+            server.forward.clone(),
+            state(server).to_owned(),
+            weight,
+            server.active_connections.to_string(),
+            server.inactive_connections.to_string(),
+            server.totals.connections.to_string(),
+            server.since.clone(),
+            probes(server, usize::MAX),
+            reason(server),
+        ]
+    }
+}
+
+/// Rows of 80 columns.
+pub(super) mod narrow {
+    use super::*;
+
+    /// Longest address in a row; a longer one has a line of its own.
+    const ADDRESS_MAX: usize = 20;
+    const PROBES_MAX: usize = 8;
+    const STATE: usize = 1;
+    const HEADER: [&str; 8] = [
+        "SERVER", "STATE", "WEIGHT", "ACTIVE", "INACT", "TOTAL", "SINCE", "PROBES",
+    ];
+
+    /// The table, with reasons below the servers that need attention, or below all if all servers are asked for.
+    pub(in super::super) fn table(
+        out: &mut String,
+        servers: &[&Server],
+        view: &View<'_>,
+        width: usize,
+    ) {
+        let rows: Vec<Columns<8>> = std::iter::once(HEADER.map(str::to_owned))
+            .chain(servers.iter().map(|server| row(server, view)))
+            .collect();
+        let mut table = String::new();
+        columns(&mut table, &rows, |at, cell| {
+            if at == STATE && view.color {
+                painted(cell)
+            } else {
+                cell
+            }
+        });
+        let mut lines = table.lines();
+        for line in lines.by_ref().take(1) {
+            out.push_str(&format!("{line}\n"));
+        }
+        for (line, server) in lines.zip(servers) {
+            if server.address.chars().count() > ADDRESS_MAX {
+                out.push_str(&format!("  {}\n", server.address));
+            }
+            out.push_str(&format!("{line}\n"));
+            if view.all || needs_attention(server) {
+                out.push_str(&super::super::wrap(
+                    &format!("      {}", reason(server)),
+                    width,
+                ));
+            }
+        }
+    }
+
+    fn row(server: &Server, view: &View<'_>) -> Columns<8> {
+        let address = Some(&server.address).filter(|it| it.chars().count() <= ADDRESS_MAX);
+        let weight = if server.weight == server.effective_weight {
+            server.weight.to_string()
+        } else {
+            format!("{}/{}", server.effective_weight, server.weight)
+        };
+        let since = time::parse(&server.since).zip(view.now);
+        let since = since.map_or_else(
+            || server.since.chars().skip(5).take(5).collect(),
+            |(since, now)| age(now.saturating_sub(since).as_secs()),
+        );
+        [
+            address.cloned().unwrap_or_default(),
+            state(server).to_owned(),
+            weight,
+            short(server.active_connections),
+            short(server.inactive_connections),
+            short(server.totals.connections),
+            since,
+            probes(server, PROBES_MAX),
+        ]
+    }
+
+    /// Select Graphic Rendition of ECMA-48.
+    fn painted(cell: String) -> String {
+        let text = cell.trim_end();
+        let color = match text {
+            "up" => "32",
+            "down" => "31",
+            "drain" | "maint" | "starting" | "removed" | "full" => "33",
+            _ => return cell,
+        };
+        format!("\x1b[{color}m{text}\x1b[0m{}", &cell[text.len()..])
+    }
+}

@@ -1,0 +1,145 @@
+use super::*;
+use crate::status::tests::director;
+
+fn terminal() -> View<'static> {
+    View {
+        width: Some(80),
+        // An hour after the states of the hand-made director began.
+        now: Some(Duration::from_secs(1_795_201_200 + 3_725)),
+        ..View::default()
+    }
+}
+
+fn assert_fits(text: &str) {
+    for line in text.lines() {
+        assert!(
+            line.chars().count() <= 80,
+            "{} columns: {line}",
+            line.chars().count()
+        );
+    }
+}
+
+#[test]
+fn text_of_a_director() {
+    insta::assert_snapshot!(render(&Report::from(&director()), &View::default()));
+}
+
+#[test]
+fn two_servers_fit_a_terminal() {
+    let text = render(&Report::from(&director()), &terminal());
+    assert_fits(&text);
+    insta::assert_snapshot!(text);
+}
+
+/// 2 000 servers, each twentieth is down, with long addresses, numbers, reasons and probe strips.
+fn large() -> Report {
+    let mut report = Report::from(&director());
+    let service = &mut report.services[0];
+    let first = service.servers[0].clone();
+    service.servers = (0..2_000_usize)
+        .map(|at| {
+            let mut server = first.clone();
+            server.overloaded = false;
+            server.address = match at % 40 {
+                0 => format!("[2001:db8:1:2:3:4:5:{at:x}]:65535"),
+                _ => format!("10.100.{}.{}:65535", at / 256, at % 256),
+            };
+            server.state = if at % 20 == 0 { "down" } else { "up" }.to_owned();
+            server.reason =
+                "http 503 in 1000.0ms, which is not one of 200-299, 301, 302 (failed 3 of 3)"
+                    .to_owned();
+            server.weight = 65_535;
+            server.effective_weight = if at % 20 == 0 { 0 } else { 65_535 };
+            server.active_connections = 123_456_789;
+            server.totals.connections = 9_876_543_210_123;
+            server.checks[0].results = "+-".repeat(16);
+            server.checks.push(server.checks[0].clone());
+            server
+        })
+        .collect();
+    report
+}
+
+#[test]
+fn large_pool_is_summed_up_on_a_terminal() {
+    let text = render(&large(), &terminal());
+    assert_fits(&text);
+    assert!(text.lines().count() < 120, "{} lines", text.lines().count());
+    insta::assert_snapshot!(text);
+}
+
+#[test]
+fn all_servers_of_a_pool_are_listed() {
+    let mut report = large();
+    select(&mut report, Some("images"), false).expect("it exists");
+    let view = View {
+        all: true,
+        ..terminal()
+    };
+    let text = render(&report, &view);
+    assert_fits(&text);
+    assert!(text.contains("10.100.7.207:65535"), "the last one");
+}
+
+#[test]
+fn without_a_terminal_nothing_is_left_out() {
+    let text = render(&large(), &View::default());
+    assert_eq!(text.matches(":65535").count(), 2_000);
+}
+
+#[test]
+fn servers_that_are_down_are_selected() {
+    let mut report = large();
+    select(&mut report, None, true).expect("no pool is named");
+    assert_eq!(
+        report.services.len(),
+        1,
+        "the other service has no such server"
+    );
+    assert_eq!(report.services[0].servers.len(), 100);
+    let unknown = select(&mut report, Some("nope"), false).unwrap_err();
+    assert_eq!(
+        unknown.to_string(),
+        "pool nope: not found; services use images"
+    );
+}
+
+#[test]
+fn states_are_coloured_on_request() {
+    let view = View {
+        color: true,
+        ..terminal()
+    };
+    let text = render(&large(), &view);
+    assert!(text.contains("\x1b[31mdown\x1b[0m"), "{text}");
+    assert!(!render(&large(), &terminal()).contains('\x1b'));
+}
+
+#[test]
+fn text_without_services_says_so() {
+    insta::assert_snapshot!(render(&Report::default(), &View::default()));
+}
+
+#[test]
+fn rates_are_computed_from_two_documents() {
+    let before = Report::from(&director());
+    let mut now = before.clone();
+    now.services[0].totals.connections += 30;
+    now.services[0].totals.packets_in += 4000;
+    // Added again: its counters were reset.
+    now.services[1].totals.connections = 0;
+    let view = View {
+        earlier: Some(Earlier {
+            report: &before,
+            elapsed: Duration::from_secs(2),
+        }),
+        ..View::default()
+    };
+    let text = render(&now, &view);
+    assert!(
+        text.contains("15.0 connections/s, 2000 packets/s in, 0 out"),
+        "{text}"
+    );
+    assert!(text.contains("0.0 connections/s"), "{text}");
+}

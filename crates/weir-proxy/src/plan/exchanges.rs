@@ -1,0 +1,265 @@
+//! Numbers of finished exchanges: responses, errors, durations. Each worker has its own; the reader sums them up.
+//!
+//! Durations come from a clock that a worker reads once per wake-up, in microseconds. What begins and ends within one
+//! wake-up takes 0. Nothing here allocates, locks or makes a system call while requests are served.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::counters::Count;
+use crate::times::{BOUNDS_US, Durations, ErrorKind, Quantiles, Recent, Results, Stage};
+
+/// Microseconds since a fixed time after which recent durations count half.
+const HALF_LIFE_US: u64 = 60_000_000;
+/// Recent durations older than this many half-lives are forgotten.
+const FORGOTTEN: u32 = 10;
+
+/// Durations by upper bound.
+#[derive(Debug, Default)]
+pub(crate) struct Histogram {
+    /// One for each bound, and one for longer durations; not cumulative.
+    counts: [Count; BOUNDS_US.len() + 1],
+    sum_us: Count,
+}
+
+impl Histogram {
+    #[inline]
+    fn record(&self, us: u64) {
+        let at = BOUNDS_US.iter().take_while(|bound| us > **bound).count();
+        self.counts[at].add(1);
+        self.sum_us.add(us);
+    }
+
+    fn add_to(&self, sum: &mut Durations) {
+        for (sum, count) in sum.counts.iter_mut().zip(&self.counts) {
+            *sum += count.get();
+        }
+        sum.sum_us += self.sum_us.get();
+    }
+}
+
+/// The exchanges of a service, a route, a pool or a server in one worker.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(crate) struct Exchanges {
+    ended: Count,
+    /// Final responses to clients, by the first digit of the status.
+    responses: [Count; 5],
+    errors: [Count; ErrorKind::ALL.len()],
+    stages: [Histogram; Stage::ALL.len()],
+    /// Attempts at another server, and further attempts at this one.
+    pub(crate) redispatches: Count,
+    pub(crate) repetitions: Count,
+}
+
+/// A finished exchange.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Finished {
+    /// Of the response that the client received; 0 = none.
+    pub(crate) status: u16,
+    pub(crate) error: Option<ErrorKind>,
+    /// Microseconds of each stage; `None` = it was not reached, or was interrupted.
+    pub(crate) stages: [Option<u32>; Stage::ALL.len()],
+}
+
+impl Exchanges {
+    #[inline]
+    pub(crate) fn record(&self, done: &Finished) {
+        self.ended.add(1);
+        let class = usize::from(done.status / 100);
+        if (1..=5).contains(&class) {
+            self.responses[class - 1].add(1);
+        }
+        if let Some(kind) = done.error {
+            self.errors[kind as usize].add(1);
+        }
+        for (histogram, us) in self.stages.iter().zip(done.stages) {
+            if let Some(us) = us {
+                histogram.record(u64::from(us));
+            }
+        }
+    }
+
+    fn add_to(&self, sum: &mut Results) {
+        sum.ended += self.ended.get();
+        for (sum, count) in sum.responses.iter_mut().zip(&self.responses) {
+            *sum += count.get();
+        }
+        for (sum, count) in sum.errors.iter_mut().zip(&self.errors) {
+            *sum += count.get();
+        }
+        for (sum, histogram) in sum.stages.iter_mut().zip(&self.stages) {
+            histogram.add_to(sum);
+        }
+        sum.redispatches += self.redispatches.get();
+        sum.repetitions += self.repetitions.get();
+    }
+}
+
+/// Recent response times of a server in one worker: a histogram with four buckets per doubling, whose counts are halved
+/// once a minute.
+#[derive(Debug)]
+#[repr(align(64))]
+pub(crate) struct RecentTimes {
+    counts: [AtomicU32; Recent::BUCKETS],
+    /// Number of the half-life in which it was last written.
+    period: AtomicU32,
+}
+
+impl Default for RecentTimes {
+    fn default() -> Self {
+        Self {
+            counts: std::array::from_fn(|_| AtomicU32::new(0)),
+            period: AtomicU32::new(0),
+        }
+    }
+}
+
+const fn period(now_us: u64) -> u32 {
+    (now_us / HALF_LIFE_US) as u32
+}
+
+impl RecentTimes {
+    /// Only the worker that owns it may call this.
+    #[inline]
+    pub(crate) fn record(&self, us: u64, now_us: u64) {
+        let now = period(now_us);
+        let before = self.period.load(Ordering::Relaxed);
+        if now != before {
+            self.age(now.wrapping_sub(before));
+            self.period.store(now, Ordering::Relaxed);
+        }
+        let count = &self.counts[Recent::bucket(us)];
+        count.store(
+            count.load(Ordering::Relaxed).saturating_add(1),
+            Ordering::Relaxed,
+        );
+    }
+
+    #[cold]
+    fn age(&self, periods: u32) {
+        for count in &self.counts {
+            let halved = count.load(Ordering::Relaxed).checked_shr(periods);
+            count.store(halved.unwrap_or(0), Ordering::Relaxed);
+        }
+    }
+
+    fn add_to(&self, sum: &mut Recent, now_us: u64) {
+        let age = period(now_us).wrapping_sub(self.period.load(Ordering::Relaxed));
+        if age < FORGOTTEN {
+            for (sum, count) in sum.counts.iter_mut().zip(&self.counts) {
+                *sum += u64::from(count.load(Ordering::Relaxed) >> age);
+            }
+        }
+    }
+}
+
+/// One value per worker.
+#[derive(Debug)]
+pub(crate) struct PerWorker<T> {
+    each: Box<[T]>,
+    /// Of a service: the highest number of clients of all workers.
+    pub(crate) peak: AtomicU32,
+}
+
+impl<T: Default> PerWorker<T> {
+    pub(crate) fn new(workers: usize) -> Self {
+        Self {
+            each: (0..workers).map(|_| T::default()).collect(),
+            peak: AtomicU32::new(0),
+        }
+    }
+
+    /// A worker's own.
+    #[inline]
+    pub(crate) fn of(&self, worker: usize) -> &T {
+        &self.each[worker]
+    }
+}
+
+impl PerWorker<Exchanges> {
+    pub(crate) fn results(&self) -> Results {
+        let mut sum = Results::default();
+        for one in &self.each {
+            one.add_to(&mut sum);
+        }
+        sum
+    }
+}
+
+impl PerWorker<RecentTimes> {
+    pub(crate) fn quantiles(&self, now_us: u64) -> Option<Quantiles> {
+        let mut sum = Recent::default();
+        for one in &self.each {
+            one.add_to(&mut sum, now_us);
+        }
+        sum.quantiles()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workers_are_summed_up() {
+        let all = PerWorker::<Exchanges>::new(2);
+        let done = Finished {
+            status: 204,
+            error: None,
+            stages: [None, Some(600), Some(501), Some(40_000_000)],
+        };
+        all.of(0).record(&done);
+        all.of(1).record(&Finished {
+            status: 0,
+            error: Some(ErrorKind::ClientAbort),
+            stages: [None; 4],
+        });
+        all.of(1).record(&done);
+        let results = all.results();
+        assert_eq!(results.ended, 3);
+        assert_eq!(results.responses, [0, 2, 0, 0, 0]);
+        assert_eq!(results.errors[ErrorKind::ClientAbort as usize], 1);
+        let total = &results.stages[Stage::Total as usize];
+        assert_eq!(total.counts[BOUNDS_US.len()], 2, "above every bound");
+        assert_eq!(total.sum_us, 80_000_000);
+        assert_eq!(results.stages[Stage::Queue as usize].count(), 0);
+        assert_eq!(results.stages[Stage::Connect as usize].counts[1], 2);
+    }
+
+    #[test]
+    fn duration_on_a_bound_is_below_it() {
+        let histogram = Histogram::default();
+        for bound in BOUNDS_US {
+            histogram.record(bound);
+        }
+        let mut sum = Durations::default();
+        histogram.add_to(&mut sum);
+        let mut expected = [1; BOUNDS_US.len() + 1];
+        expected[BOUNDS_US.len()] = 0;
+        assert_eq!(sum.counts, expected);
+    }
+
+    #[test]
+    fn quantiles_forget_old_durations() {
+        let all = PerWorker::<RecentTimes>::new(1);
+        let minute = |n: u64| n * HALF_LIFE_US;
+        assert!(all.quantiles(0).is_none());
+        for _ in 0..1000 {
+            all.of(0).record(100_000, minute(1));
+        }
+        let slow = all.quantiles(minute(1)).unwrap();
+        assert_eq!(slow.samples, 1000);
+        assert!((75_000..125_000).contains(&slow.p50_us), "{slow:?}");
+        for _ in 0..1000 {
+            all.of(0).record(1_000, minute(6));
+        }
+        let fast = all.quantiles(minute(6)).unwrap();
+        assert_eq!(fast.samples, 1031, "1000 of now, 1000 / 32 of then");
+        assert!((750..1_250).contains(&fast.p50_us), "{fast:?}");
+        assert!(
+            fast.p99_us > 75_000,
+            "three in a hundred are slow: {fast:?}"
+        );
+        assert!(all.quantiles(minute(17)).is_none(), "no request for long");
+    }
+}

@@ -1,0 +1,291 @@
+//! Results and durations of exchanges as control reads them: plain numbers.
+
+/// Upper bounds of the buckets of a histogram, microseconds.
+pub const BOUNDS_US: [u64; 11] = [
+    500, 1_000, 2_500, 5_000, 10_000, 25_000, 100_000, 250_000, 1_000_000, 5_000_000, 30_000_000,
+];
+
+/// A part of an exchange whose durations are counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// In the queue of a pool; requests that never waited are not counted.
+    Queue,
+    /// Connecting to a server, TLS included; requests on an idle connection are not counted.
+    Connect,
+    /// From the connection to the first byte of the response.
+    Response,
+    /// From the complete head of the request to the end of the response; for a TCP service, the connection.
+    Total,
+}
+
+impl Stage {
+    /// All, in the order of their numbers.
+    pub const ALL: [Self; 4] = [Self::Queue, Self::Connect, Self::Response, Self::Total];
+
+    /// Name in metrics and status.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Queue => "queue",
+            Self::Connect => "connect",
+            Self::Response => "response",
+            Self::Total => "total",
+        }
+    }
+}
+
+/// Why an exchange failed, and whose fault it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// The client closed its connection.
+    ClientAbort,
+    /// The client was too slow.
+    ClientTimeout,
+    /// The request was rejected: invalid, too large, or over a limit.
+    Rejected,
+    /// It waited too long for a server.
+    Queue,
+    /// No server was usable, or none could be connected to.
+    Connect,
+    /// The server closed too early, or its response was invalid.
+    Response,
+    /// The server was too slow.
+    ServerTimeout,
+}
+
+impl ErrorKind {
+    /// All, in the order of their numbers.
+    pub const ALL: [Self; 7] = [
+        Self::ClientAbort,
+        Self::ClientTimeout,
+        Self::Rejected,
+        Self::Queue,
+        Self::Connect,
+        Self::Response,
+        Self::ServerTimeout,
+    ];
+
+    /// Name in metrics and status.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::ClientAbort => "client_abort",
+            Self::ClientTimeout => "client_timeout",
+            Self::Rejected => "rejected",
+            Self::Queue => "queue",
+            Self::Connect => "connect",
+            Self::Response => "response",
+            Self::ServerTimeout => "server_timeout",
+        }
+    }
+
+    /// Whose fault it is: `client`, `server`, or `proxy` for a lack of capacity.
+    pub const fn fault(self) -> &'static str {
+        match self {
+            Self::ClientAbort | Self::ClientTimeout | Self::Rejected => "client",
+            Self::Queue => "proxy",
+            Self::Connect | Self::Response | Self::ServerTimeout => "server",
+        }
+    }
+
+    /// From the termination flags of the access log, which are HAProxy's; `None` = no error.
+    pub(crate) const fn of_termination(flags: [u8; 2]) -> Option<Self> {
+        Some(match flags {
+            [b'C', _] => Self::ClientAbort,
+            [b'c', _] => Self::ClientTimeout,
+            [b'P', _] => Self::Rejected,
+            [_, b'Q'] => Self::Queue,
+            [b'S', b'C'] | [b's', b'C'] | [b'R', _] => Self::Connect,
+            [b'S', _] => Self::Response,
+            [b's', _] => Self::ServerTimeout,
+            _ => return None,
+        })
+    }
+}
+
+/// A histogram of durations.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Durations {
+    /// One for each of [`BOUNDS_US`], and one for longer durations; not cumulative.
+    pub counts: [u64; BOUNDS_US.len() + 1],
+    /// Sum of all, microseconds.
+    pub sum_us: u64,
+}
+
+impl Durations {
+    /// Number of durations.
+    pub fn count(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+}
+
+/// Numbers of the exchanges of a service, a route, a pool or a server since the process started.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Results {
+    /// Requests that ended, or connections of a TCP service.
+    pub ended: u64,
+    /// Final responses to clients, by the first digit of the status, 1xx first.
+    pub responses: [u64; 5],
+    /// Errors in the order of [`ErrorKind::ALL`].
+    pub errors: [u64; ErrorKind::ALL.len()],
+    /// Durations in the order of [`Stage::ALL`].
+    pub stages: [Durations; Stage::ALL.len()],
+    /// Attempts at another server after a failure.
+    pub redispatches: u64,
+    /// Attempts on a new connection because the idle one was closed before the server received the request.
+    pub repetitions: u64,
+}
+
+/// Quantiles of recent response times of a server. A duration counts half after each minute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Quantiles {
+    /// Half of them are below it; microseconds, within 12 %.
+    pub p50_us: u64,
+    /// 90 % are below it.
+    pub p90_us: u64,
+    /// 99 % are below it.
+    pub p99_us: u64,
+    /// Mean, microseconds.
+    pub mean_us: u64,
+    /// Number of durations, each with its weight.
+    pub samples: u64,
+}
+
+/// Sum of the recent durations of all workers.
+#[derive(Debug)]
+pub(crate) struct Recent {
+    pub(crate) counts: [u64; Self::BUCKETS],
+}
+
+impl Default for Recent {
+    fn default() -> Self {
+        Self {
+            counts: [0; Self::BUCKETS],
+        }
+    }
+}
+
+impl Recent {
+    /// Below 64 µs, four per doubling up to 2^25 µs (34 s), and one for longer ones.
+    pub(crate) const BUCKETS: usize = 1 + 4 * (Self::LAST_BIT - Self::FIRST_BIT) as usize + 1;
+    const FIRST_BIT: u32 = 6;
+    const LAST_BIT: u32 = 25;
+
+    /// The bucket of a duration.
+    #[inline]
+    pub(crate) const fn bucket(us: u64) -> usize {
+        if us < 1 << Self::FIRST_BIT {
+            return 0;
+        }
+        if us >= 1 << Self::LAST_BIT {
+            return Self::BUCKETS - 1;
+        }
+        let bit = us.ilog2();
+        let quarter = (us >> (bit - 2)) & 3;
+        1 + 4 * (bit - Self::FIRST_BIT) as usize + quarter as usize
+    }
+
+    /// Lower bound of a bucket, microseconds.
+    const fn lower(bucket: usize) -> u64 {
+        if bucket == 0 {
+            return 0;
+        }
+        let bit = Self::FIRST_BIT + (bucket as u32 - 1) / 4;
+        let quarter = (bucket as u64 - 1) % 4;
+        (4 + quarter) << (bit - 2)
+    }
+
+    pub(crate) fn quantiles(&self) -> Option<Quantiles> {
+        let samples: u64 = self.counts.iter().sum();
+        if samples == 0 {
+            return None;
+        }
+        let sum: f64 = (0..Self::BUCKETS)
+            .map(|at| self.counts[at] as f64 * Self::middle(at))
+            .sum();
+        let quantile = |share: f64| self.quantile((share * samples as f64).max(1.0)) as u64;
+        Some(Quantiles {
+            p50_us: quantile(0.5),
+            p90_us: quantile(0.9),
+            p99_us: quantile(0.99),
+            mean_us: (sum / samples as f64) as u64,
+            samples,
+        })
+    }
+
+    fn middle(bucket: usize) -> f64 {
+        let upper = Self::lower((bucket + 1).min(Self::BUCKETS - 1));
+        (Self::lower(bucket) + upper) as f64 / 2.0
+    }
+
+    /// The duration at a rank, microseconds, interpolated in its bucket.
+    fn quantile(&self, rank: f64) -> f64 {
+        let mut before = 0.0;
+        for (at, count) in self.counts.iter().enumerate() {
+            let count = *count as f64;
+            if before + count >= rank {
+                let lower = Self::lower(at) as f64;
+                let upper = Self::lower((at + 1).min(Self::BUCKETS - 1)) as f64;
+                return lower + (upper - lower) * (rank - before) / count;
+            }
+            before += count;
+        }
+        Self::lower(Self::BUCKETS - 1) as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_are_contiguous() {
+        for bucket in 0..Recent::BUCKETS {
+            assert_eq!(Recent::bucket(Recent::lower(bucket)), bucket);
+            if bucket > 0 {
+                assert_eq!(Recent::bucket(Recent::lower(bucket) - 1), bucket - 1);
+            }
+        }
+        assert_eq!(Recent::bucket(u64::MAX), Recent::BUCKETS - 1);
+    }
+
+    #[test]
+    fn quantiles_are_within_an_eighth() {
+        let mut recent = Recent::default();
+        for us in 1..=100_000 {
+            recent.counts[Recent::bucket(us)] += 1;
+        }
+        let found = recent.quantiles().unwrap();
+        assert_eq!(found.samples, 100_000);
+        for (found, exact) in [
+            (found.p50_us, 50_000.0),
+            (found.p90_us, 90_000.0),
+            (found.p99_us, 99_000.0),
+            (found.mean_us, 50_000.0),
+        ] {
+            assert!(
+                (found as f64 / exact - 1.0).abs() < 0.12,
+                "{found} is not {exact}"
+            );
+        }
+    }
+
+    #[test]
+    fn termination_flags_name_the_fault() {
+        for (flags, kind) in [
+            (*b"--", None),
+            (*b"LR", None),
+            (*b"CD", Some(ErrorKind::ClientAbort)),
+            (*b"cR", Some(ErrorKind::ClientTimeout)),
+            (*b"PR", Some(ErrorKind::Rejected)),
+            (*b"sQ", Some(ErrorKind::Queue)),
+            (*b"SC", Some(ErrorKind::Connect)),
+            (*b"sC", Some(ErrorKind::Connect)),
+            (*b"SH", Some(ErrorKind::Response)),
+            (*b"SD", Some(ErrorKind::Response)),
+            (*b"sH", Some(ErrorKind::ServerTimeout)),
+            (*b"sD", Some(ErrorKind::ServerTimeout)),
+        ] {
+            assert_eq!(ErrorKind::of_termination(flags), kind);
+        }
+        assert_eq!(ErrorKind::of_termination(*b"sC").unwrap().fault(), "server");
+    }
+}

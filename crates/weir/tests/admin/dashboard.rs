@@ -1,0 +1,158 @@
+//! The dashboard: its headers, whom it shows what, and that it shows what the status document says.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use super::daemon::AdminDaemon;
+
+/// The response of the unix socket to a request with these curl arguments, with its status behind it.
+fn socket(daemon: &AdminDaemon, arguments: &[&str]) -> String {
+    let output = Command::new("curl")
+        .args(["-sS", "-w", " code=%{http_code}", "--unix-socket"])
+        .arg(daemon.directory.join("run/weir.sock"))
+        .args(arguments)
+        .output()
+        .expect("curl runs");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn page_needs_no_token_and_its_data_does() {
+    let daemon = AdminDaemon::start("tokens = TOKENS\nread_requires_token = true\n");
+    let page = daemon.get("/", None);
+    assert!(page.starts_with("HTTP/1.1 200"), "{page}");
+    let head = page
+        .split("\r\n\r\n")
+        .next()
+        .unwrap_or_default()
+        .to_lowercase();
+    for header in [
+        "content-type: text/html; charset=utf-8",
+        "content-security-policy: default-src 'none'; script-src 'sha256-",
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+        "x-content-type-options: nosniff",
+        "x-frame-options: deny",
+        "referrer-policy: no-referrer",
+    ] {
+        assert!(head.contains(header), "{header}: {head}");
+    }
+    assert!(!head.contains("unsafe-"), "{head}");
+    for path in ["/v1/status", "/v1/caller", "/metrics"] {
+        assert!(daemon.get(path, None).starts_with("HTTP/1.1 401"), "{path}");
+    }
+    let rebound = format!(
+        "GET / HTTP/1.1\r\nHost: evil.example:{}\r\nConnection: close\r\n\r\n",
+        daemon.admin.port()
+    );
+    assert!(daemon.raw(&rebound).starts_with("HTTP/1.1 421"));
+    for role in ["read", "operate", "write"] {
+        let token = daemon.token(role, role);
+        assert!(daemon.weir(&["reload"]).0);
+        let caller = daemon.get("/v1/caller", Some(&token));
+        assert!(
+            caller.contains(&format!("{{\"role\":\"{role}\"}}")),
+            "{caller}"
+        );
+        let diff = daemon.get("/v1/status", Some(&token));
+        assert!(diff.contains("\"reloads\":"), "{diff}");
+    }
+}
+
+#[test]
+fn pages_of_other_origins_change_nothing() {
+    let daemon = AdminDaemon::start("");
+    let path = "http://localhost/v1/servers/p/127.0.0.1:1";
+    let order = ["-d", "{\"state\": \"drain\"}", path];
+    let with = |more: &[&str]| socket(&daemon, &[more, &order].concat());
+    for (fields, code) in [
+        (&["-H", "Origin: http://evil.example"][..], "code=403"),
+        (&["-H", "Origin: null"], "code=403"),
+        (&["-H", "Host: evil.example"], "code=421"),
+    ] {
+        let said = with(fields);
+        assert!(said.ends_with(code), "{fields:?}: {said}");
+    }
+    assert!(
+        daemon
+            .weir(&["status", "--json"])
+            .1
+            .contains("\"state\": \"unchecked\"")
+    );
+    // The page itself, through a forwarded port.
+    let said = with(&["-H", "Origin: http://localhost"]);
+    assert!(said.ends_with("code=200"), "{said}");
+    assert!(
+        daemon
+            .weir(&["status", "--json"])
+            .1
+            .contains("\"state\": \"drain\"")
+    );
+    // Over TCP a page has no token.
+    let answer = daemon.raw(&format!(
+        "POST /v1/servers/p/127.0.0.1:1 HTTP/1.1\r\nHost: {0}\r\nOrigin: http://{0}\r\nConnection: close\r\n\
+         Content-Length: 18\r\n\r\n{{\"state\": \"ready\"}}",
+        daemon.admin
+    ));
+    assert!(answer.starts_with("HTTP/1.1 401"), "{answer}");
+}
+
+/// Runs the page's script without a browser, against the documents of this daemon.
+#[test]
+fn script_shows_what_the_status_says() {
+    let daemon = AdminDaemon::start_with(
+        "",
+        "\"127.0.0.1:1\", { address = \"127.0.0.1:2\", weight = 3 }",
+    );
+    assert!(daemon.weir(&["server", "p/127.0.0.1:2", "drain"]).0);
+    let (_, status) = daemon.weir(&["status", "--json"]);
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let script = root.join("../weir-control/src/dashboard/app.js");
+    let output = Command::new("node")
+        .arg(root.join("tests/admin/dashboard.js"))
+        .arg(script)
+        .arg(&status)
+        .stdin(Stdio::null())
+        .output()
+        .expect("node runs");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        output.status.success(),
+        "{said}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let shown: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+    let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
+    assert_eq!(
+        shown["summary"], "revision 1, 1 services, 2 servers: 1 unchecked, 1 drain",
+        "{shown:#}"
+    );
+    let servers = status["services"][0]["servers"]
+        .as_array()
+        .expect("servers");
+    let rows = shown["rows"].as_array().expect("rows");
+    assert_eq!(rows.len(), servers.len());
+    for server in servers {
+        let row = rows
+            .iter()
+            .find(|row| row["address"] == server["address"])
+            .expect("a row");
+        for (field, name) in [
+            ("state", "state"),
+            ("reason", "reason"),
+            ("since", "since"),
+            ("active", "active_connections"),
+        ] {
+            assert_eq!(row[field], server[name], "{field}");
+        }
+    }
+    assert_eq!(
+        rows[0]["address"], "127.0.0.1:2",
+        "drained servers are first"
+    );
+    assert_eq!(rows[0]["weight"], "0/3");
+    assert_eq!(
+        shown["posted"][0], "v1/servers/p/127.0.0.1%3A2 {\"state\":\"maint\"} X-None",
+        "{shown:#}"
+    );
+    assert_eq!(shown["problem"], "");
+}
