@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::net::IpAddr;
 
-use weir_model::{Coding, Compression, Forwarded, RouteEdits};
+use weir_model::{Coding, Compression, Forwarded, HeaderEdits};
 
 use crate::encoding;
 use crate::field::{Field, Name};
@@ -35,22 +35,19 @@ pub struct RequestEdit<'a> {
     pub path: Option<&'a [u8]>,
     /// Complete lines to add.
     pub add: &'a [u8],
-    /// Field edits of the request's route: Weir does not write fields that the route sets or removes.
-    pub route: Option<&'a RouteEdits>,
+    /// Field edits of the service and of the request's route: Weir does not write fields that they set or remove.
+    pub edits: [Option<&'a HeaderEdits>; 2],
     /// Ask the server to close after its response.
     pub close: bool,
 }
 
 impl RequestEdit<'_> {
-    /// Whether the route sets or removes the field; `name` is in lower case.
-    fn is_set_by_route(&self, name: &str) -> bool {
-        self.route.is_some_and(|route| {
-            route.remove.iter().any(|removed| removed == name)
-                || route
-                    .set
-                    .iter()
-                    .any(|(set, _)| set.eq_ignore_ascii_case(name))
-        })
+    /// Whether the service or the route sets or removes the field.
+    fn is_edited(&self, name: &[u8]) -> bool {
+        self.edits
+            .iter()
+            .flatten()
+            .any(|edits| edits.replaces(name))
     }
 }
 
@@ -93,7 +90,7 @@ pub fn write_request(
             write_x_forwarded(head, fields, &client, edit, out);
         }
         let standard = matches!(client.by, Forwarded::Standard | Forwarded::Both);
-        if standard && !edit.is_set_by_route("forwarded") {
+        if standard && !edit.is_edited(b"forwarded") {
             let host = request.host_in(head, fields).unwrap_or(edit.host);
             write_forwarded(head, fields, &client, host, out);
         }
@@ -118,7 +115,7 @@ fn write_x_forwarded(
     edit: &RequestEdit<'_>,
     out: &mut Vec<u8>,
 ) {
-    if !edit.is_set_by_route("x-forwarded-for") {
+    if !edit.is_edited(b"x-forwarded-for") {
         out.extend_from_slice(b"X-Forwarded-For: ");
         if client.trusted {
             let matching = |field: &&Field| field.name == Name::ForwardedFor;
@@ -136,7 +133,7 @@ fn write_x_forwarded(
             .eq_ignore_ascii_case(b"x-forwarded-proto")
     };
     let present = client.trusted && fields.iter().any(matching);
-    if !present && !edit.is_set_by_route("x-forwarded-proto") {
+    if !present && !edit.is_edited(b"x-forwarded-proto") {
         let scheme: &[u8] = if client.secure { b"https" } else { b"http" };
         out.extend_from_slice(b"X-Forwarded-Proto: ");
         out.extend_from_slice(scheme);
@@ -216,6 +213,27 @@ pub struct CookieEdit<'a> {
     pub prefix: bool,
 }
 
+/// A field that only responses with some statuses get.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LimitedLine<'a> {
+    /// Inclusive ranges of statuses.
+    pub statuses: &'a [(u16, u16)],
+    /// The field's name.
+    pub name: &'a str,
+    /// The complete line.
+    pub line: Vec<u8>,
+    /// Whether it replaces fields with the same name.
+    pub replaces: bool,
+}
+
+impl LimitedLine<'_> {
+    fn is_for(&self, status: u16) -> bool {
+        self.statuses
+            .iter()
+            .any(|(from, to)| (*from..=*to).contains(&status))
+    }
+}
+
 /// Configured edits of the head of a final response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ResponseEdit<'a> {
@@ -223,6 +241,8 @@ pub struct ResponseEdit<'a> {
     pub add: &'a [u8],
     /// Names of fields to remove, in lower case.
     pub remove: &'a [String],
+    /// Lines for some statuses, in order.
+    pub limited: &'a [LimitedLine<'a>],
     /// A cookie to change when the server sets it.
     pub cookie: Option<CookieEdit<'a>>,
     /// Whether and how content is compressed.
@@ -274,6 +294,11 @@ pub(crate) fn write_response(
         let is = field.name_in(head).eq_ignore_ascii_case(b"set-cookie");
         is.then_some((cookie, value))
     };
+    let limited = || {
+        edit.limited
+            .iter()
+            .filter(|one| one.is_for(response.status))
+    };
     copy(head, fields, out, |field| {
         let name = field.name_in(head);
         let meaningless = match field.name {
@@ -288,6 +313,7 @@ pub(crate) fn write_response(
                 .remove
                 .iter()
                 .any(|removed| name.eq_ignore_ascii_case(removed.as_bytes()))
+            && !limited().any(|one| one.replaces && name.eq_ignore_ascii_case(one.name.as_bytes()))
     });
     if !decode && !hop.tunnel && hop.coding.is_none() {
         write_normal_framing(head, fields, out);
@@ -302,6 +328,7 @@ pub(crate) fn write_response(
         encoding::write_vary(head, fields, out);
     }
     out.extend_from_slice(edit.add);
+    limited().for_each(|one| out.extend_from_slice(&one.line));
     let connection: &[u8] = match hop {
         _ if response.status == 101 => b"Connection: Upgrade\r\n",
         _ if response.status < 200 || hop.tunnel => b"",

@@ -118,6 +118,12 @@ pub(crate) static SERVICE: Section = Section {
              unless the client is `trusted`. `false`: nothing is added or removed.",
             "forwarded = \"rfc7239\"",
         ),
+        route::SET_HEADER,
+        route::ADD_HEADER,
+        route::REMOVE_HEADER,
+        route::SET_RESPONSE_HEADER,
+        route::ADD_RESPONSE_HEADER,
+        route::REMOVE_RESPONSE_HEADER,
         Key::new(
             "normalize_path",
             Kind::Either(&Kind::Flag, &Kind::Table(&NORMALIZE_PATH)),

@@ -8,6 +8,7 @@ use weir_model::{
     Underscores,
 };
 
+use super::route::header_edits;
 use super::{access_log, listen, path, refuse, response, retry, tls};
 use crate::address;
 use crate::catalog;
@@ -27,7 +28,7 @@ const LAYER_4: [&str; 6] = [
     "persistence",
 ];
 /// Keys for proxy services only.
-const PROXY: [&str; 17] = [
+const PROXY: [&str; 23] = [
     "tls",
     "http2",
     "protocol",
@@ -35,6 +36,12 @@ const PROXY: [&str; 17] = [
     "limits",
     "retry_on",
     "forwarded",
+    "set_header",
+    "add_header",
+    "remove_header",
+    "set_response_header",
+    "add_response_header",
+    "remove_response_header",
     "normalize_path",
     "underscores",
     "connect",
@@ -48,9 +55,15 @@ const PROXY: [&str; 17] = [
 ];
 
 /// Keys for `http` services only.
-const HTTP: [&str; 9] = [
+const HTTP: [&str; 15] = [
     "http2",
     "forwarded",
+    "set_header",
+    "add_header",
+    "remove_header",
+    "set_response_header",
+    "add_response_header",
+    "remove_response_header",
     "normalize_path",
     "underscores",
     "connect",
@@ -161,6 +174,7 @@ pub(super) fn proxy(sink: &mut Sink<'_>, entry: &Entry<'_>, table: &Table<'_>) -
     proxy.tls = tls::service(sink, &view);
     proxy.http2 = view.flag(sink, "http2").unwrap_or(true);
     proxy.forwarded = response::forwarded(sink, &view);
+    (proxy.request_header, proxy.response_header) = header_edits(sink, &view, None);
     proxy.normalize_path = path::normalize_path(sink, &view);
     proxy.underscores = view
         .choice(sink, "underscores", &Underscores::ALL, Underscores::as_str)

@@ -28,7 +28,7 @@ pub(super) fn request(input: &[u8]) {
         version: "1.1",
         path: None,
         add: b"",
-        route: None,
+        edits: [None, None],
         close: false,
     };
     let mut written = Vec::new();

@@ -3,8 +3,9 @@
 use std::rc::Rc;
 
 use weir_http::head::{self, head_end};
+use weir_http::route::{self, Asked, Target, TlsFacts};
 use weir_http::{
-    Client, Exchange, Field, Request, RequestEdit, RequestPath, Upload, encoding, path, route,
+    Client, Exchange, Field, Request, RequestEdit, RequestPath, Upload, encoding, path,
     write_request,
 };
 use weir_model::{Forwarded, RouteAction, SchedulerKind};
@@ -12,12 +13,14 @@ use weir_select::key::hash_of_request;
 use weir_select::route::{self as decision, Decision, Facts};
 use weir_sys::{Clock, now_ns};
 
+use super::edit::drop_fields;
 use super::{Session, Step, state};
 use crate::context::{Context, HEAD_ROOM};
 use crate::h2::{PREFACE, first_stream};
 use crate::plan::Service;
 use crate::slab::Key;
 use crate::socket::{self, Read};
+use crate::tls::TlsDetails;
 
 impl Session {
     /// Reads until a head is complete.
@@ -185,9 +188,17 @@ impl Session {
                 Err(refusal) => return Some(self.fail(key, cx, refusal.request_status())),
             },
         };
-        let ended = self.find_pool(key, cx, service, head, request, &target);
+        let tls = match service.needs_tls {
+            true => self
+                .stream_tls
+                .clone()
+                .or_else(|| self.transport.tls_details().map(Rc::new)),
+            false => None,
+        };
+        let tls = tls.as_deref().map(TlsDetails::facts).unwrap_or_default();
+        let ended = self.find_pool(key, cx, service, head, request, &target, tls);
         if ended.is_none() {
-            self.write_request(cx, service, head, request, &target);
+            self.write_request(cx, service, head, request, &target, tls);
         }
         ended
     }
@@ -202,6 +213,7 @@ impl Session {
         head: &[u8],
         request: &Request,
         target: &RequestPath<'_>,
+        tls: TlsFacts<'_>,
     ) -> Option<Step> {
         let facts = Facts {
             client: self.peer,
@@ -211,6 +223,7 @@ impl Session {
             target,
             body_received: self.request.exchange.request_content(),
             host: self.check_host(head, request, &cx.fields),
+            tls,
         };
         let now_ns = if service.limits.needs_time() {
             now_ns(Clock::Monotonic)
@@ -226,18 +239,33 @@ impl Session {
                 return None;
             }
             Decision::Reject { status } => return Some(self.fail(key, cx, status)),
-            Decision::Redirect { route } | Decision::Answer { route } => route,
+            Decision::Redirect { route }
+            | Decision::Answer { route }
+            | Decision::Close { route } => route,
         };
         self.request.route = Some(route);
-        match &service.routes.get(route)?.action {
+        let route = service.routes.get(route)?;
+        let host = self.default_host(head, request, &cx.fields);
+        let from = self.surroundings(
+            facts.asked(),
+            host.as_bytes(),
+            "",
+            Some(route),
+            &mut cx.random,
+        );
+        match &route.action {
             RouteAction::Redirect { to, status } => {
-                let host = self.default_host(head, request, &cx.fields);
-                let host = host.as_bytes();
-                let location = route::location(to, head, request, &cx.fields, host);
-                Some(self.answer_route(key, cx, *status, Some(&location), ""))
+                let location = route::location(to, &from);
+                Some(self.answer_route(key, cx, *status, Some(&location), &[]))
             }
             RouteAction::Answer { status, body } => {
-                Some(self.answer_route(key, cx, *status, None, body))
+                let mut text = Vec::new();
+                route::fill(body, Target::Body, &from, &mut text);
+                Some(self.answer_route(key, cx, *status, None, &text))
+            }
+            RouteAction::Close => {
+                self.set_termination(*b"LR");
+                Some(Step::Close)
             }
             RouteAction::Pool(_) | RouteAction::Split(_) => None,
         }
@@ -252,6 +280,7 @@ impl Session {
         head: &[u8],
         request: &Request,
         target: &RequestPath<'_>,
+        tls: TlsFacts<'_>,
     ) {
         self.request.accepts = service
             .compression
@@ -267,13 +296,31 @@ impl Session {
         if let Some(sticky) = &targets.sticky {
             self.find_sticky_server(sticky, head, &mut cx.fields, &mut add);
         }
-        let rewritten = self.edit_request(target, head, &mut cx.fields, &mut add);
         let forwarded = service.forwarded_path(target, request.path_in(head));
         let route = self.request.route.and_then(|at| service.routes.get(at));
         let host = self.default_host(head, request, &cx.fields);
+        let edits = [
+            Some(&service.request_header),
+            route.map(|route| &route.edits.request),
+        ];
+        let mut rewritten = None;
+        if route.is_some() || service.has_header_edits() {
+            let asked = Asked {
+                client: self.peer.ip(),
+                target,
+                head,
+                request,
+                fields: &cx.fields,
+                tls,
+            };
+            let from =
+                self.surroundings(asked, host.as_bytes(), &targets.pool, route, &mut cx.random);
+            rewritten = self.edit_request(service, &from, &mut add);
+            drop_fields(edits, head, &mut cx.fields);
+        }
         let edit = RequestEdit {
             add: &add,
-            route: route.map(|route| &route.edits),
+            edits,
             client: self.forwarded_client(),
             host: host.as_bytes(),
             version: self.version(request),
