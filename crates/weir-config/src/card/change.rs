@@ -11,6 +11,8 @@ use crate::{Host, parse};
 
 /// Keys whose values are never shown, because they may be credentials or very long.
 const HIDDEN: &[&str] = &[
+    "add_header",
+    "add_response_header",
     "body",
     "bytes",
     "command",

@@ -51,17 +51,54 @@ fn lists_negations_and_expressions_select_routes() {
     let host = |name: &str, more: &str| format!("Host: {name}\r\n{more}");
     assert_eq!(status(&proxy, "/admin/x", &host("h", "")), "401");
     assert_eq!(status(&proxy, "/x", &host("a.example:80", "")), "410");
-    assert_eq!(status(&proxy, "/y/a.png", &host("WWW12.example", "")), "410");
+    assert_eq!(
+        status(&proxy, "/y/a.png", &host("WWW12.example", "")),
+        "410"
+    );
     assert_eq!(status(&proxy, "/x", &host("www.example", "")), "200");
-    assert_eq!(status(&proxy, "/z", &host("h", "X-Key: 123\r\nAccept: a/json;q=1\r\n")), "402");
-    assert_eq!(status(&proxy, "/z", &host("h", "X-Key: 123\r\nAccept: text/html\r\n")), "200");
-    assert_eq!(status(&proxy, "/z", &host("h", "X-Key: 1234\r\nAccept: text/plain\r\n")), "200");
+    assert_eq!(
+        status(
+            &proxy,
+            "/z",
+            &host("h", "X-Key: 123\r\nAccept: a/json;q=1\r\n")
+        ),
+        "402"
+    );
+    assert_eq!(
+        status(
+            &proxy,
+            "/z",
+            &host("h", "X-Key: 123\r\nAccept: text/html\r\n")
+        ),
+        "200"
+    );
+    assert_eq!(
+        status(
+            &proxy,
+            "/z",
+            &host("h", "X-Key: 1234\r\nAccept: text/plain\r\n")
+        ),
+        "200"
+    );
     assert_eq!(status(&proxy, "/u/7", &host("h", "")), "200");
     assert_eq!(status(&proxy, "/?v=0&v=22", &host("h", "")), "406");
-    assert_eq!(status(&proxy, "/?v=22", &host("h", "Cookie: beta=1\r\n")), "200");
-    let (done, output) = proxy.weir(&["explain", "--request", &format!("POST http://{}/u/x", proxy.listen)]);
-    assert!(done && output.contains("does not match: path_regex"), "{output}");
-    assert!(output.contains("(/admin/* not source=192.0.2.0/24 198.51.100.7/32 -> answer 401)"), "{output}");
+    assert_eq!(
+        status(&proxy, "/?v=22", &host("h", "Cookie: beta=1\r\n")),
+        "200"
+    );
+    let (done, output) = proxy.weir(&[
+        "explain",
+        "--request",
+        &format!("POST http://{}/u/x", proxy.listen),
+    ]);
+    assert!(
+        done && output.contains("does not match: path_regex"),
+        "{output}"
+    );
+    assert!(
+        output.contains("(/admin/* not source=192.0.2.0/24 198.51.100.7/32 -> answer 401)"),
+        "{output}"
+    );
 }
 
 #[test]
@@ -83,9 +120,16 @@ fn address_file_is_read_again_and_fails_closed() {
         }
         let (done, output) = proxy.weir(&["reload"]);
         assert!(!done && output.contains(why), "{output}");
-        assert_eq!(status(&proxy, "/", "Host: h\r\n"), "200", "the active list stays");
+        assert_eq!(
+            status(&proxy, "/", "Host: h\r\n"),
+            "200",
+            "the active list stays"
+        );
     };
-    refused(Some("10.0.0.0/8\nsecret words\n"), "allowed.txt:2: not a network");
+    refused(
+        Some("10.0.0.0/8\nsecret words\n"),
+        "allowed.txt:2: not a network",
+    );
     refused(None, "cannot read the addresses");
 }
 
@@ -107,15 +151,23 @@ fn texts_contain_values_of_the_request() {
     let more = "Host: h.example:8080\r\nX-A: a b/c\r\nCookie: c=1\r\nX-B: own\r\n";
     let located = |target: &str| {
         let (head, _) = ask(&proxy, target, more);
-        let line = head.lines().find_map(|line| line.strip_prefix("Location: "));
+        let line = head
+            .lines()
+            .find_map(|line| line.strip_prefix("Location: "));
         line.unwrap_or_default().to_owned()
     };
     assert_eq!(located("/old/x/y?a=b"), "https://h.example/new/x/y?a=b");
     assert_eq!(located("/u/ann/x"), "/x/a%20b%2Fc/ann");
-    assert_eq!(located("/u/ann//evil.example/"), "/evil.example//a%20b%2Fc/ann");
+    assert_eq!(
+        located("/u/ann//evil.example/"),
+        "/evil.example//a%20b%2Fc/ann"
+    );
     assert_eq!(ask(&proxy, "/who", more).1, "127.0.0.1 GET http 1");
     let (head, seen) = ask(&proxy, "/to/z?q", more);
-    assert!(seen.starts_with("a\nGET /v2/h.example/z?q HTTP/1.1\r\n"), "{seen}");
+    assert!(
+        seen.starts_with("a\nGET /v2/h.example/z?q HTTP/1.1\r\n"),
+        "{seen}"
+    );
     for line in [
         "X-Real-IP: 127.0.0.1\r\n",
         "X-All: h.example /to/z q p\r\n",
@@ -126,14 +178,21 @@ fn texts_contain_values_of_the_request() {
         assert_eq!(seen.matches(line).count(), 1, "{line} in {seen}");
     }
     let id = |text: &str| {
-        let lines: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("X-Id: ")).collect();
+        let lines: Vec<&str> = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("X-Id: "))
+            .collect();
         assert_eq!(lines.len(), 1, "{text}");
         lines[0].to_owned()
     };
     assert_eq!(id(&seen), id(&head));
     assert_eq!(id(&head).len(), 32);
     let server = format!("X-Server: {} /to/z\r\n", origin.address());
-    for line in [server.as_str(), "X-Good: p\r\n", "X-Frame-Options: DENY\r\n"] {
+    for line in [
+        server.as_str(),
+        "X-Good: p\r\n",
+        "X-Frame-Options: DENY\r\n",
+    ] {
         assert!(head.contains(line), "{line} in {head}");
     }
     assert!(!head.contains("X-Bad"), "{head}");
@@ -170,7 +229,11 @@ fn route_closes_without_a_response() {
     let proxy = proxy(&origin, "", &route("path = \"/gone\"\nclose = true"));
     let curl = |path: &str, more: &[&str]| {
         let url = format!("http://{}{path}", proxy.listen);
-        let done = Command::new("curl").args(["-sS", "-o", "/dev/null", &url]).args(more).output().expect("curl runs");
+        let done = Command::new("curl")
+            .args(["-sS", "-o", "/dev/null", &url])
+            .args(more)
+            .output()
+            .expect("curl runs");
         done.status.code()
     };
     assert_eq!(curl("/gone", &[]), Some(52), "an empty reply");
