@@ -33,7 +33,7 @@ pub(crate) use ipvs::IPVS;
 pub(crate) use path::NORMALIZE_PATH;
 pub(crate) use pool::{POOL, SCHEDULER, SERVER, SERVERS_DNS};
 pub(crate) use proxy::{ACCESS_LOG, PROXY_LIMITS, PROXY_TIMEOUTS, STICKY};
-pub(crate) use response::{COMPRESSION, ERROR_PAGE};
+pub(crate) use response::{COMPRESSION, ERROR_PAGE, X_FORWARDED};
 pub(crate) use route::{RESPONSE_HEADER, ROUTE};
 pub(crate) use service::{PERSISTENCE, SERVICE, SNAT, TUNNEL};
 pub(crate) use tls::{SECRET, SERVER_TLS, SERVICE_TLS};
@@ -452,7 +452,7 @@ const WAIT: Kind = Kind::Duration {
 const SWITCH: Kind = integer((0, 1));
 
 /// Every section with a manual page, in the order of the manual.
-pub(crate) static PAGES: [&Section; 29] = [
+pub(crate) static PAGES: [&Section; 30] = [
     &NODE,
     &ADMIN,
     &TIMEOUTS,
@@ -473,6 +473,7 @@ pub(crate) static PAGES: [&Section; 29] = [
     &SERVER_TLS,
     &NORMALIZE_PATH,
     &ERROR_PAGE,
+    &X_FORWARDED,
     &COMPRESSION,
     &ACCESS_LOG,
     &STICKY,

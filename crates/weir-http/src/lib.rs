@@ -32,5 +32,5 @@ pub use path::RequestPath;
 pub use preamble::Preamble;
 pub use refusal::Refusal;
 pub use rewrite::{
-    Client, CookieEdit, Encoding, LimitedLine, RequestEdit, ResponseEdit, write_request,
+    Client, ClientEdit, CookieEdit, Encoding, LimitedLine, RequestEdit, ResponseEdit, write_request,
 };

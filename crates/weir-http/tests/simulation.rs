@@ -306,6 +306,7 @@ fn exchange(
     let edit = RequestEdit {
         add: b"",
         edits: [None, None],
+        fields: None,
         client: None,
         version: "1.1",
         host: b"a",

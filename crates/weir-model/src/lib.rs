@@ -61,7 +61,9 @@ pub use hash::HashKey;
 pub use indexed::{Indexed, Sharing};
 pub use ipvs::Ipvs;
 pub use listener::{Family, Listener, Mark, Ports, Protocol};
-pub use message::{Coding, Compression, ErrorPage, Forwarded, Underscores};
+pub use message::{
+    ClientField, ClientFields, Coding, Compression, ErrorPage, FieldRule, Forwarded, Underscores,
+};
 pub use network_set::NetworkSet;
 pub use path::{EncodedSlash, ForwardedPath, NormalizePath};
 pub use pattern::{PatternError, RegexSet, TextRegex};

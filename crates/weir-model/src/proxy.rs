@@ -6,9 +6,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use crate::{
-    AccessLog, Compression, Conditions, ErrorPage, Forwarded, HashKey, HeaderEdits, NormalizePath,
-    RetryOn, Route, RouteAction, Scheduler, SchedulerKind, ServiceTls, Source, Template,
-    Underscores, Variable,
+    AccessLog, ClientFields, Compression, Conditions, ErrorPage, Forwarded, HashKey, HeaderEdits,
+    NormalizePath, RetryOn, Route, RouteAction, Scheduler, SchedulerKind, ServiceTls, Source,
+    Template, Underscores, Variable,
 };
 
 named_enum! {
@@ -201,6 +201,8 @@ pub struct Proxy {
     pub limit_key: HashKey,
     /// Header fields that carry client information to servers.
     pub forwarded: Forwarded,
+    /// Rules for single fields about the client.
+    pub x_forwarded: ClientFields,
     /// Changes to the header of every request that is sent to a server.
     pub request_header: HeaderEdits,
     /// Changes to the header of every response of a server.
@@ -295,6 +297,7 @@ impl Proxy {
             retry_on: RetryOn::default(),
             limit_key: HashKey::default(),
             forwarded: Forwarded::default(),
+            x_forwarded: ClientFields::default(),
             request_header: HeaderEdits::default(),
             response_header: HeaderEdits::default(),
             underscores: Underscores::default(),

@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustls::ServerConfig;
 use weir_http::{HeadLimits, RequestPath};
 use weir_model::{
-    Compression, Forwarded, ForwardedPath, HashKey, HeaderEdits, Network, NoServer, NormalizePath,
-    ProxyHeader, ProxyProtocol, ProxyTimeouts, Scheduler, ServerTls, Sticky,
+    ClientFields, Compression, Forwarded, ForwardedPath, HashKey, HeaderEdits, Network, NoServer,
+    NormalizePath, ProxyHeader, ProxyProtocol, ProxyTimeouts, Scheduler, ServerTls, Sticky,
 };
 use weir_select::route::{Limits, Routes};
 use weir_select::{Fault, Load, RetryPolicy, Server};
@@ -193,6 +193,7 @@ pub(crate) struct Service {
     /// Retry budget in percent of the requests.
     pub(crate) retry_percent: u32,
     pub(crate) forwarded: Forwarded,
+    pub(crate) x_forwarded: ClientFields,
     /// Changes to the header of every request, and of every response.
     pub(crate) request_header: HeaderEdits,
     pub(crate) response_header: HeaderEdits,

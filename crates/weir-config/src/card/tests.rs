@@ -118,7 +118,8 @@ impl Frame<'_> {
                 let base = ["certificates = \"/c\"", "client_ca = \"/ca.pem\""];
                 format!("{{ {} }}", self.inline(&base))
             }
-            "proxy-timeouts" | "proxy-limits" | "compression" | "normalize-path" => {
+            "proxy-timeouts" | "proxy-limits" | "compression" | "normalize-path"
+            | "x-forwarded" => {
                 format!("{{ {} }}", self.line)
             }
             page => panic!("no frame for {page}"),

@@ -118,6 +118,14 @@ pub(crate) static SERVICE: Section = Section {
              unless the client is `trusted`. `false`: nothing is added or removed.",
             "forwarded = \"rfc7239\"",
         ),
+        Key::new(
+            "x_forwarded",
+            Kind::Table(&X_FORWARDED),
+            Absent("as `forwarded` specifies"),
+            "Rules for single fields about the client, which `forwarded` and `trusted` do not apply to.",
+            "x_forwarded = { for = \"append\", real_ip = \"set\" }",
+        )
+        .known_as(&["forwardfor"]),
         route::SET_HEADER,
         route::ADD_HEADER,
         route::REMOVE_HEADER,

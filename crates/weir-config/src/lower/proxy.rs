@@ -28,7 +28,7 @@ const LAYER_4: [&str; 6] = [
     "persistence",
 ];
 /// Keys for proxy services only.
-const PROXY: [&str; 23] = [
+const PROXY: [&str; 24] = [
     "tls",
     "http2",
     "protocol",
@@ -36,6 +36,7 @@ const PROXY: [&str; 23] = [
     "limits",
     "retry_on",
     "forwarded",
+    "x_forwarded",
     "set_header",
     "add_header",
     "remove_header",
@@ -55,9 +56,10 @@ const PROXY: [&str; 23] = [
 ];
 
 /// Keys for `http` services only.
-const HTTP: [&str; 15] = [
+const HTTP: [&str; 16] = [
     "http2",
     "forwarded",
+    "x_forwarded",
     "set_header",
     "add_header",
     "remove_header",
@@ -174,6 +176,9 @@ pub(super) fn proxy(sink: &mut Sink<'_>, entry: &Entry<'_>, table: &Table<'_>) -
     proxy.tls = tls::service(sink, &view);
     proxy.http2 = view.flag(sink, "http2").unwrap_or(true);
     proxy.forwarded = response::forwarded(sink, &view);
+    if let Some(view) = table_of(sink, &view, "x_forwarded", &catalog::X_FORWARDED) {
+        proxy.x_forwarded = response::client_fields(sink, &view);
+    }
     (proxy.request_header, proxy.response_header) = header_edits(sink, &view, None);
     proxy.normalize_path = path::normalize_path(sink, &view);
     proxy.underscores = view

@@ -29,6 +29,7 @@ pub(super) fn request(input: &[u8]) {
         path: None,
         add: b"",
         edits: [None, None],
+        fields: None,
         close: false,
     };
     let mut written = Vec::new();

@@ -128,7 +128,16 @@ fn edit(
 /// Returns a value without variables; `None` = it is computed.
 fn constant(text: &str) -> Option<String> {
     let plain = text.replace("%%", "");
-    (!plain.contains('%')).then(|| text.replace("%%", "%"))
+    // A name in braces would become a variable.
+    let name = |tail: &str| {
+        let name = tail.split_once('}').map_or("", |(name, _)| name);
+        !name.is_empty()
+            && name
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte))
+    };
+    let is_computed = plain.contains('%') || text.split('{').skip(1).any(name);
+    (!is_computed).then(|| text.replace("%%", "%"))
 }
 
 /// Converts `/\1` to `/{1}`.

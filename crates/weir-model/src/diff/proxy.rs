@@ -3,8 +3,8 @@
 use super::edit::{Edits, duration_or_none, listed, or_none, statuses};
 use super::{Change, Edit, diff_services, duration, tls};
 use crate::{
-    Compression, HeaderEdits, LogFormat, Proxy, ProxyLimits, ProxyProtocol, ProxyTimeouts, Route,
-    RouteAction, RouteEdits, Source,
+    ClientField, Compression, FieldRule, HeaderEdits, LogFormat, Proxy, ProxyLimits, ProxyProtocol,
+    ProxyTimeouts, Route, RouteAction, RouteEdits, Source,
 };
 
 pub(super) fn diff(old: &[Proxy], new: &[Proxy], changes: &mut Vec<Change>) {
@@ -54,6 +54,13 @@ fn edits(old: &Proxy, new: &Proxy) -> Vec<Edit> {
         &new.limit_key,
         |key| key.to_string(),
     );
+    let edits = ClientField::ALL.into_iter().fold(edits, |edits, field| {
+        let key = format!("x_forwarded.{}", field.as_str());
+        let rule = |proxy: &Proxy| proxy.x_forwarded.rule(field);
+        edits.compare(&key, rule(old), rule(new), |rule| {
+            rule.map_or("as `forwarded`", FieldRule::as_str).to_owned()
+        })
+    });
     let edits = headers(
         edits,
         REQUEST_KEYS,

@@ -111,6 +111,7 @@ pub(super) fn service(
         retry: RetryPolicy::new(limits.retries, proxy.retry_on.clone()),
         retry_percent: limits.retry_budget,
         forwarded: proxy.forwarded,
+        x_forwarded: proxy.x_forwarded,
         request_header: proxy.request_header.clone(),
         response_header: proxy.response_header.clone(),
         needs_tls: proxy.needs_tls_facts(),

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use weir_http::head::{self, head_end};
 use weir_http::route::{self, Asked, Target, TlsFacts};
 use weir_http::{
-    Client, Exchange, Field, Request, RequestEdit, RequestPath, Upload, encoding, path,
+    Client, ClientEdit, Exchange, Field, Request, RequestEdit, RequestPath, Upload, encoding, path,
     write_request,
 };
 use weir_model::{Forwarded, RouteAction, SchedulerKind};
@@ -21,6 +21,17 @@ use crate::plan::Service;
 use crate::slab::Key;
 use crate::socket::{self, Read};
 use crate::tls::TlsDetails;
+
+/// A request after its head was parsed.
+#[derive(Clone, Copy)]
+struct Incoming<'a> {
+    head: &'a [u8],
+    request: &'a Request,
+    /// The path in the form in which it is compared.
+    target: &'a RequestPath<'a>,
+    /// The client's TLS connection, if routes or texts need to know it.
+    tls: TlsFacts<'a>,
+}
 
 impl Session {
     /// Reads until a head is complete.
@@ -196,9 +207,15 @@ impl Session {
             false => None,
         };
         let tls = tls.as_deref().map(TlsDetails::facts).unwrap_or_default();
-        let ended = self.find_pool(key, cx, service, head, request, &target, tls);
+        let incoming = Incoming {
+            head,
+            request,
+            target: &target,
+            tls,
+        };
+        let ended = self.find_pool(key, cx, service, incoming);
         if ended.is_none() {
-            self.write_request(cx, service, head, request, &target, tls);
+            self.write_request(cx, service, incoming);
         }
         ended
     }
@@ -210,11 +227,14 @@ impl Session {
         key: Key,
         cx: &mut Context,
         service: &Service,
-        head: &[u8],
-        request: &Request,
-        target: &RequestPath<'_>,
-        tls: TlsFacts<'_>,
+        incoming: Incoming<'_>,
     ) -> Option<Step> {
+        let Incoming {
+            head,
+            request,
+            target,
+            tls,
+        } = incoming;
         let facts = Facts {
             client: self.peer,
             head,
@@ -273,15 +293,13 @@ impl Session {
 
     /// Writes the request for the server, and sets what its selection depends on.
     #[inline]
-    fn write_request(
-        &mut self,
-        cx: &mut Context,
-        service: &Service,
-        head: &[u8],
-        request: &Request,
-        target: &RequestPath<'_>,
-        tls: TlsFacts<'_>,
-    ) {
+    fn write_request(&mut self, cx: &mut Context, service: &Service, incoming: Incoming<'_>) {
+        let Incoming {
+            head,
+            request,
+            target,
+            tls,
+        } = incoming;
         self.request.accepts = service
             .compression
             .as_ref()
@@ -322,6 +340,7 @@ impl Session {
             add: &add,
             edits,
             client: self.forwarded_client(),
+            fields: self.client_edit(service),
             host: host.as_bytes(),
             version: self.version(request),
             path: Some(rewritten.as_deref().unwrap_or(forwarded)),
@@ -353,6 +372,16 @@ impl Session {
                 .iter()
                 .any(|network| network.contains(address)),
             by: service.forwarded,
+        })
+    }
+
+    /// The fields about the client that have a rule.
+    fn client_edit<'a>(&self, service: &'a Service) -> Option<ClientEdit<'a>> {
+        (!service.x_forwarded.is_empty()).then(|| ClientEdit {
+            rules: &service.x_forwarded,
+            address: self.peer.ip(),
+            secure: self.transport.is_secure(),
+            port: self.spoken_to.map_or(self.port, |address| address.port()),
         })
     }
 

@@ -241,3 +241,34 @@ fn route_closes_without_a_response() {
     assert!(curl("/gone", &["--http2-prior-knowledge"]).is_some_and(|code| code != 0));
     assert_eq!(curl("/", &["--http2-prior-knowledge"]), Some(0));
 }
+
+#[test]
+fn each_field_about_the_client_has_its_own_rule() {
+    let origin = Origin::start("a");
+    let seen = |rules: &str| {
+        let proxy = proxy(&origin, &format!("x_forwarded = {{ {rules} }}"), "");
+        let more = "Host: h:81\r\nX-Forwarded-For: 192.0.2.1\r\nX-Forwarded-Proto: gopher\r\nX-Forwarded-Host: \
+                    own\r\nX-Forwarded-Port: 7\r\nX-Real-IP: 192.0.2.2\r\n";
+        (ask(&proxy, "/", more).1, proxy.listen.port())
+    };
+    let (text, port) = seen(
+        "for = \"append\", proto = \"set\", host = \"set\", port = \"set\", real_ip = \"set\"",
+    );
+    for line in [
+        "X-Forwarded-For: 192.0.2.1, 127.0.0.1\r\n".to_owned(),
+        "X-Forwarded-Proto: http\r\n".to_owned(),
+        "X-Forwarded-Host: h:81\r\n".to_owned(),
+        format!("X-Forwarded-Port: {port}\r\n"),
+        "X-Real-IP: 127.0.0.1\r\n".to_owned(),
+    ] {
+        let name = line.split(':').next().unwrap_or_default();
+        assert!(text.contains(&line), "{line} in {text}");
+        assert_eq!(text.matches(name).count(), 1, "{name} in {text}");
+    }
+    let (text, _) = seen("for = \"keep\", proto = \"drop\", real_ip = \"keep\"");
+    assert!(text.contains("X-Forwarded-For: 192.0.2.1\r\n"), "{text}");
+    assert!(text.contains("X-Real-IP: 192.0.2.2\r\n"), "{text}");
+    for gone in ["X-Forwarded-Proto", "X-Forwarded-Host", "X-Forwarded-Port"] {
+        assert!(!text.contains(gone), "{gone} in {text}");
+    }
+}
