@@ -134,6 +134,18 @@ fn both_named(one: &[String], other: &[String], separator: char) -> Option<Vec<S
     Some(both)
 }
 
+/// Whether a literal text contains a name in braces, which would become a variable.
+pub(crate) fn has_variable(text: &str) -> bool {
+    let name = |tail: &str| {
+        let name = tail.split_once('}').map_or("", |(name, _)| name);
+        !name.is_empty()
+            && name
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte))
+    };
+    text.split('{').skip(1).any(name)
+}
+
 /// `ADDRESS:PORT`, with brackets for IPv6.
 pub(crate) fn endpoint(address: IpAddr, port: u16) -> String {
     match address {

@@ -128,15 +128,7 @@ fn edit(
 /// Returns a value without variables; `None` = it is computed.
 fn constant(text: &str) -> Option<String> {
     let plain = text.replace("%%", "");
-    // A name in braces would become a variable.
-    let name = |tail: &str| {
-        let name = tail.split_once('}').map_or("", |(name, _)| name);
-        !name.is_empty()
-            && name
-                .bytes()
-                .all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte))
-    };
-    let is_computed = plain.contains('%') || text.split('{').skip(1).any(name);
+    let is_computed = plain.contains('%') || crate::layer7::has_variable(text);
     (!is_computed).then(|| text.replace("%%", "%"))
 }
 
