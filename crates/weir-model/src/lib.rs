@@ -2,7 +2,8 @@
 //!
 //! The types hold a validated configuration. Its origin (TOML, JSON, ipvsadm) no longer matters, except for [`Source`],
 //! which gives messages a line number. The crate does not parse text (except regular expressions, which are compiled
-//! once in [`Pattern`] and [`TextRegex`], and the variables of [`Template`]), does not know the state of the kernel, and holds no run-time state (health,
+//! once in [`Pattern`] and [`TextRegex`], and the variables of [`Template`]), does not know the state of the kernel,
+//! and holds no run-time state (health,
 //! counters, overrides).
 //!
 //! Every other crate may depend on it; it depends on none of them.

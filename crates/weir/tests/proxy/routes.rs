@@ -141,11 +141,14 @@ fn texts_contain_values_of_the_request() {
         "path_regex = '^/u/([a-z]+)/(.*)$'\nstatus = 307\nredirect = \"/{2}/{header.X-A}/{1}\"",
         "path = \"/who\"\nstatus = 200\nbody = \"{client} {method} {scheme} {cookie.c}\"",
         "path = \"/to/*\"\npool = \"p\"\nrewrite = \"/v2/{host}/{rest}\"\nset_header = [\"X-Real-IP: \
-         {client}\", \"X-Id: {request_id}\", \"X-All: {host} {path} {query} {pool}\"]\nadd_header = [\"X-B: {header.X-A}\"]\n\
+         {client}\", \"X-Id: {request_id}\", \"X-All: {host} {path} {query} {pool}\"]\nadd_header = [\"X-B: \
+         {header.X-A}\"]\n\
          set_response_header = [\"X-Id: {request_id}\", \"X-Server: {server} \
-         {path}\"]\nadd_response_header = [{ header = \"X-Bad: 1\", status = \"400-599\" }, { header = \"X-Good: {pool}\", status = 200 }]",
+         {path}\"]\nadd_response_header = [{ header = \"X-Bad: 1\", status = \"400-599\" }, { header = \
+         \"X-Good: {pool}\", status = 200 }]",
     ];
-    let service = "set_header = [\"X-Service: s\", \"X-Id: none\"]\nset_response_header = [\"X-Frame-Options: DENY\"]\n\
+    let service = "set_header = [\"X-Service: s\", \"X-Id: none\"]\nset_response_header = [\"X-Frame-Options: \
+         DENY\"]\n\
                    remove_response_header = [\"X-Origin\"]";
     let proxy = proxy(&origin, service, &routes.map(route).concat());
     let more = "Host: h.example:8080\r\nX-A: a b/c\r\nCookie: c=1\r\nX-B: own\r\n";
