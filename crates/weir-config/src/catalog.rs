@@ -4,6 +4,7 @@ mod check;
 
 pub(crate) use check::{CHECK, CheckKind, EXPECT, OF_KINDS};
 
+mod condition;
 mod ipvs;
 mod path;
 mod pool;
@@ -27,12 +28,13 @@ use crate::lower::ALIASES;
 
 use check::{CHECKS, COMMAND, requires};
 
+pub(crate) use condition::{ADDRESS_FILE, ROUTE_NOT};
 pub(crate) use ipvs::IPVS;
 pub(crate) use path::NORMALIZE_PATH;
 pub(crate) use pool::{POOL, SCHEDULER, SERVER, SERVERS_DNS};
 pub(crate) use proxy::{ACCESS_LOG, PROXY_LIMITS, PROXY_TIMEOUTS, STICKY};
-pub(crate) use response::{COMPRESSION, ERROR_PAGE};
-pub(crate) use route::ROUTE;
+pub(crate) use response::{COMPRESSION, ERROR_PAGE, X_FORWARDED};
+pub(crate) use route::{RESPONSE_HEADER, ROUTE};
 pub(crate) use service::{PERSISTENCE, SERVICE, SNAT, TUNNEL};
 pub(crate) use tls::{SECRET, SERVER_TLS, SERVICE_TLS};
 pub(crate) use vrrp::{VRRP, VRRP_TRACK};
@@ -489,7 +491,7 @@ const WAIT: Kind = Kind::Duration {
 const SWITCH: Kind = integer((0, 1));
 
 /// Every section with a manual page, in the order of the manual.
-pub(crate) static PAGES: [&Section; 26] = [
+pub(crate) static PAGES: [&Section; 30] = [
     &NODE,
     &ADMIN,
     &TIMEOUTS,
@@ -510,10 +512,14 @@ pub(crate) static PAGES: [&Section; 26] = [
     &SERVER_TLS,
     &NORMALIZE_PATH,
     &ERROR_PAGE,
+    &X_FORWARDED,
     &COMPRESSION,
     &ACCESS_LOG,
     &STICKY,
     &ROUTE,
+    &ROUTE_NOT,
+    &ADDRESS_FILE,
+    &RESPONSE_HEADER,
     &VRRP,
     &VRRP_TRACK,
 ];

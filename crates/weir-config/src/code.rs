@@ -205,6 +205,11 @@ codes! {
     NoSecret = "E070",
         "The file, environment variable or systemd credential with the secret is missing, empty or not readable.",
         "Create it where the message indicates, readable by the user that runs Weir.";
+    /// A list of addresses cannot be read.
+    NoList = "E075",
+        "The file is missing, not readable, too large, or a line is not a network. A route with such a list would let \
+         in or keep out the wrong clients.",
+        "Create it where the message indicates, readable by the user that runs Weir, with one network per line.";
     /// No service uses this pool.
     UnusedPool = "W001",
         "No service or route refers to it, so its servers get no clients and are not checked.",

@@ -50,6 +50,6 @@ pub use privilege::privileged_changes;
 pub use render::{render, render_file_error};
 pub use schema::schema;
 pub use spelling::{header, string};
-pub use verify::{Host, Machine, SecretValue};
+pub use verify::{Host, LIST_BYTES_MAX, Machine, SecretValue};
 pub use weir_model::Desired;
 pub use weir_model::format_duration as show_duration;

@@ -54,6 +54,7 @@ const PRIVILEGED: &[(&str, &str, Privilege)] = &[
     ("service", "cgroup", Privilege::Read),
     ("service-tls", "certificates", Privilege::Read),
     ("service-tls", "client_ca", Privilege::Read),
+    ("address-file", "file", Privilege::Read),
     ("error-pages", "file", Privilege::Read),
     ("service", "access_log", Privilege::Write),
     ("access-log", "path", Privilege::Write),

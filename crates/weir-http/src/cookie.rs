@@ -36,9 +36,14 @@ pub fn without(value: &[u8], range: &Range<usize>) -> Vec<u8> {
     [before, between, after].concat()
 }
 
-/// The value of the parameter `name` in a query; empty if the parameter has no value.
+/// The value of the first parameter `name` in a query; empty if the parameter has no value.
 pub fn parameter<'a>(query: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
-    query.split(|byte| *byte == b'&').find_map(|pair| {
+    parameters(query, name).next()
+}
+
+/// The values of all parameters `name` in a query.
+pub fn parameters<'a>(query: &'a [u8], name: &[u8]) -> impl Iterator<Item = &'a [u8]> {
+    query.split(|byte| *byte == b'&').filter_map(move |pair| {
         let equals = pair.iter().position(|byte| *byte == b'=');
         let (key, value) = equals.map_or((pair, &pair[pair.len()..]), |at| {
             (&pair[..at], &pair[at + 1..])

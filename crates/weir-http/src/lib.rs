@@ -31,4 +31,6 @@ pub use head::{Framing, HeadLimits, Method, Request, Response};
 pub use path::RequestPath;
 pub use preamble::Preamble;
 pub use refusal::Refusal;
-pub use rewrite::{Client, CookieEdit, Encoding, RequestEdit, ResponseEdit, write_request};
+pub use rewrite::{
+    Client, ClientEdit, CookieEdit, Encoding, LimitedLine, RequestEdit, ResponseEdit, write_request,
+};

@@ -3,7 +3,9 @@
 use std::fmt::Write;
 use std::net::IpAddr;
 
-use weir_model::{Coding, Compression, Forwarded, RouteEdits};
+use weir_model::{
+    ClientField, ClientFields, Coding, Compression, FieldRule, Forwarded, HeaderEdits,
+};
 
 use crate::encoding;
 use crate::field::{Field, Name};
@@ -22,11 +24,26 @@ pub struct Client {
     pub by: Forwarded,
 }
 
+/// Rules for single fields about the client, and their values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClientEdit<'a> {
+    /// The rules.
+    pub rules: &'a ClientFields,
+    /// The client's address.
+    pub address: IpAddr,
+    /// Whether the client uses TLS.
+    pub secure: bool,
+    /// The port to which it connected.
+    pub port: u16,
+}
+
 /// How a request's head is rewritten.
 #[derive(Debug, Clone, Copy)]
 pub struct RequestEdit<'a> {
     /// `None`: no forwarding fields are written and those of the client are kept.
     pub client: Option<Client>,
+    /// Fields about the client with a rule; `client` does not apply to them.
+    pub fields: Option<ClientEdit<'a>>,
     /// `Host` if the client sent none, which HTTP/1.0 allows.
     pub host: &'a [u8],
     /// The version that the client speaks, as `Via` has it: `1.0`, `1.1`, `2`.
@@ -35,22 +52,24 @@ pub struct RequestEdit<'a> {
     pub path: Option<&'a [u8]>,
     /// Complete lines to add.
     pub add: &'a [u8],
-    /// Field edits of the request's route: Weir does not write fields that the route sets or removes.
-    pub route: Option<&'a RouteEdits>,
+    /// Field edits of the service and of the request's route: Weir does not write fields that they set or remove.
+    pub edits: [Option<&'a HeaderEdits>; 2],
     /// Ask the server to close after its response.
     pub close: bool,
 }
 
 impl RequestEdit<'_> {
-    /// Whether the route sets or removes the field; `name` is in lower case.
-    fn is_set_by_route(&self, name: &str) -> bool {
-        self.route.is_some_and(|route| {
-            route.remove.iter().any(|removed| removed == name)
-                || route
-                    .set
-                    .iter()
-                    .any(|(set, _)| set.eq_ignore_ascii_case(name))
-        })
+    /// The rule of a field about the client.
+    fn rule_of(&self, name: &[u8]) -> Option<FieldRule> {
+        self.fields.and_then(|fields| fields.rules.rule_of(name))
+    }
+
+    /// Whether the service or the route sets or removes the field.
+    fn is_edited(&self, name: &[u8]) -> bool {
+        self.edits
+            .iter()
+            .flatten()
+            .any(|edits| edits.replaces(name))
     }
 }
 
@@ -80,6 +99,13 @@ pub fn write_request(
         out.extend_from_slice(b"\r\n");
     }
     copy(head, fields, out, |field| {
+        let rule = match field.name {
+            Name::ForwardedFor | Name::Forwarded => edit.rule_of(field.name_in(head)),
+            _ => None,
+        };
+        if let Some(rule) = rule {
+            return rule == FieldRule::Keep;
+        }
         !field.is_odd_framing()
             && edit.client.is_none_or(|client| match field.name {
                 Name::ForwardedFor => client.trusted && client.by == Forwarded::Standard,
@@ -88,12 +114,16 @@ pub fn write_request(
             })
     });
     write_normal_framing(head, fields, out);
+    if let Some(own) = &edit.fields {
+        let host = request.host_in(head, fields).unwrap_or(edit.host);
+        write_client_fields(head, fields, own, host, edit, out);
+    }
     if let Some(client) = edit.client {
         if client.by != Forwarded::Standard {
             write_x_forwarded(head, fields, &client, edit, out);
         }
         let standard = matches!(client.by, Forwarded::Standard | Forwarded::Both);
-        if standard && !edit.is_set_by_route("forwarded") {
+        if standard && !edit.is_edited(b"forwarded") {
             let host = request.host_in(head, fields).unwrap_or(edit.host);
             write_forwarded(head, fields, &client, host, out);
         }
@@ -110,6 +140,48 @@ pub fn write_request(
     out.extend_from_slice(b"\r\n");
 }
 
+/// Writes the fields about the client whose rule sets them or appends to them.
+fn write_client_fields(
+    head: &[u8],
+    fields: &[Field],
+    own: &ClientEdit<'_>,
+    host: &[u8],
+    edit: &RequestEdit<'_>,
+    out: &mut Vec<u8>,
+) {
+    for of in ClientField::ALL {
+        let rule = own.rules.rule(of);
+        let appends = rule == Some(FieldRule::Append);
+        if !(appends || rule == Some(FieldRule::Set)) || edit.is_edited(of.header().as_bytes()) {
+            continue;
+        }
+        out.extend_from_slice(of.header().as_bytes());
+        out.extend_from_slice(b": ");
+        let same = |field: &&Field| {
+            field
+                .name_in(head)
+                .eq_ignore_ascii_case(of.header().as_bytes())
+        };
+        for field in fields
+            .iter()
+            .filter(|_| appends)
+            .filter(|field| !field.dropped)
+            .filter(same)
+        {
+            out.extend_from_slice(field.value_in(head));
+            out.extend_from_slice(b", ");
+        }
+        match of {
+            ClientField::For | ClientField::RealIp => write_address(own.address, out),
+            ClientField::Proto if own.secure => out.extend_from_slice(b"https"),
+            ClientField::Proto => out.extend_from_slice(b"http"),
+            ClientField::Host => out.extend_from_slice(host),
+            ClientField::Port => out.extend_from_slice(own.port.to_string().as_bytes()),
+        }
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
 /// Writes `X-Forwarded-For`, and `-Proto` unless a trusted proxy sent it.
 fn write_x_forwarded(
     head: &[u8],
@@ -118,7 +190,7 @@ fn write_x_forwarded(
     edit: &RequestEdit<'_>,
     out: &mut Vec<u8>,
 ) {
-    if !edit.is_set_by_route("x-forwarded-for") {
+    if !edit.is_edited(b"x-forwarded-for") && edit.rule_of(b"x-forwarded-for").is_none() {
         out.extend_from_slice(b"X-Forwarded-For: ");
         if client.trusted {
             let matching = |field: &&Field| field.name == Name::ForwardedFor;
@@ -136,7 +208,8 @@ fn write_x_forwarded(
             .eq_ignore_ascii_case(b"x-forwarded-proto")
     };
     let present = client.trusted && fields.iter().any(matching);
-    if !present && !edit.is_set_by_route("x-forwarded-proto") {
+    let own = edit.rule_of(b"x-forwarded-proto").is_some();
+    if !present && !own && !edit.is_edited(b"x-forwarded-proto") {
         let scheme: &[u8] = if client.secure { b"https" } else { b"http" };
         out.extend_from_slice(b"X-Forwarded-Proto: ");
         out.extend_from_slice(scheme);
@@ -216,6 +289,27 @@ pub struct CookieEdit<'a> {
     pub prefix: bool,
 }
 
+/// A field that only responses with some statuses get.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LimitedLine<'a> {
+    /// Inclusive ranges of statuses.
+    pub statuses: &'a [(u16, u16)],
+    /// The field's name.
+    pub name: &'a str,
+    /// The complete line.
+    pub line: Vec<u8>,
+    /// Whether it replaces fields with the same name.
+    pub replaces: bool,
+}
+
+impl LimitedLine<'_> {
+    fn is_for(&self, status: u16) -> bool {
+        self.statuses
+            .iter()
+            .any(|(from, to)| (*from..=*to).contains(&status))
+    }
+}
+
 /// Configured edits of the head of a final response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ResponseEdit<'a> {
@@ -223,6 +317,8 @@ pub struct ResponseEdit<'a> {
     pub add: &'a [u8],
     /// Names of fields to remove, in lower case.
     pub remove: &'a [String],
+    /// Lines for some statuses, in order.
+    pub limited: &'a [LimitedLine<'a>],
     /// A cookie to change when the server sets it.
     pub cookie: Option<CookieEdit<'a>>,
     /// Whether and how content is compressed.
@@ -274,6 +370,11 @@ pub(crate) fn write_response(
         let is = field.name_in(head).eq_ignore_ascii_case(b"set-cookie");
         is.then_some((cookie, value))
     };
+    let limited = || {
+        edit.limited
+            .iter()
+            .filter(|one| one.is_for(response.status))
+    };
     copy(head, fields, out, |field| {
         let name = field.name_in(head);
         let meaningless = match field.name {
@@ -282,12 +383,10 @@ pub(crate) fn write_response(
             _ => false,
         };
         let replaced = hop.coding.is_some() && encoding::is_content_field(head, field);
-        !(meaningless || replaced || field.is_odd_framing())
-            && set(field).is_none()
-            && !edit
-                .remove
-                .iter()
-                .any(|removed| name.eq_ignore_ascii_case(removed.as_bytes()))
+        let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
+        let edited = edit.remove.iter().any(|removed| is(removed))
+            || limited().any(|one| one.replaces && is(one.name));
+        !(meaningless || replaced || edited || field.is_odd_framing()) && set(field).is_none()
     });
     if !decode && !hop.tunnel && hop.coding.is_none() {
         write_normal_framing(head, fields, out);
@@ -302,6 +401,7 @@ pub(crate) fn write_response(
         encoding::write_vary(head, fields, out);
     }
     out.extend_from_slice(edit.add);
+    limited().for_each(|one| out.extend_from_slice(&one.line));
     let connection: &[u8] = match hop {
         _ if response.status == 101 => b"Connection: Upgrade\r\n",
         _ if response.status < 200 || hop.tunnel => b"",

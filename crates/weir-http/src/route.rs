@@ -1,127 +1,213 @@
 //! Matching of requests against routes.
 
+mod table;
+mod text;
+
 use std::net::IpAddr;
 
-use weir_model::{HostPattern, Route};
+use weir_model::{
+    ConditionKey, Conditions, HostPattern, NamedCondition, Route, TlsVersion, ValuePattern,
+};
+
+pub use table::RouteTable;
+pub use text::{SERVER_MARK, Surroundings, Target, fill, location, rewritten};
 
 use crate::cookie;
 use crate::field::Field;
 use crate::head::Request;
 use crate::path::RequestPath;
 
-/// Returns the index of the first route that matches the request of `client`; `target` is its path in normal form.
-pub fn choose(
-    routes: &[Route],
-    client: IpAddr,
-    target: &RequestPath<'_>,
-    head: &[u8],
-    request: &Request,
-    fields: &[Field],
-) -> Option<usize> {
-    if routes.is_empty() {
+/// What a client's TLS connection says about it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TlsFacts<'a> {
+    /// `None` = no TLS.
+    pub version: Option<TlsVersion>,
+    /// SNI.
+    pub server_name: Option<&'a str>,
+    /// Subject of the client's certificate, which was verified.
+    pub client_subject: Option<&'a str>,
+}
+
+/// What routes compare.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked<'a> {
+    /// The client's address.
+    pub client: IpAddr,
+    /// The path in the form in which it is compared.
+    pub target: &'a RequestPath<'a>,
+    /// The head; `request` and `fields` contain ranges of it.
+    pub head: &'a [u8],
+    /// The request line and framing.
+    pub request: &'a Request,
+    /// The fields.
+    pub fields: &'a [Field],
+    /// The TLS connection.
+    pub tls: TlsFacts<'a>,
+}
+
+impl<'a> Asked<'a> {
+    /// The requested host without port.
+    pub fn host(&self) -> &'a [u8] {
+        without_port(
+            self.request
+                .host_in(self.head, self.fields)
+                .unwrap_or_default(),
+        )
+    }
+}
+
+/// Returns the index of the first route that matches. This is the definition; [`RouteTable::choose`] returns the same
+/// without comparing every route.
+pub fn choose(routes: &[Route], asked: &Asked<'_>) -> Option<usize> {
+    let host = asked.host();
+    routes
+        .iter()
+        .position(|route| unmet(route, asked, host).is_none())
+}
+
+/// The first condition of a route that a request does not meet, and whether it is a negated one; `None` if the route
+/// matches. `host` is that of the request, without port.
+pub fn unmet(route: &Route, asked: &Asked<'_>, host: &[u8]) -> Option<(ConditionKey, bool)> {
+    unmet_except(route, asked, host, |regexes| {
+        regexes
+            .path_regexes
+            .iter()
+            .any(|one| one.fits(asked.target.path()))
+    })
+}
+
+/// As [`unmet`]; `path_fits` compares the path with the expressions that must match.
+fn unmet_except(
+    route: &Route,
+    asked: &Asked<'_>,
+    host: &[u8],
+    mut path_fits: impl FnMut(&Conditions) -> bool,
+) -> Option<(ConditionKey, bool)> {
+    let fails = |key: &&ConditionKey| match **key {
+        ConditionKey::PathRegex => !route.when.path_regexes.is_empty() && !path_fits(&route.when),
+        key => meets(&route.when, key, asked, host, true) == Some(false),
+    };
+    if let Some(key) = ConditionKey::ALL.iter().find(fails) {
+        return Some((*key, false));
+    }
+    let not = route.not.as_deref()?;
+    let forbids = |key: &&ConditionKey| meets(not, **key, asked, host, false) == Some(true);
+    ConditionKey::ALL
+        .iter()
+        .find(forbids)
+        .map(|key| (*key, true))
+}
+
+/// Whether one of a key's alternatives matches; `None` if there is no condition. With `every_name`, one of each name's.
+fn meets(
+    conditions: &Conditions,
+    key: ConditionKey,
+    asked: &Asked<'_>,
+    host: &[u8],
+    every_name: bool,
+) -> Option<bool> {
+    if !conditions.has(key) {
         return None;
     }
-    let host = without_port(request.host_in(head, fields).unwrap_or_default());
-    let path = target.path();
-    routes.iter().position(|route| {
-        // Every field is named, so that a new condition cannot be forgotten.
-        let Route {
-            host: wanted_host,
-            path: wanted_path,
-            path_regex,
-            methods,
-            headers,
-            queries,
-            cookies,
-            sources,
-            edits: _,
-            action: _,
-            source: _,
-        } = route;
-        let method = request.method_in(head);
-        (methods.is_empty() || methods.iter().any(|one| one.as_bytes() == method))
-            && wanted_host
-                .as_ref()
-                .is_none_or(|pattern| host_matches(pattern, host))
-            && wanted_path
-                .as_ref()
-                .is_none_or(|pattern| glob(pattern.as_bytes(), path))
-            && path_regex.as_ref().is_none_or(|regex| regex.fits(path))
-            && headers
+    let path = asked.target.path();
+    let named = |list: &[NamedCondition], fits: &dyn Fn(&NamedCondition) -> bool| match every_name {
+        true => list.iter().all(|one| {
+            list.iter()
+                .any(|other| other.name == one.name && fits(other))
+        }),
+        false => list.iter().any(fits),
+    };
+    Some(match key {
+        ConditionKey::Method => {
+            let method = asked.request.method_in(asked.head);
+            conditions
+                .methods
                 .iter()
-                .all(|(name, value)| has_field(head, fields, name, value))
-            && queries.iter().all(|(name, value)| {
-                let found = cookie::parameter(target.query(), name.as_bytes());
-                found.is_some_and(|found| value_matches(value, found))
-            })
-            && cookies
+                .any(|one| one.as_bytes() == method)
+        }
+        ConditionKey::Host => conditions
+            .hosts
+            .iter()
+            .any(|pattern| host_matches(pattern, host)),
+        ConditionKey::Path => conditions
+            .paths
+            .iter()
+            .any(|pattern| glob(pattern.as_bytes(), path)),
+        ConditionKey::PathRegex => conditions.path_regexes.iter().any(|regex| regex.fits(path)),
+        ConditionKey::Source => conditions
+            .sources
+            .as_ref()
+            .is_some_and(|set| set.contains(asked.client)),
+        ConditionKey::TlsVersion => asked
+            .tls
+            .version
+            .is_some_and(|is| conditions.tls_versions.contains(&is)),
+        ConditionKey::TlsSni => asked.tls.server_name.is_some_and(|name| {
+            conditions
+                .tls_snis
                 .iter()
-                .all(|(name, value)| has_cookie(head, fields, name, value))
-            && (sources.is_empty() || sources.iter().any(|network| network.contains(client)))
+                .any(|pattern| host_matches(pattern, name.as_bytes()))
+        }),
+        ConditionKey::ClientCertSubject => asked.tls.client_subject.is_some_and(|subject| {
+            let mut patterns = conditions.client_cert_subjects.iter();
+            patterns.any(|pattern| value_matches(pattern, subject.as_bytes()))
+        }),
+        ConditionKey::Header => named(&conditions.headers, &|one| has_field(asked, one)),
+        ConditionKey::Query => named(&conditions.queries, &|one| {
+            cookie::parameters(asked.target.query(), one.name.as_bytes())
+                .any(|value| is_wanted(one, value))
+        }),
+        ConditionKey::Cookie => named(&conditions.cookies, &|one| has_cookie(asked, one)),
     })
 }
 
-fn has_field(head: &[u8], fields: &[Field], name: &str, value: &Option<String>) -> bool {
-    fields.iter().any(|field| {
-        field.name_in(head).eq_ignore_ascii_case(name.as_bytes())
-            && value_matches(value, field.value_in(head))
+fn has_field(asked: &Asked<'_>, wanted: &NamedCondition) -> bool {
+    asked.fields.iter().any(|field| {
+        field
+            .name_in(asked.head)
+            .eq_ignore_ascii_case(wanted.name.as_bytes())
+            && is_wanted(wanted, field.value_in(asked.head))
     })
 }
 
-fn has_cookie(head: &[u8], fields: &[Field], name: &str, value: &Option<String>) -> bool {
-    fields.iter().any(|field| {
-        let text = field.value_in(head);
-        field.name_in(head).eq_ignore_ascii_case(b"cookie")
-            && cookie::find(text, name.as_bytes())
-                .is_some_and(|range| value_matches(value, &text[range]))
+fn has_cookie(asked: &Asked<'_>, wanted: &NamedCondition) -> bool {
+    asked.fields.iter().any(|field| {
+        let text = field.value_in(asked.head);
+        field.name_in(asked.head).eq_ignore_ascii_case(b"cookie")
+            && cookie::find(text, wanted.name.as_bytes())
+                .is_some_and(|range| is_wanted(wanted, &text[range]))
     })
 }
 
-/// Whether a value equals the required one, if one is required.
-fn value_matches(wanted: &Option<String>, found: &[u8]) -> bool {
+/// Whether a value matches, if a value is required.
+fn is_wanted(wanted: &NamedCondition, found: &[u8]) -> bool {
     wanted
+        .value
         .as_ref()
-        .is_none_or(|wanted| wanted.as_bytes() == found)
+        .is_none_or(|pattern| value_matches(pattern, found))
 }
 
-/// The rewritten path and query for the server: `{path}`, `{rest}` and `{1}` in `to` are replaced by parts of the
-/// request's path. The parts come from the normalized path: parts of the received spelling could escape the route's
-/// prefix.
-pub fn rewritten(to: &str, route: &Route, target: &RequestPath<'_>) -> Vec<u8> {
-    let path = target.path();
-    let groups = route.path_regex.as_ref().filter(|_| to.contains('{'));
-    let groups = groups.and_then(|regex| regex.groups(path));
-    let fixed = route
-        .path
-        .as_deref()
-        .map_or(0, |pattern| pattern.find('*').unwrap_or(pattern.len()));
-    let rest = path.get(fixed..).unwrap_or_default();
-    let mut out = Vec::with_capacity(to.len() + target.as_bytes().len());
-    let mut tail = to;
-    while let Some((before, after)) = tail.split_once('{') {
-        out.extend_from_slice(before.as_bytes());
-        let (word, rest_of) = after.split_once('}').unwrap_or((after, ""));
-        out.extend_from_slice(match word.parse::<usize>() {
-            Ok(group) => groups
-                .as_ref()
-                .and_then(|groups| groups.get(group))
-                .map_or(&b""[..], |found| found.as_bytes()),
-            Err(_) if word == "rest" => rest,
-            Err(_) => path,
-        });
-        tail = rest_of;
+fn value_matches(pattern: &ValuePattern, found: &[u8]) -> bool {
+    match pattern {
+        ValuePattern::Exact(text) => text.as_bytes() == found,
+        ValuePattern::Wildcard(text) => glob(text.as_bytes(), found),
+        ValuePattern::Regex(regex) => regex.fits(found),
     }
-    out.extend_from_slice(tail.as_bytes());
-    out.extend_from_slice(target.query_part());
-    out
 }
 
-/// Returns the index of the first route for a TLS client with this server name, if any.
+/// Returns the index of the first route for a TLS client with this server name, if any. A client without a name does
+/// not match a condition on the name, and matches a negated one.
 pub fn choose_by_sni(routes: &[Route], name: Option<&str>) -> Option<usize> {
-    routes.iter().position(|route| match (&route.host, name) {
-        (None, _) => true,
-        (Some(pattern), Some(name)) => host_matches(pattern, name.as_bytes()),
-        (Some(_), None) => false,
+    let any = |hosts: &[HostPattern]| {
+        name.is_some_and(|name| {
+            hosts
+                .iter()
+                .any(|pattern| host_matches(pattern, name.as_bytes()))
+        })
+    };
+    routes.iter().position(|route| {
+        (route.when.hosts.is_empty() || any(&route.when.hosts))
+            && !route.not.as_ref().is_some_and(|not| any(&not.hosts))
     })
 }
 
@@ -143,18 +229,28 @@ fn host_matches(pattern: &HostPattern, host: &[u8]) -> bool {
             host.len() > rest.len()
                 && host[host.len() - rest.len()..].eq_ignore_ascii_case(rest.as_bytes())
         }
+        HostPattern::Wildcard(pattern) => {
+            wildcard(pattern.as_bytes(), host, u8::to_ascii_lowercase)
+        }
+        // The expression ignores case.
+        HostPattern::Regex(regex) => regex.fits(host),
     }
 }
 
 /// Whether `text` matches `pattern`, in which `*` matches any bytes. Backtracks only to the last star.
 fn glob(pattern: &[u8], text: &[u8]) -> bool {
+    wildcard(pattern, text, |byte| *byte)
+}
+
+/// As [`glob`], with a form in which bytes of the text are compared.
+fn wildcard(pattern: &[u8], text: &[u8], form: impl Fn(&u8) -> u8) -> bool {
     let (mut at, mut from) = (0, 0);
     let mut last: Option<(usize, usize)> = None;
     while from < text.len() {
         if pattern.get(at) == Some(&b'*') {
             last = Some((at + 1, from));
             at += 1;
-        } else if pattern.get(at) == Some(&text[from]) {
+        } else if pattern.get(at) == Some(&form(&text[from])) {
             at += 1;
             from += 1;
         } else if let Some((behind, tried)) = last {
@@ -168,245 +264,5 @@ fn glob(pattern: &[u8], text: &[u8]) -> bool {
     pattern[at..].iter().all(|byte| *byte == b'*')
 }
 
-/// `Location` of a redirect: `{host}` and `{path}` are replaced by the request's as received; `host` is used if the
-/// client sent none.
-pub fn location(
-    to: &str,
-    head: &[u8],
-    request: &Request,
-    fields: &[Field],
-    host: &[u8],
-) -> Vec<u8> {
-    let mut out = Vec::with_capacity(to.len() + 64);
-    let mut rest = to;
-    while let Some(open) = rest.find('{') {
-        out.extend_from_slice(&rest.as_bytes()[..open]);
-        let tail = &rest[open..];
-        rest = if let Some(after) = tail.strip_prefix("{host}") {
-            out.extend_from_slice(without_port(request.host_in(head, fields).unwrap_or(host)));
-            after
-        } else if let Some(after) = tail.strip_prefix("{path}") {
-            let path = request.path_in(head);
-            let path = path.strip_prefix(b"/").unwrap_or(path);
-            // A reference that begins with two slashes names a host (RFC 3986 section 4.2), and browsers read `\` as
-            // `/`.
-            let named = |byte: &&u8| out.is_empty() && matches!(byte, b'/' | b'\\');
-            let more = path.iter().take_while(named).count();
-            out.push(b'/');
-            out.extend_from_slice(&path[more..]);
-            after
-        } else {
-            out.push(b'{');
-            &tail[1..]
-        };
-    }
-    out.extend_from_slice(rest.as_bytes());
-    out
-}
-
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-    use weir_model::{Network, PathRegex, RouteAction};
-
-    use super::*;
-    use crate::head::{self, HeadLimits};
-
-    fn route(host: Option<HostPattern>, path: Option<&str>) -> Route {
-        Route {
-            host,
-            path: path.map(str::to_owned),
-            ..Route::new(RouteAction::Pool("p".to_owned()))
-        }
-    }
-
-    fn chosen(routes: &[Route], text: &str) -> Option<usize> {
-        let mut fields = Vec::new();
-        let request = head::request(text.as_bytes(), &HeadLimits::default(), &mut fields)
-            .unwrap()
-            .unwrap();
-        let client = "192.0.2.1".parse().unwrap();
-        let target = RequestPath::received(request.path_in(text.as_bytes()));
-        choose(routes, client, &target, text.as_bytes(), &request, &fields)
-    }
-
-    fn get(host: &str, target: &str) -> String {
-        format!("GET {target} HTTP/1.1\r\nHost: {host}\r\nAccept: text/html\r\n\r\n")
-    }
-
-    #[test]
-    fn first_matching_route_is_chosen() {
-        let exact = || Some(HostPattern::Exact("a.example".to_owned()));
-        let below = || Some(HostPattern::Suffix(".example".to_owned()));
-        let routes = [
-            route(exact(), Some("/img/*")),
-            route(below(), None),
-            route(None, Some("/status")),
-        ];
-        assert_eq!(
-            chosen(&routes, &get("A.Example:8080", "/img/x?y=/z")),
-            Some(0)
-        );
-        assert_eq!(chosen(&routes, &get("a.example.", "/img/")), Some(0));
-        assert_eq!(chosen(&routes, &get("a.example", "/im")), Some(1));
-        assert_eq!(chosen(&routes, &get("b.c.example", "/")), Some(1));
-        assert_eq!(chosen(&routes, &get("example", "/status?x")), Some(2));
-        assert_eq!(chosen(&routes, &get("notexample", "/status/")), None);
-        assert_eq!(
-            chosen(
-                &routes,
-                "GET http://a.example/img/1 HTTP/1.1\r\nHost: other\r\n\r\n"
-            ),
-            Some(0)
-        );
-        assert_eq!(
-            chosen(&routes, &get("[2001:db8::1]:80", "/status")),
-            Some(2)
-        );
-    }
-
-    #[test]
-    fn server_name_selects_a_route_by_host() {
-        let exact = Some(HostPattern::Exact("a.example".to_owned()));
-        let below = Some(HostPattern::Suffix(".example".to_owned()));
-        let mut routes = vec![route(exact, None), route(below, None)];
-        for (name, expected) in [
-            (Some("a.example"), Some(0)),
-            (Some("A.EXAMPLE"), Some(0)),
-            (Some("b.example"), Some(1)),
-            (Some("b.test"), None),
-            (None, None),
-        ] {
-            assert_eq!(choose_by_sni(&routes, name), expected, "{name:?}");
-        }
-        routes.push(route(None, None));
-        assert_eq!(choose_by_sni(&routes, Some("b.test")), Some(2));
-        assert_eq!(choose_by_sni(&routes, None), Some(2));
-    }
-
-    #[test]
-    fn methods_and_fields_are_matched() {
-        let mut wanted = route(None, None);
-        wanted.methods = vec!["GET".to_owned(), "HEAD".to_owned()];
-        wanted.headers = vec![
-            ("accept".to_owned(), Some("text/html".to_owned())),
-            ("host".to_owned(), None),
-        ];
-        assert_eq!(
-            chosen(std::slice::from_ref(&wanted), &get("a", "/")),
-            Some(0)
-        );
-        wanted.headers[0].1 = Some("text".to_owned());
-        assert_eq!(chosen(std::slice::from_ref(&wanted), &get("a", "/")), None);
-        wanted.headers.clear();
-        wanted.methods = vec!["POST".to_owned()];
-        assert_eq!(chosen(&[wanted], &get("a", "/")), None);
-    }
-
-    #[test]
-    fn query_cookies_and_source_are_matched() {
-        let text = "GET /x?v=2&w HTTP/1.1\r\nHost: a\r\nCookie: a=1; beta=yes\r\n\r\n";
-        let pair = |name: &str, value: Option<&str>| (name.to_owned(), value.map(str::to_owned));
-        let fits = |change: &dyn Fn(&mut Route)| {
-            let mut one = route(None, None);
-            change(&mut one);
-            chosen(std::slice::from_ref(&one), text).is_some()
-        };
-        assert!(fits(
-            &|one| one.queries = vec![pair("v", Some("2")), pair("w", None)]
-        ));
-        assert!(!fits(&|one| one.queries = vec![pair("v", Some("1"))]));
-        assert!(!fits(&|one| one.queries = vec![pair("x", None)]));
-        assert!(fits(
-            &|one| one.cookies = vec![pair("beta", Some("yes")), pair("a", None)]
-        ));
-        assert!(!fits(&|one| one.cookies = vec![pair("beta", Some("no"))]));
-        let network = |address: &str| Network {
-            address: address.parse().unwrap(),
-            prefix: 24,
-        };
-        assert!(fits(
-            &|one| one.sources = vec![network("10.0.0.0"), network("192.0.2.0")]
-        ));
-        assert!(!fits(&|one| one.sources = vec![network("10.0.0.0")]));
-    }
-
-    #[test]
-    fn rewritten_path_keeps_the_query() {
-        let path = |to: &str, pattern: Option<&str>, target: &str| {
-            let route = route(None, pattern);
-            let target = RequestPath::received(target.as_bytes());
-            String::from_utf8(rewritten(to, &route, &target)).unwrap()
-        };
-        assert_eq!(
-            path("/{rest}", Some("/api/*"), "/api/v1/x?y=/z"),
-            "/v1/x?y=/z"
-        );
-        assert_eq!(path("/new{path}", None, "/a?b"), "/new/a?b");
-        assert_eq!(path("/", Some("/*"), "/a"), "/");
-        assert_eq!(path("/{rest}", Some("/only"), "/only?q"), "/?q");
-        let mut by_regex = route(None, None);
-        by_regex.path_regex = Some(PathRegex::new("^/u/([0-9]+)(/.*)?$").unwrap());
-        let path = |target: &str| {
-            let target = RequestPath::received(target.as_bytes());
-            String::from_utf8(rewritten("/user{2}/{1}", &by_regex, &target)).unwrap()
-        };
-        assert_eq!(path("/u/7/x?q=/u/8"), "/user/x/7?q=/u/8");
-        assert_eq!(path("/u/7"), "/user/7");
-    }
-
-    #[test]
-    fn redirect_contains_host_and_path() {
-        let text = get("a.example:8080", "/x?y=1");
-        let mut fields = Vec::new();
-        let request = head::request(text.as_bytes(), &HeadLimits::default(), &mut fields)
-            .unwrap()
-            .unwrap();
-        let to = location(
-            "https://{host}{path}#{x}{",
-            text.as_bytes(),
-            &request,
-            &fields,
-            b"",
-        );
-        assert_eq!(to, b"https://a.example/x?y=1#{x}{");
-        let text = b"GET /x HTTP/1.0\r\n\r\n";
-        let request = head::request(text, &HeadLimits::default(), &mut fields)
-            .unwrap()
-            .unwrap();
-        let to = location(
-            "https://{host}{path}",
-            text,
-            &request,
-            &fields,
-            b"192.0.2.1:80",
-        );
-        assert_eq!(to, b"https://192.0.2.1/x");
-        for target in ["//evil.example/", "/\\evil.example/", "/\\//evil.example/"] {
-            let text = get("a", target);
-            let request = head::request(text.as_bytes(), &HeadLimits::default(), &mut fields);
-            let request = request.unwrap().unwrap();
-            let to = |to: &str| location(to, text.as_bytes(), &request, &fields, b"");
-            assert_eq!(to("{path}"), b"/evil.example/", "must not name a host");
-            assert_eq!(
-                to("https://a{path}"),
-                format!("https://a{target}").as_bytes()
-            );
-        }
-    }
-
-    proptest! {
-        /// Compared with the definition: a star matches nothing, or one byte and the rest again.
-        #[test]
-        fn glob_matches_its_definition(pattern in "[ab*]{0,6}", text in "[ab]{0,8}") {
-            fn slow(pattern: &[u8], text: &[u8]) -> bool {
-                match pattern {
-                    [] => text.is_empty(),
-                    [b'*', rest @ ..] => slow(rest, text) || (!text.is_empty() && slow(pattern, &text[1..])),
-                    [byte, rest @ ..] => text.first() == Some(byte) && slow(rest, &text[1..]),
-                }
-            }
-            prop_assert_eq!(glob(pattern.as_bytes(), text.as_bytes()), slow(pattern.as_bytes(), text.as_bytes()));
-        }
-    }
-}
+mod tests;

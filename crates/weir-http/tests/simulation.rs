@@ -305,7 +305,8 @@ fn exchange(
     let mut to_server = Vec::new();
     let edit = RequestEdit {
         add: b"",
-        route: None,
+        edits: [None, None],
+        fields: None,
         client: None,
         version: "1.1",
         host: b"a",

@@ -94,15 +94,6 @@ impl Condition {
                 both
             }
         };
-        let mut headers = self.headers.clone();
-        headers.extend(other.headers.iter().cloned());
-        headers.dedup();
-        let mut cookies = self.cookies.clone();
-        cookies.extend(other.cookies.iter().cloned());
-        cookies.dedup();
-        let mut queries = self.queries.clone();
-        queries.extend(other.queries.iter().cloned());
-        queries.dedup();
         // A route cannot require a client to be in two networks.
         let sources = match (self.sources.as_slice(), other.sources.as_slice()) {
             ([], sources) | (sources, []) => sources.to_vec(),
@@ -113,13 +104,46 @@ impl Condition {
             host: one(&self.host, &other.host)?,
             path: one(&self.path, &other.path)?,
             methods,
-            headers,
+            headers: both_named(&self.headers, &other.headers, ':')?,
             regex: one(&self.regex, &other.regex)?,
-            cookies,
-            queries,
+            cookies: both_named(&self.cookies, &other.cookies, '=')?,
+            queries: both_named(&self.queries, &other.queries, '=')?,
             sources,
         })
     }
+}
+
+/// Requires the names and values of both lists; `None` = two values of one name, which a route takes as alternatives.
+fn both_named(one: &[String], other: &[String], separator: char) -> Option<Vec<String>> {
+    let name = |text: &str| {
+        text.split(separator)
+            .next()
+            .unwrap_or_default()
+            .to_ascii_lowercase()
+    };
+    let mut both = one.to_vec();
+    for text in other {
+        let same = both.iter_mut().find(|known| name(known) == name(text));
+        match same {
+            None => both.push(text.clone()),
+            Some(known) if *known == *text || !text.contains(separator) => {}
+            Some(known) if !known.contains(separator) => known.clone_from(text),
+            Some(_) => return None,
+        }
+    }
+    Some(both)
+}
+
+/// Whether a literal text contains a name in braces, which would become a variable.
+pub(crate) fn has_variable(text: &str) -> bool {
+    let name = |tail: &str| {
+        let name = tail.split_once('}').map_or("", |(name, _)| name);
+        !name.is_empty()
+            && name
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte))
+    };
+    text.split('{').skip(1).any(name)
 }
 
 /// `ADDRESS:PORT`, with brackets for IPv6.

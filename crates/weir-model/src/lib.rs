@@ -2,7 +2,8 @@
 //!
 //! The types hold a validated configuration. Its origin (TOML, JSON, ipvsadm) no longer matters, except for [`Source`],
 //! which gives messages a line number. The crate does not parse text (except regular expressions, which are compiled
-//! once in [`Pattern`] and [`PathRegex`]), does not know the state of the kernel, and holds no run-time state (health,
+//! once in [`Pattern`] and [`TextRegex`], and the variables of [`Template`]), does not know the state of the kernel,
+//! and holds no run-time state (health,
 //! counters, overrides).
 //!
 //! Every other crate may depend on it; it depends on none of them.
@@ -28,6 +29,7 @@ mod indexed;
 mod ipvs;
 mod listener;
 mod message;
+mod network_set;
 mod path;
 mod pattern;
 mod proxy;
@@ -37,6 +39,7 @@ mod route;
 mod scheduler;
 mod secret;
 mod sticky;
+mod template;
 mod tls;
 mod vrrp;
 
@@ -60,15 +63,22 @@ pub use hash::HashKey;
 pub use indexed::{Indexed, Sharing};
 pub use ipvs::Ipvs;
 pub use listener::{Family, Listener, Mark, Ports, Protocol};
-pub use message::{Coding, Compression, ErrorPage, Forwarded, Underscores};
+pub use message::{
+    ClientField, ClientFields, Coding, Compression, ErrorPage, FieldRule, Forwarded, Underscores,
+};
+pub use network_set::NetworkSet;
 pub use path::{EncodedSlash, ForwardedPath, NormalizePath};
-pub use pattern::{PathRegex, PatternError};
+pub use pattern::{PatternError, RegexSet, TextRegex};
 pub use proxy::{Network, Proxy, ProxyLimits, ProxyProtocol, ProxyTimeouts};
 pub use random::{GOLDEN_64, SplitMix64, finalize_64, mix_64};
 pub use retry::{RetryCondition, RetryOn};
-pub use route::{HostPattern, Route, RouteAction, RouteEdits};
+pub use route::{
+    ConditionKey, Conditions, HeaderEdit, HeaderEdits, HostPattern, NamedCondition, Route,
+    RouteAction, RouteEdits, ValuePattern,
+};
 pub use scheduler::{Scheduler, SchedulerFlags, SchedulerKind, UnknownScheduler};
 pub use secret::{Secret, SecretSource};
 pub use sticky::{Sticky, StickyMode};
+pub use template::{Part, Template, UnknownVariable, Variable};
 pub use tls::{ClientAuth, ServerTls, ServiceTls, SniHost, TlsVersion};
 pub use vrrp::{Notify, Track, TrackObject, TrackScript, VirtualRouter};

@@ -1,5 +1,80 @@
 //! How a proxy service modifies requests and responses: `forwarded`, `underscores`, `error_pages`, `compression`.
 
+named_enum! {
+    /// What happens to a field about the client in requests to servers.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum FieldRule {
+        /// The values that the client sent are kept, and Weir's is appended.
+        Append = "append",
+        /// Weir's value replaces those that the client sent.
+        Set = "set",
+        /// The field is forwarded as received.
+        Keep = "keep",
+        /// The field is removed.
+        Drop = "drop",
+    }
+}
+
+named_enum! {
+    /// A field about the client.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum ClientField {
+        /// `X-Forwarded-For`.
+        For = "for",
+        /// `X-Forwarded-Proto`.
+        Proto = "proto",
+        /// `X-Forwarded-Host`.
+        Host = "host",
+        /// `X-Forwarded-Port`.
+        Port = "port",
+        /// `X-Real-IP`.
+        RealIp = "real_ip",
+    }
+}
+
+impl ClientField {
+    /// The name of the header field.
+    pub const fn header(self) -> &'static str {
+        match self {
+            Self::For => "X-Forwarded-For",
+            Self::Proto => "X-Forwarded-Proto",
+            Self::Host => "X-Forwarded-Host",
+            Self::Port => "X-Forwarded-Port",
+            Self::RealIp => "X-Real-IP",
+        }
+    }
+}
+
+/// `x_forwarded` of a proxy service: rules for single fields, in place of `forwarded`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct ClientFields([Option<FieldRule>; 5]);
+
+impl ClientFields {
+    /// The rule of a field; `None` = as `forwarded` specifies.
+    pub const fn rule(&self, field: ClientField) -> Option<FieldRule> {
+        self.0[field as usize]
+    }
+
+    /// Sets the rule of a field.
+    pub const fn set(&mut self, field: ClientField, rule: Option<FieldRule>) {
+        self.0[field as usize] = rule;
+    }
+
+    /// Whether there is no rule.
+    pub fn is_empty(&self) -> bool {
+        self.0.iter().all(Option::is_none)
+    }
+
+    /// The rule of the header field with this name.
+    pub fn rule_of(&self, name: &[u8]) -> Option<FieldRule> {
+        let is = |field: &&ClientField| field.header().as_bytes().eq_ignore_ascii_case(name);
+        ClientField::ALL
+            .iter()
+            .find(is)
+            .and_then(|field| self.rule(*field))
+    }
+}
+
 /// `forwarded` of a proxy service: header fields that carry client information to servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Forwarded {

@@ -1,17 +1,17 @@
-//! Regular expressions for request paths.
+//! Regular expressions for texts of requests: paths, hosts, values of fields.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
-use regex::bytes::{Captures, Regex, RegexBuilder};
+use regex::bytes::{Captures, Regex, RegexBuilder, RegexSetBuilder, SetMatches};
 
 /// Maximum size of a compiled expression and of its lazy DFA, in bytes.
 const SIZE_MAX: usize = 1 << 20;
 
-/// An expression of the crate `regex`, matched anywhere in a path in time linear in the path's length. Two are equal if
+/// An expression of the crate `regex`, matched anywhere in a text in time linear in the text's length. Two are equal if
 /// their source texts are equal.
 #[derive(Clone)]
-pub struct PathRegex(Regex);
+pub struct TextRegex(Regex);
 
 /// Why an expression is invalid, in one line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,7 +25,7 @@ impl fmt::Display for PatternError {
 
 impl std::error::Error for PatternError {}
 
-impl PathRegex {
+impl TextRegex {
     /// Number of groups that a replacement may refer to: `{1}` to `{9}`.
     pub const GROUPS: usize = 9;
 
@@ -34,8 +34,21 @@ impl PathRegex {
     /// # Errors
     /// The expression is invalid or needs too much memory.
     pub fn new(text: &str) -> Result<Self, PatternError> {
+        Self::compile(text, false)
+    }
+
+    /// Compiles an expression that ignores ASCII case.
+    ///
+    /// # Errors
+    /// As [`TextRegex::new`].
+    pub fn ignoring_case(text: &str) -> Result<Self, PatternError> {
+        Self::compile(text, true)
+    }
+
+    fn compile(text: &str, ignore_case: bool) -> Result<Self, PatternError> {
         let mut builder = RegexBuilder::new(text);
-        // Request targets contain only ASCII, so Unicode support is not needed.
+        builder.case_insensitive(ignore_case);
+        // Texts of requests are bytes, mostly ASCII, so Unicode support is not needed.
         builder.unicode(false).size_limit(SIZE_MAX);
         let compiled = builder.dfa_size_limit(SIZE_MAX).build();
         compiled.map(Self).map_err(|error| {
@@ -52,14 +65,38 @@ impl PathRegex {
         self.0.as_str()
     }
 
-    /// Whether it matches anywhere in a path.
+    /// Whether it matches anywhere in a text.
     pub fn fits(&self, path: &[u8]) -> bool {
         self.0.is_match(path)
     }
 
-    /// The capture groups of its first match in a path.
+    /// The capture groups of its first match in a text.
     pub fn groups<'a>(&self, path: &'a [u8]) -> Option<Captures<'a>> {
         self.0.captures(path)
+    }
+
+    /// The literal text with which every match begins at the start of a text, as far as that is obvious; `None` if a
+    /// match may begin elsewhere.
+    pub fn fixed_prefix(&self) -> Option<String> {
+        let rest = self.as_str().strip_prefix('^')?;
+        if rest.contains('|') {
+            return None;
+        }
+        let literal = |c: char| c.is_ascii_alphanumeric() || "/_-%~,;=@!&'".contains(c);
+        let mut prefix = String::new();
+        let mut rest = rest.chars().peekable();
+        while let Some(c) = rest.next() {
+            let c = match c {
+                '\\' if rest.peek().is_some_and(|c| ".-/".contains(*c)) => rest.next()?,
+                c if literal(c) => c,
+                _ => break,
+            };
+            if rest.peek().is_some_and(|c| "?*+{".contains(*c)) {
+                break;
+            }
+            prefix.push(c);
+        }
+        Some(prefix)
     }
 
     /// Number of capture groups.
@@ -68,21 +105,42 @@ impl PathRegex {
     }
 }
 
-impl fmt::Debug for PathRegex {
+/// Maximum size of a set of expressions and of its lazy DFA, in bytes.
+const SET_SIZE_MAX: usize = 64 << 20;
+
+/// Expressions that are searched for together, in one pass over a text.
+#[derive(Debug, Clone)]
+pub struct RegexSet(regex::bytes::RegexSet);
+
+impl RegexSet {
+    /// Compiles a set; `None` if it needs too much memory.
+    pub fn new<'a>(expressions: impl IntoIterator<Item = &'a TextRegex>) -> Option<Self> {
+        let mut builder = RegexSetBuilder::new(expressions.into_iter().map(TextRegex::as_str));
+        builder.unicode(false).size_limit(SET_SIZE_MAX);
+        builder.dfa_size_limit(SET_SIZE_MAX).build().ok().map(Self)
+    }
+
+    /// The expressions that match anywhere in a text.
+    pub fn matches(&self, text: &[u8]) -> SetMatches {
+        self.0.matches(text)
+    }
+}
+
+impl fmt::Debug for TextRegex {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(self.as_str(), f)
     }
 }
 
-impl PartialEq for PathRegex {
+impl PartialEq for TextRegex {
     fn eq(&self, other: &Self) -> bool {
         self.as_str() == other.as_str()
     }
 }
 
-impl Eq for PathRegex {}
+impl Eq for TextRegex {}
 
-impl Hash for PathRegex {
+impl Hash for TextRegex {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.as_str().hash(state);
     }
@@ -94,14 +152,27 @@ mod tests {
 
     #[test]
     fn invalid_expression_returns_reason() {
-        let error = PathRegex::new("/a(").unwrap_err().to_string();
+        let error = TextRegex::new("/a(").unwrap_err().to_string();
         assert!(error.contains("unclosed group"), "{error}");
-        assert!(PathRegex::new("a{1000}{1000}{1000}").is_err());
+        assert!(TextRegex::new("a{1000}{1000}{1000}").is_err());
+    }
+
+    #[test]
+    fn fixed_prefix_ends_at_the_first_operator() {
+        let prefix = |text: &str| TextRegex::new(text).unwrap().fixed_prefix();
+        assert_eq!(prefix("^/users/([0-9]+)$").as_deref(), Some("/users/"));
+        assert_eq!(prefix(r"^/a\.php$").as_deref(), Some("/a.php"));
+        assert_eq!(prefix("^/ab?").as_deref(), Some("/a"));
+        assert_eq!(prefix("^/ab{0}c").as_deref(), Some("/a"));
+        assert_eq!(prefix(r"^/a\d").as_deref(), Some("/a"));
+        assert_eq!(prefix("^/a|b"), None);
+        assert_eq!(prefix("/a"), None);
+        assert_eq!(prefix("(?i)^/a"), None);
     }
 
     #[test]
     fn expression_matches_anywhere_unless_anchored() {
-        let fits = |text: &str, path: &str| PathRegex::new(text).unwrap().fits(path.as_bytes());
+        let fits = |text: &str, path: &str| TextRegex::new(text).unwrap().fits(path.as_bytes());
         assert!(fits("[0-9]+", "/a/17/b"));
         assert!(!fits("^[0-9]+", "/a/17/b"));
         assert!(fits("(?i)^/IMG/.*\\.png$", "/img/x.PNG"));

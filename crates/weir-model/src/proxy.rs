@@ -8,8 +8,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    AccessLog, Compression, ErrorPage, Forwarded, HashKey, NormalizePath, RetryOn, Route,
-    Scheduler, SchedulerKind, ServiceTls, Source, Underscores,
+    AccessLog, ClientFields, Compression, Conditions, ErrorPage, Forwarded, HashKey, HeaderEdits,
+    NormalizePath, RetryOn, Route, RouteAction, Scheduler, SchedulerKind, ServiceTls, Source,
+    Template, Underscores, Variable,
 };
 
 named_enum! {
@@ -202,6 +203,12 @@ pub struct Proxy {
     pub limit_key: HashKey,
     /// Header fields that carry client information to servers.
     pub forwarded: Forwarded,
+    /// Rules for single fields about the client.
+    pub x_forwarded: ClientFields,
+    /// Changes to the header of every request that is sent to a server.
+    pub request_header: HeaderEdits,
+    /// Changes to the header of every response of a server.
+    pub response_header: HeaderEdits,
     /// Treatment of request fields with `_` in their names.
     pub underscores: Underscores,
     /// Whether clients may use CONNECT.
@@ -244,6 +251,38 @@ impl Proxy {
         pools
     }
 
+    /// Every text of the service and its routes that is made for a request.
+    pub fn texts(&self) -> impl Iterator<Item = &Template> {
+        let own = [&self.request_header, &self.response_header].into_iter();
+        let by_route = self
+            .routes
+            .iter()
+            .flat_map(|route| [&route.edits.request, &route.edits.response]);
+        let headers = own
+            .chain(by_route)
+            .flat_map(HeaderEdits::fields)
+            .map(|field| &field.value);
+        let others = self.routes.iter().flat_map(|route| {
+            let made = match &route.action {
+                RouteAction::Redirect { to, .. } => Some(to),
+                RouteAction::Answer { body, .. } => Some(body),
+                RouteAction::Pool(_) | RouteAction::Split(_) | RouteAction::Close => None,
+            };
+            made.into_iter().chain(&route.edits.path)
+        });
+        headers.chain(others)
+    }
+
+    /// Whether a condition of a route or a text needs to know the client's TLS connection.
+    pub fn needs_tls_facts(&self) -> bool {
+        let conditions = self.routes.iter().flat_map(Route::conditions);
+        conditions.into_iter().any(Conditions::needs_tls)
+            || self
+                .texts()
+                .flat_map(Template::variables)
+                .any(Variable::needs_tls)
+    }
+
     /// A service without listeners, with default settings.
     pub fn new(name: impl Into<String>, protocol: ProxyProtocol, pool: impl Into<String>) -> Self {
         Self {
@@ -260,6 +299,9 @@ impl Proxy {
             retry_on: RetryOn::default(),
             limit_key: HashKey::default(),
             forwarded: Forwarded::default(),
+            x_forwarded: ClientFields::default(),
+            request_header: HeaderEdits::default(),
+            response_header: HeaderEdits::default(),
             underscores: Underscores::default(),
             connect: false,
             abort_on_close: true,

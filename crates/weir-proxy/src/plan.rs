@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustls::ServerConfig;
 use weir_http::{HeadLimits, RequestPath};
 use weir_model::{
-    Compression, Forwarded, ForwardedPath, HashKey, Network, NoServer, NormalizePath, ProxyHeader,
-    ProxyProtocol, ProxyTimeouts, Scheduler, ServerTls, Sticky,
+    ClientFields, Compression, Forwarded, ForwardedPath, HashKey, HeaderEdits, Network, NoServer,
+    NormalizePath, ProxyHeader, ProxyProtocol, ProxyTimeouts, Scheduler, ServerTls, Sticky,
 };
 use weir_select::route::{Limits, Routes};
 use weir_select::{Fault, Load, RetryPolicy, Server};
@@ -200,6 +200,12 @@ pub(crate) struct Service {
     /// Retry budget in percent of the requests.
     pub(crate) retry_percent: u32,
     pub(crate) forwarded: Forwarded,
+    pub(crate) x_forwarded: ClientFields,
+    /// Changes to the header of every request, and of every response.
+    pub(crate) request_header: HeaderEdits,
+    pub(crate) response_header: HeaderEdits,
+    /// Whether routes or texts need to know the client's TLS connection.
+    pub(crate) needs_tls: bool,
     /// Whether a client that closes its direction aborts its request.
     pub(crate) abort_on_close: bool,
     /// Whether a body of known length is received before a server is selected.
@@ -229,6 +235,11 @@ impl Service {
         self.counters.of(worker).present.sub(1);
         other.clients.fetch_add(1, Ordering::Relaxed);
         other.counters.of(worker).present.add(1);
+    }
+
+    /// Whether it changes headers of all requests or responses.
+    pub(crate) const fn has_header_edits(&self) -> bool {
+        !self.request_header.is_empty() || !self.response_header.is_empty()
     }
 
     /// Path and query that a server receives if no route rewrites them.

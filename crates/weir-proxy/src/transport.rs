@@ -12,7 +12,7 @@ use crate::context::Ready;
 use crate::descriptor::{Held, Use};
 use crate::h2::{PipeState, StreamPipeEnd};
 use crate::socket::{self, Read, Written};
-use crate::tls::{Channel, Handshake};
+use crate::tls::{Channel, Handshake, TlsDetails};
 
 /// See the module.
 #[derive(Debug)]
@@ -174,6 +174,11 @@ impl Transport {
     /// The client's SNI.
     pub(crate) fn asked(&self) -> Option<&str> {
         self.channel()?.asked.as_deref()
+    }
+
+    /// What routes and texts may say about the client's TLS connection; `None` = no TLS.
+    pub(crate) fn tls_details(&self) -> Option<TlsDetails> {
+        self.channel().map(Channel::details)
     }
 
     /// The TLS error that ended the connection, if any.

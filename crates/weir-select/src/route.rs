@@ -3,7 +3,8 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use weir_http::{Field, Framing, Request, RequestPath, route};
+use weir_http::route::{self, Asked, RouteTable, TlsFacts};
+use weir_http::{Field, Framing, Request, RequestPath};
 use weir_model::{HashKey, Route, RouteAction, SplitMix64};
 
 use crate::key::{hash_of_client, hash_of_request};
@@ -67,7 +68,7 @@ impl Limits {
 /// A service's routes, with the indices of the pools that they lead to.
 #[derive(Debug, Default)]
 pub struct Routes {
-    list: Vec<Route>,
+    table: RouteTable,
     /// Per route its pools and their weights; none for a route that answers by itself.
     pools: Vec<Vec<(usize, u32)>>,
 }
@@ -82,25 +83,35 @@ impl Routes {
                 .iter()
                 .filter_map(|(name, weight)| Some((index(name)?, *weight)))
                 .collect(),
-            RouteAction::Redirect { .. } | RouteAction::Answer { .. } => Vec::new(),
+            RouteAction::Redirect { .. } | RouteAction::Answer { .. } | RouteAction::Close => {
+                Vec::new()
+            }
         });
         let pools = pools.collect();
-        Self { list, pools }
+        Self {
+            table: RouteTable::new(list),
+            pools,
+        }
     }
 
     /// Whether there is no route, so that all requests go to the first pool.
-    pub const fn is_empty(&self) -> bool {
-        self.list.is_empty()
+    pub fn is_empty(&self) -> bool {
+        self.table.routes().is_empty()
+    }
+
+    /// Whether a condition needs to know the TLS connection.
+    pub const fn needs_tls(&self) -> bool {
+        self.table.needs_tls()
     }
 
     /// A route by its index.
     pub fn get(&self, index: usize) -> Option<&Route> {
-        self.list.get(index)
+        self.table.routes().get(index)
     }
 
     /// Index of the pool for a TLS connection with this server name; the first pool if no route matches.
     pub fn pool_for_server_name(&self, name: Option<&str>, random: &mut SplitMix64) -> usize {
-        let route = route::choose_by_sni(&self.list, name);
+        let route = route::choose_by_sni(self.table.routes(), name);
         route
             .and_then(|route| self.pool_of(route, random))
             .unwrap_or(0)
@@ -141,6 +152,22 @@ pub struct Facts<'a> {
     pub body_received: u64,
     /// Whether the host is not allowed on this connection.
     pub host: HostCheck,
+    /// The TLS connection, if [`Routes::needs_tls`].
+    pub tls: TlsFacts<'a>,
+}
+
+impl<'a> Facts<'a> {
+    /// What routes compare.
+    pub const fn asked(&self) -> Asked<'a> {
+        Asked {
+            client: self.client.ip(),
+            target: self.target,
+            head: self.head,
+            request: self.request,
+            fields: self.fields,
+            tls: self.tls,
+        }
+    }
 }
 
 /// Whether a TLS connection may be used for a request's host.
@@ -177,6 +204,11 @@ pub enum Decision {
         /// Index of the route.
         route: usize,
     },
+    /// The route with this index closes the connection.
+    Close {
+        /// Index of the route.
+        route: usize,
+    },
 }
 
 /// Decides what happens to a request. The second value is its slot among the requests in progress of its client, which
@@ -195,22 +227,15 @@ pub fn decide(
         Ok(slot) => slot,
         Err(status) => return (Decision::Reject { status }, None),
     };
-    let (client, target) = (facts.client.ip(), facts.target);
-    let found = route::choose(
-        &routes.list,
-        client,
-        target,
-        facts.head,
-        facts.request,
-        facts.fields,
-    );
+    let found = routes.table.choose(&facts.asked());
     let Some(index) = found else {
         let (pool, route) = (0, None);
         return (Decision::Forward { pool, route }, slot);
     };
-    let decision = match &routes.list[index].action {
+    let decision = match &routes.table.routes()[index].action {
         RouteAction::Redirect { .. } => Decision::Redirect { route: index },
         RouteAction::Answer { .. } => Decision::Answer { route: index },
+        RouteAction::Close => Decision::Close { route: index },
         RouteAction::Pool(_) | RouteAction::Split(_) => Decision::Forward {
             pool: routes.pool_of(index, random).unwrap_or(0),
             route: Some(index),

@@ -57,6 +57,8 @@ mod readded_service;
 mod response;
 #[path = "proxy/retry.rs"]
 mod retry;
+#[path = "proxy/routes.rs"]
+mod routes;
 #[path = "proxy/rules.rs"]
 mod rules;
 #[path = "proxy/runtime_dir.rs"]

@@ -11,6 +11,8 @@ use crate::{Host, parse};
 
 /// Keys whose values are never shown, because they may be credentials or very long.
 const HIDDEN: &[&str] = &[
+    "add_header",
+    "add_response_header",
     "body",
     "bytes",
     "command",
@@ -24,8 +26,13 @@ const HIDDEN: &[&str] = &[
 /// Replaces an example that the frame's only server cannot serve.
 const LISTEN: &str = "listen = [\"192.0.2.10:80\", \"udp/192.0.2.10:53\"]";
 
-/// Keys that refer to another object, of which the frame has only one.
-const ALONE: &[(&str, &str)] = &[("route", "pool"), ("route", "service"), ("service", "pool")];
+/// Keys that refer to another object, of which the frame has only one, and a table whose keys are tested one by one.
+const ALONE: &[(&str, &str)] = &[
+    ("route", "pool"),
+    ("route", "service"),
+    ("service", "pool"),
+    ("service", "x_forwarded"),
+];
 
 /// A hash of the content; source positions are ignored.
 fn content(desired: &Desired) -> u64 {

@@ -17,7 +17,7 @@ pub(crate) fn around(section: &Section, line: &str) -> String {
         }
         "check" => checked(key, line),
         "expect" => frame.expect(),
-        "route" => frame.route(),
+        "route" | "route-not" | "address-file" | "response-header" => frame.route(section.page),
         "pool" | "server" | "scheduler" | "sticky" | "servers-dns" | "pool-tls" => {
             frame.pool(section.page)
         }
@@ -118,7 +118,8 @@ impl Frame<'_> {
                 let base = ["certificates = \"/c\"", "client_ca = \"/ca.pem\""];
                 format!("{{ {} }}", self.inline(&base))
             }
-            "proxy-timeouts" | "proxy-limits" | "compression" | "normalize-path" => {
+            "proxy-timeouts" | "proxy-limits" | "compression" | "normalize-path"
+            | "x-forwarded" => {
                 format!("{{ {} }}", self.line)
             }
             page => panic!("no frame for {page}"),
@@ -136,22 +137,34 @@ impl Frame<'_> {
         }
     }
 
-    fn route(&self) -> String {
+    fn route(&self, page: &str) -> String {
         let base = ["service = \"images\"", "pool = \"images\""];
         // The actions are mutually exclusive.
-        let alone = matches!(self.key, "redirect" | "status" | "body" | "split");
+        let action = matches!(self.key, "redirect" | "status" | "body" | "split");
+        let alone = page == "route" && (action || self.line == "close = true");
         let base = if alone { &base[..1] } else { &base[..] };
         let required = match self.key {
+            _ if page != "route" => "",
             "body" => "status = 404\n",
             "status" => "redirect = \"/x\"\n",
             _ => "",
         };
+        let line = match page {
+            "route-not" => format!("not = {{ {} }}", self.line),
+            "address-file" => format!("source = {{ {} }}", self.line),
+            "response-header" => {
+                let table = self.inline(&["header = \"X: y\"", "status = 404"]);
+                format!("set_response_header = [{{ {table} }}]")
+            }
+            _ => self.line.to_owned(),
+        };
         let service = service("proxy", "protocol = \"http\"");
-        let others = self.others(base).join("\n");
-        format!(
-            "{POOL}{service}[[route]]\n{others}\n{required}{}\n",
-            self.line
-        )
+        let others = match page {
+            "route" => self.others(base),
+            _ => base.to_vec(),
+        };
+        let others = others.join("\n");
+        format!("{POOL}{service}[[route]]\n{others}\n{required}{line}\n")
     }
 
     fn vrrp(&self, page: &str) -> String {

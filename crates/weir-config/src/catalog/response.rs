@@ -1,7 +1,7 @@
 //! Response settings of proxy services: error pages and compression.
 
 use super::*;
-use weir_model::Coding;
+use weir_model::{Coding, FieldRule};
 
 /// An entry of `error_pages`.
 pub(crate) static ERROR_PAGE: Section = Section {
@@ -76,5 +76,70 @@ pub(crate) static COMPRESSION: Section = Section {
             "minimum = 256",
         )
         .known_as(&["gzip_min_length", "min_length", "minsize"]),
+    ],
+};
+
+fn field_rules() -> Choices {
+    Choices {
+        now: FieldRule::ALL.iter().map(|rule| rule.as_str()).collect(),
+        known_as: &[
+            ("add", "append"),
+            ("replace", "set"),
+            ("pass", "keep"),
+            ("remove", "drop"),
+        ],
+        ..Choices::default()
+    }
+}
+
+const FIELD_RULE: Kind = Kind::OneOf(field_rules);
+const AS_FORWARDED: Presence = Absent("as `forwarded` specifies");
+
+/// `x_forwarded` of a service.
+pub(crate) static X_FORWARDED: Section = Section {
+    path: "service.NAME.x_forwarded",
+    page: "x-forwarded",
+    purpose: "Rules for single fields about the client in requests to servers. `append` keeps the values that the \
+              client sent and adds Weir's, `set` replaces them, `keep` forwards them as received, `drop` removes them. \
+              The rules apply to every client, trusted or not: with `append` and `keep`, clients can forge values.",
+    example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \
+              \"proxy\"\nprotocol = \"http\"\npool = \"web\"\nx_forwarded = { for = \"append\", port = \"set\", \
+              real_ip = \"set\" }\n",
+    keys: &[
+        Key::new(
+            "for",
+            FIELD_RULE,
+            AS_FORWARDED,
+            "`X-Forwarded-For`: the client's address.",
+            "for = \"append\"",
+        ),
+        Key::new(
+            "proto",
+            FIELD_RULE,
+            AS_FORWARDED,
+            "`X-Forwarded-Proto`: `http` or `https`.",
+            "proto = \"set\"",
+        ),
+        Key::new(
+            "host",
+            FIELD_RULE,
+            AS_FORWARDED,
+            "`X-Forwarded-Host`: the requested host.",
+            "host = \"set\"",
+        ),
+        Key::new(
+            "port",
+            FIELD_RULE,
+            AS_FORWARDED,
+            "`X-Forwarded-Port`: the port to which the client connected.",
+            "port = \"set\"",
+        ),
+        Key::new(
+            "real_ip",
+            FIELD_RULE,
+            AS_FORWARDED,
+            "`X-Real-IP`: the client's address.",
+            "real_ip = \"set\"",
+        ),
     ],
 };

@@ -2,6 +2,98 @@
 
 use super::*;
 
+const FIELD: Kind = Kind::List(&Kind::DescribedText("`Name: value`"));
+const NAME: Kind = Kind::List(&Kind::DescribedText("a name"));
+const RESPONSE_FIELD: Kind = Kind::List(&Kind::Either(
+    &Kind::DescribedText("`Name: value`"),
+    &Kind::Table(&RESPONSE_HEADER),
+));
+
+// Keys of services and of routes.
+
+pub(super) const SET_HEADER: Key = Key::new(
+    "set_header",
+    FIELD,
+    Absent("request header fields are not changed"),
+    "Request header fields to set, replacing fields with the same name. Values may contain variables \
+     (docs/manual/proxy.md) except `{server}`, which is not known yet. Those of a route are applied after those of its \
+     service.",
+    "set_header = [\"X-Tenant: a\", \"X-Real-IP: {client}\"]",
+)
+.known_as(&["proxy_set_header", "set_request_header"]);
+
+pub(super) const ADD_HEADER: Key = Key::new(
+    "add_header",
+    FIELD,
+    Absent("no request header fields are added"),
+    "Request header fields to add, as `set_header` does, next to fields with the same name.",
+    "add_header = [\"X-Via: {host}\"]",
+)
+.known_as(&["add_request_header"]);
+
+pub(super) const REMOVE_HEADER: Key = Key::new(
+    "remove_header",
+    NAME,
+    Absent("request header fields are not changed"),
+    "Request header fields to remove.",
+    "remove_header = [\"X-Debug\"]",
+)
+.known_as(&["remove_request_header"]);
+
+pub(super) const SET_RESPONSE_HEADER: Key = Key::new(
+    "set_response_header",
+    RESPONSE_FIELD,
+    Absent("response header fields are not changed"),
+    "Response header fields to set, replacing fields with the same name, in responses of servers. A table limits them \
+     to some statuses. Values may contain variables (docs/manual/proxy.md), which are those of the request.",
+    "set_response_header = [\"Strict-Transport-Security: max-age=31536000\", { header = \"X-Server: {server}\", status \
+     = \"500-599\" }]",
+);
+
+pub(super) const ADD_RESPONSE_HEADER: Key = Key::new(
+    "add_response_header",
+    RESPONSE_FIELD,
+    Absent("no response header fields are added"),
+    "Response header fields to add, as `set_response_header` does, next to fields with the same name.",
+    "add_response_header = [\"Link: </style.css>; rel=preload\"]",
+);
+
+pub(super) const REMOVE_RESPONSE_HEADER: Key = Key::new(
+    "remove_response_header",
+    NAME,
+    Absent("response header fields are not changed"),
+    "Response header fields to remove.",
+    "remove_response_header = [\"Server\"]",
+)
+.known_as(&["proxy_hide_header"]);
+
+/// An entry of `set_response_header` and `add_response_header`.
+pub(crate) static RESPONSE_HEADER: Section = Section {
+    path: "route.set_response_header",
+    page: "response-header",
+    purpose: "A response header field that only responses with some statuses get.",
+    example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \
+              \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n\n[[route]]\nservice = \"web\"\npool = \
+              \"web\"\nset_response_header = [{ header = \"Cache-Control: no-store\", status = \"400-599\" }]\n",
+    keys: &[
+        Key::new(
+            "header",
+            Kind::DescribedText("`Name: value`"),
+            Required,
+            "The field.",
+            "header = \"Cache-Control: no-store\"",
+        ),
+        Key::new(
+            "status",
+            Kind::Either(&Kind::StatusCodes, &Kind::Integer { min: 100, max: 599 }),
+            Required,
+            "Statuses of the responses that get the field.",
+            "status = \"400-599\"",
+        )
+        .known_as(&["code", "codes"]),
+    ],
+};
+
 /// `[[route]]`.
 pub(crate) static ROUTE: Section = Section {
     path: "route",
@@ -15,75 +107,26 @@ pub(crate) static ROUTE: Section = Section {
     keys: &[
         Key::new("service", Kind::ServiceName, Required, "Service that the route belongs to.", "service = \"images\"")
             .known_as(&["frontend"]),
+        condition::HOST,
+        condition::PATH,
+        condition::PATH_REGEX,
+        condition::METHOD,
+        condition::HEADER,
+        condition::QUERY,
+        condition::COOKIE,
+        condition::SOURCE,
+        condition::TLS_VERSION,
+        condition::TLS_SNI,
+        condition::CLIENT_CERT_SUBJECT,
         Key::new(
-            "host",
-            Kind::DescribedText("a host name, or `*.` followed by one"),
-            Absent("any host"),
-            "Requested host, without port; `*.example` matches every host below `example`. In a `tcp` service, the \
-             SNI of a TLS client, whether or not Weir terminates TLS.",
-            "host = \"static.example\"",
+            "not",
+            Kind::Table(&ROUTE_NOT),
+            Absent("no negated conditions"),
+            "Conditions that must not hold, with the same keys: the route matches only if none of their values \
+             matches.",
+            "not.path = [\"/public/*\", \"/status\"]",
         )
-        .known_as(&["server_name", "hosts"]),
-        Key::new(
-            "path",
-            Kind::DescribedText("a path, with `*` for any characters"),
-            Absent("any path"),
-            "Path without query, as normalized by `normalize_path` of the service. `*` matches any number of \
-             characters, including none: `/img/*`.",
-            "path = \"/img/*\"",
-        )
-        .known_as(&["location", "prefix", "url"]),
-        Key::new(
-            "path_regex",
-            Kind::DescribedText("a regular expression"),
-            Absent("any path"),
-            "Regular expression (syntax of the Rust crate `regex`) to search for in the path, in the same form as \
-             `path`; `^` and `$` anchor it, `(?i)` ignores case. Matching time is linear in the length of the path.",
-            "path_regex = '^/users/([0-9]+)$'",
-        )
-        .known_as(&["regex", "path_reg", "path_regexp"]),
-        Key::new(
-            "method",
-            Kind::List(&Kind::DescribedText("a method")),
-            Absent("any method"),
-            "Allowed methods; the request must use one of them.",
-            "method = [\"GET\", \"HEAD\"]",
-        )
-        .known_as(&["methods"]),
-        Key::new(
-            "header",
-            Kind::List(&Kind::DescribedText("`Name` or `Name: value`")),
-            Absent("any header"),
-            "Required header fields, each with exactly the given value if there is one. Wildcards (`*`) are not \
-             implemented yet and are rejected.",
-            "header = [\"X-Beta\", \"Accept: text/html\"]",
-        )
-        .known_as(&["headers"]),
-        Key::new(
-            "query",
-            Kind::List(&Kind::DescribedText("`name` or `name=value`")),
-            Absent("any query"),
-            "Required query parameters, each with exactly the given value if there is one, compared without decoding. \
-             Wildcards (`*`) are not implemented yet and are rejected.",
-            "query = [\"version=2\"]",
-        ),
-        Key::new(
-            "cookie",
-            Kind::List(&Kind::DescribedText("`name` or `name=value`")),
-            Absent("any cookies"),
-            "Required cookies, each with exactly the given value if there is one. Wildcards (`*`) are not implemented \
-             yet and are rejected.",
-            "cookie = [\"beta=yes\"]",
-        ),
-        Key::new(
-            "source",
-            Kind::List(&Kind::Network),
-            Absent("any client"),
-            "Client networks; the client address must be in one of them. Behind trusted proxies, the address from the \
-             PROXY protocol is used.",
-            "source = [\"10.0.0.0/8\"]",
-        )
-        .known_as(&["src", "allow"]),
+        .known_as(&["unless"]),
         Key::new(
             "split",
             Kind::List(&Kind::DescribedText("`POOL:WEIGHT`")),
@@ -94,47 +137,20 @@ pub(crate) static ROUTE: Section = Section {
         .known_as(&["split_clients", "weights"]),
         Key::new(
             "rewrite",
-            Kind::DescribedText("a path, with `{path}`, `{rest}` or `{1}`"),
+            Kind::DescribedText("a path, with variables such as `{path}`, `{rest}` or `{1}`"),
             Absent("the path is not changed"),
             "Path sent to the server. `{path}` is the path of the request, `{rest}` the part after the fixed prefix \
              of `path` (up to its first `*`), `{1}` to `{9}` the groups of `path_regex`; all of them in the form that \
-             was compared. The query is kept.",
+             was compared. Other variables (docs/manual/proxy.md) are percent-encoded. The query is kept.",
             "rewrite = \"/v2/{rest}\"",
         )
         .known_as(&["replace-path", "set-path"]),
-        Key::new(
-            "set_header",
-            Kind::List(&Kind::DescribedText("`Name: value`")),
-            Absent("request header fields are not changed"),
-            "Request header fields to set, replacing fields with the same name. Values are sent verbatim; variables \
-             such as `{client}` are not implemented yet and are rejected.",
-            "set_header = [\"X-Tenant: a\"]",
-        )
-        .known_as(&["proxy_set_header", "add_request_header"]),
-        Key::new(
-            "remove_header",
-            Kind::List(&Kind::DescribedText("a name")),
-            Absent("request header fields are not changed"),
-            "Request header fields to remove.",
-            "remove_header = [\"X-Debug\"]",
-        ),
-        Key::new(
-            "set_response_header",
-            Kind::List(&Kind::DescribedText("`Name: value`")),
-            Absent("response header fields are not changed"),
-            "Response header fields to set, replacing fields with the same name. Values are sent verbatim; variables \
-             such as `{client}` are not implemented yet and are rejected.",
-            "set_response_header = [\"Strict-Transport-Security: max-age=31536000\"]",
-        )
-        .known_as(&["add_header"]),
-        Key::new(
-            "remove_response_header",
-            Kind::List(&Kind::DescribedText("a name")),
-            Absent("response header fields are not changed"),
-            "Response header fields to remove.",
-            "remove_response_header = [\"Server\"]",
-        )
-        .known_as(&["proxy_hide_header"]),
+        SET_HEADER,
+        ADD_HEADER,
+        REMOVE_HEADER,
+        SET_RESPONSE_HEADER,
+        ADD_RESPONSE_HEADER,
+        REMOVE_RESPONSE_HEADER,
         Key::new("pool", Kind::PoolName, Absent("the route splits, redirects or answers"), "The pool whose servers \
             are used.", "pool \
             = \"images\"")
@@ -143,8 +159,9 @@ pub(crate) static ROUTE: Section = Section {
             "redirect",
             Kind::DescribedText("a URL"),
             Absent("no redirect"),
-            "Target of a redirect, with `status` or 302. `{host}` and `{path}` (including the query) are those of the \
-             request as received; other variables are not implemented yet and are rejected.",
+            "Target of a redirect, with `status` or 302. All variables (docs/manual/proxy.md) except `{server}` may be \
+             used; their values are percent-encoded where necessary. `{path}` is the path as received and includes \
+             the query; if `{query}` is used too, it is the normalized path without query.",
             "redirect = \"https://{host}{path}\"",
         )
         .known_as(&["return", "location"]),
@@ -152,16 +169,24 @@ pub(crate) static ROUTE: Section = Section {
             "status",
             integer((200, 599)),
             Absent("302 with `redirect`"),
-            "Status of a redirect, or of a response generated by Weir.",
+            "Status of a redirect (300 to 399, except 304), or of a response generated by Weir.",
             "status = 308",
         ),
         Key::new(
             "body",
             Kind::DescribedText("any text"),
             Absent("the reason phrase of the status"),
-            "Body of a response generated by Weir, as plain text. Variables such as `{client}` are not implemented \
-             yet and are rejected.",
+            "Body of a response generated by Weir, as plain text. It may contain variables (docs/manual/proxy.md) \
+             except `{server}`.",
             "body = \"Gone fishing\\n\"",
         ),
+        Key::new(
+            "close",
+            Kind::Flag,
+            Default("false"),
+            "Whether the client's connection is closed without a response; over HTTP/2, the stream is reset.",
+            "close = true",
+        )
+        .known_as(&["silent-drop", "444"]),
     ],
 };

@@ -128,6 +128,20 @@ pub(crate) static SERVICE: Section = Section {
             "forwarded = \"rfc7239\"",
         ),
         Key::new(
+            "x_forwarded",
+            Kind::Table(&X_FORWARDED),
+            Absent("as `forwarded` specifies"),
+            "Rules for single fields about the client, which `forwarded` and `trusted` do not apply to.",
+            "x_forwarded = { for = \"append\", real_ip = \"set\" }",
+        )
+        .known_as(&["forwardfor"]),
+        route::SET_HEADER,
+        route::ADD_HEADER,
+        route::REMOVE_HEADER,
+        route::SET_RESPONSE_HEADER,
+        route::ADD_RESPONSE_HEADER,
+        route::REMOVE_RESPONSE_HEADER,
+        Key::new(
             "normalize_path",
             Kind::Either(&Kind::Flag, &Kind::Table(&NORMALIZE_PATH)),
             Default("true"),

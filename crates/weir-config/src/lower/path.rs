@@ -3,8 +3,11 @@
 use std::ops::Range;
 
 use weir_http::path::{Pattern, pattern};
-use weir_model::{EncodedSlash, ForwardedPath, NormalizePath, PathRegex, ProxyProtocol};
+use weir_model::{
+    Conditions, EncodedSlash, ForwardedPath, NormalizePath, ProxyProtocol, TextRegex,
+};
 
+use super::route::LoweredConditions;
 use super::{LoweredProxy, LoweredRoute};
 use crate::catalog;
 use crate::code::Code;
@@ -49,12 +52,28 @@ pub(super) fn adapt(sink: &mut Sink<'_>, proxies: &[LoweredProxy], routes: &mut 
         let Some(rules) = proxy.proxy.normalize_path.filter(|_| http) else {
             continue;
         };
-        if let (Some(path), Some(location)) = (&mut route.route.path, &route.path) {
-            adapt_path(sink, &rules, path, location, proxy);
+        let LoweredRoute {
+            route, when, not, ..
+        } = route;
+        adapt_conditions(sink, &rules, &mut route.when, when, proxy);
+        if let (Some(conditions), Some(spans)) = (&mut route.not, not) {
+            adapt_conditions(sink, &rules, conditions, spans, proxy);
         }
-        if let (Some(regex), Some(location)) = (&route.route.path_regex, &route.path_regex)
-            && let Some(why) = excluded_by(regex, &rules)
-        {
+    }
+}
+
+fn adapt_conditions(
+    sink: &mut Sink<'_>,
+    rules: &NormalizePath,
+    conditions: &mut Conditions,
+    written: &LoweredConditions,
+    proxy: &LoweredProxy,
+) {
+    for (path, location) in conditions.paths.iter_mut().zip(&written.paths) {
+        adapt_path(sink, rules, path, location, proxy);
+    }
+    for (regex, location) in conditions.path_regexes.iter().zip(&written.path_regexes) {
+        if let Some(why) = excluded_by(regex, rules) {
             let message = "this expression cannot match any normalized path";
             sink.push(
                 Diagnostic::new(Code::PathNotNormal, location, message)
@@ -113,7 +132,7 @@ fn adapt_path(
 }
 
 /// Returns why the text of an expression cannot match any normalized path.
-fn excluded_by(regex: &PathRegex, rules: &NormalizePath) -> Option<&'static str> {
+fn excluded_by(regex: &TextRegex, rules: &NormalizePath) -> Option<&'static str> {
     let text = regex.as_str();
     let has = |parts: &[&str]| parts.iter().any(|part| text.contains(part));
     if rules.merge_slashes && has(&["//"]) {

@@ -8,6 +8,7 @@ use weir_model::{
     Underscores,
 };
 
+use super::route::header_edits;
 use super::{access_log, listen, path, refuse, response, retry, tls};
 use crate::address;
 use crate::catalog;
@@ -28,7 +29,7 @@ const LAYER_4: [&str; 7] = [
     "persistence",
 ];
 /// Keys for proxy services only.
-const PROXY: [&str; 17] = [
+const PROXY: [&str; 24] = [
     "tls",
     "http2",
     "protocol",
@@ -36,6 +37,13 @@ const PROXY: [&str; 17] = [
     "limits",
     "retry_on",
     "forwarded",
+    "x_forwarded",
+    "set_header",
+    "add_header",
+    "remove_header",
+    "set_response_header",
+    "add_response_header",
+    "remove_response_header",
     "normalize_path",
     "underscores",
     "connect",
@@ -49,9 +57,16 @@ const PROXY: [&str; 17] = [
 ];
 
 /// Keys for `http` services only.
-const HTTP: [&str; 9] = [
+const HTTP: [&str; 16] = [
     "http2",
     "forwarded",
+    "x_forwarded",
+    "set_header",
+    "add_header",
+    "remove_header",
+    "set_response_header",
+    "add_response_header",
+    "remove_response_header",
     "normalize_path",
     "underscores",
     "connect",
@@ -162,6 +177,10 @@ pub(super) fn proxy(sink: &mut Sink<'_>, entry: &Entry<'_>, table: &Table<'_>) -
     proxy.tls = tls::service(sink, &view);
     proxy.http2 = view.flag(sink, "http2").unwrap_or(true);
     proxy.forwarded = response::forwarded(sink, &view);
+    if let Some(view) = table_of(sink, &view, "x_forwarded", &catalog::X_FORWARDED) {
+        proxy.x_forwarded = response::client_fields(sink, &view);
+    }
+    (proxy.request_header, proxy.response_header) = header_edits(sink, &view, None);
     proxy.normalize_path = path::normalize_path(sink, &view);
     proxy.underscores = view
         .choice(sink, "underscores", &Underscores::ALL, Underscores::as_str)

@@ -1,6 +1,6 @@
 //! `forwarded`, `error_pages` and `compression` of a proxy service.
 
-use weir_model::{Coding, Compression, ErrorPage, Forwarded};
+use weir_model::{ClientField, ClientFields, Coding, Compression, ErrorPage, FieldRule, Forwarded};
 
 use super::check::status;
 use crate::catalog;
@@ -21,6 +21,16 @@ pub(super) fn forwarded(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Forwarded {
         _ if view.flag(sink, "forwarded") == Some(false) => Forwarded::Off,
         _ => Forwarded::Customary,
     }
+}
+
+/// `x_forwarded`.
+pub(super) fn client_fields(sink: &mut Sink<'_>, view: &View<'_, '_>) -> ClientFields {
+    let mut fields = ClientFields::default();
+    for field in ClientField::ALL {
+        let rule = view.choice(sink, field.as_str(), &FieldRule::ALL, FieldRule::as_str);
+        fields.set(field, rule);
+    }
+    fields
 }
 
 pub(super) fn error_pages(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<ErrorPage> {

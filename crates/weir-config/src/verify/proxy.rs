@@ -78,7 +78,7 @@ pub(super) fn reachable_pools<'a>(
 
 /// Reports conditions on fields that the service removes before routing.
 fn unseen_headers(sink: &mut Sink<'_>, proxy: &LoweredProxy, route: &LoweredRoute) {
-    let mut names = route.route.headers.iter().map(|(name, _)| name);
+    let mut names = route.route.when.headers.iter().map(|one| &one.name);
     if proxy.proxy.underscores == Underscores::Keep {
         return;
     }

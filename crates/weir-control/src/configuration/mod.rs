@@ -239,6 +239,13 @@ impl Machine for ThisMachine<'_> {
         }
     }
 
+    fn address_file(&self, path: &str) -> Option<Result<String, String>> {
+        match self.secrets {
+            Secrets::Unread => None,
+            Secrets::Read | Secrets::Remembered(_) => Some(secret::address_file(Path::new(path))),
+        }
+    }
+
     fn local_ports(&self) -> Option<(u16, u16)> {
         let text = std::fs::read_to_string(LOCAL_PORTS).ok()?;
         let mut words = text.split_whitespace().map(str::parse);

@@ -9,7 +9,7 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 use rustix::fs::OFlags;
-use weir_config::SecretValue;
+use weir_config::{LIST_BYTES_MAX, SecretValue};
 use weir_model::{Desired, Secret, SecretSource};
 use weir_sys::sealed_file;
 
@@ -50,15 +50,35 @@ pub(super) fn read(source: &SecretSource) -> Option<Result<SecretValue, String>>
     }))
 }
 
-fn file(path: &Path) -> io::Result<SecretValue> {
+/// Opens a regular file for reading.
+fn open(path: &Path) -> io::Result<File> {
     // Opening a pipe would block until there is a writer.
     let flags = OFlags::NONBLOCK.bits().cast_signed();
     let mut options = OpenOptions::new();
     let opened = options.read(true).custom_flags(flags).open(path)?;
-    let known = opened.metadata()?;
-    if !known.is_file() {
+    if !opened.metadata()?.is_file() {
         return Err(io::Error::other("it is no regular file"));
     }
+    Ok(opened)
+}
+
+/// Reads a file with networks, or returns the reason why it cannot be read.
+pub(super) fn address_file(path: &Path) -> Result<String, String> {
+    let read = || {
+        let mut text = String::new();
+        let most = LIST_BYTES_MAX as u64;
+        open(path)?.take(most + 1).read_to_string(&mut text)?;
+        match text.len() > LIST_BYTES_MAX {
+            true => Err(io::Error::other(format!("it has more than {most} bytes"))),
+            false => Ok(text),
+        }
+    };
+    read().map_err(|error: io::Error| error.to_string())
+}
+
+fn file(path: &Path) -> io::Result<SecretValue> {
+    let opened = open(path)?;
+    let known = opened.metadata()?;
     let mut bytes = Vec::new();
     opened
         .take(Secret::MAX_BYTES as u64 + 1)

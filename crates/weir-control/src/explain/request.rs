@@ -4,12 +4,15 @@
 //! The request is read by the same code as the workers'; state of a worker (cursors, random numbers) is reported as a
 //! rule.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 
 use weir_http::head::{self, HeadLimits};
-use weir_http::{Refusal, RequestPath, path, route};
-use weir_model::{Desired, ForwardedPath, Pool, Proxy, ProxyProtocol, Route, RouteAction};
+use weir_http::route::{self, Asked, Surroundings, TlsFacts};
+use weir_http::{Refusal, RequestPath, path};
+use weir_model::{
+    ConditionKey, Desired, ForwardedPath, Pool, Proxy, ProxyProtocol, Route, RouteAction,
+};
 
 use super::Answer;
 use crate::status::Report;
@@ -134,35 +137,31 @@ impl Request {
                 return answer;
             }
         };
-        let chosen = route::choose(
-            &proxy.routes,
-            UNKNOWN_CLIENT,
-            &target,
+        let asked = Asked {
+            client: UNKNOWN_CLIENT,
+            target: &target,
             head,
-            &request,
-            &fields,
-        );
-        let examined = chosen.map_or(proxy.routes.len(), |at| at + 1);
-        for (at, one) in proxy.routes.iter().take(examined).enumerate() {
-            let result = if chosen == Some(at) {
-                "matches"
-            } else if !one.sources.is_empty() {
-                "is skipped: it matches on the client address, which is unknown"
-            } else {
-                "does not match"
-            };
-            answer.steps.push(format!(
-                "route {}:{} ({one}) {result}",
-                file.display(),
-                one.source.line
-            ));
-        }
+            request: &request,
+            fields: &fields,
+            tls: TlsFacts::default(),
+        };
+        let chosen = self.examine(proxy, &asked, file, &mut answer.steps);
+        let from = Surroundings {
+            asked,
+            client: SocketAddr::new(UNKNOWN_CLIENT, 0),
+            secure: proxy.tls.is_some(),
+            default_host: b"",
+            request_id: 0,
+            server: None,
+            pool: "",
+            route: chosen.map(|at| &proxy.routes[at]),
+        };
         if let Some(at) = chosen {
-            rewritten(&proxy.routes[at], &target, &mut answer.steps);
+            rewritten(&proxy.routes[at], &from, &mut answer.steps);
         }
         match chosen.map(|at| &proxy.routes[at].action) {
             Some(RouteAction::Redirect { to, status }) => {
-                let to = route::location(to, head, &request, &fields, b"");
+                let to = route::location(to, &from);
                 answer.outcome = Some(format!(
                     "redirect {status} to {}",
                     String::from_utf8_lossy(&to)
@@ -170,6 +169,9 @@ impl Request {
             }
             Some(RouteAction::Answer { status, .. }) => {
                 answer.outcome = Some(format!("response {status} from the route"));
+            }
+            Some(RouteAction::Close) => {
+                answer.outcome = Some("the connection is closed without a response".to_owned());
             }
             Some(RouteAction::Split(parts)) => {
                 for (pool, weight) in parts {
@@ -185,6 +187,48 @@ impl Request {
             None => servers(desired.pool(&proxy.pool), proxy, report, &mut answer),
         }
         answer
+    }
+
+    /// Shows for each route up to the first that matches why it does not match, and returns the position of that one.
+    fn examine(
+        &self,
+        proxy: &Proxy,
+        asked: &Asked<'_>,
+        file: &Path,
+        steps: &mut Vec<String>,
+    ) -> Option<usize> {
+        for (at, one) in proxy.routes.iter().enumerate() {
+            let unmet = route::unmet(one, asked, asked.host());
+            let unknown = |key: ConditionKey| match key {
+                ConditionKey::Source => Some("the client address"),
+                ConditionKey::TlsVersion
+                | ConditionKey::TlsSni
+                | ConditionKey::ClientCertSubject => Some("the TLS connection"),
+                _ => None,
+            };
+            let by_unknown = one.conditions().find_map(|conditions| {
+                let mut keys = ConditionKey::ALL
+                    .into_iter()
+                    .filter(|key| conditions.has(*key));
+                keys.find_map(unknown)
+            });
+            let result = match (unmet, by_unknown) {
+                (Some((key, _)), _) if unknown(key).is_none() => {
+                    let (key, not) = (key.as_str(), unmet.is_some_and(|(_, negated)| negated));
+                    let not = if not { "not." } else { "" };
+                    format!("does not match: {not}{key}")
+                }
+                (_, Some(what)) => format!("is skipped: it matches on {what}, which is unknown"),
+                (None, None) => "matches".to_owned(),
+                (Some((key, _)), None) => format!("does not match: {}", key.as_str()),
+            };
+            let line = one.source.line;
+            steps.push(format!("route {}:{line} ({one}) {result}", file.display()));
+            if unmet.is_none() && by_unknown.is_none() {
+                return Some(at);
+            }
+        }
+        None
     }
 
     /// The service that listens on the request's port. Of several, the one that listens on the URL's address, otherwise
@@ -260,9 +304,9 @@ fn is_forwarded_normal(proxy: &Proxy) -> bool {
 }
 
 /// Shows the path that is sent to the server if the route rewrites it.
-fn rewritten(route: &Route, target: &RequestPath<'_>, steps: &mut Vec<String>) {
+fn rewritten(route: &Route, from: &Surroundings<'_>, steps: &mut Vec<String>) {
     if let Some(to) = &route.edits.path {
-        let path = route::rewritten(to, route, target);
+        let path = route::rewritten(to, from);
         let path = String::from_utf8_lossy(&path);
         steps.push(format!("path sent to the server: {path}"));
     }

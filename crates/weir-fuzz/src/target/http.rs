@@ -28,7 +28,8 @@ pub(super) fn request(input: &[u8]) {
         version: "1.1",
         path: None,
         add: b"",
-        route: None,
+        edits: [None, None],
+        fields: None,
         close: false,
     };
     let mut written = Vec::new();

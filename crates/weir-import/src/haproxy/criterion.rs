@@ -293,12 +293,16 @@ fn sources(values: &[&str]) -> Meaning {
     }])
 }
 
+/// Whether a route compares the value literally: `*` is a wildcard, and `~` begins an expression.
+fn is_literal(value: &str) -> bool {
+    !value.contains('*') && !value.starts_with('~')
+}
+
 /// Matches a cookie or a query parameter.
 fn pair(name: &str, matcher: &str, value: &str) -> Option<String> {
     match matcher {
         "found" => Some(name.to_owned()),
-        // `*` would become a wildcard if routes supported wildcards here.
-        "str" if !value.contains('*') => Some(format!("{name}={value}")),
+        "str" if is_literal(value) => Some(format!("{name}={value}")),
         _ => None,
     }
 }
@@ -306,7 +310,7 @@ fn pair(name: &str, matcher: &str, value: &str) -> Option<String> {
 fn match_header(name: &str, matcher: &str, value: &str) -> Option<Vec<Condition>> {
     let text = match matcher {
         "found" => name.to_owned(),
-        "str" if !value.contains('*') => format!("{name}: {value}"),
+        "str" if is_literal(value) => format!("{name}: {value}"),
         _ => return None,
     };
     Some(vec![Condition {

@@ -128,7 +128,8 @@ fn edit(
 /// Returns a value without variables; `None` = it is computed.
 fn constant(text: &str) -> Option<String> {
     let plain = text.replace("%%", "");
-    (!plain.contains('%')).then(|| text.replace("%%", "%"))
+    let is_computed = plain.contains('%') || crate::layer7::has_variable(text);
+    (!is_computed).then(|| text.replace("%%", "%"))
 }
 
 /// Converts `/\1` to `/{1}`.

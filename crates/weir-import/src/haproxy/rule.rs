@@ -2,6 +2,7 @@
 
 use super::line::Line;
 use crate::layer7::Action;
+use crate::layer7::has_variable;
 
 /// A rule's action and condition; `Err` = the reason why routes do not support it.
 pub(super) type ParsedRule<'l> = Result<(Action, &'l [String]), String>;
@@ -121,6 +122,9 @@ fn returned<'l>(words: &[String], condition: &'l [String]) -> ParsedRule<'l> {
             "string" => body = rest.next().cloned().unwrap_or_default(),
             other => return Err(format!("a route's response has no option {other}")),
         }
+    }
+    if has_variable(&body) {
+        return Err("a name in braces would become a variable".to_owned());
     }
     if !body.is_empty() && !typed {
         return Err("haproxy requires the content-type of a text".to_owned());

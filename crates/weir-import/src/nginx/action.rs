@@ -62,6 +62,9 @@ fn returned(line: &Node, scheme: &str) -> Result<Action, String> {
     if text.contains('$') {
         return Err("the text of a route's response is fixed".to_owned());
     }
+    if crate::layer7::has_variable(text) {
+        return Err("a name in braces would become a variable".to_owned());
+    }
     Ok(Action::Respond {
         status,
         body: text.to_owned(),

@@ -79,7 +79,7 @@ fn added_field<'n>(line: &'n Node, others: &[String]) -> Result<(&'n str, &'n st
     let (Some(name), Some(value)) = (line.word(1), line.word(2)) else {
         return Err("the field or its value is missing");
     };
-    if value.contains('$') {
+    if value.contains('$') || crate::layer7::has_variable(value) {
         return Err("the value is computed, and a route's value is fixed");
     }
     let lower = name.to_ascii_lowercase();
@@ -118,7 +118,7 @@ fn request<'n>(
     if forwarded && is("X-Forwarded-Proto") && value == scheme {
         return Err("`forwarded` does this");
     }
-    if value.contains('$') {
+    if value.contains('$') || crate::layer7::has_variable(&value) {
         return Err("the value is computed, and a route's value is fixed");
     }
     Ok((name, value))

@@ -32,8 +32,10 @@ pub(super) fn when(node: &Node, scheme: &str) -> Option<When> {
     match variable {
         "$scheme" => return constant(scheme),
         "$https" => return constant(if scheme == "https" { "on" } else { "" }),
-        // `*` would become a wildcard.
-        _ if sign != "=" || value.is_empty() || value.contains('*') => return None,
+        // `*` would become a wildcard, `~` would begin an expression.
+        _ if sign != "=" || value.is_empty() || value.contains('*') || value.starts_with('~') => {
+            return None;
+        }
         _ => {}
     }
     let mut condition = Condition::default();

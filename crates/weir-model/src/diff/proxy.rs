@@ -3,8 +3,8 @@
 use super::edit::{Edits, duration_or_none, listed, or_none, statuses};
 use super::{Change, Edit, diff_services, duration, tls};
 use crate::{
-    Compression, LogFormat, Proxy, ProxyLimits, ProxyProtocol, ProxyTimeouts, Route, RouteAction,
-    RouteEdits, Source,
+    ClientField, Compression, FieldRule, HeaderEdits, LogFormat, Proxy, ProxyLimits, ProxyProtocol,
+    ProxyTimeouts, Route, RouteAction, RouteEdits, Source,
 };
 
 pub(super) fn diff(old: &[Proxy], new: &[Proxy], changes: &mut Vec<Change>) {
@@ -54,6 +54,25 @@ fn edits(old: &Proxy, new: &Proxy) -> Vec<Edit> {
         &new.limit_key,
         |key| key.to_string(),
     );
+    let edits = ClientField::ALL.into_iter().fold(edits, |edits, field| {
+        let key = format!("x_forwarded.{}", field.as_str());
+        let rule = |proxy: &Proxy| proxy.x_forwarded.rule(field);
+        edits.compare(&key, rule(old), rule(new), |rule| {
+            rule.map_or("as `forwarded`", FieldRule::as_str).to_owned()
+        })
+    });
+    let edits = headers(
+        edits,
+        REQUEST_KEYS,
+        &old.request_header,
+        &new.request_header,
+    );
+    let edits = headers(
+        edits,
+        RESPONSE_KEYS,
+        &old.response_header,
+        &new.response_header,
+    );
     message_options(edits, old, new).done()
 }
 
@@ -92,10 +111,11 @@ fn route(edits: Edits, name: &str, old: &Route, new: &Route) -> Edits {
     }
     edits.within(name, |edits| {
         let body = |route: &Route| match &route.action {
-            RouteAction::Answer { body, .. } => body.clone(),
-            RouteAction::Pool(_) | RouteAction::Split(_) | RouteAction::Redirect { .. } => {
-                String::new()
-            }
+            RouteAction::Answer { body, .. } => body.as_str().to_owned(),
+            RouteAction::Pool(_)
+            | RouteAction::Split(_)
+            | RouteAction::Redirect { .. }
+            | RouteAction::Close => String::new(),
         };
         // Bodies may be long, and header fields may contain credentials.
         rewrites(edits, &old.edits, &new.edits).compare_hidden("body", body(old), body(new))
@@ -103,19 +123,31 @@ fn route(edits: Edits, name: &str, old: &Route, new: &Route) -> Edits {
 }
 
 fn rewrites(edits: Edits, old: &RouteEdits, new: &RouteEdits) -> Edits {
+    let edits = edits.compare("rewrite", &old.path, &new.path, |it| or_none(it.as_ref()));
+    let edits = headers(edits, REQUEST_KEYS, &old.request, &new.request);
+    headers(edits, RESPONSE_KEYS, &old.response, &new.response)
+}
+
+const REQUEST_KEYS: [&str; 3] = ["set_header", "add_header", "remove_header"];
+const RESPONSE_KEYS: [&str; 3] = [
+    "set_response_header",
+    "add_response_header",
+    "remove_response_header",
+];
+
+/// Compares header changes, under the names of their keys.
+fn headers(
+    edits: Edits,
+    [set, add, remove]: [&str; 3],
+    old: &HeaderEdits,
+    new: &HeaderEdits,
+) -> Edits {
     edits
-        .compare("rewrite", &old.path, &new.path, |it| or_none(it.as_ref()))
-        .compare_hidden("set_header", &old.set, &new.set)
-        .compare("remove_header", &old.remove, &new.remove, |names| {
+        .compare_hidden(set, &old.set, &new.set)
+        .compare_hidden(add, &old.add, &new.add)
+        .compare(remove, &old.remove, &new.remove, |names| {
             listed(names.to_vec())
         })
-        .compare_hidden("set_response_header", &old.set_response, &new.set_response)
-        .compare(
-            "remove_response_header",
-            &old.remove_response,
-            &new.remove_response,
-            |names| listed(names.to_vec()),
-        )
 }
 
 fn timeouts(edits: Edits, old: &ProxyTimeouts, new: &ProxyTimeouts) -> Edits {

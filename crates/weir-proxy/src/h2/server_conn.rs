@@ -29,6 +29,7 @@ use crate::context::{Context, Local, Ready, token};
 use crate::plan::Millis;
 use crate::slab::Key;
 use crate::socket;
+use crate::tls::TlsDetails;
 use crate::transport::Transport;
 use crate::wheel::Deadline;
 
@@ -74,7 +75,7 @@ pub(crate) struct H2ServerConn {
     port: u16,
     spoken_to: Option<SocketAddr>,
     /// Server name of the client's TLS handshake (SNI).
-    asked: Option<Rc<str>>,
+    tls: Option<Rc<TlsDetails>>,
     pub(crate) deadline: Deadline,
     /// When reading resumes after a pause.
     pub(crate) resumption: Deadline,
@@ -118,14 +119,14 @@ pub(crate) struct NewStream {
     pub(crate) peer: SocketAddr,
     pub(crate) port: u16,
     pub(crate) spoken_to: Option<SocketAddr>,
-    pub(crate) asked: Option<Rc<str>>,
+    pub(crate) tls: Option<Rc<TlsDetails>>,
     pub(crate) local: Rc<Local>,
 }
 
 impl H2ServerConn {
     pub(crate) fn new(upgrade: Upgrade) -> Self {
         let counter = Some(FrameCounter::new());
-        let asked = upgrade.transport.asked().map(Rc::from);
+        let tls = upgrade.transport.tls_details().map(Rc::new);
         let io = ConnIo::new(
             upgrade.transport,
             upgrade.ready,
@@ -156,7 +157,7 @@ impl H2ServerConn {
             peer: upgrade.peer,
             port: upgrade.port,
             spoken_to: upgrade.spoken_to,
-            asked,
+            tls,
             deadline: Deadline::default(),
             resumption: Deadline::default(),
             reading_suspended: false,
@@ -391,7 +392,7 @@ impl H2ServerConn {
             peer: self.peer,
             port: self.port,
             spoken_to: self.local_address(),
-            asked: self.asked.clone(),
+            tls: self.tls.clone(),
             local: Rc::clone(&self.local),
         }));
         self.streams.push(stream);

@@ -1,10 +1,10 @@
-//! The cookie of a server, and what routes change in heads.
+//! The cookie of a server.
 
-use weir_http::{CookieEdit, Field, RequestPath, ResponseEdit, cookie, route};
+use weir_http::{CookieEdit, Field, cookie};
 use weir_model::StickyMode;
 
 use super::Session;
-use crate::plan::{Service, Stickiness, Targets};
+use crate::plan::{Stickiness, Targets};
 
 impl Session {
     /// Reads the cookie that names a server. The fields that the server receives instead are appended to `add`, as
@@ -48,53 +48,8 @@ impl Session {
         }
     }
 
-    /// Applies the route's changes to a request: removed fields are marked, new ones are appended to `add`. Returns the
-    /// path if it is rewritten.
-    pub(super) fn edit_request(
-        &self,
-        target: &RequestPath<'_>,
-        head: &[u8],
-        fields: &mut [Field],
-        add: &mut Vec<u8>,
-    ) -> Option<Vec<u8>> {
-        let route = self.local.service.routes.get(self.request.route?)?;
-        let edits = &route.edits;
-        for field in fields.iter_mut() {
-            let name = field.name_in(head);
-            let gone = |known: &String| name.eq_ignore_ascii_case(known.as_bytes());
-            field.dropped |=
-                edits.remove.iter().any(gone) || edits.set.iter().any(|(known, _)| gone(known));
-        }
-        lines(&edits.set, add);
-        let to = edits.path.as_deref()?;
-        Some(route::rewritten(to, route, target))
-    }
-
-    /// Returns the changes to a response's head: those of its route, and the cookie; `room` contains what is added.
-    pub(super) fn response_edit<'a>(
-        &self,
-        service: &'a Service,
-        targets: &'a Targets,
-        room: &'a mut Vec<u8>,
-        gone: &'a mut Vec<String>,
-    ) -> ResponseEdit<'a> {
-        if let Some(route) = self.request.route.and_then(|at| service.routes.get(at)) {
-            let edits = &route.edits;
-            lines(&edits.set_response, room);
-            gone.extend(edits.remove_response.iter().cloned());
-            gone.extend(edits.set_response.iter().map(|(name, _)| name.clone()));
-        }
-        let cookie = self.set_sticky_cookie(targets, room);
-        ResponseEdit {
-            add: room,
-            remove: gone,
-            cookie,
-            encoding: self.encoding(service),
-        }
-    }
-
     /// The cookie that names the server.
-    fn set_sticky_cookie<'a>(
+    pub(super) fn set_sticky_cookie<'a>(
         &self,
         targets: &'a Targets,
         room: &mut Vec<u8>,
@@ -125,12 +80,5 @@ impl Session {
             parts.iter().for_each(|part| room.extend_from_slice(part));
         }
         None
-    }
-}
-
-fn lines(fields: &[(String, String)], out: &mut Vec<u8>) {
-    for (name, value) in fields {
-        let parts: [&[u8]; 4] = [name.as_bytes(), b": ", value.as_bytes(), b"\r\n"];
-        parts.iter().for_each(|part| out.extend_from_slice(part));
     }
 }

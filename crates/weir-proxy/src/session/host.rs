@@ -15,7 +15,11 @@ impl Session {
         if !self.transport.is_secure() || request.method == Method::Connect {
             return HostCheck::Allowed;
         }
-        let asked = self.asked_host.as_deref().or(self.transport.asked());
+        let of_stream = self
+            .stream_tls
+            .as_ref()
+            .and_then(|tls| tls.server_name.as_deref());
+        let asked = of_stream.or(self.transport.asked());
         let host = request.host_in(head, fields).unwrap_or_default();
         if rule.rejects(route::without_port(host), asked) {
             HostCheck::Misdirected

@@ -9,6 +9,7 @@ mod bulk;
 mod choice;
 mod collect;
 mod connect;
+mod edit;
 mod encode;
 mod handover;
 mod handshake;
@@ -37,6 +38,7 @@ use crate::h2::Upgrade;
 use crate::log::Note;
 use crate::pipe::Pipe;
 use crate::slab::Key;
+use crate::tls::TlsDetails;
 use crate::transport::Transport;
 use crate::wheel::Deadline;
 
@@ -94,8 +96,8 @@ pub(crate) struct Session {
     made_progress: bool,
     /// The address to which the client connected, according to the PROXY protocol.
     pub(crate) spoken_to: Option<SocketAddr>,
-    /// Of an HTTP/2 stream: the server name of the connection's TLS handshake.
-    pub(crate) asked_host: Option<Rc<str>>,
+    /// Of an HTTP/2 stream: the connection's TLS.
+    pub(crate) stream_tls: Option<Rc<TlsDetails>>,
     log_record: Option<Box<Note>>,
     /// Bytes from the client that are not processed yet; the first `scanned` of them contain no end of a head.
     input: Vec<u8>,
@@ -135,7 +137,7 @@ impl Session {
             server: Key::NONE,
             made_progress: false,
             spoken_to: None,
-            asked_host: None,
+            stream_tls: None,
             log_record: None,
             input: Vec::new(),
             scanned: 0,

@@ -152,13 +152,13 @@ impl Session {
         cx: &mut Context,
         status: u16,
         location: Option<&[u8]>,
-        body: &str,
+        body: &[u8],
     ) -> Step {
         self.set_termination(*b"LR");
         let stays = self.request.exchange.client_could_persist() && !self.is_last(cx);
         let local = Rc::clone(&self.local);
         let page = Page::of(&local.service.pages, status).filter(|_| body.is_empty());
-        let text = (!body.is_empty()).then_some(body.as_bytes());
+        let text = (!body.is_empty()).then_some(body);
         let answer = Answer {
             location,
             body: text.or(page.map(|page| page.body.as_slice())),

@@ -3,8 +3,9 @@
 use std::rc::Rc;
 
 use weir_http::head::{self, head_end};
+use weir_http::route::{self, Asked, Target, TlsFacts};
 use weir_http::{
-    Client, Exchange, Field, Request, RequestEdit, RequestPath, Upload, encoding, path, route,
+    Client, ClientEdit, Exchange, Field, Request, RequestEdit, RequestPath, Upload, encoding, path,
     write_request,
 };
 use weir_model::{Forwarded, RouteAction, SchedulerKind};
@@ -12,12 +13,25 @@ use weir_select::key::hash_of_request;
 use weir_select::route::{self as decision, Decision, Facts};
 use weir_sys::{Clock, now_ns};
 
+use super::edit::drop_fields;
 use super::{Session, Step, state};
 use crate::context::{Context, HEAD_ROOM};
 use crate::h2::{PREFACE, first_stream};
 use crate::plan::Service;
 use crate::slab::Key;
 use crate::socket::{self, Read};
+use crate::tls::TlsDetails;
+
+/// A request after its head was parsed.
+#[derive(Clone, Copy)]
+struct Incoming<'a> {
+    head: &'a [u8],
+    request: &'a Request,
+    /// The path in the form in which it is compared.
+    target: &'a RequestPath<'a>,
+    /// The client's TLS connection, if routes or texts need to know it.
+    tls: TlsFacts<'a>,
+}
 
 impl Session {
     /// Reads until a head is complete.
@@ -186,9 +200,23 @@ impl Session {
                 Err(refusal) => return Some(self.fail(key, cx, refusal.request_status())),
             },
         };
-        let ended = self.find_pool(key, cx, service, head, request, &target);
+        let tls = match service.needs_tls {
+            true => self
+                .stream_tls
+                .clone()
+                .or_else(|| self.transport.tls_details().map(Rc::new)),
+            false => None,
+        };
+        let tls = tls.as_deref().map(TlsDetails::facts).unwrap_or_default();
+        let incoming = Incoming {
+            head,
+            request,
+            target: &target,
+            tls,
+        };
+        let ended = self.find_pool(key, cx, service, incoming);
         if ended.is_none() {
-            self.write_request(cx, service, head, request, &target);
+            self.write_request(cx, service, incoming);
         }
         ended
     }
@@ -200,10 +228,14 @@ impl Session {
         key: Key,
         cx: &mut Context,
         service: &Service,
-        head: &[u8],
-        request: &Request,
-        target: &RequestPath<'_>,
+        incoming: Incoming<'_>,
     ) -> Option<Step> {
+        let Incoming {
+            head,
+            request,
+            target,
+            tls,
+        } = incoming;
         let facts = Facts {
             client: self.peer,
             head,
@@ -212,6 +244,7 @@ impl Session {
             target,
             body_received: self.request.exchange.request_content(),
             host: self.check_host(head, request, &cx.fields),
+            tls,
         };
         let now_ns = if service.limits.needs_time() {
             now_ns(Clock::Monotonic)
@@ -227,18 +260,33 @@ impl Session {
                 return None;
             }
             Decision::Reject { status } => return Some(self.fail(key, cx, status)),
-            Decision::Redirect { route } | Decision::Answer { route } => route,
+            Decision::Redirect { route }
+            | Decision::Answer { route }
+            | Decision::Close { route } => route,
         };
         self.request.route = Some(route);
-        match &service.routes.get(route)?.action {
+        let route = service.routes.get(route)?;
+        let host = self.default_host(head, request, &cx.fields);
+        let from = self.surroundings(
+            facts.asked(),
+            host.as_bytes(),
+            "",
+            Some(route),
+            &mut cx.random,
+        );
+        match &route.action {
             RouteAction::Redirect { to, status } => {
-                let host = self.default_host(head, request, &cx.fields);
-                let host = host.as_bytes();
-                let location = route::location(to, head, request, &cx.fields, host);
-                Some(self.answer_route(key, cx, *status, Some(&location), ""))
+                let location = route::location(to, &from);
+                Some(self.answer_route(key, cx, *status, Some(&location), &[]))
             }
             RouteAction::Answer { status, body } => {
-                Some(self.answer_route(key, cx, *status, None, body))
+                let mut text = Vec::new();
+                route::fill(body, Target::Body, &from, &mut text);
+                Some(self.answer_route(key, cx, *status, None, &text))
+            }
+            RouteAction::Close => {
+                self.set_termination(*b"LR");
+                Some(Step::Close)
             }
             RouteAction::Pool(_) | RouteAction::Split(_) => None,
         }
@@ -246,14 +294,13 @@ impl Session {
 
     /// Writes the request for the server, and sets what its selection depends on.
     #[inline]
-    fn write_request(
-        &mut self,
-        cx: &mut Context,
-        service: &Service,
-        head: &[u8],
-        request: &Request,
-        target: &RequestPath<'_>,
-    ) {
+    fn write_request(&mut self, cx: &mut Context, service: &Service, incoming: Incoming<'_>) {
+        let Incoming {
+            head,
+            request,
+            target,
+            tls,
+        } = incoming;
         self.request.accepts = service
             .compression
             .as_ref()
@@ -268,14 +315,33 @@ impl Session {
         if let Some(sticky) = &targets.sticky {
             self.find_sticky_server(sticky, head, &mut cx.fields, &mut add);
         }
-        let rewritten = self.edit_request(target, head, &mut cx.fields, &mut add);
         let forwarded = service.forwarded_path(target, request.path_in(head));
         let route = self.request.route.and_then(|at| service.routes.get(at));
         let host = self.default_host(head, request, &cx.fields);
+        let edits = [
+            Some(&service.request_header),
+            route.map(|route| &route.edits.request),
+        ];
+        let mut rewritten = None;
+        if route.is_some() || service.has_header_edits() {
+            let asked = Asked {
+                client: self.peer.ip(),
+                target,
+                head,
+                request,
+                fields: &cx.fields,
+                tls,
+            };
+            let from =
+                self.surroundings(asked, host.as_bytes(), &targets.pool, route, &mut cx.random);
+            rewritten = self.edit_request(service, &from, &mut add);
+            drop_fields(edits, head, &mut cx.fields);
+        }
         let edit = RequestEdit {
             add: &add,
-            route: route.map(|route| &route.edits),
+            edits,
             client: self.forwarded_client(),
+            fields: self.client_edit(service),
             host: host.as_bytes(),
             version: self.version(request),
             path: Some(rewritten.as_deref().unwrap_or(forwarded)),
@@ -307,6 +373,16 @@ impl Session {
                 .iter()
                 .any(|network| network.contains(address)),
             by: service.forwarded,
+        })
+    }
+
+    /// The fields about the client that have a rule.
+    fn client_edit<'a>(&self, service: &'a Service) -> Option<ClientEdit<'a>> {
+        (!service.x_forwarded.is_empty()).then(|| ClientEdit {
+            rules: &service.x_forwarded,
+            address: self.peer.ip(),
+            secure: self.transport.is_secure(),
+            port: self.spoken_to.map_or(self.port, |address| address.port()),
         })
     }
 

@@ -6,6 +6,7 @@ use weir_http::{ResponseEdit, ServerEnd, Upload};
 use weir_select::{Fault, Replay};
 use weir_sys::{Clock, now_ns};
 
+use super::edit::ResponseTexts;
 use super::record::Part;
 use super::state::{Phase, Tunnel};
 use super::{Session, Step};
@@ -218,11 +219,12 @@ impl Session {
         let mut out = std::mem::take(&mut cx.out);
         out.clear();
         let head = &local.service.head;
-        let (mut room, mut gone) = (Vec::new(), Vec::new());
+        let mut texts = match first {
+            true => self.response_texts(&local.service),
+            false => ResponseTexts::default(),
+        };
         let touch = match targets {
-            Some(targets) if first => {
-                self.response_edit(&local.service, targets, &mut room, &mut gone)
-            }
+            Some(targets) if first => self.response_edit(&local.service, targets, &mut texts),
             _ => ResponseEdit::default(),
         };
         let step =

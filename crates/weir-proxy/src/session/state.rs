@@ -118,6 +118,8 @@ pub(super) struct Request {
     /// The coding that its response may have, and the encoder.
     pub(super) accepts: Option<Coding>,
     pub(super) encoder: Option<Box<Encoder>>,
+    /// Values of response fields that depend on the request, in the order of the fields.
+    pub(super) response_values: Vec<Vec<u8>>,
     /// Termination flags for the log, as HAProxy has them.
     pub(super) termination: [u8; 2],
 }
@@ -169,6 +171,7 @@ impl Request {
             deadline_ms: u64::MAX,
             accepts: None,
             encoder: None,
+            response_values: Vec::new(),
             termination: NORMAL_END,
         }
     }

@@ -13,9 +13,13 @@ use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
 use rustls::unbuffered::{
     ConnectionState, EncodeError, EncryptError, UnbufferedConnectionCommon, UnbufferedStatus,
 };
-use rustls::{ClientConfig, CommonState, ServerConfig};
+use rustls::{ClientConfig, CommonState, ProtocolVersion, ServerConfig};
 
 use weir_http::hello::{self, Hello};
+use weir_http::route::TlsFacts;
+use weir_model::TlsVersion;
+
+use super::x509;
 
 use crate::context::{BODY_ROOM, HEAD_ROOM, Ready};
 use crate::socket::{self, Read, Written};
@@ -224,7 +228,44 @@ impl std::fmt::Debug for Channel {
     }
 }
 
+/// What routes and texts may say about a client's TLS connection.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct TlsDetails {
+    pub(crate) version: Option<TlsVersion>,
+    /// SNI.
+    pub(crate) server_name: Option<String>,
+    /// Subject of the verified client certificate.
+    pub(crate) client_subject: Option<String>,
+}
+
+impl TlsDetails {
+    pub(crate) fn facts(&self) -> TlsFacts<'_> {
+        TlsFacts {
+            version: self.version,
+            server_name: self.server_name.as_deref(),
+            client_subject: self.client_subject.as_deref(),
+        }
+    }
+}
+
 impl Channel {
+    /// What is known of the connection after its handshake.
+    pub(crate) fn details(&self) -> TlsDetails {
+        let (version, certificate) = either!(&self.end, connection => {
+            let chain = connection.peer_certificates();
+            (connection.protocol_version(), chain.and_then(<[_]>::first))
+        });
+        TlsDetails {
+            version: match version {
+                Some(ProtocolVersion::TLSv1_2) => Some(TlsVersion::V12),
+                Some(ProtocolVersion::TLSv1_3) => Some(TlsVersion::V13),
+                _ => None,
+            },
+            server_name: self.asked.clone(),
+            client_subject: certificate.and_then(|certificate| x509::subject(certificate)),
+        }
+    }
+
     /// A connection from a client.
     ///
     /// # Errors

@@ -175,8 +175,12 @@ fn uncovered(proxy: &Proxy, certificates: &[Certificate], problems: &mut Vec<Pro
         Some(rest) => host.find('.').is_some_and(|dot| host[dot..] == *rest),
         None => name == host,
     };
-    for route in &proxy.routes {
-        let Some(HostPattern::Exact(host)) = &route.host else {
+    let hosts = proxy
+        .routes
+        .iter()
+        .flat_map(|route| route.when.hosts.iter().map(move |host| (route, host)));
+    for (route, host) in hosts {
+        let HostPattern::Exact(host) = host else {
             continue;
         };
         let named = certificates

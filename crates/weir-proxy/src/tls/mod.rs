@@ -22,7 +22,7 @@ use rustls::version::{TLS12, TLS13};
 use weir_model::TlsVersion;
 
 pub use certificate::CertificateError;
-pub(crate) use channel::{Channel, Handshake};
+pub(crate) use channel::{Channel, Handshake, TlsDetails};
 pub(crate) use client::TlsConnector;
 pub use error_text::{Peer, describe_error, describe_io_error};
 pub use inspect::Problem;

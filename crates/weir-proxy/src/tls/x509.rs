@@ -55,6 +55,12 @@ pub(crate) fn read(certificate: &[u8]) -> Option<CertificateInfo> {
     })
 }
 
+/// The subject of a certificate (RFC 4514); `None` = it cannot be parsed.
+pub(crate) fn subject(certificate: &[u8]) -> Option<String> {
+    let certificate = CertificateInner::<Raw>::from_der(certificate).ok()?;
+    Some(certificate.tbs_certificate.subject.to_string())
+}
+
 fn seconds(time: Time) -> i64 {
     i64::try_from(time.to_unix_duration().as_secs()).unwrap_or(i64::MAX)
 }

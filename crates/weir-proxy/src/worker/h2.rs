@@ -151,7 +151,7 @@ impl Worker {
                 let transport = Transport::stream(StreamPipeEnd(Rc::clone(&begun.pipe)));
                 let mut session = Session::new(transport, begun.peer, begun.port, begun.local);
                 session.spoken_to = begun.spoken_to;
-                session.asked_host = begun.asked;
+                session.stream_tls = begun.tls;
                 let key = self.sessions.insert(session);
                 begun.pipe.borrow_mut().owner = Owner::Session(key);
                 return self.turn(key, Session::begin);

@@ -24,7 +24,7 @@ fn answering() -> (Arc<Service>, Arc<Listeners>) {
         .push("127.0.0.1:0".parse().expect("an address"));
     service.routes.push(Route::new(RouteAction::Answer {
         status: 200,
-        body: "there".to_owned(),
+        body: weir_model::Template::literal("there"),
     }));
     let desired = Desired {
         pools: vec![Pool::new("p")],

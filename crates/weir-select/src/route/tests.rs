@@ -1,24 +1,14 @@
 //! Limits and routes, over parsed requests.
 
 use weir_http::head::{self, HeadLimits};
-use weir_model::{RouteEdits, Source, Underscores};
+use weir_model::{Template, Underscores};
 
 use super::*;
 
 fn route(path: &str, action: RouteAction) -> Route {
-    Route {
-        host: None,
-        path: Some(path.to_owned()),
-        path_regex: None,
-        methods: Vec::new(),
-        headers: Vec::new(),
-        queries: Vec::new(),
-        cookies: Vec::new(),
-        sources: Vec::new(),
-        edits: RouteEdits::default(),
-        action,
-        source: Source::default(),
-    }
+    let mut route = Route::new(action);
+    route.when.paths = vec![path.to_owned()];
+    route
 }
 
 fn limits() -> Limits {
@@ -39,13 +29,13 @@ fn routes() -> Routes {
             "/gone*",
             RouteAction::Answer {
                 status: 410,
-                body: String::new(),
+                body: Template::default(),
             },
         ),
         route(
             "/old*",
             RouteAction::Redirect {
-                to: "/new".to_owned(),
+                to: Template::literal("/new"),
                 status: 301,
             },
         ),
@@ -82,6 +72,7 @@ fn decide_on(
         target: &target,
         body_received: 0,
         host,
+        tls: TlsFacts::default(),
     };
     decide(&routes(), limits, &facts, 1_000_000_000, random)
 }
@@ -204,8 +195,8 @@ fn limit_key_identifies_clients() {
 #[test]
 fn server_names_select_the_pool_of_tcp_services() {
     let mut named = route("/", RouteAction::Pool("b".to_owned()));
-    named.path = None;
-    named.host = Some(weir_model::HostPattern::Exact("b.example".to_owned()));
+    named.when.paths.clear();
+    named.when.hosts = vec![weir_model::HostPattern::Exact("b.example".to_owned())];
     let routes = Routes::new(vec![named], &["a", "b"]);
     let mut random = SplitMix64::new(1);
     let mut pool = |name| routes.pool_for_server_name(name, &mut random);
@@ -217,7 +208,10 @@ fn server_names_select_the_pool_of_tcp_services() {
 fn routes_have_indices_in_their_order() {
     let routes = routes();
     assert!(!routes.is_empty() && Routes::default().is_empty());
-    let path = |index| routes.get(index).and_then(|route| route.path.as_deref());
+    let path = |index| -> Option<&str> {
+        let route = routes.get(index)?;
+        route.when.paths.first().map(String::as_str)
+    };
     assert_eq!(
         (path(0), path(3), path(4)),
         (Some("/b*"), Some("/old*"), None)

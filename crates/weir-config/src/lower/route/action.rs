@@ -2,16 +2,13 @@
 
 use std::ops::Range;
 
-use weir_model::RouteAction;
+use weir_model::{Conditions, RouteAction, Template, Variable};
 
 use super::edit;
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
-use crate::lower::variable;
+use crate::lower::variable::{Scope, template};
 use crate::view::{Sink, View};
-
-/// Status codes of redirects.
-const REDIRECTS: [u32; 5] = [301, 302, 303, 307, 308];
 
 type Text<'a> = (&'a str, &'a Range<usize>);
 
@@ -22,6 +19,8 @@ struct Written<'a, 'v, 't> {
     redirect: Option<Text<'v>>,
     status: Option<u32>,
     body: Option<Text<'v>>,
+    close: bool,
+    scope: Scope<'a>,
     /// Position of the route.
     location: &'a Range<usize>,
 }
@@ -29,6 +28,7 @@ struct Written<'a, 'v, 't> {
 pub(super) fn action(
     sink: &mut Sink<'_>,
     view: &View<'_, '_>,
+    when: &Conditions,
     location: &Range<usize>,
 ) -> Option<RouteAction> {
     let written = Written {
@@ -37,28 +37,36 @@ pub(super) fn action(
         redirect: view.text(sink, "redirect"),
         status: view.integer(sink, "status"),
         body: view.text(sink, "body"),
+        close: view.flag(sink, "close") == Some(true),
+        scope: Scope {
+            server: false,
+            route: Some(when),
+        },
         location,
     };
+    if written.close {
+        return written.close(sink);
+    }
     if view.get("split").is_some() {
         return written.split(sink);
     }
     match (written.pool, written.redirect, written.status) {
         (Some((pool, _)), _, _) => written.pool(sink, pool),
-        (None, Some(to), _) => Some(written.redirect(sink, to)),
+        (None, Some(to), _) => written.redirect(sink, to),
         (None, None, Some(status)) => {
-            if let Some((text, span)) = written.body {
-                variable::are_built(sink, text, span, &[]);
-            }
-            let body = written.body.map_or("", |(text, _)| text);
+            let body = match written.body {
+                None => Template::default(),
+                Some((text, span)) => template(sink, text, span, written.scope)?,
+            };
             Some(RouteAction::Answer {
                 status: u16::try_from(status).unwrap_or(500),
-                body: body.to_owned(),
+                body,
             })
         }
         (None, None, None) => {
             sink.push(
                 Diagnostic::new(Code::MissingKey, location, "this route has no action")
-                    .fix("add `pool`, `split`, `redirect` or `status`"),
+                    .fix("add `pool`, `split`, `redirect`, `status` or `close`"),
             );
             None
         }
@@ -100,20 +108,23 @@ impl Written<'_, '_, '_> {
         Some(RouteAction::Pool(pool.to_owned()))
     }
 
-    fn redirect(&self, sink: &mut Sink<'_>, (to, span): Text<'_>) -> RouteAction {
+    fn close(&self, sink: &mut Sink<'_>) -> Option<RouteAction> {
+        let others = ["pool", "split", "redirect", "status", "body"];
+        if others.iter().any(|key| self.view.get(key).is_some()) {
+            let message =
+                "`close` cannot be combined with `pool`, `split`, `redirect`, `status` or `body`";
+            self.contradiction(sink, "close", message, "remove the others");
+            return None;
+        }
+        Some(RouteAction::Close)
+    }
+
+    fn redirect(&self, sink: &mut Sink<'_>, (to, span): Text<'_>) -> Option<RouteAction> {
         let status = self.status.unwrap_or(302);
-        if !REDIRECTS.contains(&status) {
+        if !(300..=399).contains(&status) || status == 304 {
             let message = format!("{status} is not a redirect status");
             let fix = "use 301, 302, 303, 307 or 308";
             self.contradiction(sink, "status", &message, fix);
-        }
-        if to.is_empty() || !to.bytes().all(|byte| byte > b' ' && byte < 0x7f) {
-            sink.push(
-                Diagnostic::new(Code::BadName, span, "invalid redirect target")
-                    .fix("write a URL such as \"https://{host}{path}\""),
-            );
-        } else {
-            variable::are_built(sink, to, span, &["host", "path"]);
         }
         if self.body.is_some() {
             self.contradiction(
@@ -123,9 +134,23 @@ impl Written<'_, '_, '_> {
                 "remove it",
             );
         }
-        RouteAction::Redirect {
-            to: to.to_owned(),
-            status: u16::try_from(status).unwrap_or(302),
+        if to.is_empty() || !to.bytes().all(|byte| byte > b' ' && byte < 0x7f) {
+            sink.push(
+                Diagnostic::new(Code::BadName, span, "invalid redirect target")
+                    .fix("write a URL such as \"https://{host}{path}\""),
+            );
+            return None;
         }
+        let to = template(sink, to, span, self.scope)?;
+        // `{path}` has always included the query here.
+        let has_query = to.variables().any(|variable| *variable == Variable::Query);
+        let to = match has_query {
+            true => to,
+            false => to.replacing(&Variable::Path, &Variable::PathAndQuery),
+        };
+        Some(RouteAction::Redirect {
+            to,
+            status: u16::try_from(status).unwrap_or(302),
+        })
     }
 }

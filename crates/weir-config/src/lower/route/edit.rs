@@ -1,14 +1,16 @@
-//! Conditions on query, cookies and source, splits, and modifications of requests and responses.
+//! Splits, and modifications of requests and responses.
 
 use std::ops::Range;
 
-use weir_model::{Network, PathRegex, RouteEdits};
+use weir_model::{Conditions, HeaderEdit, HeaderEdits, Part, RouteEdits, Template};
 
-use crate::address;
+use crate::catalog;
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
 use crate::key::Kind;
-use crate::lower::{refuse, variable};
+use crate::lower::check::status;
+use crate::lower::variable::{Scope, template};
+use crate::tree::Value;
 use crate::view::{Sink, View, text};
 
 const TEXT: Kind = Kind::DescribedText("text");
@@ -23,43 +25,6 @@ fn texts<'a>(
         .iter()
         .filter_map(|item| text(sink, item, &TEXT))
         .collect()
-}
-
-/// `"name"` or `"name=value"`.
-pub(super) fn pairs(
-    sink: &mut Sink<'_>,
-    view: &View<'_, '_>,
-    key: &'static str,
-) -> Vec<(String, Option<String>)> {
-    let mut pairs = Vec::new();
-    for (text, span) in texts(sink, view, key) {
-        let (name, value) = text
-            .split_once('=')
-            .map_or((text, None), |(name, value)| (name, Some(value.to_owned())));
-        if name.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
-            sink.push(
-                Diagnostic::new(Code::BadName, span, format!("invalid {key} condition"))
-                    .cause("values are compared without decoding")
-                    .fix("write \"name\" or \"name=value\""),
-            );
-            continue;
-        }
-        if variable::is_exact(sink, key, text, span) {
-            pairs.push((name.to_owned(), value));
-        }
-    }
-    pairs
-}
-
-pub(super) fn sources(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<Network> {
-    let mut networks = Vec::new();
-    for (text, span) in texts(sink, view, "source") {
-        match address::network(text) {
-            Ok(network) => networks.push(network),
-            Err(refusal) => refuse(sink, span, refusal),
-        }
-    }
-    networks
 }
 
 /// `"POOL:WEIGHT"`.
@@ -94,27 +59,26 @@ pub(super) fn split(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Vec<(Str
     Some(parts)
 }
 
-pub(super) fn edits(
-    sink: &mut Sink<'_>,
-    view: &View<'_, '_>,
-    regex: Option<&PathRegex>,
-) -> RouteEdits {
+/// Keys of header changes: of requests, then of responses.
+const HEADER_KEYS: [&str; 6] = [
+    "set_header",
+    "add_header",
+    "remove_header",
+    "set_response_header",
+    "add_response_header",
+    "remove_response_header",
+];
+
+pub(super) fn edits(sink: &mut Sink<'_>, view: &View<'_, '_>, when: &Conditions) -> RouteEdits {
+    let (request, response) = header_edits(sink, view, Some(when));
     let edits = RouteEdits {
         path: view
             .text(sink, "rewrite")
-            .and_then(|(text, span)| path(sink, text, span, regex)),
-        set: fields(sink, view, "set_header"),
-        remove: names(sink, view, "remove_header"),
-        set_response: fields(sink, view, "set_response_header"),
-        remove_response: names(sink, view, "remove_response_header"),
+            .and_then(|(text, span)| path(sink, text, span, when)),
+        request,
+        response,
     };
-    for key in [
-        "rewrite",
-        "set_header",
-        "remove_header",
-        "set_response_header",
-        "remove_response_header",
-    ] {
+    for key in std::iter::once("rewrite").chain(HEADER_KEYS) {
         if let Some((entry, _)) = view.get(key)
             && view.get("pool").is_none()
             && view.get("split").is_none()
@@ -129,25 +93,60 @@ pub(super) fn edits(
     edits
 }
 
+/// Header changes of requests and of responses, of a route or of a service.
+pub(crate) fn header_edits(
+    sink: &mut Sink<'_>,
+    view: &View<'_, '_>,
+    route: Option<&Conditions>,
+) -> (HeaderEdits, HeaderEdits) {
+    let [
+        set,
+        add,
+        remove,
+        set_response,
+        add_response,
+        remove_response,
+    ] = HEADER_KEYS;
+    let early = Scope {
+        server: false,
+        route,
+    };
+    let late = Scope {
+        server: true,
+        ..early
+    };
+    let request = HeaderEdits {
+        set: fields(sink, view, set, early),
+        add: fields(sink, view, add, early),
+        remove: names(sink, view, remove),
+    };
+    let response = HeaderEdits {
+        set: fields(sink, view, set_response, late),
+        add: fields(sink, view, add_response, late),
+        remove: names(sink, view, remove_response),
+    };
+    (request, response)
+}
+
 fn path(
     sink: &mut Sink<'_>,
     text: &str,
     span: &Range<usize>,
-    regex: Option<&PathRegex>,
-) -> Option<String> {
-    let mut plain = text.replace("{path}", "").replace("{rest}", "");
-    let groups = regex.map_or(0, PathRegex::group_count);
-    for group in 1..=groups.min(PathRegex::GROUPS) {
-        plain = plain.replace(&format!("{{{group}}}"), "");
-    }
+    when: &Conditions,
+) -> Option<Template> {
+    let scope = Scope {
+        server: false,
+        route: Some(when),
+    };
+    let template = template(sink, text, span, scope)?;
     let begins = text.starts_with('/') || text.starts_with("{path}");
     let sent = |byte: u8| byte.is_ascii_graphic() && !b"{}?#".contains(&byte);
-    if begins && plain.bytes().all(sent) {
-        return Some(text.to_owned());
-    }
-    let rewrites = ["path", "rest", "1", "2", "3", "4", "5", "6", "7", "8", "9"];
-    if !variable::are_built(sink, text, span, &rewrites) {
-        return None;
+    let is_sent = |part: &Part| match part {
+        Part::Text(text) => text.bytes().all(sent),
+        Part::Variable(_) => true,
+    };
+    if begins && template.parts().iter().all(is_sent) {
+        return Some(template);
     }
     sink.push(
         Diagnostic::new(
@@ -203,36 +202,69 @@ fn names(sink: &mut Sink<'_>, view: &View<'_, '_>, key: &'static str) -> Vec<Str
         .collect()
 }
 
-/// Parses `"Name: value"`; the name keeps its case.
-fn fields(sink: &mut Sink<'_>, view: &View<'_, '_>, key: &'static str) -> Vec<(String, String)> {
+/// Parses `"Name: value"`, or a table with statuses; the name keeps its case.
+fn fields(
+    sink: &mut Sink<'_>,
+    view: &View<'_, '_>,
+    key: &'static str,
+    scope: Scope<'_>,
+) -> Vec<HeaderEdit> {
     let mut fields = Vec::new();
-    for (text, span) in texts(sink, view, key) {
-        let Some((field, value)) = text.split_once(':') else {
-            sink.push(
-                Diagnostic::new(Code::WrongType, span, "expected \"Name: value\"")
-                    .fix("add a colon after the name"),
-            );
-            continue;
+    for item in view.list(sink, key).unwrap_or_default() {
+        let mut statuses = Vec::new();
+        let line = match &item.value {
+            Value::Table(table) if scope.server => {
+                let view = View::open(sink, &catalog::RESPONSE_HEADER, table, &item.span);
+                let Some((entry, kind)) = view.get("status") else {
+                    continue;
+                };
+                let Some(ranges) = status(sink, &entry.item, kind) else {
+                    continue;
+                };
+                statuses = ranges;
+                view.text(sink, "header")
+            }
+            _ => text(sink, item, &TEXT),
         };
-        let value = value.trim();
-        if !value
-            .bytes()
-            .all(|byte| byte == b' ' || byte.is_ascii_graphic())
-        {
-            sink.push(
-                Diagnostic::new(
-                    Code::BadText,
-                    span,
-                    "the value contains characters that are not allowed in a header \
-                    field",
-                )
-                .fix("use printable ASCII characters"),
-            );
-            continue;
-        }
-        if name(sink, field, span).is_some() && variable::are_built(sink, value, span, &[]) {
-            fields.push((field.to_owned(), value.to_owned()));
-        }
+        let edit = line.and_then(|(text, span)| field(sink, text, span, scope));
+        fields.extend(edit.map(|(name, value)| HeaderEdit {
+            name,
+            value,
+            statuses,
+        }));
     }
     fields
+}
+
+fn field(
+    sink: &mut Sink<'_>,
+    text: &str,
+    span: &Range<usize>,
+    scope: Scope<'_>,
+) -> Option<(String, Template)> {
+    let Some((field, value)) = text.split_once(':') else {
+        sink.push(
+            Diagnostic::new(Code::WrongType, span, "expected \"Name: value\"")
+                .fix("add a colon after the name"),
+        );
+        return None;
+    };
+    let value = value.trim();
+    if !value
+        .bytes()
+        .all(|byte| byte == b' ' || byte.is_ascii_graphic())
+    {
+        sink.push(
+            Diagnostic::new(
+                Code::BadText,
+                span,
+                "the value contains characters that are not allowed in a header \
+                field",
+            )
+            .fix("use printable ASCII characters"),
+        );
+        return None;
+    }
+    name(sink, field, span)?;
+    Some((field.to_owned(), template(sink, value, span, scope)?))
 }

@@ -1,0 +1,176 @@
+//! Conditions of routes.
+
+use super::*;
+use weir_model::TlsVersion;
+
+const HOST_TEXT: Kind =
+    Kind::DescribedText("a host name, with `*` for any characters, or `~EXPRESSION`");
+const PATH_TEXT: Kind = Kind::DescribedText("a path, with `*` for any characters");
+const REGEX_TEXT: Kind = Kind::DescribedText("a regular expression");
+const METHOD_TEXT: Kind = Kind::DescribedText("a method");
+const HEADER_TEXT: Kind = Kind::DescribedText("`Name` or `Name: value`");
+const PAIR_TEXT: Kind = Kind::DescribedText("`name` or `name=value`");
+const VALUE_TEXT: Kind =
+    Kind::DescribedText("a value, with `*` for any characters, or `~EXPRESSION`");
+const ADDRESSES: Kind = Kind::Either(&Kind::Network, &Kind::Table(&ADDRESS_FILE));
+const TLS_VERSIONS: Kind = Kind::OneOf(tls_versions);
+
+fn tls_versions() -> Choices {
+    Choices {
+        now: TlsVersion::ALL
+            .iter()
+            .map(|version| version.as_str())
+            .collect(),
+        known_as: &[("TLSv1.2", "1.2"), ("TLSv1.3", "1.3")],
+        ..Choices::default()
+    }
+}
+
+pub(super) const HOST: Key = Key::new(
+    "host",
+    Kind::Either(&HOST_TEXT, &Kind::List(&HOST_TEXT)),
+    Absent("any host"),
+    "Requested hosts, without port; one of them must match. `*.example` matches every host below `example`, `www.*` \
+     every host that begins with `www.`, `~^www[0-9]+\\.` every host in which the regular expression matches. In a \
+     `tcp` service, the SNI of a TLS client, whether or not Weir terminates TLS.",
+    "host = [\"static.example\", \"*.img.example\"]",
+)
+.known_as(&["server_name", "hosts"]);
+
+pub(super) const PATH: Key = Key::new(
+    "path",
+    Kind::Either(&PATH_TEXT, &Kind::List(&PATH_TEXT)),
+    Absent("any path"),
+    "Paths without query, as normalized by `normalize_path` of the service; one of them must match. `*` matches any \
+     number of characters, including none: `/img/*`.",
+    "path = [\"/img/*\", \"*.png\"]",
+)
+.known_as(&["location", "prefix", "url"]);
+
+pub(super) const PATH_REGEX: Key = Key::new(
+    "path_regex",
+    Kind::Either(&REGEX_TEXT, &Kind::List(&REGEX_TEXT)),
+    Absent("any path"),
+    "Regular expressions (syntax of the Rust crate `regex`) to search for in the path, in the same form as `path`; one \
+     of them must match. `^` and `$` anchor an expression, `(?i)` ignores case. Matching time is linear in the length \
+     of the path. Many expressions are searched for at once.",
+    "path_regex = '^/users/([0-9]+)$'",
+)
+.known_as(&["regex", "path_reg", "path_regexp"]);
+
+pub(super) const METHOD: Key = Key::new(
+    "method",
+    Kind::Either(&METHOD_TEXT, &Kind::List(&METHOD_TEXT)),
+    Absent("any method"),
+    "Methods; the request must use one of them.",
+    "method = [\"GET\", \"HEAD\"]",
+)
+.known_as(&["methods"]);
+
+pub(super) const HEADER: Key = Key::new(
+    "header",
+    Kind::Either(&HEADER_TEXT, &Kind::List(&HEADER_TEXT)),
+    Absent("any header"),
+    "Header fields, each with the given value if there is one. Values of the same field are alternatives; different \
+     fields must all be present. `*` in a value matches any characters, and `~EXPRESSION` is a regular expression to \
+     search for. In `not`, none of the fields may be present with its value.",
+    "header = [\"X-Beta\", \"Accept: text/html\", \"Accept: *json*\"]",
+)
+.known_as(&["headers"]);
+
+pub(super) const QUERY: Key = Key::new(
+    "query",
+    Kind::Either(&PAIR_TEXT, &Kind::List(&PAIR_TEXT)),
+    Absent("any query"),
+    "Query parameters, as in `header`: each with the given value if there is one, compared without decoding. Of a \
+     parameter that occurs several times, one value must match.",
+    "query = [\"version=2\", \"version=3.*\"]",
+);
+
+pub(super) const COOKIE: Key = Key::new(
+    "cookie",
+    Kind::Either(&PAIR_TEXT, &Kind::List(&PAIR_TEXT)),
+    Absent("any cookies"),
+    "Cookies, as in `header`: each with the given value if there is one.",
+    "cookie = [\"beta=yes\"]",
+);
+
+pub(super) const SOURCE: Key = Key::new(
+    "source",
+    Kind::Either(&ADDRESSES, &Kind::List(&ADDRESSES)),
+    Absent("any client"),
+    "Client networks; the client address must be in one of them. Behind trusted proxies, the address from the PROXY \
+     protocol is used. `{ file = PATH }` reads networks from a file.",
+    "source = [\"10.0.0.0/8\", \"2001:db8::/32\"]",
+)
+.known_as(&["src", "allow"]);
+
+pub(super) const TLS_VERSION: Key = Key::new(
+    "tls_version",
+    Kind::Either(&TLS_VERSIONS, &Kind::List(&TLS_VERSIONS)),
+    Absent("any version, and no TLS"),
+    "TLS versions of the client's connection. Without TLS it does not match.",
+    "tls_version = \"1.3\"",
+)
+.known_as(&["ssl_protocol", "ssl_fc_protocol"]);
+
+pub(super) const TLS_SNI: Key = Key::new(
+    "tls_sni",
+    Kind::Either(&HOST_TEXT, &Kind::List(&HOST_TEXT)),
+    Absent("any SNI, and none"),
+    "Server names of the client's TLS handshake, written as in `host`. Without TLS or SNI it does not match.",
+    "tls_sni = \"*.example\"",
+)
+.known_as(&["ssl_fc_sni", "ssl_server_name", "sni"]);
+
+pub(super) const CLIENT_CERT_SUBJECT: Key = Key::new(
+    "client_cert_subject",
+    Kind::Either(&VALUE_TEXT, &Kind::List(&VALUE_TEXT)),
+    Absent("any subject, and no certificate"),
+    "Subjects (RFC 4514, as in `CN=admin,O=Example`) of the client's certificate, which the service's `client_ca` has \
+     verified. Without a certificate it does not match.",
+    "client_cert_subject = \"CN=admin,*\"",
+)
+.known_as(&["ssl_client_s_dn", "ssl_c_s_dn"]);
+
+/// `not` of a route.
+pub(crate) static ROUTE_NOT: Section = Section {
+    path: "route.not",
+    page: "route-not",
+    purpose: "Negated conditions of a route. The route matches only if none of their values matches.",
+    example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \
+              \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n\n[[route]]\nservice = \"web\"\npath = \
+              \"/admin/*\"\nnot.source = [\"10.0.0.0/8\", \"127.0.0.1\"]\nstatus = 403\n",
+    keys: &[
+        HOST,
+        PATH,
+        PATH_REGEX,
+        METHOD,
+        HEADER,
+        QUERY,
+        COOKIE,
+        SOURCE,
+        TLS_VERSION,
+        TLS_SNI,
+        CLIENT_CERT_SUBJECT,
+    ],
+};
+
+/// A file with networks.
+pub(crate) static ADDRESS_FILE: Section = Section {
+    path: "route.source",
+    page: "address-file",
+    purpose: "Networks of `source` in a file. It is read at start and at each `weir reload`. If it cannot be read or a \
+              line is invalid, the configuration is rejected.",
+    example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \
+              \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n\n[[route]]\nservice = \"web\"\nsource = \
+              { file = \"/etc/weir/blocked.txt\" }\nstatus = 403\n",
+    keys: &[Key::new(
+        "file",
+        Kind::DescribedText("the absolute path of a file"),
+        Required,
+        "File with one network or address per line. Empty lines and text after `#` are ignored.",
+        "file = \"/etc/weir/blocked.txt\"",
+    )
+    .known_as(&["path"])],
+};

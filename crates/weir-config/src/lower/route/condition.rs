@@ -1,0 +1,337 @@
+//! Conditions of `[[route]]`, and of its `not`.
+
+use std::ops::Range;
+
+use weir_model::{
+    Conditions, HostPattern, NamedCondition, Network, NetworkSet, TextRegex, TlsVersion,
+    ValuePattern,
+};
+
+use crate::address;
+use crate::catalog;
+use crate::code::Code;
+use crate::diagnostic::Diagnostic;
+use crate::key::Kind;
+use crate::lower::refuse;
+use crate::tree::{Item, Value};
+use crate::view::{Sink, View, keyword, text};
+
+const TEXT: Kind = Kind::DescribedText("a string");
+
+/// Conditions, and the positions of those that are adapted to the service.
+#[derive(Default)]
+pub(crate) struct LoweredConditions {
+    pub(crate) conditions: Conditions,
+    pub(crate) paths: Vec<Range<usize>>,
+    pub(crate) path_regexes: Vec<Range<usize>>,
+}
+
+pub(super) fn conditions(sink: &mut Sink<'_>, view: &View<'_, '_>) -> LoweredConditions {
+    let (paths, path_spans) = texts(sink, view, "path", path);
+    let (path_regexes, regex_spans) = texts(sink, view, "path_regex", regex);
+    let conditions = Conditions {
+        methods: texts(sink, view, "method", method).0,
+        hosts: texts(sink, view, "host", host).0,
+        paths,
+        path_regexes,
+        headers: texts(sink, view, "header", header).0,
+        queries: texts(sink, view, "query", |sink, text, span| {
+            pair(sink, "query", text, span)
+        })
+        .0,
+        cookies: texts(sink, view, "cookie", |sink, text, span| {
+            pair(sink, "cookie", text, span)
+        })
+        .0,
+        sources: sources(sink, view),
+        tls_versions: tls_versions(sink, view),
+        tls_snis: texts(sink, view, "tls_sni", host).0,
+        client_cert_subjects: texts(sink, view, "client_cert_subject", value).0,
+    };
+    LoweredConditions {
+        conditions,
+        paths: path_spans,
+        path_regexes: regex_spans,
+    }
+}
+
+/// The alternatives of a key: one value, or a list. An empty list would match every request or none.
+fn items<'a, 't>(sink: &mut Sink<'_>, view: &View<'a, 't>, key: &'static str) -> &'a [Item<'t>] {
+    let Some((entry, _)) = view.get(key) else {
+        return &[];
+    };
+    match &entry.item.value {
+        Value::List(items) if items.is_empty() => {
+            sink.push(
+                Diagnostic::new(
+                    Code::EmptyList,
+                    &entry.item.span,
+                    format!("`{key}` is empty"),
+                )
+                .cause("no request matches any of no values")
+                .fix(format!("remove `{key}`, or list a value")),
+            );
+            items
+        }
+        Value::List(items) => items,
+        _ => std::slice::from_ref(&entry.item),
+    }
+}
+
+/// The texts of a key that are valid, and their positions.
+fn texts<'a, T>(
+    sink: &mut Sink<'_>,
+    view: &View<'a, '_>,
+    key: &'static str,
+    parse: impl Fn(&mut Sink<'_>, &str, &Range<usize>) -> Option<T>,
+) -> (Vec<T>, Vec<Range<usize>>) {
+    let mut found = (Vec::new(), Vec::new());
+    for item in items(sink, view, key) {
+        if let Some((text, span)) = text(sink, item, &TEXT)
+            && let Some(value) = parse(sink, text, span)
+        {
+            found.0.push(value);
+            found.1.push(span.clone());
+        }
+    }
+    found
+}
+
+fn host(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<HostPattern> {
+    if let Some(expression) = text.strip_prefix('~') {
+        let compiled = TextRegex::ignoring_case(expression);
+        return compiled
+            .map(HostPattern::Regex)
+            .map_err(|error| report_regex(sink, span, &error))
+            .ok();
+    }
+    let name = text.strip_prefix("*.").unwrap_or(text);
+    let label = |label: &str| {
+        !label.is_empty()
+            && label
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"-_*".contains(&byte))
+    };
+    let address = text.parse::<std::net::IpAddr>().is_ok()
+        || (text.starts_with('[')
+            && text
+                .trim_matches(['[', ']'])
+                .parse::<std::net::Ipv6Addr>()
+                .is_ok());
+    if !address && !name.split('.').all(label) {
+        sink.push(
+            Diagnostic::new(
+                Code::BadName,
+                span,
+                format!("invalid host `{}`", text.escape_debug()),
+            )
+            .fix("use a host name, \"*.\" and a host name, or an address, without a port"),
+        );
+        return None;
+    }
+    let lower = name.to_ascii_lowercase();
+    Some(match (text.starts_with("*."), name.contains('*')) {
+        (true, false) => HostPattern::Suffix(format!(".{lower}")),
+        (_, true) => HostPattern::Wildcard(text.to_ascii_lowercase()),
+        (false, false) => HostPattern::Exact(lower),
+    })
+}
+
+fn path(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<String> {
+    let sent = |byte: u8| byte > b' ' && byte < 0x7f && !b"?#".contains(&byte);
+    if !text.starts_with(['/', '*']) || !text.bytes().all(sent) {
+        let diagnostic = Diagnostic::new(
+            Code::BadName,
+            span,
+            format!("invalid path `{}`", text.escape_debug()),
+        )
+        .cause("a path starts with `/`, contains no query, and is compared percent-encoded");
+        sink.push(match text.starts_with(['~', '^']) {
+            true => diagnostic.fix("write regular expressions in `path_regex`"),
+            false => diagnostic
+                .fix("write \"/img/*\" or \"/exact\", and percent-encode other characters"),
+        });
+        return None;
+    }
+    Some(text.to_owned())
+}
+
+fn regex(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<TextRegex> {
+    TextRegex::new(text)
+        .map_err(|error| report_regex(sink, span, &error))
+        .ok()
+}
+
+fn report_regex(sink: &mut Sink<'_>, span: &Range<usize>, error: &weir_model::PatternError) {
+    sink.push(
+        Diagnostic::new(
+            Code::BadText,
+            span,
+            format!("invalid regular expression: {error}"),
+        )
+        .fix("use the syntax of the Rust crate `regex`, in single quotes: '^/img/[0-9]+$'"),
+    );
+}
+
+fn method(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<String> {
+    let upper = |byte: u8| byte.is_ascii_uppercase() || byte == b'-';
+    if text.is_empty() || !text.bytes().all(upper) {
+        sink.push(
+            Diagnostic::new(
+                Code::BadName,
+                span,
+                format!("invalid method `{}`", text.escape_debug()),
+            )
+            .cause("methods are case-sensitive")
+            .fix("write it in upper case: \"GET\""),
+        );
+        return None;
+    }
+    Some(text.to_owned())
+}
+
+/// `"Name"` or `"Name: value"`.
+fn header(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<NamedCondition> {
+    let (name, pattern) = text
+        .split_once(':')
+        .map_or((text, None), |(name, value)| (name, Some(value.trim())));
+    let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    if name.is_empty() || name.contains('*') || !name.bytes().all(token) {
+        sink.push(
+            Diagnostic::new(
+                Code::BadName,
+                span,
+                format!("invalid header field name `{}`", name.escape_debug()),
+            )
+            .fix("write \"Name\", or \"Name: value\""),
+        );
+        return None;
+    }
+    named(sink, name.to_ascii_lowercase(), pattern, span)
+}
+
+/// `"name"` or `"name=value"`.
+fn pair(sink: &mut Sink<'_>, key: &str, text: &str, span: &Range<usize>) -> Option<NamedCondition> {
+    let (name, pattern) = text
+        .split_once('=')
+        .map_or((text, None), |(name, value)| (name, Some(value)));
+    let graphic = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
+    let expression = pattern.is_some_and(|pattern| pattern.starts_with('~'));
+    if name.is_empty() || name.contains('*') || !graphic(name) || !(expression || graphic(text)) {
+        sink.push(
+            Diagnostic::new(Code::BadName, span, format!("invalid {key} condition"))
+                .cause("values are compared without decoding")
+                .fix("write \"name\" or \"name=value\""),
+        );
+        return None;
+    }
+    named(sink, name.to_owned(), pattern, span)
+}
+
+fn named(
+    sink: &mut Sink<'_>,
+    name: String,
+    pattern: Option<&str>,
+    span: &Range<usize>,
+) -> Option<NamedCondition> {
+    let value = match pattern {
+        None => None,
+        Some(text) => Some(value(sink, text, span)?),
+    };
+    Some(NamedCondition { name, value })
+}
+
+fn value(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<ValuePattern> {
+    if let Some(expression) = text.strip_prefix('~') {
+        return regex(sink, expression, span).map(ValuePattern::Regex);
+    }
+    Some(match text.contains('*') {
+        true => ValuePattern::Wildcard(text.to_owned()),
+        false => ValuePattern::Exact(text.to_owned()),
+    })
+}
+
+fn tls_versions(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<TlsVersion> {
+    let Some((_, kind)) = view.get("tls_version") else {
+        return Vec::new();
+    };
+    let mut found = Vec::new();
+    for item in items(sink, view, "tls_version") {
+        let word = keyword(sink, item, kind);
+        found.extend(
+            TlsVersion::ALL
+                .into_iter()
+                .filter(|version| Some(version.as_str()) == word),
+        );
+    }
+    found
+}
+
+/// Networks, and files with networks. A file that cannot be read is an error: its route would let in the wrong clients.
+fn sources(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<NetworkSet> {
+    view.get("source")?;
+    let (mut listed, mut files) = (Vec::new(), Vec::new());
+    for item in items(sink, view, "source") {
+        if let Value::Table(table) = &item.value {
+            let view = View::open(sink, &catalog::ADDRESS_FILE, table, &item.span);
+            if let Some((path, span)) = view.text(sink, "file") {
+                files.extend(file(sink, path, span).map(|networks| (path.to_owned(), networks)));
+            }
+        } else if let Some((text, span)) = text(sink, item, &Kind::Network) {
+            match address::network(text) {
+                Ok(network) => listed.push(network),
+                Err(refusal) => refuse(sink, span, refusal),
+            }
+        }
+    }
+    Some(NetworkSet::new(listed, files))
+}
+
+fn file(sink: &mut Sink<'_>, path: &str, span: &Range<usize>) -> Option<Vec<Network>> {
+    if !path.starts_with('/') || path.contains('\0') {
+        sink.push(
+            Diagnostic::new(Code::BadText, span, "`file` must be an absolute path")
+                .fix("write an absolute path, as in \"/etc/weir/blocked.txt\""),
+        );
+        return None;
+    }
+    let read = sink.machine.and_then(|machine| machine.address_file(path));
+    let content = match read {
+        None => return Some(Vec::new()),
+        Some(Ok(content)) => content,
+        Some(Err(why)) => {
+            sink.push(
+                Diagnostic::new(
+                    Code::NoList,
+                    span,
+                    format!("cannot read the addresses: {path}: {why}"),
+                )
+                .cause("without the list, the route would match the wrong clients")
+                .fix("create the file, or remove it here"),
+            );
+            return None;
+        }
+    };
+    let mut networks = Vec::new();
+    for (number, line) in (1..).zip(content.lines()) {
+        let line = line
+            .split_once('#')
+            .map_or(line, |(before, _)| before)
+            .trim();
+        if line.is_empty() {
+            continue;
+        }
+        match address::network(line) {
+            Ok(network) => networks.push(network),
+            Err(_) => {
+                // The line itself is not shown: the file may be one that the user must not read.
+                sink.push(
+                    Diagnostic::new(Code::NoList, span, format!("{path}:{number}: not a network"))
+                        .fix("write one network or address per line, such as 10.0.0.0/8; `#` begins a comment"),
+                );
+                return None;
+            }
+        }
+    }
+    Some(networks)
+}

@@ -1,0 +1,250 @@
+//! A service's routes, indexed so that a request is compared with few of many.
+//!
+//! A route is found by a hash of its host and of the fixed segments with which its paths begin. The hashes only select
+//! candidates: every candidate is compared as a whole, in file order, so that a collision costs time and nothing else.
+//! Expressions for paths without a fixed beginning are searched for together.
+
+use std::collections::HashMap;
+
+use weir_model::{HostPattern, RegexSet, Route};
+
+use super::{Asked, unmet, unmet_except};
+
+/// Routes up to this number are compared one by one.
+const LINEAR_MAX: usize = 8;
+/// Expressions from this number are searched for together.
+const SET_MIN: usize = 8;
+/// Segments of a path that are indexed.
+const SEGMENTS_MAX: usize = 6;
+/// Most lists of candidates: for the host and for any host, by each number of segments.
+const LISTS_MAX: usize = 2 * (SEGMENTS_MAX + 1);
+
+/// Routes in file order.
+#[derive(Debug, Default)]
+pub struct RouteTable {
+    routes: Vec<Route>,
+    index: Option<Index>,
+    needs_tls: bool,
+}
+
+#[derive(Debug)]
+struct Index {
+    /// Positions of routes in ascending order, by [`key`].
+    lists: HashMap<u64, Vec<u32>>,
+    /// Bit n: there are routes with n fixed segments.
+    segments: u8,
+    set: Option<RegexSet>,
+    /// Per route the position of its first expression in the set.
+    in_set: Vec<Option<u32>>,
+}
+
+impl RouteTable {
+    /// Indexes routes.
+    pub fn new(routes: Vec<Route>) -> Self {
+        let needs_tls = routes
+            .iter()
+            .flat_map(Route::conditions)
+            .any(|one| one.needs_tls());
+        let index = (routes.len() > LINEAR_MAX).then(|| Index::new(&routes));
+        Self {
+            routes,
+            index,
+            needs_tls,
+        }
+    }
+
+    /// The routes in file order.
+    pub fn routes(&self) -> &[Route] {
+        &self.routes
+    }
+
+    /// Whether a condition needs to know the TLS connection.
+    pub const fn needs_tls(&self) -> bool {
+        self.needs_tls
+    }
+
+    /// Returns the position of the first route that matches.
+    pub fn choose(&self, asked: &Asked<'_>) -> Option<usize> {
+        if self.routes.is_empty() {
+            return None;
+        }
+        match &self.index {
+            None => super::choose(&self.routes, asked),
+            Some(index) => index.choose(&self.routes, asked),
+        }
+    }
+}
+
+impl Index {
+    fn new(routes: &[Route]) -> Self {
+        let mut lists: HashMap<u64, Vec<u32>> = HashMap::new();
+        let mut segments = 0;
+        for (at, route) in (0u32..).zip(routes) {
+            for host in host_hashes(route) {
+                for (path, count) in path_hashes(route) {
+                    segments |= 1 << count;
+                    let list = lists.entry(key(host, path)).or_default();
+                    if list.last() != Some(&at) {
+                        list.push(at);
+                    }
+                }
+            }
+        }
+        let mut in_set = vec![None; routes.len()];
+        let mut expressions = Vec::new();
+        for (of, route) in in_set.iter_mut().zip(routes) {
+            let regexes = &route.when.path_regexes;
+            if !regexes.is_empty() && path_hashes(route).iter().any(|(_, count)| *count == 0) {
+                *of = u32::try_from(expressions.len()).ok();
+                expressions.extend(regexes);
+            }
+        }
+        let set = (expressions.len() >= SET_MIN)
+            .then(|| RegexSet::new(expressions))
+            .flatten();
+        Self {
+            lists,
+            segments,
+            set,
+            in_set,
+        }
+    }
+
+    fn choose(&self, routes: &[Route], asked: &Asked<'_>) -> Option<usize> {
+        let host = asked.host();
+        let path = asked.target.path();
+        let mut lists: [&[u32]; LISTS_MAX] = [&[]; LISTS_MAX];
+        let mut used = 0;
+        let mut add = |path_hash: u64| {
+            for host in [Some(hash_of_host(host)), None] {
+                if let Some(list) = self.lists.get(&key(host, path_hash)) {
+                    lists[used] = list;
+                    used += 1;
+                }
+            }
+        };
+        for (count, hash) in prefixes(path).enumerate() {
+            if self.segments >> count & 1 == 1 {
+                add(hash);
+            }
+        }
+        let lists = &mut lists[..used];
+        let mut hits = None;
+        loop {
+            // The next candidate in file order; a route may be in several lists.
+            let at = lists
+                .iter()
+                .filter_map(|list| list.first())
+                .min()
+                .copied()?;
+            for list in lists.iter_mut() {
+                if list.first() == Some(&at) {
+                    *list = &list[1..];
+                }
+            }
+            let route = routes.get(at as usize)?;
+            let place = self.in_set.get(at as usize).copied().flatten();
+            let unmet = match (&self.set, place) {
+                (Some(set), Some(first)) => unmet_except(route, asked, host, |when| {
+                    let hits = hits.get_or_insert_with(|| set.matches(path));
+                    (first as usize..)
+                        .take(when.path_regexes.len())
+                        .any(|one| hits.matched(one))
+                }),
+                _ => unmet(route, asked, host),
+            };
+            if unmet.is_none() {
+                return Some(at as usize);
+            }
+        }
+    }
+}
+
+/// Hashes of a route's hosts; `None` = it may match any host.
+fn host_hashes(route: &Route) -> Vec<Option<u64>> {
+    let exact = |pattern: &HostPattern| match pattern {
+        HostPattern::Exact(host) => Some(hash_of_host(host.as_bytes())),
+        HostPattern::Suffix(_) | HostPattern::Wildcard(_) | HostPattern::Regex(_) => None,
+    };
+    let mut hashes: Vec<Option<u64>> = route.when.hosts.iter().map(exact).collect();
+    if hashes.is_empty() || hashes.contains(&None) {
+        hashes = vec![None];
+    }
+    hashes
+}
+
+/// Hashes of the segments with which a route's paths begin, and their numbers.
+fn path_hashes(route: &Route) -> Vec<(u64, usize)> {
+    let when = &route.when;
+    let by_pattern = when
+        .paths
+        .iter()
+        .map(|pattern| match pattern.split_once('*') {
+            None => whole(pattern),
+            Some((fixed, _)) => begun(fixed),
+        });
+    let by_regex = when
+        .path_regexes
+        .iter()
+        .map(|regex| begun(&regex.fixed_prefix().unwrap_or_default()));
+    let hashes: Vec<(u64, usize)> = match when.paths.is_empty() {
+        false => by_pattern.collect(),
+        true => by_regex.collect(),
+    };
+    match hashes.is_empty() {
+        true => vec![begun("")],
+        false => hashes,
+    }
+}
+
+/// All segments of a path.
+fn whole(path: &str) -> (u64, usize) {
+    let last = prefixes(path.as_bytes()).enumerate().last();
+    last.map_or((BASIS, 0), |(count, hash)| (hash, count))
+}
+
+/// The complete segments of the beginning of a path.
+fn begun(fixed: &str) -> (u64, usize) {
+    match fixed.rfind('/') {
+        Some(slash) => whole(&fixed[..slash]),
+        None => (BASIS, 0),
+    }
+}
+
+/// FNV-1a.
+const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
+
+const fn hash_byte(hash: u64, byte: u8) -> u64 {
+    (hash ^ byte as u64).wrapping_mul(0x0100_0000_01b3)
+}
+
+/// Hashes of the first 0, 1, 2 … segments of a path, each of which begins with a slash.
+fn prefixes(path: &[u8]) -> impl Iterator<Item = u64> {
+    let slash = path.first() == Some(&b'/');
+    let segments = path
+        .strip_prefix(b"/")
+        .unwrap_or_default()
+        .split(|byte| *byte == b'/');
+    let segments = segments.take(if slash { SEGMENTS_MAX } else { 0 });
+    let later = segments.scan(BASIS, |hash, segment| {
+        *hash = segment
+            .iter()
+            .fold(hash_byte(*hash, b'/'), |hash, byte| hash_byte(hash, *byte));
+        Some(*hash)
+    });
+    std::iter::once(BASIS).chain(later)
+}
+
+fn hash_of_host(host: &[u8]) -> u64 {
+    host.iter().fold(BASIS, |hash, byte| {
+        hash_byte(hash, byte.to_ascii_lowercase())
+    })
+}
+
+/// The key of a list: routes for this host, or for any, with these segments.
+fn key(host: Option<u64>, path: u64) -> u64 {
+    weir_model::mix_64(host.map_or(0, |hash| weir_model::mix_64(hash) | 1) ^ path)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,142 @@
+//! The index, compared with the definition.
+
+use proptest::prelude::*;
+use weir_model::{Conditions, NamedCondition, RouteAction, TextRegex};
+
+use super::*;
+use crate::head::{self, HeadLimits};
+use crate::path::RequestPath;
+use crate::route::{TlsFacts, choose};
+
+fn any_host() -> impl Strategy<Value = HostPattern> {
+    prop_oneof![
+        4 => "[ab](\\.c)?".prop_map(HostPattern::Exact),
+        1 => Just(HostPattern::Suffix(".c".to_owned())),
+        1 => Just(HostPattern::Wildcard("a*".to_owned())),
+        1 => Just(HostPattern::Regex(TextRegex::ignoring_case("^B").unwrap())),
+    ]
+}
+
+fn any_conditions() -> impl Strategy<Value = Conditions> {
+    let paths = prop::collection::vec("/[ab*]?(/[ab*]{0,2}){0,3}", 0..3);
+    let regex = "\\^?(/[ab]){0,2}(/\\[ab\\]\\+|a\\*|/b\\?|\\(a\\|b\\))?\\$?";
+    let regexes =
+        prop::collection::vec(regex.prop_map(|text| TextRegex::new(&text).unwrap()), 0..2);
+    let named = Just(vec![NamedCondition {
+        name: "x-a".to_owned(),
+        value: None,
+    }]);
+    let headers = prop_oneof![3 => Just(Vec::new()), 1 => named];
+    (
+        prop::collection::vec(any_host(), 0..3),
+        paths,
+        regexes,
+        headers,
+    )
+        .prop_map(|(hosts, paths, path_regexes, headers)| Conditions {
+            hosts,
+            paths,
+            path_regexes,
+            headers,
+            ..Conditions::default()
+        })
+}
+
+fn any_route() -> impl Strategy<Value = Route> {
+    let not = prop_oneof![3 => Just(None), 1 => any_conditions().prop_map(Some)];
+    (any_conditions(), not).prop_map(|(when, not)| Route {
+        when,
+        not: not.filter(|not| !not.is_empty()).map(Box::new),
+        ..Route::new(RouteAction::Close)
+    })
+}
+
+/// Compares the table with the definition for one request.
+fn compare(
+    table: &RouteTable,
+    host: &str,
+    path: &str,
+    more: &str,
+) -> (Option<usize>, Option<usize>) {
+    let text = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n{more}\r\n");
+    let mut fields = Vec::new();
+    let request = head::request(text.as_bytes(), &HeadLimits::default(), &mut fields)
+        .unwrap()
+        .unwrap();
+    let target = RequestPath::received(request.path_in(text.as_bytes()));
+    let asked = Asked {
+        client: "192.0.2.1".parse().unwrap(),
+        target: &target,
+        head: text.as_bytes(),
+        request: &request,
+        fields: &fields,
+        tls: TlsFacts::default(),
+    };
+    (table.choose(&asked), choose(table.routes(), &asked))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(120))]
+
+    #[test]
+    fn index_chooses_the_first_route_that_matches(
+        routes in prop::collection::vec(any_route(), LINEAR_MAX + 1..40),
+        requests in prop::collection::vec(("[abAB](\\.[cC])?", "(/[ab]{0,2}){1,9}", any::<bool>()), 1..20),
+    ) {
+        let table = RouteTable::new(routes);
+        for (host, path, field) in requests {
+            let more = if field { "X-A: 1\r\n" } else { "" };
+            let (chosen, expected) = compare(&table, &host, &path, more);
+            prop_assert_eq!(chosen, expected, "{} {}", host, path);
+        }
+    }
+
+    /// A match begins with the prefix.
+    #[test]
+    fn fixed_prefix_begins_every_match(
+        text in "\\^(/|a|b|\\\\\\.|\\.|a\\?|b\\*|\\[ab\\]|\\(a\\)|/\\+|a\\{0,1\\}|\\||\\$){0,6}",
+        path in "[/ab.]{0,6}",
+    ) {
+        if let Ok(regex) = TextRegex::new(&text)
+            && let Some(prefix) = regex.fixed_prefix()
+            && regex.fits(path.as_bytes())
+        {
+            prop_assert!(path.starts_with(&prefix), "{} {} {}", text, prefix, path);
+        }
+    }
+}
+
+#[test]
+fn few_of_many_routes_are_compared() {
+    let route = |at: usize| {
+        let mut route = Route::new(RouteAction::Close);
+        route.when.hosts = vec![HostPattern::Exact(format!("h{}.example", at % 10))];
+        route.when.paths = vec![format!("/app/{at}/*")];
+        route
+    };
+    let table = RouteTable::new((0..1000).map(route).collect());
+    let (chosen, expected) = compare(&table, "H7.example:80", "/app/997/x", "");
+    assert_eq!((chosen, expected), (Some(997), Some(997)));
+    let index = table.index.as_ref().unwrap();
+    assert_eq!(index.lists.values().map(Vec::len).max(), Some(1));
+    assert_eq!(
+        compare(&table, "h6.example", "/app/997/x", ""),
+        (None, None)
+    );
+}
+
+#[test]
+fn many_expressions_are_searched_for_together() {
+    let route = |at: usize| {
+        let mut route = Route::new(RouteAction::Close);
+        route.when.path_regexes = vec![TextRegex::new(&format!("/{at}\\.(png|gif)$")).unwrap()];
+        route
+    };
+    let table = RouteTable::new((0..1000).map(route).collect());
+    assert!(table.index.as_ref().unwrap().set.is_some());
+    assert_eq!(
+        compare(&table, "h", "/img/997.gif", ""),
+        (Some(997), Some(997))
+    );
+    assert_eq!(compare(&table, "h", "/img/1997.gif", ""), (None, None));
+}

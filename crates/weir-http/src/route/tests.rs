@@ -1,0 +1,254 @@
+//! Conditions, compared with parsed requests.
+
+use proptest::prelude::*;
+use weir_model::{Network, NetworkSet, RouteAction, TextRegex};
+
+use super::*;
+use crate::head::{self, HeadLimits};
+
+fn route(host: Option<HostPattern>, path: Option<&str>) -> Route {
+    let mut route = Route::new(RouteAction::Pool("p".to_owned()));
+    route.when.hosts.extend(host);
+    route.when.paths.extend(path.map(str::to_owned));
+    route
+}
+
+fn named(name: &str, value: Option<&str>) -> NamedCondition {
+    NamedCondition {
+        name: name.to_owned(),
+        value: value.map(|text| ValuePattern::Exact(text.to_owned())),
+    }
+}
+
+fn chosen(routes: &[Route], text: &str) -> Option<usize> {
+    let mut fields = Vec::new();
+    let request = head::request(text.as_bytes(), &HeadLimits::default(), &mut fields)
+        .unwrap()
+        .unwrap();
+    let client = "192.0.2.1".parse().unwrap();
+    let target = RequestPath::received(request.path_in(text.as_bytes()));
+    let asked = Asked {
+        client,
+        target: &target,
+        head: text.as_bytes(),
+        request: &request,
+        fields: &fields,
+        tls: TlsFacts::default(),
+    };
+    choose(routes, &asked)
+}
+
+fn get(host: &str, target: &str) -> String {
+    format!("GET {target} HTTP/1.1\r\nHost: {host}\r\nAccept: text/html\r\n\r\n")
+}
+
+#[test]
+fn server_name_selects_a_route_by_host() {
+    let exact = Some(HostPattern::Exact("a.example".to_owned()));
+    let below = Some(HostPattern::Suffix(".example".to_owned()));
+    let mut routes = vec![route(exact, None), route(below, None)];
+    for (name, expected) in [
+        (Some("a.example"), Some(0)),
+        (Some("A.EXAMPLE"), Some(0)),
+        (Some("b.example"), Some(1)),
+        (Some("b.test"), None),
+        (None, None),
+    ] {
+        assert_eq!(choose_by_sni(&routes, name), expected, "{name:?}");
+    }
+    routes.push(route(None, None));
+    assert_eq!(choose_by_sni(&routes, Some("b.test")), Some(2));
+    assert_eq!(choose_by_sni(&routes, None), Some(2));
+}
+
+#[test]
+fn first_matching_route_is_chosen() {
+    let exact = || Some(HostPattern::Exact("a.example".to_owned()));
+    let below = || Some(HostPattern::Suffix(".example".to_owned()));
+    let routes = [
+        route(exact(), Some("/img/*")),
+        route(below(), None),
+        route(None, Some("/status")),
+    ];
+    assert_eq!(
+        chosen(&routes, &get("A.Example:8080", "/img/x?y=/z")),
+        Some(0)
+    );
+    assert_eq!(chosen(&routes, &get("a.example.", "/img/")), Some(0));
+    assert_eq!(chosen(&routes, &get("a.example", "/im")), Some(1));
+    assert_eq!(chosen(&routes, &get("b.c.example", "/")), Some(1));
+    assert_eq!(chosen(&routes, &get("example", "/status?x")), Some(2));
+    assert_eq!(chosen(&routes, &get("notexample", "/status/")), None);
+    assert_eq!(
+        chosen(
+            &routes,
+            "GET http://a.example/img/1 HTTP/1.1\r\nHost: other\r\n\r\n"
+        ),
+        Some(0)
+    );
+    assert_eq!(
+        chosen(&routes, &get("[2001:db8::1]:80", "/status")),
+        Some(2)
+    );
+}
+
+#[test]
+fn methods_and_fields_are_matched() {
+    let mut wanted = route(None, None);
+    wanted.when.methods = vec!["GET".to_owned(), "HEAD".to_owned()];
+    wanted.when.headers = vec![named("accept", Some("text/html")), named("host", None)];
+    assert_eq!(
+        chosen(std::slice::from_ref(&wanted), &get("a", "/")),
+        Some(0)
+    );
+    wanted.when.headers[0] = named("accept", Some("text"));
+    assert_eq!(chosen(std::slice::from_ref(&wanted), &get("a", "/")), None);
+    wanted.when.headers.clear();
+    wanted.when.methods = vec!["POST".to_owned()];
+    assert_eq!(chosen(&[wanted], &get("a", "/")), None);
+}
+
+#[test]
+fn query_cookies_and_source_are_matched() {
+    let text = "GET /x?v=2&w HTTP/1.1\r\nHost: a\r\nCookie: a=1; beta=yes\r\n\r\n";
+    let pair = named;
+    let fits = |change: &dyn Fn(&mut Route)| {
+        let mut one = route(None, None);
+        change(&mut one);
+        chosen(std::slice::from_ref(&one), text).is_some()
+    };
+    assert!(fits(
+        &|one| one.when.queries = vec![pair("v", Some("2")), pair("w", None)]
+    ));
+    assert!(!fits(&|one| one.when.queries = vec![pair("v", Some("1"))]));
+    assert!(!fits(&|one| one.when.queries = vec![pair("x", None)]));
+    assert!(fits(
+        &|one| one.when.cookies = vec![pair("beta", Some("yes")), pair("a", None)]
+    ));
+    assert!(!fits(
+        &|one| one.when.cookies = vec![pair("beta", Some("no"))]
+    ));
+    let network = |address: &&str| Network {
+        address: address.parse().unwrap(),
+        prefix: 24,
+    };
+    let networks = |addresses: &[&str]| addresses.iter().map(network).collect::<NetworkSet>();
+    assert!(fits(
+        &|one| one.when.sources = Some(networks(&["10.0.0.0", "192.0.2.0"]))
+    ));
+    assert!(!fits(
+        &|one| one.when.sources = Some(networks(&["10.0.0.0"]))
+    ));
+}
+
+#[test]
+fn alternatives_and_negations_are_matched() {
+    let text = "GET /a/x?v=1&v=2 HTTP/1.1\r\nHost: www.example\r\nAccept: text/html\r\nX-A: 1\r\nX-A: 2\r\n\r\n";
+    let fits = |change: &dyn Fn(&mut Conditions, &mut Conditions)| {
+        let mut one = route(None, None);
+        let mut not = Conditions::default();
+        change(&mut one.when, &mut not);
+        one.not = (!not.is_empty()).then(|| Box::new(not));
+        chosen(std::slice::from_ref(&one), text).is_some()
+    };
+    let exact = |host: &str| HostPattern::Exact(host.to_owned());
+    let wild = |name: &str, value: &str| NamedCondition {
+        name: name.to_owned(),
+        value: Some(ValuePattern::Wildcard(value.to_owned())),
+    };
+    let regex = |name: &str, value: &str| NamedCondition {
+        name: name.to_owned(),
+        value: Some(ValuePattern::Regex(TextRegex::new(value).unwrap())),
+    };
+    assert!(fits(
+        &|when, _| when.hosts = vec![exact("a"), exact("www.example")]
+    ));
+    assert!(!fits(
+        &|_, not| not.hosts = vec![exact("a"), exact("www.example")]
+    ));
+    assert!(fits(&|_, not| not.hosts = vec![exact("a"), exact("b")]));
+    assert!(fits(
+        &|when, _| when.hosts = vec![HostPattern::Wildcard("w*.ex*".to_owned())]
+    ));
+    let host = |text: &str| HostPattern::Regex(TextRegex::ignoring_case(text).unwrap());
+    assert!(fits(&|when, _| when.hosts = vec![host("^WWW")]));
+    assert!(fits(
+        &|when, _| when.paths = vec!["/b/*".to_owned(), "*x".to_owned()]
+    ));
+    // Values of one name are alternatives; names are not.
+    let pair = named;
+    assert!(fits(
+        &|when, _| when.headers = vec![pair("x-a", Some("3")), pair("x-a", Some("2"))]
+    ));
+    assert!(!fits(
+        &|when, _| when.headers = vec![pair("x-a", Some("1")), pair("x-b", None)]
+    ));
+    assert!(!fits(
+        &|_, not| not.headers = vec![pair("x-b", None), pair("x-a", Some("2"))]
+    ));
+    assert!(fits(
+        &|_, not| not.headers = vec![pair("x-b", None), pair("x-a", Some("3"))]
+    ));
+    assert!(fits(
+        &|when, _| when.headers = vec![wild("accept", "text/*")]
+    ));
+    assert!(fits(
+        &|when, _| when.headers = vec![regex("accept", "^text/(html|plain)$")]
+    ));
+    // A later value of a parameter counts too.
+    assert!(fits(&|when, _| when.queries = vec![pair("v", Some("2"))]));
+    assert!(!fits(&|_, not| not.queries = vec![pair("v", Some("2"))]));
+    // An empty set of networks matches no client.
+    assert!(!fits(&|when, _| when.sources = Some(NetworkSet::default())));
+    assert!(!fits(&|when, _| when.tls_versions = vec![TlsVersion::V13]));
+    assert!(!fits(
+        &|when, _| when.client_cert_subjects = vec![ValuePattern::Wildcard("*".to_owned())]
+    ));
+}
+
+#[test]
+fn unmet_condition_is_named() {
+    let text = "GET /a HTTP/1.1\r\nHost: h\r\n\r\n";
+    let mut fields = Vec::new();
+    let request = head::request(text.as_bytes(), &HeadLimits::default(), &mut fields)
+        .unwrap()
+        .unwrap();
+    let target = RequestPath::received(b"/a");
+    let asked = Asked {
+        client: "192.0.2.1".parse().unwrap(),
+        target: &target,
+        head: text.as_bytes(),
+        request: &request,
+        fields: &fields,
+        tls: TlsFacts::default(),
+    };
+    let mut one = route(Some(HostPattern::Exact("h".to_owned())), Some("/b"));
+    assert_eq!(
+        unmet(&one, &asked, asked.host()),
+        Some((ConditionKey::Path, false))
+    );
+    one.when.paths.clear();
+    assert_eq!(unmet(&one, &asked, asked.host()), None);
+    let mut not = Conditions::default();
+    not.methods = vec!["GET".to_owned()];
+    one.not = Some(Box::new(not));
+    assert_eq!(
+        unmet(&one, &asked, asked.host()),
+        Some((ConditionKey::Method, true))
+    );
+}
+
+proptest! {
+    /// Compared with the definition: a star matches nothing, or one byte and the rest again.
+    #[test]
+    fn glob_matches_its_definition(pattern in "[ab*]{0,6}", text in "[ab]{0,8}") {
+        fn slow(pattern: &[u8], text: &[u8]) -> bool {
+            match pattern {
+                [] => text.is_empty(),
+                [b'*', rest @ ..] => slow(rest, text) || (!text.is_empty() && slow(pattern, &text[1..])),
+                [byte, rest @ ..] => text.first() == Some(byte) && slow(rest, &text[1..]),
+            }
+        }
+        prop_assert_eq!(glob(pattern.as_bytes(), text.as_bytes()), slow(pattern.as_bytes(), text.as_bytes()));
+    }
+}

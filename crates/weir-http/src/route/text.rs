@@ -1,0 +1,243 @@
+//! Texts with variables, filled in for one request. A value never adds a line, nor, in a URL, a delimiter.
+
+use std::io::Write as _;
+use std::net::SocketAddr;
+
+use weir_model::{Part, Route, Template, Variable};
+
+use super::{Asked, glob, without_port};
+use crate::byte_class::is_value_byte;
+use crate::cookie;
+
+/// What a text becomes, which decides how values are encoded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    /// The value of a header field: bytes that it must not contain become `_`.
+    Field,
+    /// A URL, or the path of one: values are percent-encoded, except for paths and queries, which are encoded already.
+    Url,
+    /// A body: control characters become `_`.
+    Body,
+}
+
+/// Where the values of variables come from.
+#[derive(Debug, Clone, Copy)]
+pub struct Surroundings<'a> {
+    /// The request.
+    pub asked: Asked<'a>,
+    /// The client's address and port.
+    pub client: SocketAddr,
+    /// Whether the client uses TLS.
+    pub secure: bool,
+    /// The host of a request without one.
+    pub default_host: &'a [u8],
+    /// A random identifier.
+    pub request_id: u128,
+    /// The server; `None` = not selected yet: its name is left out, and [`SERVER_MARK`] is at its position.
+    pub server: Option<&'a str>,
+    /// The pool; empty if there is none.
+    pub pool: &'a str,
+    /// The route.
+    pub route: Option<&'a Route>,
+}
+
+/// Where the name of a server belongs that is not selected yet. No other value contains it.
+pub const SERVER_MARK: u8 = 0;
+
+/// Appends a text with the values of its variables.
+pub fn fill(text: &Template, target: Target, from: &Surroundings<'_>, out: &mut Vec<u8>) {
+    let begin = out.len();
+    for part in text.parts() {
+        match part {
+            Part::Text(text) => out.extend_from_slice(text.as_bytes()),
+            Part::Variable(variable) => {
+                let value = from.value(variable);
+                append(variable, value.as_bytes(), target, begin, out);
+            }
+        }
+    }
+}
+
+/// A value: part of the request, or made for it.
+enum Value<'a> {
+    Part(&'a [u8]),
+    Made(Vec<u8>),
+}
+
+impl Value<'_> {
+    fn as_bytes(&self) -> &[u8] {
+        match self {
+            Self::Part(bytes) => bytes,
+            Self::Made(bytes) => bytes,
+        }
+    }
+}
+
+impl<'a> Surroundings<'a> {
+    fn value(&self, variable: &Variable) -> Value<'a> {
+        let asked = &self.asked;
+        let (head, tls) = (asked.head, &asked.tls);
+        let made = |text: String| Value::Made(text.into_bytes());
+        Value::Part(match variable {
+            Variable::Client => return made(self.client.ip().to_string()),
+            Variable::ClientPort => return made(self.client.port().to_string()),
+            Variable::RequestId => return made(format!("{:032x}", self.request_id)),
+            Variable::Route => {
+                return made(
+                    self.route
+                        .map(|route| route.source.line.to_string())
+                        .unwrap_or_default(),
+                );
+            }
+            Variable::Cookie(name) => self.cookie(name.as_bytes()),
+            Variable::Scheme => match self.secure {
+                true => b"https",
+                false => b"http",
+            },
+            Variable::Host => without_port(
+                asked
+                    .request
+                    .host_in(head, asked.fields)
+                    .unwrap_or(self.default_host),
+            ),
+            Variable::Path => asked.target.path(),
+            Variable::PathAndQuery => asked.request.path_in(head),
+            Variable::Query => asked.target.query(),
+            Variable::Method => asked.request.method_in(head),
+            Variable::Server => self.server.map_or(&[SERVER_MARK], str::as_bytes),
+            Variable::Pool => self.pool.as_bytes(),
+            Variable::TlsVersion => tls
+                .version
+                .map_or(&b""[..], |version| version.as_str().as_bytes()),
+            Variable::TlsSni => tls.server_name.unwrap_or_default().as_bytes(),
+            Variable::ClientCertSubject => tls.client_subject.unwrap_or_default().as_bytes(),
+            Variable::Header(name) => {
+                let is = |name: &str, found: &[u8]| found.eq_ignore_ascii_case(name.as_bytes());
+                let found = asked
+                    .fields
+                    .iter()
+                    .find(|field| is(name, field.name_in(head)));
+                found.map_or(&b""[..], |field| field.value_in(head))
+            }
+            Variable::Group(number) => self.group(usize::from(*number)),
+            Variable::Rest => self.rest(),
+        })
+    }
+
+    fn cookie(&self, name: &[u8]) -> &'a [u8] {
+        let head = self.asked.head;
+        let cookies = self
+            .asked
+            .fields
+            .iter()
+            .filter(|field| field.name_in(head).eq_ignore_ascii_case(b"cookie"));
+        let mut values = cookies.filter_map(|field| {
+            let text = field.value_in(head);
+            cookie::find(text, name).map(|range| &text[range])
+        });
+        values.next().unwrap_or_default()
+    }
+
+    /// A group of the first of the route's expressions that matches.
+    fn group(&self, number: usize) -> &'a [u8] {
+        let path = self.asked.target.path();
+        let regexes = self.route.map_or(&[][..], |route| &route.when.path_regexes);
+        let found = regexes.iter().find_map(|regex| regex.groups(path));
+        found
+            .and_then(|groups| groups.get(number))
+            .map_or(&b""[..], |group| group.as_bytes())
+    }
+
+    /// The part of the path after the fixed prefix of the first of the route's patterns that matches.
+    fn rest(&self) -> &'a [u8] {
+        let path = self.asked.target.path();
+        let mut patterns = self.route.map_or(&[][..], |route| &route.when.paths).iter();
+        let pattern = patterns.find(|pattern| glob(pattern.as_bytes(), path));
+        let fixed = pattern.map_or(0, |pattern| pattern.find('*').unwrap_or(pattern.len()));
+        path.get(fixed..).unwrap_or_default()
+    }
+}
+
+fn append(variable: &Variable, value: &[u8], target: Target, begin: usize, out: &mut Vec<u8>) {
+    match target {
+        Target::Field if *variable == Variable::Server => out.extend_from_slice(value),
+        Target::Field => out.extend(
+            value
+                .iter()
+                .map(|byte| if is_value_byte(*byte) { *byte } else { b'_' }),
+        ),
+        Target::Body => {
+            let control = |byte: &u8| byte.is_ascii_control() && *byte != b'\t';
+            out.extend(
+                value
+                    .iter()
+                    .map(|byte| if control(byte) { b'_' } else { *byte }),
+            );
+        }
+        Target::Url => match variable {
+            Variable::Host | Variable::Scheme => out.extend_from_slice(value),
+            // An absolute target may have no path.
+            Variable::PathAndQuery => {
+                if !value.starts_with(b"/") {
+                    out.push(b'/');
+                }
+                out.extend_from_slice(value);
+            }
+            Variable::Path | Variable::Query | Variable::Group(_) | Variable::Rest
+                if !is_in_authority(&out[begin..], value) =>
+            {
+                out.extend_from_slice(value);
+            }
+            _ => encode(value, out),
+        },
+    }
+}
+
+/// Whether a value would be part of the authority of a URL whose beginning is written.
+fn is_in_authority(written: &[u8], value: &[u8]) -> bool {
+    let Some(at) = memchr::memmem::find(written, b"://") else {
+        return written.is_empty() && !value.starts_with(b"/");
+    };
+    !written[at + 3..].contains(&b'/') && !value.is_empty() && !value.starts_with(b"/")
+}
+
+/// Percent-encodes all characters except unreserved ones (RFC 3986 section 2.3).
+fn encode(value: &[u8], out: &mut Vec<u8>) {
+    for byte in value {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(byte) {
+            out.push(*byte);
+        } else {
+            // Writing to a vector cannot fail.
+            let _ = write!(out, "%{byte:02X}");
+        }
+    }
+}
+
+/// The rewritten path and query for the server. Parts of the path come from its normal form: parts of the received
+/// spelling could escape the route's prefix.
+pub fn rewritten(to: &Template, from: &Surroundings<'_>) -> Vec<u8> {
+    let target = from.asked.target;
+    let mut out = Vec::with_capacity(to.as_str().len() + target.as_bytes().len());
+    fill(to, Target::Url, from, &mut out);
+    out.extend_from_slice(target.query_part());
+    out
+}
+
+/// `Location` of a redirect.
+pub fn location(to: &Template, from: &Surroundings<'_>) -> Vec<u8> {
+    let mut out = Vec::with_capacity(to.as_str().len() + 64);
+    fill(to, Target::Url, from, &mut out);
+    // A reference that begins with two slashes names a host (RFC 3986 section 4.2), and browsers read `\` as `/`.
+    let slashes = out
+        .iter()
+        .take_while(|byte| matches!(byte, b'/' | b'\\'))
+        .count();
+    if slashes > 0 && !to.as_str().starts_with("//") {
+        out.drain(1..slashes);
+        out[0] = b'/';
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests;

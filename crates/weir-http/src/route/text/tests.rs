@@ -1,0 +1,211 @@
+//! Texts of requests: rewritten paths, redirects, field values.
+
+use proptest::prelude::*;
+use weir_model::{HostPattern, RouteAction, TextRegex, TlsVersion};
+
+use super::*;
+use crate::head::{self, HeadLimits};
+use crate::path::RequestPath;
+use crate::route::TlsFacts;
+
+fn parsed(text: &str) -> Template {
+    Template::parse(text).unwrap()
+}
+
+/// Calls `with` with the surroundings of a request.
+fn within<T>(text: &str, route: Option<&Route>, with: impl FnOnce(&Surroundings<'_>) -> T) -> T {
+    let mut fields = Vec::new();
+    let request = head::request(text.as_bytes(), &HeadLimits::default(), &mut fields)
+        .unwrap()
+        .unwrap();
+    let target = RequestPath::received(request.path_in(text.as_bytes()));
+    let client: SocketAddr = "192.0.2.1:4000".parse().unwrap();
+    let asked = Asked {
+        client: client.ip(),
+        target: &target,
+        head: text.as_bytes(),
+        request: &request,
+        fields: &fields,
+        tls: TlsFacts {
+            version: Some(TlsVersion::V13),
+            server_name: Some("a.example"),
+            client_subject: Some("CN=x\r\ny"),
+        },
+    };
+    with(&Surroundings {
+        asked,
+        client,
+        secure: true,
+        default_host: b"192.0.2.9:80",
+        request_id: 0xab,
+        server: None,
+        pool: "p",
+        route,
+    })
+}
+
+fn get(host: &str, target: &str) -> String {
+    format!("GET {target} HTTP/1.1\r\nHost: {host}\r\nX-A: b/c d\r\nCookie: u=v;w\r\n\r\n")
+}
+
+fn filled(text: &str, target: Target, request: &str, route: Option<&Route>) -> String {
+    within(request, route, |from| {
+        let mut out = Vec::new();
+        fill(&parsed(text), target, from, &mut out);
+        String::from_utf8(out).unwrap()
+    })
+}
+
+fn redirected(to: &str, request: &str, route: Option<&Route>) -> String {
+    let to = parsed(to);
+    let has_query = to.variables().any(|one| *one == Variable::Query);
+    let to = match has_query {
+        true => to,
+        false => to.replacing(&Variable::Path, &Variable::PathAndQuery),
+    };
+    within(request, route, |from| {
+        String::from_utf8(location(&to, from)).unwrap()
+    })
+}
+
+fn route(pattern: Option<&str>, regex: Option<&str>) -> Route {
+    let mut route = Route::new(RouteAction::Close);
+    route.when.hosts = vec![HostPattern::Exact("h".to_owned())];
+    route.when.paths = pattern.map(str::to_owned).into_iter().collect();
+    route.when.path_regexes = regex
+        .map(|text| TextRegex::new(text).unwrap())
+        .into_iter()
+        .collect();
+    route
+}
+
+#[test]
+fn rewritten_path_keeps_the_query() {
+    let path = |to: &str, pattern: Option<&str>, target: &str| {
+        let route = route(pattern, None);
+        within(&get("h", target), Some(&route), |from| {
+            String::from_utf8(rewritten(&parsed(to), from)).unwrap()
+        })
+    };
+    assert_eq!(
+        path("/{rest}", Some("/api/*"), "/api/v1/x?y=/z"),
+        "/v1/x?y=/z"
+    );
+    assert_eq!(path("/new{path}", None, "/a?b"), "/new/a?b");
+    assert_eq!(path("/", Some("/*"), "/a"), "/");
+    assert_eq!(path("/{rest}", Some("/only"), "/only?q"), "/?q");
+    assert_eq!(
+        path("/{header.X-A}/{client}", None, "/a"),
+        "/b%2Fc%20d/192.0.2.1"
+    );
+    let by_regex = route(None, Some("^/u/([0-9]+)(/.*)?$"));
+    let path = |target: &str| {
+        within(&get("h", target), Some(&by_regex), |from| {
+            String::from_utf8(rewritten(&parsed("/user{2}/{1}"), from)).unwrap()
+        })
+    };
+    assert_eq!(path("/u/7/x?q=/u/8"), "/user/x/7?q=/u/8");
+    assert_eq!(path("/u/7"), "/user/7");
+}
+
+#[test]
+fn redirect_contains_host_and_path() {
+    let to = redirected(
+        "https://{host}{path}#{ x}{",
+        &get("a.example:8080", "/x?y=1"),
+        None,
+    );
+    assert_eq!(to, "https://a.example/x?y=1#{ x}{");
+    let old = "GET /x HTTP/1.0\r\n\r\n";
+    assert_eq!(
+        redirected("https://{host}{path}", old, None),
+        "https://192.0.2.9/x"
+    );
+    for target in ["//evil.example/", "/\\evil.example/", "/\\//evil.example/"] {
+        let text = get("a", target);
+        assert_eq!(
+            redirected("{path}", &text, None),
+            "/evil.example/",
+            "must not name a host"
+        );
+        assert_eq!(
+            redirected("https://a{path}", &text, None),
+            format!("https://a{target}")
+        );
+    }
+    let absolute = "GET http://a?q HTTP/1.1\r\nHost: a\r\n\r\n";
+    assert_eq!(
+        redirected("https://a{path}", absolute, None),
+        "https://a/?q"
+    );
+    assert_eq!(
+        redirected("https://a/x{path}?{query}", &get("a", "/b?c"), None),
+        "https://a/x/b?c"
+    );
+}
+
+#[test]
+fn parts_of_a_path_do_not_name_a_host() {
+    let rest = route(Some("/go/*"), None);
+    assert_eq!(
+        redirected("/{rest}", &get("h", "/go//evil.example/"), Some(&rest)),
+        "/evil.example/"
+    );
+    let to = redirected(
+        "https://{rest}",
+        &get("h", "/go/evil.example/x"),
+        Some(&rest),
+    );
+    assert_eq!(to, "https://evil.example%2Fx");
+    assert_eq!(
+        redirected("{rest}", &get("h", "/go/http:evil"), Some(&rest)),
+        "http%3Aevil"
+    );
+    let group = route(None, Some("^/go(/.*)$"));
+    assert_eq!(
+        redirected("https://a{1}", &get("h", "/go/x/y"), Some(&group)),
+        "https://a/x/y"
+    );
+    assert_eq!(
+        redirected("{header.X-A}", &get("h", "/"), None),
+        "b%2Fc%20d"
+    );
+}
+
+#[test]
+fn every_variable_has_a_value() {
+    let mut own = route(Some("/a/*"), Some("(b)"));
+    own.source.line = 12;
+    let text = "{client} {client_port} {scheme} {host} {path} {query} {method} {pool} {route} {tls_version} {tls_sni} \
+                {client_cert_subject} {header.x-a} {cookie.u} {1} {rest} {request_id} {header.none}{cookie.none}.";
+    assert_eq!(
+        filled(text, Target::Field, &get("H:80", "/a/b?c"), Some(&own)),
+        "192.0.2.1 4000 https H /a/b c GET p 12 1.3 a.example CN=x__y b/c d v b b 000000000000000000000000000000ab ."
+    );
+    assert_eq!(
+        filled("{server}", Target::Field, &get("h", "/"), None),
+        "\0"
+    );
+    assert_eq!(
+        filled("{client_cert_subject}", Target::Body, &get("h", "/"), None),
+        "CN=x__y"
+    );
+}
+
+proptest! {
+    /// Whatever a client sends, a value adds no line to a head, and no space or control character to a URL.
+    #[test]
+    fn values_add_no_delimiters(
+        field in "[ -~\t]{0,12}",
+        target in "/[!$-~]{0,12}",
+        text in "(\\{(header\\.x-a|path|query|host|rest|1|cookie\\.u)\\}|/|a|:){1,6}",
+    ) {
+        let request = format!("GET {target} HTTP/1.1\r\nHost: h\r\nX-A: {field}\r\n\r\n");
+        let own = route(Some("*"), Some("(.*)"));
+        let value = filled(&text, Target::Field, &request, Some(&own));
+        prop_assert!(!value.contains(['\r', '\n', '\0']));
+        let to = redirected(&text, &request, Some(&own));
+        prop_assert!(!to.contains(|c: char| c.is_ascii_control() || c == ' '), "{}", to);
+        prop_assert!(text.starts_with("//") || !to.starts_with("//"), "{}", to);
+    }
+}

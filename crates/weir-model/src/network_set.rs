@@ -1,0 +1,172 @@
+//! A set of IP networks with lookups in logarithmic time: conditions on client addresses, from lists and files.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::net::IpAddr;
+
+use crate::Network;
+
+/// Networks, and the files that some of them were read from. An empty set contains no address.
+#[derive(Debug, Clone, Default)]
+pub struct NetworkSet {
+    /// Networks of the configuration itself, in its order.
+    listed: Vec<Network>,
+    /// Files, each with the number of its networks.
+    files: Vec<(String, usize)>,
+    /// First and last addresses, sorted, disjoint and not adjacent.
+    v4: Vec<(u32, u32)>,
+    v6: Vec<(u128, u128)>,
+}
+
+impl NetworkSet {
+    /// A set of listed networks, and of those that were read from files.
+    pub fn new(listed: Vec<Network>, files: Vec<(String, Vec<Network>)>) -> Self {
+        let (mut v4, mut v6) = (Vec::new(), Vec::new());
+        let read = files.iter().flat_map(|(_, networks)| networks);
+        for network in listed.iter().chain(read) {
+            match network.address {
+                IpAddr::V4(address) => {
+                    let host = u32::MAX.checked_shr(u32::from(network.prefix)).unwrap_or(0);
+                    let first = address.to_bits() & !host;
+                    v4.push((first, first | host));
+                }
+                IpAddr::V6(address) => {
+                    let host = u128::MAX
+                        .checked_shr(u32::from(network.prefix))
+                        .unwrap_or(0);
+                    let first = address.to_bits() & !host;
+                    v6.push((first, first | host));
+                }
+            }
+        }
+        Self {
+            listed,
+            files: files
+                .into_iter()
+                .map(|(file, networks)| (file, networks.len()))
+                .collect(),
+            v4: merged(v4, |last| last.checked_add(1)),
+            v6: merged(v6, |last| last.checked_add(1)),
+        }
+    }
+
+    /// Whether one of the networks contains `address`.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        match address {
+            IpAddr::V4(address) => is_in(&self.v4, address.to_bits()),
+            IpAddr::V6(address) => is_in(&self.v6, address.to_bits()),
+        }
+    }
+}
+
+fn merged<T: Copy + Ord>(mut ranges: Vec<(T, T)>, next: impl Fn(T) -> Option<T>) -> Vec<(T, T)> {
+    ranges.sort_unstable();
+    let mut out: Vec<(T, T)> = Vec::with_capacity(ranges.len());
+    for (first, last) in ranges {
+        match out.last_mut() {
+            Some(before) if next(before.1).is_none_or(|next| first <= next) => {
+                before.1 = before.1.max(last);
+            }
+            _ => out.push((first, last)),
+        }
+    }
+    out
+}
+
+fn is_in<T: Copy + Ord>(ranges: &[(T, T)], address: T) -> bool {
+    let after = ranges.partition_point(|(first, _)| *first <= address);
+    after > 0 && address <= ranges[after - 1].1
+}
+
+/// Sets with the same addresses and the same files are equal.
+impl PartialEq for NetworkSet {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.listed, &self.files, &self.v4, &self.v6)
+            == (&other.listed, &other.files, &other.v4, &other.v6)
+    }
+}
+
+impl Eq for NetworkSet {}
+
+impl Hash for NetworkSet {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (&self.listed, &self.files, &self.v4, &self.v6).hash(state);
+    }
+}
+
+/// Listed networks, then files with the number of their networks.
+impl fmt::Display for NetworkSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut space = "";
+        for network in &self.listed {
+            write!(f, "{space}{network}")?;
+            space = " ";
+        }
+        for (file, count) in &self.files {
+            let plural = if *count == 1 { "" } else { "s" };
+            write!(f, "{space}{file} ({count} network{plural})")?;
+            space = " ";
+        }
+        Ok(())
+    }
+}
+
+impl FromIterator<Network> for NetworkSet {
+    fn from_iter<I: IntoIterator<Item = Network>>(networks: I) -> Self {
+        Self::new(networks.into_iter().collect(), Vec::new())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn any_network() -> impl Strategy<Value = Network> {
+        let v4 = (0u32..64, 24u8..=32).prop_map(|(low, prefix)| Network {
+            address: IpAddr::V4((0xc000_0200 | low).into()),
+            prefix,
+        });
+        let v6 = (any::<u8>(), 120u8..=128).prop_map(|(low, prefix)| Network {
+            address: IpAddr::V6(u128::from(low).into()),
+            prefix,
+        });
+        let wide = prop_oneof![Just("0.0.0.0"), Just("::")].prop_map(|text| Network {
+            address: text.parse().unwrap(),
+            prefix: 0,
+        });
+        prop_oneof![10 => v4, 10 => v6, 1 => wide]
+    }
+
+    proptest! {
+        #[test]
+        fn set_contains_what_one_of_its_networks_contains(
+            networks in prop::collection::vec(any_network(), 0..12),
+            low in 0u32..80,
+        ) {
+            let set: NetworkSet = networks.iter().copied().collect();
+            for address in [IpAddr::V4((0xc000_0200 | low).into()), IpAddr::V6(u128::from(low).into())] {
+                let expected = networks.iter().any(|network| network.contains(address));
+                prop_assert_eq!(set.contains(address), expected);
+            }
+        }
+    }
+
+    #[test]
+    fn empty_set_contains_nothing_and_edges_merge() {
+        assert!(!NetworkSet::default().contains("192.0.2.1".parse().unwrap()));
+        let network = |address: &str, prefix| Network {
+            address: address.parse().unwrap(),
+            prefix,
+        };
+        let set: NetworkSet = [
+            network("255.255.255.255", 32),
+            network("128.0.0.0", 1),
+            network("0.0.0.0", 1),
+        ]
+        .into_iter()
+        .collect();
+        assert_eq!(set.v4, [(0, u32::MAX)]);
+        assert_eq!(set.to_string(), "255.255.255.255/32 128.0.0.0/1 0.0.0.0/1");
+    }
+}

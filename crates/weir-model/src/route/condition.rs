@@ -1,0 +1,317 @@
+//! Conditions of routes.
+
+use std::fmt;
+
+use crate::{NetworkSet, TextRegex, TlsVersion};
+
+/// Hosts that a route matches, compared without ASCII case and without the port.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum HostPattern {
+    /// This host, in lower case.
+    Exact(String),
+    /// Written `*.example`: every host that ends with `.example`; stored as `.example`, in lower case.
+    Suffix(String),
+    /// `*` matches any characters; in lower case.
+    Wildcard(String),
+    /// Written `~EXPRESSION`: hosts in which the expression matches; it ignores case.
+    Regex(TextRegex),
+}
+
+impl HostPattern {
+    /// Whether this pattern matches every host that `other` matches; false if the texts do not prove it.
+    fn covers(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Suffix(rest), Self::Exact(host)) => host.ends_with(rest.as_str()),
+            (Self::Suffix(rest), Self::Suffix(below)) => below.ends_with(rest.as_str()),
+            (own, theirs) => own == theirs,
+        }
+    }
+}
+
+impl fmt::Display for HostPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exact(host) | Self::Wildcard(host) => f.write_str(host),
+            Self::Suffix(rest) => write!(f, "*{rest}"),
+            Self::Regex(regex) => write!(f, "~{}", regex.as_str()),
+        }
+    }
+}
+
+/// Values that a condition matches.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum ValuePattern {
+    /// This value.
+    Exact(String),
+    /// `*` matches any bytes: prefixes (`a*`), suffixes (`*a`), substrings (`*a*`).
+    Wildcard(String),
+    /// Written `~EXPRESSION`: values in which the expression matches.
+    Regex(TextRegex),
+}
+
+impl fmt::Display for ValuePattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exact(text) | Self::Wildcard(text) => f.write_str(text),
+            Self::Regex(regex) => write!(f, "~{}", regex.as_str()),
+        }
+    }
+}
+
+/// A header field, a query parameter or a cookie that is present, with a matching value if there is a pattern.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct NamedCondition {
+    /// Name; of a header field in lower case.
+    pub name: String,
+    /// `None` = any value.
+    pub value: Option<ValuePattern>,
+}
+
+impl NamedCondition {
+    fn covers(&self, other: &Self) -> bool {
+        self.name == other.name && (self.value.is_none() || self.value == other.value)
+    }
+}
+
+impl fmt::Display for NamedCondition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)?;
+        match &self.value {
+            None => Ok(()),
+            Some(value) => write!(f, "={value}"),
+        }
+    }
+}
+
+named_enum! {
+    /// The keys of conditions, in the order in which they are compared: cheap ones first.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    pub enum ConditionKey {
+        /// Method.
+        Method = "method",
+        /// Host.
+        Host = "host",
+        /// Path without query, with wildcards.
+        Path = "path",
+        /// Client address.
+        Source = "source",
+        /// TLS version.
+        TlsVersion = "tls_version",
+        /// SNI.
+        TlsSni = "tls_sni",
+        /// Subject of the client certificate.
+        ClientCertSubject = "client_cert_subject",
+        /// Header fields.
+        Header = "header",
+        /// Query parameters.
+        Query = "query",
+        /// Cookies.
+        Cookie = "cookie",
+        /// Path without query, by expressions.
+        PathRegex = "path_regex",
+    }
+}
+
+/// Conditions by key. Each key has alternatives, of which one must match; without alternatives it is no condition.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct Conditions {
+    /// Methods in upper case.
+    pub methods: Vec<String>,
+    /// Hosts.
+    pub hosts: Vec<HostPattern>,
+    /// Paths without query, as normalized by the service; `*` matches any bytes.
+    pub paths: Vec<String>,
+    /// Expressions for the path without query.
+    pub path_regexes: Vec<TextRegex>,
+    /// Header fields. Values of the same name are alternatives; in `when`, every name must be present.
+    pub headers: Vec<NamedCondition>,
+    /// Query parameters, likewise.
+    pub queries: Vec<NamedCondition>,
+    /// Cookies, likewise.
+    pub cookies: Vec<NamedCondition>,
+    /// Client networks; `None` = any client. An empty set matches no client.
+    pub sources: Option<NetworkSet>,
+    /// TLS versions of the client's connection.
+    pub tls_versions: Vec<TlsVersion>,
+    /// Server names of the TLS handshake.
+    pub tls_snis: Vec<HostPattern>,
+    /// Subjects of verified client certificates.
+    pub client_cert_subjects: Vec<ValuePattern>,
+}
+
+impl Conditions {
+    /// Whether there is a condition on a key.
+    pub fn has(&self, key: ConditionKey) -> bool {
+        match key {
+            ConditionKey::Method => !self.methods.is_empty(),
+            ConditionKey::Host => !self.hosts.is_empty(),
+            ConditionKey::Path => !self.paths.is_empty(),
+            ConditionKey::PathRegex => !self.path_regexes.is_empty(),
+            ConditionKey::Header => !self.headers.is_empty(),
+            ConditionKey::Query => !self.queries.is_empty(),
+            ConditionKey::Cookie => !self.cookies.is_empty(),
+            ConditionKey::Source => self.sources.is_some(),
+            ConditionKey::TlsVersion => !self.tls_versions.is_empty(),
+            ConditionKey::TlsSni => !self.tls_snis.is_empty(),
+            ConditionKey::ClientCertSubject => !self.client_cert_subjects.is_empty(),
+        }
+    }
+
+    /// Whether there is no condition.
+    pub fn is_empty(&self) -> bool {
+        !ConditionKey::ALL.iter().any(|key| self.has(*key))
+    }
+
+    /// Whether there is no condition except on the host.
+    pub fn is_by_host_only(&self) -> bool {
+        let is_other = |key: &&ConditionKey| **key != ConditionKey::Host;
+        !ConditionKey::ALL
+            .iter()
+            .filter(is_other)
+            .any(|key| self.has(*key))
+    }
+
+    /// Whether a condition needs to know the TLS connection.
+    pub fn needs_tls(&self) -> bool {
+        !self.tls_versions.is_empty()
+            || !self.tls_snis.is_empty()
+            || !self.client_cert_subjects.is_empty()
+    }
+
+    /// Whether these conditions match every request that `other` matches; false if the texts do not prove it.
+    pub(super) fn covers(&self, other: &Self) -> bool {
+        ConditionKey::ALL
+            .iter()
+            .all(|key| !self.has(*key) || (other.has(*key) && self.covers_key(*key, other)))
+    }
+
+    /// Both have the key.
+    fn covers_key(&self, key: ConditionKey, other: &Self) -> bool {
+        match key {
+            ConditionKey::Method => all_in(&other.methods, &self.methods, PartialEq::eq),
+            ConditionKey::Host => {
+                all_in(&other.hosts, &self.hosts, |theirs, own| own.covers(theirs))
+            }
+            ConditionKey::Path => all_in(&other.paths, &self.paths, |theirs, own| {
+                let fixed = own.strip_suffix('*').filter(|fixed| !fixed.contains('*'));
+                own == theirs || fixed.is_some_and(|fixed| theirs.starts_with(fixed))
+            }),
+            ConditionKey::PathRegex => {
+                all_in(&other.path_regexes, &self.path_regexes, PartialEq::eq)
+            }
+            ConditionKey::Header => names_cover(&self.headers, &other.headers),
+            ConditionKey::Query => names_cover(&self.queries, &other.queries),
+            ConditionKey::Cookie => names_cover(&self.cookies, &other.cookies),
+            ConditionKey::Source => self.sources == other.sources,
+            ConditionKey::TlsVersion => {
+                all_in(&other.tls_versions, &self.tls_versions, PartialEq::eq)
+            }
+            ConditionKey::TlsSni => all_in(&other.tls_snis, &self.tls_snis, |theirs, own| {
+                own.covers(theirs)
+            }),
+            ConditionKey::ClientCertSubject => all_in(
+                &other.client_cert_subjects,
+                &self.client_cert_subjects,
+                PartialEq::eq,
+            ),
+        }
+    }
+
+    /// The alternatives of a key, as `weir plan` shows them.
+    fn listed(&self, key: ConditionKey) -> String {
+        fn join<T: fmt::Display>(list: &[T], between: &str) -> String {
+            let texts: Vec<String> = list.iter().map(ToString::to_string).collect();
+            texts.join(between)
+        }
+        match key {
+            ConditionKey::Method => self.methods.join(" "),
+            ConditionKey::Host => join(&self.hosts, "|"),
+            ConditionKey::Path => self.paths.join("|"),
+            ConditionKey::PathRegex => {
+                let texts: Vec<String> = self
+                    .path_regexes
+                    .iter()
+                    .map(|one| format!("~{}", one.as_str()))
+                    .collect();
+                texts.join("|")
+            }
+            ConditionKey::Header => join(&self.headers, " "),
+            ConditionKey::Query => join(&self.queries, " ?"),
+            ConditionKey::Cookie => join(&self.cookies, " cookie "),
+            ConditionKey::Source => self
+                .sources
+                .as_ref()
+                .map(ToString::to_string)
+                .unwrap_or_default(),
+            ConditionKey::TlsVersion => {
+                let texts: Vec<&str> = self.tls_versions.iter().map(|one| one.as_str()).collect();
+                texts.join("|")
+            }
+            ConditionKey::TlsSni => join(&self.tls_snis, "|"),
+            ConditionKey::ClientCertSubject => join(&self.client_cert_subjects, "|"),
+        }
+    }
+
+    /// Writes ` not KEY=ALTERNATIVES` for every key.
+    pub(super) fn write_negated(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        ConditionKey::ALL
+            .iter()
+            .filter(|key| self.has(**key))
+            .try_for_each(|key| write!(f, " not {}={}", key.as_str(), self.listed(*key)))
+    }
+}
+
+fn all_in<T>(theirs: &[T], own: &[T], covers: impl Fn(&T, &T) -> bool) -> bool {
+    theirs
+        .iter()
+        .all(|theirs| own.iter().any(|own| covers(theirs, own)))
+}
+
+/// Whether `theirs` require every name of `own`, with no value that `own` does not allow.
+fn names_cover(own: &[NamedCondition], theirs: &[NamedCondition]) -> bool {
+    own.iter().all(|required| {
+        let mut same = theirs
+            .iter()
+            .filter(|theirs| theirs.name == required.name)
+            .peekable();
+        same.peek().is_some() && same.all(|theirs| own.iter().any(|own| own.covers(theirs)))
+    })
+}
+
+/// As in `weir plan`.
+impl fmt::Display for Conditions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for method in &self.methods {
+            write!(f, "{method} ")?;
+        }
+        f.write_str(&self.listed(ConditionKey::Host))?;
+        match (self.paths.is_empty(), self.path_regexes.is_empty()) {
+            (true, false) => f.write_str(&self.listed(ConditionKey::PathRegex))?,
+            (true, true) => f.write_str("/*")?,
+            (false, true) => f.write_str(&self.listed(ConditionKey::Path))?,
+            (false, false) => {
+                let (paths, regexes) = (
+                    self.listed(ConditionKey::Path),
+                    self.listed(ConditionKey::PathRegex),
+                );
+                write!(f, "{paths} {regexes}")?;
+            }
+        }
+        for (key, before) in [
+            (ConditionKey::Header, ""),
+            (ConditionKey::Query, "?"),
+            (ConditionKey::Cookie, "cookie "),
+            (ConditionKey::TlsVersion, "tls_version="),
+            (ConditionKey::TlsSni, "tls_sni="),
+            (ConditionKey::ClientCertSubject, "client_cert_subject="),
+        ] {
+            if self.has(key) {
+                write!(f, " {before}{}", self.listed(key))?;
+            }
+        }
+        match &self.sources {
+            None => Ok(()),
+            Some(sources) => write!(f, " from {sources}"),
+        }
+    }
+}

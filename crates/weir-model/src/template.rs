@@ -1,0 +1,279 @@
+//! Texts with variables that are filled in for each request: header values, redirects, paths, bodies.
+
+use std::fmt;
+
+/// A variable of a text. [`Variable::TABLE`] lists their names.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Variable {
+    /// The client's address.
+    Client,
+    /// Its port.
+    ClientPort,
+    /// `http` or `https`.
+    Scheme,
+    /// The requested host without port.
+    Host,
+    /// The path without query, in the form that routes compare.
+    Path,
+    /// Path and query as received: what `{path}` means in a redirect without `{query}`.
+    PathAndQuery,
+    /// The query without `?`.
+    Query,
+    /// The method.
+    Method,
+    /// A random identifier of the request: 32 hexadecimal digits.
+    RequestId,
+    /// The server that was selected.
+    Server,
+    /// The pool that the request is sent to.
+    Pool,
+    /// The line of the route in the configuration.
+    Route,
+    /// `1.2` or `1.3`; empty without TLS.
+    TlsVersion,
+    /// The server name of the TLS handshake.
+    TlsSni,
+    /// The subject of the verified client certificate (RFC 4514).
+    ClientCertSubject,
+    /// The first request field with this name, in lower case.
+    Header(String),
+    /// The request's cookie with this name.
+    Cookie(String),
+    /// A capture group of the route's expression, from 1.
+    Group(u8),
+    /// The part of the path after the fixed prefix of the route's pattern.
+    Rest,
+}
+
+impl Variable {
+    /// Names of the variables without a suffix.
+    pub const TABLE: [(&'static str, Self); 15] = [
+        ("client", Self::Client),
+        ("client_port", Self::ClientPort),
+        ("scheme", Self::Scheme),
+        ("host", Self::Host),
+        ("path", Self::Path),
+        ("query", Self::Query),
+        ("method", Self::Method),
+        ("request_id", Self::RequestId),
+        ("server", Self::Server),
+        ("pool", Self::Pool),
+        ("route", Self::Route),
+        ("tls_version", Self::TlsVersion),
+        ("tls_sni", Self::TlsSni),
+        ("client_cert_subject", Self::ClientCertSubject),
+        ("rest", Self::Rest),
+    ];
+
+    /// The variable with a name, as written between braces.
+    pub fn named(name: &str) -> Option<Self> {
+        if let Some(field) = name
+            .strip_prefix("header.")
+            .filter(|field| !field.is_empty())
+        {
+            return Some(Self::Header(field.to_ascii_lowercase()));
+        }
+        if let Some(cookie) = name
+            .strip_prefix("cookie.")
+            .filter(|cookie| !cookie.is_empty())
+        {
+            return Some(Self::Cookie(cookie.to_owned()));
+        }
+        if let [digit @ b'1'..=b'9'] = name.as_bytes() {
+            return Some(Self::Group(digit - b'0'));
+        }
+        let mut table = Self::TABLE.into_iter();
+        table
+            .find(|(known, _)| *known == name)
+            .map(|(_, variable)| variable)
+    }
+
+    /// Whether its value is known before a server is selected.
+    pub const fn is_known_early(&self) -> bool {
+        !matches!(self, Self::Server)
+    }
+
+    /// Whether it needs to know the TLS connection.
+    pub const fn needs_tls(&self) -> bool {
+        matches!(
+            self,
+            Self::TlsVersion | Self::TlsSni | Self::ClientCertSubject
+        )
+    }
+}
+
+/// A part of a text.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Part {
+    /// Literal text.
+    Text(String),
+    /// A variable.
+    Variable(Variable),
+}
+
+/// A text with variables.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct Template {
+    text: String,
+    parts: Vec<Part>,
+}
+
+/// A name in braces that is not a variable.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnknownVariable {
+    /// The name.
+    pub name: String,
+}
+
+impl Template {
+    /// Parses a text. A name is in braces and consists of letters, digits, `_`, `-` and `.`; other braces are literal,
+    /// as in JSON.
+    ///
+    /// # Errors
+    /// A name is not that of a variable.
+    pub fn parse(text: &str) -> Result<Self, UnknownVariable> {
+        let mut parts = Vec::new();
+        let mut literal = String::new();
+        let mut rest = text;
+        while let Some((before, after)) = rest.split_once('{') {
+            literal.push_str(before);
+            let Some((name, behind)) = after.split_once('}').filter(|(name, _)| is_name(name))
+            else {
+                literal.push('{');
+                rest = after;
+                continue;
+            };
+            let unknown = || UnknownVariable {
+                name: name.to_owned(),
+            };
+            let variable = Variable::named(name).ok_or_else(unknown)?;
+            if !literal.is_empty() {
+                parts.push(Part::Text(std::mem::take(&mut literal)));
+            }
+            parts.push(Part::Variable(variable));
+            rest = behind;
+        }
+        literal.push_str(rest);
+        if !literal.is_empty() {
+            parts.push(Part::Text(literal));
+        }
+        Ok(Self {
+            text: text.to_owned(),
+            parts,
+        })
+    }
+
+    /// A text without variables.
+    pub fn literal(text: &str) -> Self {
+        let parts = match text {
+            "" => Vec::new(),
+            text => vec![Part::Text(text.to_owned())],
+        };
+        Self {
+            text: text.to_owned(),
+            parts,
+        }
+    }
+
+    /// The text as written.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// Its parts in order; adjacent literal texts are one part.
+    pub fn parts(&self) -> &[Part] {
+        &self.parts
+    }
+
+    /// Its variables in order.
+    pub fn variables(&self) -> impl Iterator<Item = &Variable> {
+        self.parts.iter().filter_map(|part| match part {
+            Part::Variable(variable) => Some(variable),
+            Part::Text(_) => None,
+        })
+    }
+
+    /// The text, if it has no variables.
+    pub fn as_literal(&self) -> Option<&str> {
+        self.variables()
+            .next()
+            .is_none()
+            .then_some(self.text.as_str())
+    }
+
+    /// Replaces a variable by another one.
+    #[must_use]
+    pub fn replacing(mut self, from: &Variable, to: &Variable) -> Self {
+        for part in &mut self.parts {
+            if matches!(part, Part::Variable(variable) if variable == from) {
+                *part = Part::Variable(to.clone());
+            }
+        }
+        self
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
+    !name.is_empty() && name.bytes().all(is_name)
+}
+
+impl fmt::Display for Template {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn only_names_in_braces_are_variables() {
+        let parsed = Template::parse("a {client}{header.X-A} {1}{").unwrap();
+        let variables: Vec<&Variable> = parsed.variables().collect();
+        assert_eq!(
+            variables,
+            [
+                &Variable::Client,
+                &Variable::Header("x-a".to_owned()),
+                &Variable::Group(1)
+            ]
+        );
+        for text in ["{\"a\": 1}", "{}", "{", "}{", "a{ b }", "{client"] {
+            assert_eq!(Template::parse(text).unwrap().as_literal(), Some(text));
+        }
+        for name in ["clinet", "header.", "cookie", "0", "10"] {
+            let error = Template::parse(&format!("a{{{name}}}")).unwrap_err();
+            assert_eq!(error.name, name);
+        }
+    }
+
+    proptest! {
+        /// No text is lost, and literal parts are never adjacent.
+        #[test]
+        fn parts_are_the_text(text in "([a{} \"]|\\{client\\}|\\{path\\}|\\{1\\}){0,12}") {
+            if let Ok(parsed) = Template::parse(&text) {
+                let name = |variable: &Variable| match variable {
+                    Variable::Client => "{client}",
+                    Variable::Path => "{path}",
+                    Variable::Group(1) => "{1}",
+                    _ => "?",
+                };
+                let joined: String = parsed.parts().iter().map(|part| match part {
+                    Part::Text(text) => text.as_str(),
+                    Part::Variable(variable) => name(variable),
+                }).collect();
+                prop_assert_eq!(joined, text);
+                let both = |pair: &[Part]| matches!(pair, [Part::Text(_), Part::Text(_)]);
+                prop_assert!(!parsed.parts().windows(2).any(both));
+            }
+        }
+
+        #[test]
+        fn any_text_is_parsed_or_rejected(text in any::<String>()) {
+            let _ = Template::parse(&text);
+        }
+    }
+}

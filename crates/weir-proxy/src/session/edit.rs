@@ -1,0 +1,197 @@
+//! What services and routes change in heads, and the texts that they make for a request.
+
+use weir_http::cookie::siphash;
+use weir_http::route::{self, Asked, SERVER_MARK, Surroundings, Target};
+use weir_http::{Field, LimitedLine, ResponseEdit};
+use weir_model::{HeaderEdit, HeaderEdits, Route, SplitMix64};
+
+use super::Session;
+use crate::plan::{Service, Targets};
+
+/// A random identifier of a request, from which the next one does not follow.
+fn request_id(random: &mut SplitMix64) -> u128 {
+    let key = (random.next_u64(), random.next_u64());
+    u128::from(siphash(key, b"1")) << 64 | u128::from(siphash(key, b"2"))
+}
+
+/// The texts of a response, which its edit refers to.
+#[derive(Debug, Default)]
+pub(super) struct ResponseTexts<'a> {
+    add: Vec<u8>,
+    remove: Vec<String>,
+    limited: Vec<LimitedLine<'a>>,
+}
+
+impl Session {
+    /// The values of variables for a request.
+    pub(super) fn surroundings<'a>(
+        &self,
+        asked: Asked<'a>,
+        default_host: &'a [u8],
+        pool: &'a str,
+        route: Option<&'a Route>,
+        random: &mut SplitMix64,
+    ) -> Surroundings<'a> {
+        Surroundings {
+            asked,
+            client: self.peer,
+            secure: self.transport.is_secure(),
+            default_host,
+            request_id: request_id(random),
+            server: None,
+            pool,
+            route,
+        }
+    }
+
+    /// Applies the changes of the service and of the route to a request: new fields are appended to `add`, and the
+    /// values of response fields are kept. Returns the path if it is rewritten.
+    pub(super) fn edit_request(
+        &mut self,
+        service: &Service,
+        from: &Surroundings<'_>,
+        add: &mut Vec<u8>,
+    ) -> Option<Vec<u8>> {
+        let edits = from.route.map(|route| &route.edits);
+        for field in service.request_header.fields() {
+            // What the route sets replaces what the service sets.
+            let replaced = edits.is_some_and(|edits| edits.request.replaces(field.name.as_bytes()));
+            if !replaced {
+                write(field, from, add);
+            }
+        }
+        if let Some(edits) = edits {
+            edits
+                .request
+                .fields()
+                .for_each(|field| write(field, from, add));
+        }
+        for field in
+            response_fields(service, from.route).filter(|field| field.value.as_literal().is_none())
+        {
+            let mut value = Vec::new();
+            route::fill(&field.value, Target::Field, from, &mut value);
+            self.request.response_values.push(value);
+        }
+        let to = edits?.path.as_ref()?;
+        Some(route::rewritten(to, from))
+    }
+
+    /// Writes the texts of a response.
+    pub(super) fn response_texts<'a>(&self, service: &'a Service) -> ResponseTexts<'a> {
+        let mut texts = ResponseTexts::default();
+        let route = self.request.route.and_then(|at| service.routes.get(at));
+        let of_route = route.map(|route| &route.edits.response);
+        let own = &service.response_header;
+        if own.is_empty() && of_route.is_none_or(HeaderEdits::is_empty) {
+            return texts;
+        }
+        let mut values = self.request.response_values.iter();
+        let server = self.request.selection.server();
+        let targets = service.pools.get(self.request.pool);
+        let server = targets
+            .zip(server)
+            .and_then(|(targets, at)| targets.list.get(at));
+        let server = server.map_or("", |target| target.name.as_str());
+        for edits in [Some(own), of_route].into_iter().flatten() {
+            texts.remove.extend(edits.remove.iter().cloned());
+            for (at, field) in edits.fields().enumerate() {
+                let mut line = [field.name.as_bytes(), b": "].concat();
+                match field.value.as_literal() {
+                    Some(text) => line.extend_from_slice(text.as_bytes()),
+                    None => with_server(
+                        values.next().map_or(&[][..], Vec::as_slice),
+                        server,
+                        &mut line,
+                    ),
+                }
+                line.extend_from_slice(b"\r\n");
+                let replaced = std::ptr::eq(edits, own)
+                    && field.statuses.is_empty()
+                    && of_route.is_some_and(|other| {
+                        let mut sets = other.set.iter().filter(|set| set.statuses.is_empty());
+                        sets.any(|set| set.name.eq_ignore_ascii_case(&field.name))
+                            || other
+                                .remove
+                                .iter()
+                                .any(|name| name.eq_ignore_ascii_case(&field.name))
+                    });
+                if replaced {
+                    continue;
+                }
+                let replaces = at < edits.set.len();
+                if !field.statuses.is_empty() {
+                    texts.limited.push(LimitedLine {
+                        statuses: &field.statuses,
+                        name: &field.name,
+                        line,
+                        replaces,
+                    });
+                    continue;
+                }
+                if replaces {
+                    texts.remove.push(field.name.clone());
+                }
+                texts.add.extend_from_slice(&line);
+            }
+        }
+        texts
+    }
+
+    /// Returns the changes to a response's head: those of the service and of the route, and the cookie.
+    pub(super) fn response_edit<'a>(
+        &self,
+        service: &'a Service,
+        targets: &'a Targets,
+        texts: &'a mut ResponseTexts<'a>,
+    ) -> ResponseEdit<'a> {
+        let cookie = self.set_sticky_cookie(targets, &mut texts.add);
+        ResponseEdit {
+            add: &texts.add,
+            remove: &texts.remove,
+            limited: &texts.limited,
+            cookie,
+            encoding: self.encoding(service),
+        }
+    }
+}
+
+/// Marks the fields of a request that are removed or replaced.
+pub(super) fn drop_fields(edits: [Option<&HeaderEdits>; 2], head: &[u8], fields: &mut [Field]) {
+    for edits in edits
+        .into_iter()
+        .flatten()
+        .filter(|edits| !edits.is_empty())
+    {
+        for field in fields.iter_mut() {
+            field.dropped |= edits.replaces(field.name_in(head));
+        }
+    }
+}
+
+fn response_fields<'a>(
+    service: &'a Service,
+    route: Option<&'a Route>,
+) -> impl Iterator<Item = &'a HeaderEdit> {
+    let of_route = route.map(|route| &route.edits.response);
+    std::iter::once(&service.response_header)
+        .chain(of_route)
+        .flat_map(HeaderEdits::fields)
+}
+
+fn write(field: &HeaderEdit, from: &Surroundings<'_>, out: &mut Vec<u8>) {
+    out.extend_from_slice(field.name.as_bytes());
+    out.extend_from_slice(b": ");
+    route::fill(&field.value, Target::Field, from, out);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends a value with the name of the server at its position.
+fn with_server(value: &[u8], server: &str, out: &mut Vec<u8>) {
+    for (at, part) in value.split(|byte| *byte == SERVER_MARK).enumerate() {
+        if at > 0 {
+            out.extend_from_slice(server.as_bytes());
+        }
+        out.extend_from_slice(part);
+    }
+}

@@ -1,0 +1,277 @@
+//! Routes with alternatives, negated conditions, files, and texts with variables.
+
+use std::process::Command;
+
+use super::origin::Origin;
+use super::{Client, Proxy, free_address};
+
+/// A daemon with a pool `p`, and these lines in and behind its service.
+fn file(proxy: &Proxy, origin: &Origin, service: &str, routes: &str) -> String {
+    format!(
+        "[pool.p]\nservers = [\"{}\"]\n\n[service.s]\nlisten = [\"{}\"]\nforward = \"proxy\"\nprotocol = \
+         \"http\"\npool = \"p\"\n{service}\n{routes}\n",
+        origin.address(),
+        proxy.listen
+    )
+}
+
+fn proxy(origin: &Origin, service: &str, routes: &str) -> Proxy {
+    let proxy = Proxy::start("http", &[free_address()], "");
+    proxy.reload(&file(&proxy, origin, service, routes));
+    proxy
+}
+
+fn route(lines: &str) -> String {
+    format!("\n[[route]]\nservice = \"s\"\n{lines}\n")
+}
+
+/// The response of a new client: status line and header, and body.
+fn ask(proxy: &Proxy, target: &str, more: &str) -> (String, String) {
+    let mut client = Client::connect(proxy.listen);
+    let (head, body) = client.ask(&format!("GET {target} HTTP/1.1\r\n{more}\r\n"));
+    (head, String::from_utf8_lossy(&body).into_owned())
+}
+
+fn status(proxy: &Proxy, target: &str, more: &str) -> String {
+    let (head, _) = ask(proxy, target, more);
+    head.split(' ').nth(1).unwrap_or_default().to_owned()
+}
+
+#[test]
+fn lists_negations_and_expressions_select_routes() {
+    let origin = Origin::start("a");
+    let routes = [
+        "path = \"/admin/*\"\nnot.source = [\"192.0.2.0/24\", \"198.51.100.7\"]\nstatus = 401",
+        "host = [\"a.example\", \"~^www[0-9]+\\\\.example$\"]\npath = [\"/x\", \"*.png\"]\nstatus = 410",
+        "header = [\"Accept: *json*\", \"Accept: text/plain\", \"X-Key: ~^[0-9]{3}$\"]\nstatus = 402",
+        "path_regex = ['^/u/[0-9]+$', '(?i)\\.gif$']\nnot.method = [\"GET\", \"HEAD\"]\nstatus = 405",
+        "query = [\"v=1\", \"v=2*\"]\nnot.cookie = \"beta\"\nstatus = 406",
+    ];
+    let proxy = proxy(&origin, "", &routes.map(route).concat());
+    let host = |name: &str, more: &str| format!("Host: {name}\r\n{more}");
+    assert_eq!(status(&proxy, "/admin/x", &host("h", "")), "401");
+    assert_eq!(status(&proxy, "/x", &host("a.example:80", "")), "410");
+    assert_eq!(
+        status(&proxy, "/y/a.png", &host("WWW12.example", "")),
+        "410"
+    );
+    assert_eq!(status(&proxy, "/x", &host("www.example", "")), "200");
+    assert_eq!(
+        status(
+            &proxy,
+            "/z",
+            &host("h", "X-Key: 123\r\nAccept: a/json;q=1\r\n")
+        ),
+        "402"
+    );
+    assert_eq!(
+        status(
+            &proxy,
+            "/z",
+            &host("h", "X-Key: 123\r\nAccept: text/html\r\n")
+        ),
+        "200"
+    );
+    assert_eq!(
+        status(
+            &proxy,
+            "/z",
+            &host("h", "X-Key: 1234\r\nAccept: text/plain\r\n")
+        ),
+        "200"
+    );
+    assert_eq!(status(&proxy, "/u/7", &host("h", "")), "200");
+    assert_eq!(status(&proxy, "/?v=0&v=22", &host("h", "")), "406");
+    assert_eq!(
+        status(&proxy, "/?v=22", &host("h", "Cookie: beta=1\r\n")),
+        "200"
+    );
+    let (done, output) = proxy.weir(&[
+        "explain",
+        "--request",
+        &format!("POST http://{}/u/x", proxy.listen),
+    ]);
+    assert!(
+        done && output.contains("does not match: path_regex"),
+        "{output}"
+    );
+    assert!(
+        output.contains("(/admin/* not source=192.0.2.0/24 198.51.100.7/32 -> answer 401)"),
+        "{output}"
+    );
+}
+
+#[test]
+fn address_file_is_read_again_and_fails_closed() {
+    let origin = Origin::start("a");
+    let proxy = Proxy::start("http", &[free_address()], "");
+    let list = proxy.directory.join("allowed.txt");
+    std::fs::write(&list, "# office\n10.0.0.0/8 # old\n\n2001:db8::/32\n").expect("written");
+    let lines = format!("not.source = {{ file = {list:?} }}\nstatus = 403");
+    proxy.reload(&file(&proxy, &origin, "", &route(&lines)));
+    assert_eq!(status(&proxy, "/", "Host: h\r\n"), "403");
+    std::fs::write(&list, "10.0.0.0/8\n127.0.0.0/8\n").expect("written");
+    proxy.reload(&file(&proxy, &origin, "", &route(&lines)));
+    assert_eq!(status(&proxy, "/", "Host: h\r\n"), "200");
+    let refused = |content: Option<&str>, why: &str| {
+        match content {
+            Some(text) => std::fs::write(&list, text).expect("written"),
+            None => std::fs::remove_file(&list).expect("removed"),
+        }
+        let (done, output) = proxy.weir(&["reload"]);
+        assert!(!done && output.contains(why), "{output}");
+        assert_eq!(
+            status(&proxy, "/", "Host: h\r\n"),
+            "200",
+            "the active list stays"
+        );
+    };
+    refused(
+        Some("10.0.0.0/8\nsecret words\n"),
+        "allowed.txt:2: not a network",
+    );
+    refused(None, "cannot read the addresses");
+}
+
+#[test]
+fn texts_contain_values_of_the_request() {
+    let origin = Origin::start("a");
+    let routes = [
+        "path = \"/old/*\"\nstatus = 308\nredirect = \"https://{host}/new/{rest}?{query}\"",
+        "path_regex = '^/u/([a-z]+)/(.*)$'\nstatus = 307\nredirect = \"/{2}/{header.X-A}/{1}\"",
+        "path = \"/who\"\nstatus = 200\nbody = \"{client} {method} {scheme} {cookie.c}\"",
+        "path = \"/to/*\"\npool = \"p\"\nrewrite = \"/v2/{host}/{rest}\"\nset_header = [\"X-Real-IP: \
+         {client}\", \"X-Id: {request_id}\", \"X-All: {host} {path} {query} {pool}\"]\nadd_header = [\"X-B: \
+         {header.X-A}\"]\n\
+         set_response_header = [\"X-Id: {request_id}\", \"X-Server: {server} \
+         {path}\"]\nadd_response_header = [{ header = \"X-Bad: 1\", status = \"400-599\" }, { header = \
+         \"X-Good: {pool}\", status = 200 }]",
+    ];
+    let service = "set_header = [\"X-Service: s\", \"X-Id: none\"]\nset_response_header = [\"X-Frame-Options: \
+         DENY\"]\n\
+                   remove_response_header = [\"X-Origin\"]";
+    let proxy = proxy(&origin, service, &routes.map(route).concat());
+    let more = "Host: h.example:8080\r\nX-A: a b/c\r\nCookie: c=1\r\nX-B: own\r\n";
+    let located = |target: &str| {
+        let (head, _) = ask(&proxy, target, more);
+        let line = head
+            .lines()
+            .find_map(|line| line.strip_prefix("Location: "));
+        line.unwrap_or_default().to_owned()
+    };
+    assert_eq!(located("/old/x/y?a=b"), "https://h.example/new/x/y?a=b");
+    assert_eq!(located("/u/ann/x"), "/x/a%20b%2Fc/ann");
+    assert_eq!(
+        located("/u/ann//evil.example/"),
+        "/evil.example//a%20b%2Fc/ann"
+    );
+    assert_eq!(ask(&proxy, "/who", more).1, "127.0.0.1 GET http 1");
+    let (head, seen) = ask(&proxy, "/to/z?q", more);
+    assert!(
+        seen.starts_with("a\nGET /v2/h.example/z?q HTTP/1.1\r\n"),
+        "{seen}"
+    );
+    for line in [
+        "X-Real-IP: 127.0.0.1\r\n",
+        "X-All: h.example /to/z q p\r\n",
+        "X-B: own\r\n",
+        "X-B: a b/c\r\n",
+        "X-Service: s\r\n",
+    ] {
+        assert_eq!(seen.matches(line).count(), 1, "{line} in {seen}");
+    }
+    let id = |text: &str| {
+        let lines: Vec<&str> = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("X-Id: "))
+            .collect();
+        assert_eq!(lines.len(), 1, "{text}");
+        lines[0].to_owned()
+    };
+    assert_eq!(id(&seen), id(&head));
+    assert_eq!(id(&head).len(), 32);
+    let server = format!("X-Server: {} /to/z\r\n", origin.address());
+    for line in [
+        server.as_str(),
+        "X-Good: p\r\n",
+        "X-Frame-Options: DENY\r\n",
+    ] {
+        assert!(head.contains(line), "{line} in {head}");
+    }
+    assert!(!head.contains("X-Bad"), "{head}");
+    let (_, other) = ask(&proxy, "/", more);
+    assert!(other.contains("X-Id: none\r\n"), "{other}");
+}
+
+#[test]
+fn unknown_variables_are_reported() {
+    let origin = Origin::start("a");
+    let proxy = Proxy::start("http", &[free_address()], "");
+    let wrong = [
+        "pool = \"p\"\nset_header = [\"X: {clinet}\"]",
+        "pool = \"p\"\nset_header = [\"X: {server}\"]",
+        "redirect = \"/{1}\"",
+    ];
+    let path = proxy.directory.join("wrong.toml");
+    std::fs::write(&path, file(&proxy, &origin, "", &wrong.map(route).concat())).expect("written");
+    let (done, output) = proxy.weir(&["check", "-c", path.to_str().expect("plain")]);
+    assert!(!done, "{output}");
+    for text in [
+        "unknown variable `{clinet}`",
+        "did you mean `{client}`?",
+        "`{server}` is not known before a server is selected",
+        "`{1}` has no value: `path_regex` has 0 groups",
+    ] {
+        assert!(output.contains(text), "{text} in {output}");
+    }
+}
+
+#[test]
+fn route_closes_without_a_response() {
+    let origin = Origin::start("a");
+    let proxy = proxy(&origin, "", &route("path = \"/gone\"\nclose = true"));
+    let curl = |path: &str, more: &[&str]| {
+        let url = format!("http://{}{path}", proxy.listen);
+        let done = Command::new("curl")
+            .args(["-sS", "-o", "/dev/null", &url])
+            .args(more)
+            .output()
+            .expect("curl runs");
+        done.status.code()
+    };
+    assert_eq!(curl("/gone", &[]), Some(52), "an empty reply");
+    assert_eq!(curl("/", &[]), Some(0));
+    assert!(curl("/gone", &["--http2-prior-knowledge"]).is_some_and(|code| code != 0));
+    assert_eq!(curl("/", &["--http2-prior-knowledge"]), Some(0));
+}
+
+#[test]
+fn each_field_about_the_client_has_its_own_rule() {
+    let origin = Origin::start("a");
+    let seen = |rules: &str| {
+        let proxy = proxy(&origin, &format!("x_forwarded = {{ {rules} }}"), "");
+        let more = "Host: h:81\r\nX-Forwarded-For: 192.0.2.1\r\nX-Forwarded-Proto: gopher\r\nX-Forwarded-Host: \
+                    own\r\nX-Forwarded-Port: 7\r\nX-Real-IP: 192.0.2.2\r\n";
+        (ask(&proxy, "/", more).1, proxy.listen.port())
+    };
+    let (text, port) = seen(
+        "for = \"append\", proto = \"set\", host = \"set\", port = \"set\", real_ip = \"set\"",
+    );
+    for line in [
+        "X-Forwarded-For: 192.0.2.1, 127.0.0.1\r\n".to_owned(),
+        "X-Forwarded-Proto: http\r\n".to_owned(),
+        "X-Forwarded-Host: h:81\r\n".to_owned(),
+        format!("X-Forwarded-Port: {port}\r\n"),
+        "X-Real-IP: 127.0.0.1\r\n".to_owned(),
+    ] {
+        let name = line.split(':').next().unwrap_or_default();
+        assert!(text.contains(&line), "{line} in {text}");
+        assert_eq!(text.matches(name).count(), 1, "{name} in {text}");
+    }
+    let (text, _) = seen("for = \"keep\", proto = \"drop\", real_ip = \"keep\"");
+    assert!(text.contains("X-Forwarded-For: 192.0.2.1\r\n"), "{text}");
+    assert!(text.contains("X-Real-IP: 192.0.2.2\r\n"), "{text}");
+    for gone in ["X-Forwarded-Proto", "X-Forwarded-Host", "X-Forwarded-Port"] {
+        assert!(!text.contains(gone), "{gone} in {text}");
+    }
+}
