@@ -41,7 +41,7 @@ fn base() -> Desired {
     });
     let answer = RouteAction::Answer {
         status: 200,
-        body: "long".to_owned(),
+        body: Template::literal("long"),
     };
     proxy.routes = vec![
         Route::new(RouteAction::Pool("p".to_owned())),
@@ -55,6 +55,14 @@ fn base() -> Desired {
     };
     desired.node.admin = Some(Admin::new("127.0.0.1:900".parse().unwrap()));
     desired
+}
+
+fn header(name: &str, value: &str) -> HeaderEdit {
+    HeaderEdit {
+        name: name.to_owned(),
+        value: Template::literal(value),
+        statuses: Vec::new(),
+    }
 }
 
 fn service_tls() -> ServiceTls {
@@ -660,34 +668,38 @@ fn keys_of_proxy_services() {
         "service www",
         &[
             (
-                |it| route(it).path = some("/a*"),
+                |it| route(it).when.paths = vec![text("/a*")],
                 "route 1 /* -> pool p -> /a* -> pool p",
             ),
             (
-                |it| route(it).edits.path = some("/x"),
+                |it| route(it).edits.path = Some(Template::literal("/x")),
                 "route 1.rewrite none -> /x",
             ),
             (
-                |it| route(it).edits.set = vec![(text("authorization"), text("secret"))],
+                |it| route(it).edits.request.set = vec![header("authorization", "secret")],
                 "route 1.set_header changed",
             ),
             (
-                |it| route(it).edits.remove = vec![text("cookie"), text("te")],
+                |it| route(it).edits.response.add = vec![header("x", "secret")],
+                "route 1.add_response_header changed",
+            ),
+            (
+                |it| route(it).edits.request.remove = vec![text("cookie"), text("te")],
                 "route 1.remove_header none -> cookie, te",
             ),
             (
-                |it| route(it).edits.set_response = vec![(text("x"), text("secret"))],
+                |it| route(it).edits.response.set = vec![header("x", "secret")],
                 "route 1.set_response_header changed",
             ),
             (
-                |it| route(it).edits.remove_response = vec![text("server")],
+                |it| route(it).edits.response.remove = vec![text("server")],
                 "route 1.remove_response_header none -> server",
             ),
             (
                 |it| {
                     proxy(it).routes[1].action = RouteAction::Answer {
                         status: 200,
-                        body: text("other"),
+                        body: Template::literal("other"),
                     };
                 },
                 "route 2.body changed",
@@ -695,7 +707,7 @@ fn keys_of_proxy_services() {
             (
                 |it| {
                     let action = RouteAction::Redirect {
-                        to: text("/new"),
+                        to: Template::literal("/new"),
                         status: 301,
                     };
                     proxy(it).routes.insert(1, Route::new(action));

@@ -324,50 +324,72 @@ fn route() -> Route {
     Route::new(RouteAction::Pool(text("p")))
 }
 
-fn pair(name: &str, value: Option<&str>) -> Vec<(String, Option<String>)> {
-    vec![(text(name), value.map(text))]
+fn named(name: &str, value: Option<&str>) -> Vec<NamedCondition> {
+    let value = value.map(|value| ValuePattern::Exact(text(value)));
+    vec![NamedCondition {
+        name: text(name),
+        value,
+    }]
+}
+
+fn when(when: Conditions) -> Route {
+    Route { when, ..route() }
 }
 
 /// Routes with one condition each.
 fn conditions() -> Vec<Route> {
+    let none = Conditions::default;
     let network = Network {
         address: [10, 0, 0, 0].into(),
         prefix: 8,
     };
-    vec![
-        Route {
-            host: Some(HostPattern::Exact(text("h"))),
-            ..route()
+    let all = vec![
+        Conditions {
+            hosts: vec![HostPattern::Exact(text("h"))],
+            ..none()
         },
-        Route {
-            path: Some(text("/a")),
-            ..route()
+        Conditions {
+            paths: vec![text("/a")],
+            ..none()
         },
-        Route {
-            path_regex: Some(PathRegex::new("x").unwrap()),
-            ..route()
+        Conditions {
+            path_regexes: vec![TextRegex::new("x").unwrap()],
+            ..none()
         },
-        Route {
+        Conditions {
             methods: vec![text("GET")],
-            ..route()
+            ..none()
         },
-        Route {
-            headers: pair("x", None),
-            ..route()
+        Conditions {
+            headers: named("x", None),
+            ..none()
         },
-        Route {
-            queries: pair("q", None),
-            ..route()
+        Conditions {
+            queries: named("q", None),
+            ..none()
         },
-        Route {
-            cookies: pair("c", None),
-            ..route()
+        Conditions {
+            cookies: named("c", None),
+            ..none()
         },
-        Route {
-            sources: vec![network],
-            ..route()
+        Conditions {
+            sources: Some(NetworkSet::new(vec![network], Vec::new())),
+            ..none()
         },
-    ]
+        Conditions {
+            tls_versions: vec![TlsVersion::V13],
+            ..none()
+        },
+        Conditions {
+            tls_snis: vec![HostPattern::Exact(text("h"))],
+            ..none()
+        },
+        Conditions {
+            client_cert_subjects: vec![ValuePattern::Exact(text("CN=a"))],
+            ..none()
+        },
+    ];
+    all.into_iter().map(when).collect()
 }
 
 #[test]
@@ -384,39 +406,59 @@ fn route_without_conditions_is_for_all_and_covers_all() {
             assert!(!one.covers(&other), "{one} and {other}");
         }
         // A route with an additional condition matches less.
-        let narrower = Route {
-            headers: pair("y", Some("1")),
-            ..one.clone()
-        };
-        if one.headers.is_empty() {
+        if one.when.headers.is_empty() {
+            let mut narrower = one.clone();
+            narrower.when.headers = named("y", Some("1"));
             assert!(one.covers(&narrower) && !narrower.covers(&one), "{one}");
         }
+        let negated = Route {
+            not: Some(Box::new(one.when.clone())),
+            ..route()
+        };
+        assert!(!negated.is_for_all(), "{negated}");
+        assert!(
+            route().covers(&negated) && !negated.covers(&route()),
+            "{negated}"
+        );
     }
 }
 
 #[test]
 fn wider_conditions_cover_narrower_ones() {
-    let host = |pattern| Route {
-        host: Some(pattern),
-        ..route()
+    let none = Conditions::default;
+    let hosts = |pattern| {
+        when(Conditions {
+            hosts: vec![pattern],
+            ..none()
+        })
     };
-    let exact = |name: &str| host(HostPattern::Exact(text(name)));
-    let suffix = |name: &str| host(HostPattern::Suffix(text(name)));
-    let path = |pattern: &str| Route {
-        path: Some(text(pattern)),
-        ..route()
+    let exact = |name: &str| hosts(HostPattern::Exact(text(name)));
+    let suffix = |name: &str| hosts(HostPattern::Suffix(text(name)));
+    let paths = |list: &[&str]| {
+        when(Conditions {
+            paths: list.iter().map(|it| text(it)).collect(),
+            ..none()
+        })
     };
-    let methods = |list: &[&str]| Route {
-        methods: list.iter().map(|it| text(it)).collect(),
-        ..route()
+    let path = |pattern: &str| paths(&[pattern]);
+    let methods = |list: &[&str]| {
+        when(Conditions {
+            methods: list.iter().map(|it| text(it)).collect(),
+            ..none()
+        })
     };
-    let header = |value| Route {
-        headers: pair("x", value),
-        ..route()
+    let header = |value| {
+        when(Conditions {
+            headers: named("x", value),
+            ..none()
+        })
     };
-    let regex = |expression: &str| Route {
-        path_regex: Some(PathRegex::new(expression).unwrap()),
-        ..path("/a")
+    let regex = |expression: &str| {
+        when(Conditions {
+            paths: vec![text("/a")],
+            path_regexes: vec![TextRegex::new(expression).unwrap()],
+            ..none()
+        })
     };
     for (wide, narrow) in [
         (suffix(".b"), exact("a.b")),
@@ -424,6 +466,7 @@ fn wider_conditions_cover_narrower_ones() {
         (path("/a*"), path("/ab")),
         (path("/a*"), path("/ab*")),
         (path("*"), path("/ab*c*")),
+        (paths(&["/a", "/b"]), path("/b")),
         (methods(&["GET", "HEAD"]), methods(&["GET"])),
         (header(None), header(Some("1"))),
         (path("/a"), regex("x")),
@@ -452,16 +495,16 @@ fn wider_conditions_cover_narrower_ones() {
 fn only_a_host_leads_to_a_pool_by_name() {
     assert!(route().is_by_name());
     for one in conditions() {
-        assert_eq!(one.is_by_name(), one.host.is_some(), "{one}");
+        assert_eq!(one.is_by_name(), !one.when.hosts.is_empty(), "{one}");
     }
     let split = RouteAction::Split(vec![(text("p"), 1)]);
     assert!(Route::new(split).is_by_name());
     let answer = RouteAction::Answer {
         status: 200,
-        body: String::new(),
+        body: Template::default(),
     };
     assert!(!Route::new(answer).is_by_name());
     let mut edits = route();
-    edits.edits.remove = vec![text("x")];
+    edits.edits.request.remove = vec![text("x")];
     assert!(!edits.is_by_name());
 }

@@ -13,18 +13,25 @@ fn text(text: &str) -> String {
 fn routes_are_one_line() {
     let pool = || Route::new(RouteAction::Pool(text("p")));
     assert_eq!(pool().to_string(), "/* -> pool p");
+    let named = |name: &str, value: Option<&str>| NamedCondition {
+        name: text(name),
+        value: value.map(|value| ValuePattern::Exact(text(value))),
+    };
     let full = Route {
-        host: Some(HostPattern::Suffix(text(".example"))),
-        path: Some(text("/a*")),
-        path_regex: Some(PathRegex::new("^/a[0-9]").unwrap()),
-        methods: vec![text("GET"), text("HEAD")],
-        headers: vec![(text("x-a"), None), (text("x-b"), Some(text("1")))],
-        queries: vec![(text("q"), None), (text("r"), Some(text("2")))],
-        cookies: vec![(text("c"), Some(text("3")))],
-        sources: vec![Network {
-            address: [10, 0, 0, 0].into(),
-            prefix: 8,
-        }],
+        when: Conditions {
+            hosts: vec![HostPattern::Suffix(text(".example"))],
+            paths: vec![text("/a*")],
+            path_regexes: vec![TextRegex::new("^/a[0-9]").unwrap()],
+            methods: vec![text("GET"), text("HEAD")],
+            headers: vec![named("x-a", None), named("x-b", Some("1"))],
+            queries: vec![named("q", None), named("r", Some("2"))],
+            cookies: vec![named("c", Some("3"))],
+            sources: Some(NetworkSet::from_iter([Network {
+                address: [10, 0, 0, 0].into(),
+                prefix: 8,
+            }])),
+            ..Conditions::default()
+        },
         ..Route::new(RouteAction::Split(vec![(text("p"), 3), (text("q"), 1)]))
     };
     assert_eq!(
@@ -32,17 +39,20 @@ fn routes_are_one_line() {
         "GET HEAD *.example/a* ~^/a[0-9] x-a x-b=1 ?q ?r=2 cookie c=3 from 10.0.0.0/8 -> split p:3 q:1"
     );
     let regex = Route {
-        host: Some(HostPattern::Exact(text("h"))),
-        path_regex: Some(PathRegex::new("x$").unwrap()),
+        when: Conditions {
+            hosts: vec![HostPattern::Exact(text("h"))],
+            path_regexes: vec![TextRegex::new("x$").unwrap()],
+            ..Conditions::default()
+        },
         ..Route::new(RouteAction::Redirect {
-            to: text("/n"),
+            to: Template::literal("/n"),
             status: 301,
         })
     };
     assert_eq!(regex.to_string(), "h~x$ -> 301 to /n");
     let answer = RouteAction::Answer {
         status: 410,
-        body: text("long"),
+        body: Template::literal("long"),
     };
     assert_eq!(Route::new(answer).to_string(), "/* -> answer 410");
 }
@@ -296,7 +306,7 @@ fn expressions_are_compared_and_shown_by_their_text() {
     let pattern = |text: &str| Pattern::new(text).unwrap();
     assert_eq!(pattern("a.b").to_string(), "/a.b/");
     assert_eq!(format!("{:?}", pattern("a.b")), "/a.b/");
-    let path = |text: &str| PathRegex::new(text).unwrap();
+    let path = |text: &str| TextRegex::new(text).unwrap();
     assert_eq!(format!("{:?}", path("a\"b")), "\"a\\\"b\"");
     assert!(path("a") == path("a") && path("a") != path("b"));
     assert_eq!(

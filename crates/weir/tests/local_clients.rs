@@ -98,7 +98,8 @@ impl Drop for Rig {
                 std::thread::sleep(Duration::from_millis(10));
             }
         }
-        let _ = Command::new("umount").arg(&self.mount).status();
+        // The daemon may still have it open.
+        let _ = Command::new("umount").arg("-l").arg(&self.mount).status();
     }
 }
 

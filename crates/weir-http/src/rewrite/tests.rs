@@ -1,3 +1,5 @@
+use weir_model::{HeaderEdit, Template};
+
 use super::*;
 use crate::head::{self, HeadLimits};
 
@@ -10,11 +12,12 @@ const CLIENT: Client = Client {
 
 const EDIT: RequestEdit<'static> = RequestEdit {
     client: None,
+    fields: None,
     host: b"own.example",
     version: "1.1",
     path: None,
     add: b"",
-    route: None,
+    edits: [None, None],
     close: false,
 };
 
@@ -32,10 +35,10 @@ fn request(text: &str, edit: &RequestEdit<'_>) -> String {
 }
 
 /// The lines that the server receives after those of a request with `fields`, from a client.
-fn forwarded(fields: &str, client: Client, route: Option<&RouteEdits>) -> String {
+fn forwarded(fields: &str, client: Client, route: Option<&HeaderEdits>) -> String {
     let edit = RequestEdit {
         client: Some(client),
-        route,
+        edits: [None, route],
         ..EDIT
     };
     let text = request(&format!("GET / HTTP/1.1\r\nHost: h\r\n{fields}\r\n"), &edit);
@@ -201,20 +204,24 @@ fn route_decides_about_forwarding_fields_that_it_sets_or_removes() {
         by: Forwarded::Both,
         ..CLIENT
     };
-    let lines = |route: &RouteEdits| {
+    let lines = |route: &HeaderEdits| {
         let text = forwarded("", both, Some(route));
         let names = text
             .lines()
             .map(|line| line.split(':').next().unwrap().to_owned());
         names.collect::<Vec<_>>()
     };
-    let sets = |name: &str| RouteEdits {
-        set: vec![(name.to_owned(), "x".to_owned())],
-        ..RouteEdits::default()
+    let sets = |name: &str| HeaderEdits {
+        set: vec![HeaderEdit {
+            name: name.to_owned(),
+            value: Template::literal("x"),
+            statuses: Vec::new(),
+        }],
+        ..HeaderEdits::default()
     };
-    let removes = |name: &str| RouteEdits {
+    let removes = |name: &str| HeaderEdits {
         remove: vec![name.to_owned()],
-        ..RouteEdits::default()
+        ..HeaderEdits::default()
     };
     let all = ["X-Forwarded-For", "X-Forwarded-Proto", "Forwarded"];
     assert_eq!(lines(&sets("X-Other")), all);
