@@ -149,13 +149,14 @@ mod tests {
         serde_json::from_str(text).expect("an object")
     }
 
+    const CONFIGURATION: &str = "[check.site]\nkind = \"http\"\n[pool.p]\nservers = [\"10.0.0.1\"]\n[service.s]\n\
+                                 listen = [\"192.0.2.1:80\"]\nforward = \"direct\"\npool = \"p\"\n";
+
     #[tokio::test]
     async fn servers_are_added_changed_and_removed() {
         let directory = std::env::temp_dir().join(format!("weir-added-{}", std::process::id()));
         std::fs::create_dir_all(&directory).expect("a directory");
-        let text = "[check.site]\nkind = \"http\"\n[pool.p]\nservers = [\"10.0.0.1\"]\n[service.s]\nlisten = \
-                    [\"192.0.2.1:80\"]\nforward = \"direct\"\npool = \"p\"\n";
-        let configured = weir_config::parse(text, &weir_config::Host::default())
+        let configured = weir_config::parse(CONFIGURATION, &weir_config::Host::default())
             .expect("a configuration")
             .desired;
         let pool = configured.pools[0].clone();

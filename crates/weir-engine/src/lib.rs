@@ -17,7 +17,7 @@
 //! | [`Engine::is_current`], [`Engine::transfer_counts`], [`Engine::detach_tc`] | hand over to another program |
 //!
 //! [`Pinned`], [`Persisted`], [`added_vips`] and [`with_ipvsadm_services`] read without an engine what the last one
-//! left, and [`clean`] removes it. [`vip`] adds addresses for a proxy while there is no engine.
+//! left, and [`clean()`] removes it. [`vip`] adds addresses for a proxy while there is no engine.
 //!
 //! Modules import in one direction: values and errors, then records and files (`memory`, `journal`, `state`), the
 //! network, the writer of rows, and above all of them `engine`, whose parts implement the requests.

@@ -137,6 +137,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "weir-flow",
             "weir-planner",
             "weir-health",
+            "weir-latency",
             "weir-state",
             "weir-ipvsadm",
             "weir-sys",

@@ -32,13 +32,25 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
     ),
     (
         "weir-control",
-        &["metrics::(itself)", "metrics::proxy"],
-        "the text format is defined next to the layer 4 metrics",
+        &[
+            "metrics::(itself)",
+            "metrics::check",
+            "metrics::exchanges",
+            "metrics::latency",
+            "metrics::proxy",
+            "metrics::vrrp",
+        ],
+        "the labels of servers are defined next to the layer 4 metrics",
     ),
     (
         "weir-control",
         &["status::(itself)", "status::made", "status::proxy"],
         "the document is defined next to its readers",
+    ),
+    (
+        "weir-control",
+        &["status::table::(itself)", "status::table::row"],
+        "the view is defined next to the tables that use it",
     ),
     (
         "weir-control",
@@ -51,18 +63,30 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
     ),
     (
         "weir-dataplane",
-        &["dataplane", "plan"],
-        "the plan of an open reads and returns the data plane",
-    ),
-    (
-        "weir-dataplane",
-        &["layout", "pins", "spec"],
-        "the layout record is a pin",
+        &[
+            "attach",
+            "dataplane",
+            "layout",
+            "pins",
+            "plan",
+            "socket",
+            "spec",
+        ],
+        "the plan of an open reads and returns the data plane, and the layout record is a pin",
     ),
     (
         "weir-discovery",
         &["(itself)", "persisted"],
         "the saved lists contain entries of the running ones",
+    ),
+    (
+        "weir-engine",
+        &[
+            "engine::(itself)",
+            "engine::latency",
+            "engine::local_client",
+        ],
+        "the engine holds their state next to its methods",
     ),
     (
         "weir-flow",
@@ -97,7 +121,16 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
     (
         "weir-model",
         &[
-            "admin", "check", "desired", "diff", "message", "proxy", "route", "tls",
+            "admin",
+            "check",
+            "desired",
+            "diff",
+            "message",
+            "network_set",
+            "proxy",
+            "route",
+            "tls",
+            "vrrp",
         ],
         "the desired state contains all of its parts, which share its types",
     ),

@@ -195,11 +195,13 @@ mod tests {
 
     #[test]
     fn exact_port_replaces_block_of_one_port() {
-        let mut desired = Desired::default();
-        desired.services = vec![
-            service("1", Forward::Socket, Ports::One(81)),
-            service("2", Forward::Socket, Ports::Range(81, 82)),
-        ];
+        let mut desired = Desired {
+            services: vec![
+                service("1", Forward::Socket, Ports::One(81)),
+                service("2", Forward::Socket, Ports::Range(81, 82)),
+            ],
+            ..Desired::default()
+        };
         assert_eq!(scopes(&desired), [(1, 81, 16, 1), (1, 82, 16, 2)]);
         desired.services.reverse();
         assert_eq!(scopes(&desired), [(1, 81, 16, 1), (1, 82, 16, 2)]);
@@ -207,11 +209,13 @@ mod tests {
 
     #[test]
     fn other_services_are_included_with_balance_own() {
-        let mut desired = Desired::default();
-        desired.services = vec![
-            service("1", Forward::Nat, Ports::One(80)),
-            service("2", Forward::Socket, Ports::One(81)),
-        ];
+        let mut desired = Desired {
+            services: vec![
+                service("1", Forward::Nat, Ports::One(80)),
+                service("2", Forward::Socket, Ports::One(81)),
+            ],
+            ..Desired::default()
+        };
         desired.services[1].cgroup = Some("/one".to_owned());
         assert_eq!(scopes(&desired), [(2, 81, 16, 2)]);
         assert!(is_used(&desired));

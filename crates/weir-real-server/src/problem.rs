@@ -81,10 +81,9 @@ pub enum Problem {
 /// Returns the fix. With a prefix length other than that of a single address, the address may be this machine's own.
 fn removal_advice(vip: IpAddr, interface: &str, len: u8) -> String {
     if len < host_prefix(vip) {
-        return format!(
-            "if this is the server's own address, specify the VIP of the director's service instead; otherwise remove \
-         it there, because VIPs of a server must be on lo"
-        );
+        return "if this is the server's own address, specify the VIP of the director's service instead; otherwise \
+                remove it there, because VIPs of a server must be on lo"
+            .to_owned();
     }
     format!(
         "remove it there (ip addr del {vip}/{len} dev {interface}), because VIPs of a server must be on lo"

@@ -7,7 +7,7 @@ use weir_proxy::times::Quantiles;
 /// A server's latency: from the last packet of a request to the first packet of its answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Latency {
-    /// Arithmetic mean: at layer 4 of the last 30 to 60 seconds; in the proxy, a duration counts half after each minute.
+    /// Arithmetic mean: at layer 4 of the last 30 to 60 seconds. In the proxy a duration counts half after each minute.
     pub mean_ms: Milliseconds,
     /// Median.
     pub p50_ms: Milliseconds,

@@ -229,8 +229,10 @@ fn unmet_condition_is_named() {
     );
     one.when.paths.clear();
     assert_eq!(unmet(&one, &asked, asked.host()), None);
-    let mut not = Conditions::default();
-    not.methods = vec!["GET".to_owned()];
+    let not = Conditions {
+        methods: vec!["GET".to_owned()],
+        ..Conditions::default()
+    };
     one.not = Some(Box::new(not));
     assert_eq!(
         unmet(&one, &asked, asked.host()),
