@@ -2,7 +2,7 @@
 //!
 //! Every cgroup has a number, its scope; its programs see only listeners with this number. The programs share services,
 //! servers and counts with the director's. Scope and cgroup are read back from the pinned links, so that a new process
-//! continues with them. If the process dies between two steps, the next [`Sockets::attach`] completes them.
+//! continues with them. If the process dies between two steps, the next [`attach`] completes them.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};

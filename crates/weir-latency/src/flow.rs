@@ -8,8 +8,8 @@
 //! loop in the handshake.
 //!
 //! bpf/lib/latency.h does the same with the same integers; a test of weir-dataplane sends random packets through both.
-//! What cannot be trusted is discarded and counted by [`LatencyReason`]. Samples within the resolution of the server's
-//! clock may be negative and are kept: without them the mean would be too high.
+//! What cannot be trusted is discarded and counted by [`LatencyReason`](weir_abi::LatencyReason). Samples within the
+//! resolution of the server's clock may be negative and are kept: without them the mean would be too high.
 
 use std::collections::BTreeMap;
 
