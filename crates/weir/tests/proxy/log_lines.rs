@@ -23,7 +23,7 @@ fn log_contains_no_debug_output() {
     }
     fs::write(&list, "nonsense").expect("written");
     until("the bad list", || {
-        proxy.log().contains("the last good one is kept")
+        proxy.log().contains("the last good list is kept")
     });
     let bad = proxy.directory.join("bad.toml");
     fs::write(&bad, "[pool.p]\nnonsense = 1\n").expect("written");
