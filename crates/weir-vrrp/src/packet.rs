@@ -290,11 +290,11 @@ pub fn decode(arrival: &Arrival<'_>) -> Result<Received, Ignored> {
 }
 
 fn address(bytes: &[u8]) -> Option<IpAddr> {
-    if let Ok(octets) = <[u8; 4]>::try_from(bytes) {
-        return Some(Ipv4Addr::from(octets).into());
+    if let Ok(address) = <[u8; 4]>::try_from(bytes) {
+        return Some(Ipv4Addr::from(address).into());
     }
-    let octets = <[u8; 16]>::try_from(bytes).ok()?;
-    Some(Ipv6Addr::from(octets).into())
+    let address = <[u8; 16]>::try_from(bytes).ok()?;
+    Some(Ipv6Addr::from(address).into())
 }
 
 fn checksum_form(arrival: &Arrival<'_>, version: Version) -> Option<ChecksumForm> {

@@ -1,21 +1,14 @@
 //! Announces addresses to the neighbours: gratuitous ARP (RFC 5227 section 3), unsolicited neighbour advertisements
 //! (RFC 4861 section 7.2.6). These are hints that may be lost, so they are repeated.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 
 use weir_netlink::Netlink;
 use weir_sys::FrameSocket;
-use weir_wire::{ArpOperation, ArpPacket, MacAddr, NeighbourMessage, Packet};
+use weir_wire::{MacAddr, announcement_frame};
 
 /// As many as RFC 4861 allows (`MAX_NEIGHBOR_ADVERTISEMENT`).
 const ANNOUNCEMENTS: u32 = 3;
-
-/// All nodes of the link, and the group's Ethernet address.
-const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
-const ALL_NODES_MAC: MacAddr = MacAddr::new([0x33, 0x33, 0, 0, 0, 1]);
-
-/// Shortest frame on Ethernet, without its checksum.
-const FRAME_LEAST: usize = 60;
 
 #[derive(Debug)]
 struct Announcement {
@@ -70,7 +63,7 @@ impl Announcements {
                 announcement.left = 0;
                 continue;
             };
-            let frame = frame(announcement.address, mac);
+            let frame = announcement_frame(announcement.address, mac);
             if let Err(error) = socket.send(announcement.ifindex, &frame) {
                 let address = announcement.address;
                 tracing::warn!(%address, %error, "failed to announce an address");
@@ -78,78 +71,5 @@ impl Announcements {
         }
         self.due.retain(|announcement| announcement.left > 0);
         Ok(())
-    }
-}
-
-/// A frame that announces `address` at `mac` to all neighbours.
-fn frame(address: IpAddr, mac: MacAddr) -> Vec<u8> {
-    let mut frame = match address {
-        IpAddr::V4(address) => Packet::ethernet(mac, MacAddr::BROADCAST).arp(&ArpPacket {
-            operation: ArpOperation::Request,
-            sender_mac: mac,
-            sender: address,
-            target_mac: MacAddr::ZERO,
-            target: address,
-        }),
-        IpAddr::V6(address) => Packet::ethernet(mac, ALL_NODES_MAC)
-            .ipv6(address, ALL_NODES)
-            .neighbour(&NeighbourMessage::Advertisement {
-                target: address,
-                target_mac: Some(mac),
-                router: false,
-                solicited: false,
-                overrides: true,
-            })
-            .build(),
-    };
-    if frame.len() < FRAME_LEAST {
-        frame.resize(FRAME_LEAST, 0);
-    }
-    frame
-}
-
-#[cfg(test)]
-mod tests {
-    use weir_wire::{EtherType, EthernetView};
-
-    use super::*;
-
-    const MAC: MacAddr = MacAddr::new([2, 0, 0, 0, 0, 7]);
-
-    #[test]
-    fn ipv4_announcement_is_a_gratuitous_arp_request() {
-        let frame = frame("192.0.2.10".parse().unwrap(), MAC);
-        let view = EthernetView::new(&frame).unwrap();
-        assert_eq!(
-            (view.dst(), view.src(), view.ethertype()),
-            (MacAddr::BROADCAST, MAC, EtherType::ARP)
-        );
-        let packet = ArpPacket::parse(view.payload()).unwrap();
-        assert_eq!(packet.operation, ArpOperation::Request);
-        assert_eq!(
-            (packet.sender, packet.target),
-            (packet.target, packet.sender)
-        );
-        assert_eq!(packet.sender_mac, MAC);
-    }
-
-    #[test]
-    fn ipv6_announcement_overrides_neighbour_entries() {
-        let frame = frame("2001:db8::10".parse().unwrap(), MAC);
-        let view = EthernetView::new(&frame).unwrap();
-        assert_eq!((view.dst(), view.src()), (ALL_NODES_MAC, MAC));
-        // Receivers require hop limit 255.
-        assert_eq!(view.payload()[7], 255);
-        let message = NeighbourMessage::parse(&view.payload()[40..]).unwrap();
-        assert_eq!(
-            message,
-            NeighbourMessage::Advertisement {
-                target: "2001:db8::10".parse().unwrap(),
-                target_mac: Some(MAC),
-                router: false,
-                solicited: false,
-                overrides: true,
-            }
-        );
     }
 }

@@ -4,6 +4,7 @@
 //! changes only that field, and checksums that cover it are computed afterwards, so that a packet has only the
 //! requested faults. Building never fails: values that do not fit a field are truncated, as documented for each step.
 
+pub(crate) mod announcement;
 pub(crate) mod fragment;
 pub(crate) mod ipv4;
 pub(crate) mod ipv6;
