@@ -182,6 +182,14 @@ pub(crate) enum Command {
     Helper,
     /// A live view (not built yet)
     Top(Rest),
+    /// Live requests of a service (not built yet)
+    Tap(Rest),
+    /// Write a configuration in its canonical form (not built yet)
+    Fmt(Rest),
+    /// Move work away from this director (not built yet)
+    Node(Rest),
+    /// The group of directors (not built yet)
+    Cluster(Rest),
 }
 
 #[derive(Debug, Args)]

@@ -58,6 +58,10 @@ pub(crate) fn execute(arguments: &Arguments) -> Outcome {
         Command::VrrpAgent => vrrp::agent(global),
         Command::Helper => vrrp::helper(global),
         Command::Top(_) => Err(Failure::not_built("top")),
+        Command::Tap(_) => Err(Failure::not_built("tap")),
+        Command::Fmt(_) => Err(Failure::not_built("fmt")),
+        Command::Node(_) => Err(Failure::not_built("node")),
+        Command::Cluster(_) => Err(Failure::not_built("cluster")),
     }
 }
 
