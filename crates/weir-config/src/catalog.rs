@@ -262,6 +262,9 @@ pub(crate) static ROOT: Section = Section {
             "IPVS settings, named as in `/proc/sys/net/ipv4/vs`.",
             "",
         ),
+        Key::later("sync", "Synchronizes flows between directors."),
+        Key::later("announce", "Announces VIPs by BGP through a speaker on this machine."),
+        Key::later("cluster", "State that directors share in etcd."),
     ],
 };
 
