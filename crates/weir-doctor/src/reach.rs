@@ -119,12 +119,12 @@ fn diagnosis(probe: &SynProbe, reply: Option<Reply>) -> Option<Diagnosis> {
     let (observation, consequence) = match reply {
         Some(Reply::Accepted { .. }) => return None,
         Some(Reply::Refused) => (
-            format!("server {server} of {service} rejects connections to {vip}"),
+            format!("server {server} of {service} refuses connections to {vip}"),
             "no socket is listening on the VIP: clients of this server are rejected",
         ),
         None => (
             format!(
-                "server {server} of {service} does not reply a SYN for {vip} from {}",
+                "server {server} of {service} does not answer a SYN for {vip} from {}",
                 source.ip()
             ),
             "it does not have the VIP, its firewall or rp_filter drops the packet, or its reply is lost: clients of \
