@@ -34,6 +34,7 @@ ab                               | apache2-utils  | load of the field reports
 wrk                              | wrk            | load with keep-alive
 ldirectord                       | ldirectord     | peer: health checks for IPVS, driving weir ipvsadm
 openssl                          | openssl        | makes certificates in the tests, and speaks TLS as a peer
+bird                             | bird2          | peer: the BGP speaker that [announce] controls
 keepalived                       | keepalived     | peer: its configuration check, beside weir import
 go                               | golang-go      | builds h2spec, the conformance suite of HTTP/2
 h2load                           | nghttp2-client | load by HTTP/2

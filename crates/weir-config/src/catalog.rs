@@ -1,5 +1,6 @@
 //! The schema of `weir.toml`: every section and key, including those that are not implemented yet.
 
+mod announce;
 mod check;
 
 pub(crate) use check::{CHECK, CheckKind, EXPECT, OF_KINDS};
@@ -28,6 +29,7 @@ use crate::lower::ALIASES;
 
 use check::{CHECKS, COMMAND, requires};
 
+pub(crate) use announce::ANNOUNCE;
 pub(crate) use condition::{ADDRESS_FILE, ROUTE_NOT};
 pub(crate) use ipvs::IPVS;
 pub(crate) use path::NORMALIZE_PATH;
@@ -263,7 +265,13 @@ pub(crate) static ROOT: Section = Section {
             "",
         ),
         Key::later("sync", "Synchronizes flows between directors."),
-        Key::later("announce", "Announces VIPs by BGP through a speaker on this machine."),
+        Key::new(
+            "announce",
+            Kind::Table(&ANNOUNCE),
+            Absent("no announcements"),
+            "Announces VIPs by BGP through a speaker on this machine.",
+            "",
+        ),
         Key::later("cluster", "State that directors share in etcd."),
     ],
 };
@@ -494,7 +502,7 @@ const WAIT: Kind = Kind::Duration {
 const SWITCH: Kind = integer((0, 1));
 
 /// Every section with a manual page, in the order of the manual.
-pub(crate) static PAGES: [&Section; 30] = [
+pub(crate) static PAGES: [&Section; 31] = [
     &NODE,
     &ADMIN,
     &TIMEOUTS,
@@ -525,4 +533,5 @@ pub(crate) static PAGES: [&Section; 30] = [
     &RESPONSE_HEADER,
     &VRRP,
     &VRRP_TRACK,
+    &ANNOUNCE,
 ];

@@ -5,6 +5,7 @@
 //! [`explain`]) is made from plain values, mainly the [`snapshot`]. The [`keeper`] starts the daemon again after a
 //! crash. This crate uses the kernel only through weir-engine, weir-dataplane, weir-netlink and weir-sys.
 
+mod announce;
 pub mod api;
 pub mod client;
 pub mod configuration;

@@ -69,6 +69,17 @@ pub trait Plane {
     /// Servers in maintenance: they are not checked.
     fn suspended(&self) -> Suspended;
 
+    /// Whether clients of a pool are served.
+    fn serves(&self, pool: &str) -> bool {
+        let _ = pool;
+        true
+    }
+
+    /// Whether packets reach the data plane.
+    fn is_attached(&self) -> bool {
+        true
+    }
+
     /// Takes the changes of pools since the last call.
     fn take_pool_changes(&mut self) -> Vec<PoolChange> {
         Vec::new()

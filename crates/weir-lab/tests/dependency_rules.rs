@@ -31,6 +31,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("weir-ipvsadm", &["weir-model"]),
     ("weir-import", &["weir-http", "weir-model", "weir-config"]),
     ("weir-sys", &["weir-model"]),
+    ("weir-announce", &["weir-model", "weir-sys"]),
     ("weir-runtime-dir", &["weir-model", "weir-sys"]),
     ("weir-netlink", &["weir-model", "weir-sys"]),
     (
@@ -169,6 +170,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "weir-dataplane",
             "weir-helper",
             "weir-vrrp-agent",
+            "weir-announce",
             "weir-proxy",
             "weir-doctor",
             "weir-real-server",

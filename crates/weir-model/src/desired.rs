@@ -9,8 +9,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use crate::{
-    Admin, Check, Family, Forward, HashKey, Health, Ipvs, Listener, Mark, Proxy, ProxyHeader,
-    Scheduler, Secret, ServerTls, ServersDns, Snat, Sticky, Tunnel, VirtualRouter,
+    Admin, Announce, Check, Family, Forward, HashKey, Health, Ipvs, Listener, Mark, Proxy,
+    ProxyHeader, Scheduler, Secret, ServerTls, ServersDns, Snat, Sticky, Tunnel, VirtualRouter,
 };
 
 /// The largest weight, ipvsadm's limit.
@@ -50,6 +50,8 @@ pub struct Desired {
     pub proxies: Vec<Proxy>,
     /// Virtual routers in file order, names unique.
     pub vrrp: Vec<VirtualRouter>,
+    /// How VIPs are announced by BGP.
+    pub announce: Option<Announce>,
 }
 
 impl Desired {

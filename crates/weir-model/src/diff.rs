@@ -30,6 +30,8 @@ pub enum Change {
     Timeouts(Vec<Edit>),
     /// `[ipvs]` differs; at least one edit.
     Ipvs(Vec<Edit>),
+    /// `[announce]` differs; at least one edit.
+    Announce(Vec<Edit>),
     /// A virtual router is added, removed or changed.
     VirtualRouter {
         /// Virtual router.
@@ -118,6 +120,7 @@ impl fmt::Display for Change {
             Self::Node(edits) => write!(f, "~ node: {}", join(edits)),
             Self::Timeouts(edits) => write!(f, "~ timeouts: {}", join(edits)),
             Self::Ipvs(edits) => write!(f, "~ ipvs: {}", join(edits)),
+            Self::Announce(edits) => write!(f, "~ announce: {}", join(edits)),
             Self::VirtualRouter { router, sign } => write!(f, "{sign} vrrp {router}"),
             Self::PoolAdded { pool, servers } => write!(f, "+ pool {pool}: {}", count(*servers)),
             Self::PoolRemoved { pool, servers } => write!(f, "- pool {pool}: {}", count(*servers)),
@@ -162,6 +165,10 @@ pub fn diff(old: &Desired, new: &Desired) -> Vec<Change> {
     let edits = global::ipvs(&old.ipvs, &new.ipvs);
     if !edits.is_empty() {
         changes.push(Change::Ipvs(edits));
+    }
+    let edits = global::announce(old.announce.as_ref(), new.announce.as_ref());
+    if !edits.is_empty() {
+        changes.push(Change::Announce(edits));
     }
     pool::diff(&old.pools, &new.pools, &mut changes);
     service::diff(&old.services, &new.services, &mut changes);

@@ -16,6 +16,7 @@ mod named;
 
 mod access;
 mod admin;
+mod announce;
 mod body;
 mod check;
 mod desired;
@@ -45,6 +46,7 @@ mod vrrp;
 
 pub use access::{AccessLog, LogFormat};
 pub use admin::Admin;
+pub use announce::{Announce, Community, RequiredServices, Speaker};
 pub use body::{Digest, Pattern};
 pub use check::{
     Check, CheckTls, DnsRecord, Health, Http, OnFailure, Probe, ProbeKind, ProbePath, ProbeTarget,

@@ -31,6 +31,8 @@ const FILES: &[&str] = &[
     "proxy-left.json",
     "vips.json",
     "vrrp.json",
+    "node.json",
+    "announced.json",
     "cookie.key",
     "members.json",
     "real-server.json",
@@ -38,8 +40,14 @@ const FILES: &[&str] = &[
     "protect.lock",
     "protect.sysctl",
 ];
-/// Names of the API socket, and of the VRRP agent's.
-const SOCKETS: &[&str] = &["weir.sock", "weir.sock.new", "weir.sock.held", "vrrp.sock"];
+/// Names of the API socket, and of those of the VRRP agent and the announcer.
+const SOCKETS: &[&str] = &[
+    "weir.sock",
+    "weir.sock.new",
+    "weir.sock.held",
+    "vrrp.sock",
+    "announce.sock",
+];
 /// Names of the link to the active configuration.
 const LINKS: &[&str] = &["configuration", "configuration.new"];
 /// Directories whose files are named after processes.

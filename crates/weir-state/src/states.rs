@@ -247,6 +247,11 @@ impl ServerStates {
         self.since.get(pool)?.get(server).copied()
     }
 
+    /// Whether clients of a pool are served, by its servers or its sorry server. A pool without events is.
+    pub fn serves(&self, pool: &str) -> bool {
+        self.pools.serves(pool).unwrap_or(true)
+    }
+
     /// The state of a pool that does not use its servers by their states.
     pub fn exceptional_state(&self, pool: &str) -> Option<PoolState> {
         match self.pools.regime(pool) {

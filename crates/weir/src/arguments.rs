@@ -180,16 +180,31 @@ pub(crate) enum Command {
     /// Change addresses for another process; started by `weir run`
     #[command(hide = true)]
     Helper,
+    /// Announce VIPs by BGP; started by `weir run`
+    #[command(hide = true)]
+    Announcer,
     /// A live view (not built yet)
     Top(Rest),
     /// Live requests of a service (not built yet)
     Tap(Rest),
     /// Write a configuration in its canonical form (not built yet)
     Fmt(Rest),
-    /// Move work away from this director (not built yet)
-    Node(Rest),
+    /// Move work away from this director: withdraw announced routes, release virtual routers
+    Node {
+        /// drain: move the work away, also over restarts; ready: end that
+        action: NodeAction,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// The group of directors (not built yet)
     Cluster(Rest),
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum NodeAction {
+    Drain,
+    Ready,
 }
 
 #[derive(Debug, Args)]

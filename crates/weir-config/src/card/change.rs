@@ -102,6 +102,7 @@ fn edits(change: &Change) -> &[Edit] {
         Change::Node(edits)
         | Change::Timeouts(edits)
         | Change::Ipvs(edits)
+        | Change::Announce(edits)
         | Change::PoolChanged { edits, .. }
         | Change::ServerChanged { edits, .. }
         | Change::ServiceChanged { edits, .. } => edits,

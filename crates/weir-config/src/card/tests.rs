@@ -23,6 +23,7 @@ pub(crate) fn around(section: &Section, line: &str) -> String {
         }
         "service" | "tunnel" | "persistence" | "snat" => frame.service(section.page),
         "vrrp" | "vrrp-track" => frame.vrrp(section.page),
+        "announce" => frame.announce(),
         _ => frame.proxy(section),
     }
 }
@@ -167,6 +168,29 @@ impl Frame<'_> {
         format!("{POOL}{service}[[route]]\n{others}\n{required}{line}\n")
     }
 
+    fn announce(&self) -> String {
+        let speaker = match self.key {
+            "speaker" => "",
+            "pipe" => "speaker = \"exabgp\"",
+            "command" => "speaker = \"gobgp\"",
+            "asn" => "speaker = \"frr\"",
+            _ => "speaker = \"bird\"",
+        };
+        let service = match self.key {
+            "services" => {
+                let names = self.line.split('"').skip(1).step_by(2);
+                let services = names.zip(1..).map(|(name, port)| {
+                    let service = service("direct", "");
+                    let service = service.replace("service.images", &format!("service.{name}"));
+                    service.replace(":80", &format!(":{port}"))
+                });
+                format!("{POOL}{}", services.collect::<String>())
+            }
+            _ => String::new(),
+        };
+        format!("{service}[announce]\n{speaker}\n{}\n", self.line)
+    }
+
     fn vrrp(&self, page: &str) -> String {
         if page == "vrrp" {
             let required = [
@@ -260,6 +284,7 @@ fn explicit_defaults_equal_omitted_keys() {
                 "snat" => around(section, "addresses = []"),
                 "service" => around(section, "pool = \"images\""),
                 "check" => checked(key.name, ""),
+                "announce" if key.name == "pipe" => around(section, "speaker = \"exabgp\""),
                 _ => around(section, ""),
             };
             let written = around(

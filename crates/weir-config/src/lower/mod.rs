@@ -5,6 +5,7 @@
 
 mod access_log;
 mod admin;
+mod announce;
 mod check;
 mod discovery;
 mod ipvs;
@@ -32,7 +33,8 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use weir_model::{
-    Ipvs, Node, Pool, Service, Timeouts, Tunnel, TunnelChecksum, TunnelKind, VirtualRouter,
+    Announce, Ipvs, Node, Pool, Service, Timeouts, Tunnel, TunnelChecksum, TunnelKind,
+    VirtualRouter,
 };
 
 use crate::address::Refusal;
@@ -64,6 +66,9 @@ pub(crate) struct Lowered {
     /// In file order; assigned to their services after verification.
     pub(crate) routes: Vec<LoweredRoute>,
     pub(crate) vrrp: Vec<VirtualRouter>,
+    pub(crate) announce: Option<Announce>,
+    /// The services that `[announce]` names.
+    pub(crate) announced: Vec<(String, Range<usize>)>,
 }
 
 /// A pool and the positions of its parts.
@@ -126,6 +131,8 @@ pub(crate) fn lower(sink: &mut Sink<'_>, root: &Table<'_>) -> Lowered {
         proxies: Vec::new(),
         routes: Vec::new(),
         vrrp: Vec::new(),
+        announce: None,
+        announced: Vec::new(),
     };
     if let Some((table, location)) = section(sink, &view, "node") {
         let view = View::open(sink, &catalog::NODE, table, location);
@@ -163,6 +170,10 @@ pub(crate) fn lower(sink: &mut Sink<'_>, root: &Table<'_>) -> Lowered {
     path::adapt(sink, &lowered.proxies, &mut lowered.routes);
     let routers = named(sink, &view, "vrrp", &catalog::VRRP);
     lowered.vrrp = vrrp::routers(sink, &routers);
+    if let Some((table, location)) = section(sink, &view, "announce") {
+        let view = View::open(sink, &catalog::ANNOUNCE, table, location);
+        (lowered.announce, lowered.announced) = announce::announce(sink, &view, location);
+    }
     raise_default_limits(&mut lowered);
     lowered
 }

@@ -63,6 +63,8 @@ const ORDINARY: &[(&str, &str)] = &[
     ("servers-dns", "name"),
     ("sticky", "attributes"),
     ("sticky", "cookie"),
+    ("announce", "communities"),
+    ("announce", "drain_communities"),
     ("vrrp", "group"),
     ("vrrp-track", "process"),
 ];

@@ -15,8 +15,8 @@ use tokio::net::UnixStream;
 use tokio::time::timeout;
 
 use crate::api::{
-    ExplainRequest, FileRequest, Refusal, Reloaded, ServerNow, ServerOrder, UpgradeRequest,
-    Upgraded,
+    ExplainRequest, FileRequest, NodeOrder, Refusal, Reloaded, ServerNow, ServerOrder,
+    UpgradeRequest, Upgraded,
 };
 use crate::explain::{Answer, Packet};
 use crate::ipvsadm_message as ipvsadm;
@@ -191,6 +191,14 @@ impl Client {
     pub async fn server_now(&self, pool: &str, address: &str) -> Result<ServerNow, Error> {
         let path = format!("/v1/servers/{}/{}", segment(pool), segment(address));
         self.ask(Method::GET, &path, &()).await
+    }
+
+    /// Drains this director, or ends that.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn node(&self, request: NodeOrder) -> Result<NodeOrder, Error> {
+        self.ask(Method::POST, "/v1/node", &request).await
     }
 
     /// Executes a request of ipvsadm.

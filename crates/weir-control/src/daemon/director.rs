@@ -3,6 +3,7 @@
 //! It holds the active configuration and its file, and handles neither sockets nor signals.
 
 mod members;
+mod node;
 mod probation;
 mod server;
 mod upgrade;
@@ -25,11 +26,12 @@ use crate::ipvsadm_message as ipvsadm;
 use crate::keeper::{Kept, Link};
 use crate::plan::{Plan, plan};
 use crate::plane::Plane;
-use crate::status::{Report, vrrp};
+use crate::status::{Report, announce, vrrp};
 use weir_discovery::{Lists, Membership};
 use weir_probing::Checks;
 use weir_runtime_dir::SocketAccess;
 
+use node::Node;
 use probation::Probation;
 pub(super) use upgrade::DrainingDaemon;
 
@@ -62,6 +64,7 @@ pub struct Director<P> {
     probation: Option<Probation>,
     real_server: LocalRealServer,
     reloads: ReloadHistory,
+    node: Node,
 }
 
 /// An active configuration with its file and server lists.
@@ -86,6 +89,7 @@ impl<P: Plane> Director<P> {
     ) -> Self {
         let desired = lists.added_to(&loaded.desired);
         membership.commit(&loaded.desired, lists);
+        let node = Node::new(runtime_dir.path());
         let director = Self {
             plane,
             desired,
@@ -103,6 +107,7 @@ impl<P: Plane> Director<P> {
             probation: None,
             real_server: LocalRealServer::default(),
             reloads: ReloadHistory::default(),
+            node,
         };
         director.configure_checks();
         director.record_configuration();
@@ -114,7 +119,23 @@ impl<P: Plane> Director<P> {
         self.death_count = (kept.restarts, kept.last_death.clone());
         self.keeper = kept.link.clone();
         self.pass_secrets();
+        self.configure_processes();
+        if self.node.is_draining() {
+            self.node.order_routers(&self.configured);
+        }
+    }
+
+    /// The keeper starts or ends the processes that the active configuration needs.
+    fn configure_processes(&self) {
         self.keeper.configure_vrrp(!self.configured.vrrp.is_empty());
+        self.keeper
+            .configure_announcer(self.configured.announce.is_some());
+        self.announce();
+    }
+
+    /// Reports to the announcer which VIPs can serve. Cheap: nothing is sent without a change.
+    pub fn announce(&self) {
+        self.node.announce(&self.desired, &self.plane);
     }
 
     /// Stores the secrets of the active configuration in the keeper, for a daemon that starts after a crash.
@@ -200,12 +221,13 @@ impl<P: Plane> Director<P> {
         for change in self.plane.take_pool_changes() {
             self.checks.notify_pool_change(&change, &self.desired);
         }
+        self.announce();
     }
 
     /// Records the active configuration, for commands without a daemon and for the next daemon after a crash.
     fn record_configuration(&self) {
         self.record_configuration_of(&self.file, &self.text);
-        self.keeper.configure_vrrp(!self.configured.vrrp.is_empty());
+        self.configure_processes();
     }
 
     fn record_configuration_of(&self, file: &Path, text: &str) {
@@ -257,6 +279,11 @@ impl<P: Plane> Director<P> {
             } => {
                 let _ = reply.send(self.member(&pool, &address, keys).await);
             }
+            Order::Node(order, reply) => {
+                let done = self.node.order(order, &self.configured);
+                self.announce();
+                let _ = reply.send(done.map(|()| order));
+            }
             Order::Ipvsadm(request, reply) => {
                 let _ = reply.send(self.ipvsadm(&request).await);
             }
@@ -277,12 +304,19 @@ impl<P: Plane> Director<P> {
         snapshot.add_checks(&self.checks);
         snapshot.drift.real_server = self.real_server.repaired();
         let (restarts, last_death) = self.death_count.clone();
+        let announced = self.node.report();
         Ok(Report {
             restarts,
             last_death,
             draining: self.runtime_dir.draining(),
             sources: self.membership.sources(&self.configured),
             vrrp: vrrp::report(self.runtime_dir.path(), &self.configured),
+            drained: self.node.is_draining(),
+            announce_error: match (&self.configured.announce, &announced) {
+                (Some(_), None) => Some("the announcer does not reply".to_owned()),
+                (_, report) => report.as_ref().and_then(|it| it.error.clone()),
+            },
+            announce: announced.map(announce::routes).unwrap_or_default(),
             reloads: self.reloads.all(),
             ..Report::from(&snapshot)
         })

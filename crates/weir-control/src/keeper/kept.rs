@@ -206,6 +206,11 @@ impl Link {
         self.send(&ToKeeper::Vrrp { configured }, &[]);
     }
 
+    /// Reports whether the configuration announces VIPs.
+    pub fn configure_announcer(&self, configured: bool) {
+        self.send(&ToKeeper::Announce { configured }, &[]);
+    }
+
     /// Removes a file from the keeper.
     pub fn forget_file(&self, name: &str) {
         let name = name.to_owned();

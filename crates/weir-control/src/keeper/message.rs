@@ -31,6 +31,11 @@ pub(super) enum ToKeeper {
         /// Whether it has any.
         configured: bool,
     },
+    /// The active configuration announces VIPs, or none.
+    Announce {
+        /// Whether it does.
+        configured: bool,
+    },
     /// Start this program as the successor; a file with its state is attached.
     Upgrade {
         /// Absolute path.

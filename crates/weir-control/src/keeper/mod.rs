@@ -13,6 +13,7 @@
 //! crashes repeatedly after serving for a while, restarts are limited to one per second. A request to upgrade starts a
 //! second daemon next to the first, which stays active until the second is ready.
 
+mod announcer;
 mod child;
 mod error;
 mod handover;
@@ -34,6 +35,7 @@ use tokio::sync::mpsc;
 use weir_sys::{Channel, LockFile, Notifier, inherited_files};
 
 use crate::runtime_dir::RuntimeDir;
+use announcer::Announcer;
 use child::{Child, Event};
 use message::{ToDaemon, ToKeeper};
 use restart_limit::RestartLimit;
@@ -91,6 +93,7 @@ struct Keeper {
     last_death: Option<String>,
     stopping: bool,
     vrrp: VrrpProcesses,
+    announcer: Announcer,
     /// A reload was requested while no daemon was running.
     reload_due: bool,
     /// The exit code of the last active daemon.
@@ -130,6 +133,7 @@ pub async fn keep(runtime_dir: &Path) -> Result<u8, Error> {
         last_death: None,
         stopping: false,
         vrrp: VrrpProcesses::new(runtime_dir),
+        announcer: Announcer::new(runtime_dir),
         reload_due: false,
         code: 0,
     };
@@ -138,6 +142,7 @@ pub async fn keep(runtime_dir: &Path) -> Result<u8, Error> {
         tokio::select! {
             Some((number, event)) = events.recv() => {
                 if let Some(code) = keeper.handle_event(number, event)? {
+                    keeper.announcer.end().await;
                     keeper.vrrp.end().await;
                     return Ok(code);
                 }
@@ -198,6 +203,8 @@ impl Keeper {
     /// start.
     fn stop(&mut self, signal: Signal) {
         self.stopping = true;
+        // Routers stop sending before the addresses move.
+        self.announcer.stop();
         self.vrrp.stop();
         self.sockets.clear();
         for (_, child, _) in self.children.values() {
@@ -248,6 +255,11 @@ impl Keeper {
                 let started = self.children.get(&number);
                 let program = started.map_or(&self.program, |(_, _, program)| program);
                 self.vrrp.configure(configured, program);
+            }
+            ToKeeper::Announce { configured } => {
+                let started = self.children.get(&number);
+                let program = started.map_or(&self.program, |(_, _, program)| program);
+                self.announcer.configure(configured, program);
             }
             ToKeeper::Fails { reason } => {
                 if let Some((Role::Successor { failure, .. }, _, _)) =

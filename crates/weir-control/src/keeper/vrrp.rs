@@ -232,7 +232,7 @@ fn spawn(program: &Path, command: &str, runtime_dir: &Path, channel: Channel) ->
         .spawn()
 }
 
-fn signal(child: &Child, signal: Signal) {
+pub(super) fn signal(child: &Child, signal: Signal) {
     let pid = child
         .id()
         .and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));

@@ -3,6 +3,7 @@
 //! Names begin with `weir_`, counters end in `_total`, and labels use the names of the configuration. This module
 //! counts nothing: all values come from the [`Report`] and the [`Process`] that the caller read.
 
+mod announce;
 mod check;
 mod exchanges;
 mod latency;
@@ -119,6 +120,7 @@ pub fn render(
     proxy::proxies(&mut text, report, &all);
     check::checks(&mut text, report);
     vrrp::routers(&mut text, report);
+    announce::routes(&mut text, report);
     text.family("weir_packets_total", "counter", "Packets by outcome.");
     packets(&mut text, report);
     let flows = &report.flows;

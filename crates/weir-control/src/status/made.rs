@@ -60,6 +60,9 @@ impl From<&Snapshot> for Report {
             reasons,
             drift: snapshot.drift,
             vrrp: Vec::new(),
+            announce: Vec::new(),
+            announce_error: None,
+            drained: false,
             reloads: Vec::new(),
             open_files: snapshot.open_files.as_ref().map(OpenFiles::from),
         }

@@ -88,6 +88,14 @@ impl Plane for Traffic {
         self.states.suspended()
     }
 
+    fn serves(&self, pool: &str) -> bool {
+        self.states.serves(pool)
+    }
+
+    fn is_attached(&self) -> bool {
+        self.engine.as_ref().is_some_and(Engine::is_attached)
+    }
+
     fn take_pool_changes(&mut self) -> Vec<PoolChange> {
         self.states.take_pool_changes()
     }

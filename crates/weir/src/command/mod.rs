@@ -7,6 +7,7 @@ mod explain;
 mod import;
 mod ipvsadm;
 mod lab;
+mod node;
 mod plan;
 mod protect;
 mod real_server;
@@ -60,7 +61,8 @@ pub(crate) fn execute(arguments: &Arguments) -> Outcome {
         Command::Top(_) => Err(Failure::not_built("top")),
         Command::Tap(_) => Err(Failure::not_built("tap")),
         Command::Fmt(_) => Err(Failure::not_built("fmt")),
-        Command::Node(_) => Err(Failure::not_built("node")),
+        Command::Node { action, json } => node::node(global, *action, *json),
+        Command::Announcer => node::announcer(global),
         Command::Cluster(_) => Err(Failure::not_built("cluster")),
     }
 }
