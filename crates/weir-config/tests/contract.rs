@@ -301,7 +301,10 @@ fn manual_pages_match_catalog() {
     if update {
         std::fs::write(&path, &summary).unwrap();
     } else {
-        assert_eq!(written, summary, "SUMMARY.md is stale; run with WEIR_UPDATE_DOCS=1");
+        assert_eq!(
+            written, summary,
+            "SUMMARY.md is stale; run with WEIR_UPDATE_DOCS=1"
+        );
     }
 }
 
@@ -309,7 +312,9 @@ fn manual_pages_match_catalog() {
 fn with_cards(summary: &str, cards: &[(String, String)]) -> String {
     let (before, rest) = summary.split_once("<!-- cards").expect("the first comment");
     let (first, rest) = rest.split_once("-->\n").expect("its end");
-    let (_, after) = rest.split_once("<!-- end of cards -->").expect("the second comment");
+    let (_, after) = rest
+        .split_once("<!-- end of cards -->")
+        .expect("the second comment");
     let pages = cards.iter().filter(|(name, _)| name != "README.md");
     let lines = pages.map(|(name, page)| {
         let title = page.lines().next().unwrap().trim_matches(['#', ' ', '`']);

@@ -56,7 +56,10 @@ fn pages() -> Vec<(String, String)> {
     let pages = paths.into_iter().map(|path| {
         let text = fs::read_to_string(&path).unwrap();
         let name = path.strip_prefix(manual()).map_or(path.as_path(), |it| it);
-        (name.components().collect::<PathBuf>().display().to_string(), text)
+        (
+            name.components().collect::<PathBuf>().display().to_string(),
+            text,
+        )
     });
     pages.collect()
 }
@@ -138,7 +141,9 @@ fn files_that_examples_extend_are_valid() {
 /// Targets of links and images of a page, without those to other sites.
 fn targets(page: &str) -> Vec<String> {
     let after = page.split("](").skip(1);
-    let targets = after.filter_map(|rest| rest.split_once(')')).map(|(it, _)| it);
+    let targets = after
+        .filter_map(|rest| rest.split_once(')'))
+        .map(|(it, _)| it);
     let local = targets.filter(|it| !it.contains("://") && !it.contains(char::is_whitespace));
     local.map(str::to_owned).collect()
 }
@@ -146,7 +151,9 @@ fn targets(page: &str) -> Vec<String> {
 /// The anchor that a heading gets on the site and on code hosting sites.
 fn anchor(heading: &str) -> String {
     let kept = heading.trim().to_lowercase();
-    let kept = kept.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+    let kept = kept
+        .chars()
+        .filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
     kept.map(|c| if c == ' ' { '-' } else { c }).collect()
 }
 
@@ -160,7 +167,11 @@ fn links_between_pages_lead_somewhere() {
         for target in targets(&page) {
             let (file, fragment) = target.split_once('#').unwrap_or((&target, ""));
             let folder = manual().join(&name).parent().unwrap().to_owned();
-            let path = if file.is_empty() { manual().join(&name) } else { folder.join(file) };
+            let path = if file.is_empty() {
+                manual().join(&name)
+            } else {
+                folder.join(file)
+            };
             let text = fs::read_to_string(&path).unwrap_or_default();
             let headings = text.lines().filter(|line| line.starts_with('#'));
             let mut anchors = headings.map(|line| anchor(line.trim_start_matches('#')));

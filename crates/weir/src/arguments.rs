@@ -180,6 +180,12 @@ pub(crate) enum Command {
     /// Change addresses for another process; started by `weir run`
     #[command(hide = true)]
     Helper,
+    /// Write man pages, completions or the manual's page of commands; packages do
+    #[command(hide = true)]
+    Generate {
+        #[command(subcommand)]
+        what: Generate,
+    },
     /// A live view (not built yet)
     Top(Rest),
     /// Live requests of a service (not built yet)
@@ -190,6 +196,24 @@ pub(crate) enum Command {
     Node(Rest),
     /// The group of directors (not built yet)
     Cluster(Rest),
+}
+
+/// What is generated from the definition of the command line.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Generate {
+    /// Print the completion of a shell
+    Completion {
+        /// Shell
+        #[arg(value_enum)]
+        shell: clap_complete::Shell,
+    },
+    /// Write man pages into a directory
+    Man {
+        /// Existing directory
+        directory: PathBuf,
+    },
+    /// Print the manual's page of commands
+    Commands,
 }
 
 #[derive(Debug, Args)]
