@@ -68,6 +68,16 @@ lab: require-root build ## run an experiment: make lab NAME=saturated-uplink [AR
 deb: build ## build the Debian packages: weir, and weir-ipvsadm for scripts that call ipvsadm
 	@tools/build-deb.sh $(WEIR) $(TARGET)/debian
 
+# WEIR_SIGNING_KEY names the key of the apt repository; without it the key is made for this one repository.
+packages: build ## build all artefacts into target/packages: deb, apt repository, RPM, container image, bill of materials
+	@rm -rf $(TARGET)/packages
+	@tools/build-deb.sh $(WEIR) $(TARGET)/packages/deb
+	@tools/build-repository.sh $(TARGET)/packages/apt $(TARGET)/packages/deb/*.deb
+	@tools/build-image.sh $(WEIR) $(TARGET)/packages
+	@tools/build-sbom.py $(CARGO) >$(TARGET)/packages/weir.cdx.json && echo $(TARGET)/packages/weir.cdx.json
+	@if command -v rpmbuild >/dev/null; then tools/build-rpm.sh $(WEIR) $(TARGET)/packages; else echo "no RPM: needs rpmbuild"; fi
+	@cd $(TARGET)/packages && find . -type f ! -name SHA256SUMS -print0 | LC_ALL=C sort -z | xargs -0 sha256sum >SHA256SUMS
+
 # A pinned version: another one may lay the site out differently. Without network access, set MDBOOK to an installed one.
 MDBOOK_VERSION := 0.5.4
 MDBOOK ?= $(TARGET)/tools/bin/mdbook
