@@ -54,6 +54,10 @@ bpftool                          | bpftool        | removes and changes what Wei
 c++                              | g++            | compiles libFuzzer for the long tests
 strip                            | binutils       | makes the packages
 debootstrap                      | debootstrap    | makes the fresh systems of make release-check
+lintian                          | lintian        | checks the packages
+dpkg-scanpackages                | dpkg-dev       | makes the apt repository
+gpg                              | gnupg          | signs the apt repository
+rpmbuild                         | rpm            | makes the RPM
 '
 readonly POLICY=/usr/sbin/policy-rc.d
 

@@ -183,6 +183,12 @@ pub(crate) enum Command {
     /// Announce VIPs by BGP; started by `weir run`
     #[command(hide = true)]
     Announcer,
+    /// Write man pages, completions or the manual's page of commands; packages do
+    #[command(hide = true)]
+    Generate {
+        #[command(subcommand)]
+        what: Generate,
+    },
     /// A live view (not built yet)
     Top(Rest),
     /// Live requests of a service (not built yet)
@@ -205,6 +211,24 @@ pub(crate) enum Command {
 pub(crate) enum NodeAction {
     Drain,
     Ready,
+}
+
+/// What is generated from the definition of the command line.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Generate {
+    /// Print the completion of a shell
+    Completion {
+        /// Shell
+        #[arg(value_enum)]
+        shell: clap_complete::Shell,
+    },
+    /// Write man pages into a directory
+    Man {
+        /// Existing directory
+        directory: PathBuf,
+    },
+    /// Print the manual's page of commands
+    Commands,
 }
 
 #[derive(Debug, Args)]

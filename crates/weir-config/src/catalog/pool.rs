@@ -12,7 +12,7 @@ pub(crate) static POOL: Section = Section {
         Key::new(
             "scheduler",
             Kind::Either(&Kind::OneOf(schedulers), &Kind::Table(&SCHEDULER)),
-            Absent("`wlc` for layer 4 services"),
+            Absent("`p2c` for `http` services, `wlc` for all others"),
             "How a server is selected for a new flow. Names used by HAProxy and nginx are accepted; `weir check` \
              reports the equivalent.",
             "scheduler = \"rr\"",
@@ -52,8 +52,8 @@ pub(crate) static POOL: Section = Section {
             "no_server",
             Kind::OneOf(no_servers),
             Default("reject"),
-            "Response to new clients when no server is available: an ICMP port unreachable (rate-limited and \
-             counted), or a silent drop.",
+            "Response to new clients when no server is available. `reject`: an ICMP port unreachable at layer 4 \
+             (rate-limited and counted), the status 503 in `http` services. `drop`: no response.",
             "no_server = \"drop\"",
         ),
         Key::new(

@@ -4,6 +4,7 @@ mod check;
 mod clean;
 mod doctor;
 mod explain;
+mod generate;
 mod import;
 mod ipvsadm;
 mod lab;
@@ -58,6 +59,7 @@ pub(crate) fn execute(arguments: &Arguments) -> Outcome {
         Command::Vrrp(arguments) => vrrp::vrrp(global, arguments),
         Command::VrrpAgent => vrrp::agent(global),
         Command::Helper => vrrp::helper(global),
+        Command::Generate { what } => generate::generate(what),
         Command::Top(_) => Err(Failure::not_built("top")),
         Command::Tap(_) => Err(Failure::not_built("tap")),
         Command::Fmt(_) => Err(Failure::not_built("fmt")),
