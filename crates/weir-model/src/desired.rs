@@ -266,8 +266,11 @@ named_enum! {
 
 named_enum! {
     /// What the weights of a pool's servers are adjusted to in layer 4 services.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
     pub enum Adapt {
+        /// Nothing: they stay.
+        #[default]
+        None = "none",
         /// The servers' latency.
         Latency = "latency",
     }
@@ -280,8 +283,8 @@ pub struct Pool {
     pub name: String,
     /// Scheduler; `None` = the default of the service, [`Scheduler::L4_DEFAULT`] at layer 4.
     pub scheduler: Option<Scheduler>,
-    /// What weights are adjusted to; `None` = they are not.
-    pub adapt: Option<Adapt>,
+    /// What weights are adjusted to.
+    pub adapt: Adapt,
     /// Servers in file order, without duplicate addresses and ports.
     pub servers: Vec<Server>,
     /// Absolute path of a file with additional servers, maintained by another program.
@@ -323,7 +326,7 @@ impl Pool {
         Self {
             name: name.into(),
             scheduler: None,
-            adapt: None,
+            adapt: Adapt::default(),
             servers: Vec::new(),
             servers_file: None,
             servers_dns: None,

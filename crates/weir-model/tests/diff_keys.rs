@@ -418,7 +418,7 @@ fn keys_of_pools_and_servers() {
                 "max_latency none -> 1s",
             ),
             (
-                |it| pool(it).adapt = Some(weir_model::Adapt::Latency),
+                |it| pool(it).adapt = weir_model::Adapt::Latency,
                 "adapt none -> latency",
             ),
             (

@@ -6,7 +6,7 @@ use std::time::Duration;
 use weir_health::{
     Candidate, Ejection, Regime, SavedState, Standing, State, Suspended, Weighed, weigh,
 };
-use weir_model::{MAX_WEIGHT, Pool, SchedulerKind, Server};
+use weir_model::{Adapt, MAX_WEIGHT, Pool, SchedulerKind, Server};
 
 use crate::ejection::{Ejected, EjectionEvent, Ejections, Source, Watched};
 use crate::overrides::{Override, Overrides};
@@ -359,7 +359,7 @@ const FINEST: u32 = 100;
 
 /// Reduces weights to percentages, after multiplying all of them by the same factor.
 fn adjust(pool: &Pool, weighed: &mut [Weighed], percent: &BTreeMap<String, u32>) {
-    if pool.adapt.is_none() {
+    if pool.adapt == Adapt::None {
         return;
     }
     let weights = || weighed.iter().map(|one| one.effective);

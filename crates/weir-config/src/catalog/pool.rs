@@ -29,7 +29,7 @@ pub(crate) static POOL: Section = Section {
         Key::new(
             "adapt",
             Kind::OneOf(adapts),
-            Absent("weights do not change with latency"),
+            Default("none"),
             "`latency` adjusts the weights that layer 4 services use to the latency of the servers, each second and in \
              small steps: a slow server gets fewer new flows, with every scheduler that uses weights. Existing flows do \
              not move. A server keeps at least a twentieth of its weight. `least-time` does this for each flow, and \

@@ -29,7 +29,9 @@ pub(super) fn pool(
     pool.scheduler = view
         .get("scheduler")
         .and_then(|(entry, kind)| scheduler::scheduler(sink, entry, kind));
-    pool.adapt = view.choice(sink, "adapt", &Adapt::ALL, Adapt::as_str);
+    pool.adapt = view
+        .choice(sink, "adapt", &Adapt::ALL, Adapt::as_str)
+        .unwrap_or_default();
     pool.no_server = view
         .choice(sink, "no_server", &NoServer::ALL, NoServer::as_str)
         .unwrap_or_default();

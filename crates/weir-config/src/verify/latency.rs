@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use weir_model::SchedulerKind;
+use weir_model::{Adapt, SchedulerKind};
 
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
@@ -21,7 +21,9 @@ pub(super) fn verify(sink: &mut Sink<'_>, lowered: &Lowered, pools: &HashMap<&st
     used.dedup();
     for pool in used.iter().filter_map(|name| pools.get(name)) {
         let is_least_time = pool.pool.l4_scheduler().kind == SchedulerKind::LeastTime;
-        if let (true, Some(location)) = (is_least_time, &pool.adapt) {
+        let adapt = pool.adapt.as_ref();
+        let adapt = adapt.filter(|_| pool.pool.adapt != Adapt::None);
+        if let (true, Some(location)) = (is_least_time, adapt) {
             sink.push(
                 Diagnostic::new(
                     Code::NoEffect,
@@ -38,7 +40,7 @@ pub(super) fn verify(sink: &mut Sink<'_>, lowered: &Lowered, pools: &HashMap<&st
         let scheduler = pool.scheduler.as_ref().filter(|_| is_least_time);
         let located = [
             (scheduler, "scheduler \"least-time\" behaves as \"lc\""),
-            (pool.adapt.as_ref(), "`adapt` has no effect"),
+            (adapt, "`adapt` has no effect"),
         ];
         for (location, what) in located {
             let Some(location) = location else { continue };

@@ -56,8 +56,7 @@ impl Engine {
         let mut adaptations = std::mem::take(&mut self.latency.adaptations);
         let mut adjusted = Vec::new();
         let adapts = |pool: &Pool| {
-            pool.adapt == Some(Adapt::Latency)
-                && pool.l4_scheduler().kind != SchedulerKind::LeastTime
+            pool.adapt == Adapt::Latency && pool.l4_scheduler().kind != SchedulerKind::LeastTime
         };
         let services: Vec<_> = self.services_where(adapts).collect();
         adaptations.retain(|name, _| services.iter().any(|(service, _)| service.name == *name));

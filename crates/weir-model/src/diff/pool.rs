@@ -92,7 +92,7 @@ fn edits(old: &Pool, new: &Pool) -> Vec<Edit> {
     let edits = tls::of_pool(edits, old.tls.as_ref(), new.tls.as_ref())
         .compare("http2", old.http2, new.http2, bool::to_string)
         .compare("adapt", old.adapt, new.adapt, |adapt| {
-            adapt.map_or_else(|| "none".to_owned(), |it| it.as_str().to_owned())
+            adapt.as_str().to_owned()
         })
         .compare("scheduler.key", &old.hash_key, &new.hash_key, |key| {
             key.to_string()
