@@ -337,9 +337,9 @@ pub(crate) static NODE: Section = Section {
             "latency",
             Kind::Flag,
             Default("true"),
-            "Estimates the latency of layer 4 servers from the packets of clients, as `weir status --json` shows it. If \
-             `false`, packets cost nothing for it, `least-time` behaves as `lc`, and `adapt` and `max_latency` of pools \
-             have no effect at layer 4.",
+            "Estimates the latency of layer 4 servers from the packets of clients, as `weir status --json` shows it. \
+             If `false`, packets cost nothing for it, `least-time` behaves as `lc`, and `adapt` and `max_latency` of \
+             pools have no effect at layer 4.",
             "latency = false",
         ),
         Key::new(

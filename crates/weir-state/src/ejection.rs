@@ -1,7 +1,8 @@
 //! Passive checks of both planes: servers that fail for clients, while others of their pool do not, are ejected.
 //!
 //! The layer 4 plane counts handshakes in each service, the proxy counts requests over all of its services. Both are
-//! judged here by [`Outliers`], by the same rule; so are answers that take longer than `max_latency`. Servers that a check has taken out already are left to the check.
+//! judged here by [`Outliers`], by the same rule; so are answers that take longer than `max_latency`. Servers that a
+//! check has taken out already are left to the check.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;

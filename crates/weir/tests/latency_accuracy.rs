@@ -47,7 +47,7 @@ const WORKS: [Work; 5] = [
     work(
         "upload",
         83,
-        "ab -q -n 800 -c 4 -p FILE -T application/octet-stream http://VIP:83/up",
+        "ab -q -n 800 -c 4 -p FILE -T text/plain http://VIP:83/up",
     ),
     work(
         "redis",
@@ -78,16 +78,17 @@ fn start_servers(world: &mut World) {
     fs::write(world.path("upload"), vec![b'x'; 100_000]).expect("a file");
     let path = directory.display();
     sh(&format!(
-        "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=test -keyout {path}/key -out {path}/cert 2>/dev/null"
+        "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=test -keyout {path}/key -out {path}/cert \
+         2>/dev/null"
     ));
     let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .iter()
         .map(|kind| format!("{kind}_temp_path {path}/{kind}; "))
         .collect();
     let text = format!(
-        "daemon off; user root; pid {path}/pid; error_log {path}/log;\nevents {{}}\nhttp {{ {temporary} access_log off;\n\
-         ssl_certificate {path}/cert; ssl_certificate_key {path}/key; ssl_protocols TLSv1.3; client_max_body_size 1m;\n\
-         client_body_buffer_size 1m;\n\
+        "daemon off; user root; pid {path}/pid; error_log {path}/log;\nevents {{}}\n\
+         http {{ {temporary} access_log off;\nssl_certificate {path}/cert; ssl_certificate_key {path}/key;\n\
+         ssl_protocols TLSv1.3; client_max_body_size 1m; client_body_buffer_size 1m;\n\
          server {{ listen 80; listen 82; listen 443 ssl; root {path}; }}\n\
          server {{ listen 83; location /up {{ proxy_pass http://127.0.0.1:84; }} }}\n\
          server {{ listen 127.0.0.1:84; location / {{ return 200 done; }} }} }}\n"

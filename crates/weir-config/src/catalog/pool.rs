@@ -31,8 +31,8 @@ pub(crate) static POOL: Section = Section {
             Kind::OneOf(adapts),
             Default("none"),
             "`latency` adjusts the weights that layer 4 services use to the latency of the servers, each second and in \
-             small steps: a slow server gets fewer new flows, with every scheduler that uses weights. Existing flows do \
-             not move. A server keeps at least a twentieth of its weight. `least-time` does this for each flow, and \
+             small steps: a slow server gets fewer new flows, with every scheduler that uses weights. Existing flows \
+             do not move. A server keeps at least a twentieth of its weight. `least-time` does this for each flow, and \
              needs no `adapt`.",
             "adapt = \"latency\"",
         ),
@@ -204,9 +204,9 @@ pub(crate) static POOL: Section = Section {
             "max_latency",
             Kind::Duration { min: Duration::from_millis(1), max: Duration::from_secs(60) },
             Absent("no ejection because of latency"),
-            "A layer 4 server is ejected if all its answers took longer than this for 1.5 seconds, while another server \
-             of the pool was faster. `max_ejected` limits the number of such servers; an ejected server is retried \
-             after 10 seconds, then after twice as long.",
+            "A layer 4 server is ejected if all its answers took longer than this for 1.5 seconds, while another \
+             server of the pool was faster. `max_ejected` limits the number of such servers; an ejected server is \
+             retried after 10 seconds, then after twice as long.",
             "max_latency = \"500ms\"",
         ),
     ],

@@ -1,4 +1,5 @@
-//! What changes with servers' latency besides `least-time`: weights of pools with `adapt`, ejection by `max_latency`.
+//! What changes with servers' latency, other than `least-time`: weights of pools with `adapt`, and ejection by
+//! `max_latency`.
 
 use std::collections::BTreeMap;
 
