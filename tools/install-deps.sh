@@ -44,6 +44,7 @@ zstd                             | zstd           | decodes what the proxy compr
 socat                            | socat          | UDP servers in the tests
 redis-server                     | redis-server   | peer of the redis check
 dnsmasq                          | dnsmasq-base   | peer of the dns check
+dig                              | bind9-dnsutils | a client of local services, over both transports
 /usr/lib/python3/dist-packages/grpc | python3-grpcio | peer of the grpc check
 exim4                            | exim4-daemon-light | peer of the smtp check
 mariadbd                         | mariadb-server | peer of the mysql check

@@ -594,6 +594,7 @@ struct weir_latency_flow {
 #define WEIR_LATENCY_RING_SLOTS 512
 #define WEIR_LATENCY_METHOD_TIMESTAMPS 0
 #define WEIR_LATENCY_METHOD_GAPS       1
+#define WEIR_LATENCY_METHOD_CONNECT    2 /* the time of a local client's connect() */
 struct weir_latency_sample {
 	__s64 ns;
 	__u32 dest;

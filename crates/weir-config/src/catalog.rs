@@ -19,8 +19,8 @@ mod vrrp;
 use std::time::Duration;
 
 use weir_model::{
-    Attach, Forward, Forwarded, Ipvs, LocalClient, MAX_WEIGHT, Metrics, NoServer, Node, OnRemove,
-    Persistence, ProxyLimits, ProxyProtocol, ProxyTimeouts, SchedulerKind, ServersRecord,
+    Adapt, Attach, Forward, Forwarded, Ipvs, LocalClient, MAX_WEIGHT, Metrics, NoServer, Node,
+    OnRemove, Persistence, ProxyLimits, ProxyProtocol, ProxyTimeouts, SchedulerKind, ServersRecord,
     SocketMode, Timeouts, TunnelChecksum, TunnelKind, Underscores,
 };
 
@@ -151,6 +151,13 @@ fn checksums() -> Choices {
             .iter()
             .map(|checksum| checksum.as_str())
             .collect(),
+        ..Choices::default()
+    }
+}
+
+fn adapts() -> Choices {
+    Choices {
+        now: Adapt::ALL.iter().map(|choice| choice.as_str()).collect(),
         ..Choices::default()
     }
 }
@@ -333,6 +340,15 @@ pub(crate) static NODE: Section = Section {
              address, as with `forward = \"socket\"`. Only processes in the director's network namespace are \
              affected. The servers must accept connections to their own addresses.",
             "balance_own = true",
+        ),
+        Key::new(
+            "latency",
+            Kind::Flag,
+            Default("true"),
+            "Estimates the latency of layer 4 servers from the packets of clients, as `weir status --json` shows it. \
+             If `false`, packets cost nothing for it, `least-time` behaves as `lc`, and `adapt` and `max_latency` of \
+             pools have no effect at layer 4.",
+            "latency = false",
         ),
         Key::new(
             "socket_group",

@@ -4,6 +4,7 @@
 //! Checks everything that could be lowered, so that one run reports all problems. Each diagnostic shows both positions.
 
 mod check;
+mod latency;
 mod layer4;
 mod listener;
 mod mark;
@@ -128,6 +129,7 @@ pub(crate) fn verify(sink: &mut Sink<'_>, lowered: &Lowered, host: &dyn Machine)
     }
     proxy::verify(sink, lowered, &pools);
     announced(sink, lowered);
+    latency::verify(sink, lowered, &pools);
     check::checks(sink, lowered);
     listener::admin(sink, lowered);
     socket_group(sink, lowered, host);

@@ -12,6 +12,7 @@
 //! `peer` (the programs) and `report` (the results).
 
 mod attack;
+mod cgroup;
 mod command;
 mod error;
 mod experiment;
@@ -35,4 +36,4 @@ pub use experiment::{Experiment, RunOptions, list, run};
 pub use latency::Latency;
 pub use rate::Rate;
 pub use report::{Failure, Panel, Report, Row, Timing};
-pub use sample::{HostSeries, Series};
+pub use sample::{HostSeries, Series, Shares};

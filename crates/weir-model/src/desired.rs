@@ -112,6 +112,8 @@ pub struct Node {
     pub attach: Attach,
     /// This machine's own connections to its layer 4 services are balanced when they connect.
     pub balance_own: bool,
+    /// The latency of layer 4 servers is estimated.
+    pub latency: bool,
     /// Interface to add missing VIPs to; `None` = none are added.
     pub vip_interface: Option<String>,
     /// HTTP API, metrics and dashboard over TCP; `None` = unix socket only.
@@ -196,6 +198,7 @@ impl Default for Node {
             interfaces: None,
             attach: Attach::default(),
             balance_own: false,
+            latency: true,
             vip_interface: None,
             admin: None,
             socket_group: None,
@@ -263,6 +266,18 @@ named_enum! {
     }
 }
 
+named_enum! {
+    /// What the weights of a pool's servers are adjusted to in layer 4 services.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+    pub enum Adapt {
+        /// Nothing: they stay.
+        #[default]
+        None = "none",
+        /// The servers' latency.
+        Latency = "latency",
+    }
+}
+
 /// `[pool.NAME]`: a group of interchangeable servers.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Pool {
@@ -270,6 +285,8 @@ pub struct Pool {
     pub name: String,
     /// Scheduler; `None` = the default of the service, [`Scheduler::L4_DEFAULT`] at layer 4.
     pub scheduler: Option<Scheduler>,
+    /// What weights are adjusted to.
+    pub adapt: Adapt,
     /// Servers in file order, without duplicate addresses and ports.
     pub servers: Vec<Server>,
     /// Absolute path of a file with additional servers, maintained by another program.
@@ -311,6 +328,7 @@ impl Pool {
         Self {
             name: name.into(),
             scheduler: None,
+            adapt: Adapt::default(),
             servers: Vec::new(),
             servers_file: None,
             servers_dns: None,

@@ -53,8 +53,8 @@ pub use check::{
     ProxyHeader, Require, Script, Start, Timing, Via,
 };
 pub use desired::{
-    Attach, Desired, LocalClient, MAX_WEIGHT, Metrics, NoServer, Node, OnRemove, Persistence, Pool,
-    Server, Service, SocketMode, Source, Timeouts,
+    Adapt, Attach, Desired, LocalClient, MAX_WEIGHT, Metrics, NoServer, Node, OnRemove,
+    Persistence, Pool, Server, Service, SocketMode, Source, Timeouts,
 };
 pub use diff::{Change, Edit, diff};
 pub use discovery::{ServersDns, ServersRecord};

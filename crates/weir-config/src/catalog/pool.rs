@@ -27,6 +27,16 @@ pub(crate) static POOL: Section = Section {
         )
         .known_as(&["server", "real", "real_server", "backends"]),
         Key::new(
+            "adapt",
+            Kind::OneOf(adapts),
+            Default("none"),
+            "`latency` adjusts the weights that layer 4 services use to the latency of the servers, each second and in \
+             small steps: a slow server gets fewer new flows, with every scheduler that uses weights. Existing flows \
+             do not move. A server keeps at least a twentieth of its weight. `least-time` does this for each flow, and \
+             needs no `adapt`.",
+            "adapt = \"latency\"",
+        ),
+        Key::new(
             "servers_file",
             Kind::Text,
             Absent("no additional servers"),
@@ -189,6 +199,15 @@ pub(crate) static POOL: Section = Section {
              separately. An ejected server is retried after 10 seconds, then after twice as long. 0 = no ejection. No \
              effect with `strict_ipvs`.",
             "max_ejected = 30",
+        ),
+        Key::new(
+            "max_latency",
+            Kind::Duration { min: Duration::from_millis(1), max: Duration::from_secs(60) },
+            Absent("no ejection because of latency"),
+            "A layer 4 server is ejected if all its answers took longer than this for 1.5 seconds, while another \
+             server of the pool was faster. `max_ejected` limits the number of such servers; an ejected server is \
+             retried after 10 seconds, then after twice as long.",
+            "max_latency = \"500ms\"",
         ),
     ],
 };

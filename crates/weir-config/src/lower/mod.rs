@@ -90,6 +90,7 @@ pub(crate) struct LoweredPool {
     /// Whether `check` has a reported error, so that its meaning is unknown.
     pub(crate) check_is_wrong: bool,
     pub(crate) slow_start: Option<Range<usize>>,
+    pub(crate) adapt: Option<Range<usize>>,
     pub(crate) scheduler: Option<Range<usize>>,
 }
 

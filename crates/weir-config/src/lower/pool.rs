@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::ops::Range;
 
-use weir_model::{Forward, Health, NoServer, OnRemove, Pool, ProxyHeader, Require, Server};
+use weir_model::{Adapt, Forward, Health, NoServer, OnRemove, Pool, ProxyHeader, Require, Server};
 
 use super::check::{LocatedCheck, SharedCheck, absolute, checks, command};
 use super::discovery::servers_dns;
@@ -29,6 +29,9 @@ pub(super) fn pool(
     pool.scheduler = view
         .get("scheduler")
         .and_then(|(entry, kind)| scheduler::scheduler(sink, entry, kind));
+    pool.adapt = view
+        .choice(sink, "adapt", &Adapt::ALL, Adapt::as_str)
+        .unwrap_or_default();
     pool.no_server = view
         .choice(sink, "no_server", &NoServer::ALL, NoServer::as_str)
         .unwrap_or_default();
@@ -68,6 +71,7 @@ pub(super) fn pool(
         http2: view.get("http2").map(|(entry, _)| entry.key_span.clone()),
         checks: locations,
         check_is_wrong,
+        adapt: view.get("adapt").map(|(entry, _)| entry.item.span.clone()),
         scheduler: view
             .get("scheduler")
             .map(|(entry, _)| entry.item.span.clone()),
@@ -114,6 +118,7 @@ fn health(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Health {
         max_ejected: view
             .integer(sink, "max_ejected")
             .unwrap_or(Health::DEFAULT_MAX_EJECTED),
+        max_latency: view.duration(sink, "max_latency"),
         notify: command(sink, view, "notify"),
     }
 }

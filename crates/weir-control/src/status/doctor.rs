@@ -1,6 +1,6 @@
 //! The part of a status report that `weir doctor` reads.
 
-use weir_doctor::{Handshakes, ServerReport, ServiceReport};
+use weir_doctor::{Handshakes, Latency, ServerReport, ServiceReport};
 
 use super::{Report, Server};
 
@@ -29,6 +29,10 @@ fn doctor_server(server: &Server) -> ServerReport {
         handshakes: server.handshakes.map(|it| Handshakes {
             syns: it.syns,
             finished: it.finished,
+        }),
+        latency: server.latency.as_ref().map(|it| Latency {
+            p50_us: it.p50_ms.0,
+            samples: it.samples,
         }),
     }
 }

@@ -240,7 +240,8 @@ impl Plane for Traffic {
     }
 
     fn watch_clients(&mut self, passed: &LastPass<'_>) -> Result<(), Error> {
-        self.watch_handshakes(passed)
+        let handshakes = self.watch_handshakes(passed);
+        self.watch_latencies().and(handshakes)
     }
 
     fn publish_latency(&mut self) -> Result<Option<Duration>, Error> {

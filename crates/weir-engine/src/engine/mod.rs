@@ -15,6 +15,7 @@ mod explain_choice;
 mod foreign_program;
 mod handshakes;
 mod latency;
+mod latency_use;
 mod listing;
 mod local_client;
 mod maintenance;
@@ -47,6 +48,7 @@ use crate::write::Writer;
 
 pub use self::edit::WeightOrder;
 pub use self::handshakes::Handshakes;
+pub use self::latency_use::Adjusted;
 pub use self::open::Opening;
 
 use self::latency::LatencyMonitor;

@@ -48,6 +48,7 @@ pub(super) fn node(old: &Node, new: &Node) -> Vec<Edit> {
             new.balance_own,
             bool::to_string,
         )
+        .compare("latency", old.latency, new.latency, bool::to_string)
         .compare("max_flows", old.max_flows, new.max_flows, u32::to_string)
         .compare(
             "max_servers",
