@@ -210,6 +210,10 @@ fn remove_marked(document: &mut Document, notes: &mut Notes) {
             essential |= removed && entry.essential;
             !removed
         });
+        if let Some(status) = table.refusal.filter(|_| essential) {
+            refuse(table, status);
+            continue;
+        }
         table.removed |= essential;
     }
     let removed: Vec<Vec<String>> = document
@@ -242,6 +246,25 @@ fn remove_marked(document: &mut Document, notes: &mut Notes) {
         };
         notes.add(position, why);
     }
+}
+
+/// Replaces what a route does by a status; its conditions remain.
+fn refuse(table: &mut Table, status: u64) {
+    const CONDITIONS: [&str; 10] = [
+        "service",
+        "host",
+        "path",
+        "path_regex",
+        "method",
+        "header",
+        "cookie",
+        "query",
+        "source",
+        "not",
+    ];
+    (table.refusal, table.removed) = (None, false);
+    table.entries.retain(|entry| CONDITIONS.contains(&entry.key));
+    table.push(Entry::implied("status", status).essential());
 }
 
 /// Returns every source line, with that of its table.

@@ -11,7 +11,6 @@ use crate::time;
 
 /// Keywords without an equivalent key.
 const UNSUPPORTED: &[&str] = &[
-    "use_vmac",
     "use_vmac_addr",
     "vmac_xmit_base",
     "use_ipvlan",
@@ -25,10 +24,6 @@ const UNSUPPORTED: &[&str] = &[
     "unicast_fault_no_peer",
     "old_unicast_checksum",
     "v3_checksum_as_v2",
-    "garp_master_repeat",
-    "garp_master_delay",
-    "garp_master_refresh",
-    "garp_master_refresh_repeat",
     "garp_lower_prio_repeat",
     "garp_lower_prio_delay",
     "garp_extra_if",
@@ -44,6 +39,7 @@ const UNSUPPORTED: &[&str] = &[
     "no_virtual_ipaddress",
     "virtual_routes",
     "virtual_rules",
+    "auth_hmac",
     "notify_deleted",
     "notify_master_rx_lower_pri",
     "notify_priority_changes",
@@ -51,7 +47,6 @@ const UNSUPPORTED: &[&str] = &[
     "linkbeat_use_polling",
     "debug",
     "vrf",
-    "down_timer_adverts",
     "lvs_sync_daemon_interface",
     "lvs_sync_daemon_inteface",
 ];
@@ -94,8 +89,22 @@ pub(super) fn write(writer: &mut Writer, globals: &Globals, node: &Node, notes: 
     let unique = writer.names.take(name);
     let mut table = Table::new(&["vrrp", &unique], node.position);
     let mut track: Vec<Item> = Vec::new();
+    let interface = node.inner().iter().find(|it| it.keyword() == "interface");
+    let interface = interface.and_then(|it| it.word(1)).unwrap_or_default();
     for inner in node.inner() {
-        directive(&mut table, &mut track, globals, inner, notes);
+        directive(&mut table, &mut track, (globals, interface), inner, notes);
+    }
+    let is_version_3 = |entry: &Entry| entry.key == "version" && entry.item.value == 3_u32.into();
+    if is_ipv6(node) || table.entries.iter().any(is_version_3) {
+        table.entries.retain(|entry| entry.key != "password");
+        if let Some(block) = node.inner().iter().find(|it| it.keyword() == "authentication") {
+            block.ignore(notes, "VRRPv3 has no authentication, and keepalived ignores it");
+        }
+    }
+    for (key, value) in &globals.garp {
+        if !table.entries.iter().any(|entry| entry.key == *key) {
+            table.push(value.clone());
+        }
     }
     if is_ipv6(node) {
         // keepalived uses version 3 for IPv6, whatever is configured.
@@ -125,7 +134,7 @@ fn is_ipv6(node: &Node) -> bool {
 fn directive(
     table: &mut Table,
     track: &mut Vec<Item>,
-    globals: &Globals,
+    (globals, interface): (&Globals, &str),
     node: &Node,
     notes: &mut Notes,
 ) {
@@ -162,7 +171,7 @@ fn directive(
                 Entry::new("preempt_delay", time::format_millis(millis), position)
             }));
         }
-        _ => other_directive(table, track, globals, node, notes),
+        _ => other_directive(table, track, (globals, interface), node, notes),
     }
 }
 
@@ -170,7 +179,7 @@ fn directive(
 fn other_directive(
     table: &mut Table,
     track: &mut Vec<Item>,
-    globals: &Globals,
+    (globals, interface): (&Globals, &str),
     node: &Node,
     notes: &mut Notes,
 ) {
@@ -194,8 +203,8 @@ fn other_directive(
             put(source.map(|(source, position)| Entry::new("source", source.to_string(), position)));
         }
         "unicast_peer" => put(peers(node, notes)),
-        "virtual_ipaddress" => put(addresses("addresses", node, notes)),
-        "virtual_ipaddress_excluded" => put(addresses("excluded_addresses", node, notes)),
+        "virtual_ipaddress" => put(addresses("addresses", node, interface, notes)),
+        "virtual_ipaddress_excluded" => put(addresses("excluded_addresses", node, interface, notes)),
         "track_interface" => track_interfaces(track, node, notes),
         "track_script" | "track_process" | "track_file" => {
             track_objects(track, globals, node, notes)
@@ -205,25 +214,73 @@ fn other_directive(
         }
         "state" => match node.word(1) {
             Some("MASTER" | "BACKUP") => {
-                notes.add(
+                notes.remark(
                     node.position,
-                    "not imported: it sets only the initial state; the master is elected by priority",
+                    "the priority decides which director is active; this sets only the state at the start",
                 );
             }
             _ => field::reject(notes, node, "MASTER or BACKUP"),
         },
-        "authentication" | "auth_hmac" => {
-            node.reject(
-                notes,
-                "VRRPv3 has no authentication, and VRRPv2 authentication provides no security",
-            );
+        "authentication" => put(password(node, notes)),
+        keyword if garp_key(keyword).is_some() => {
+            put(garp(keyword, node, notes));
         }
+        "down_timer_adverts" => {
+            let count = field::number(notes, node, 1, 100);
+            put(count.map(|(count, position)| Entry::new("down_adverts", count, position)));
+        }
+        "use_vmac" => put(Some(Entry::new("virtual_mac", true, node.position))),
         "smtp_alert" => node.reject(notes, "Weir does not send mail"),
         keyword if UNSUPPORTED.contains(&keyword) => {
             node.reject(notes, "[vrrp.NAME] has no equivalent key")
         }
         _ => node.reject(notes, "unknown keyword in vrrp_instance"),
     }
+}
+
+/// `auth_type PASS` and `auth_pass` of version 2. Version 3 has no authentication, and keepalived ignores the block.
+fn password(node: &Node, notes: &mut Notes) -> Option<Entry> {
+    /// Longer passwords are cut to this, as keepalived does.
+    const BYTES: usize = 8;
+    let mut password = None;
+    for inner in node.inner() {
+        match inner.keyword() {
+            "auth_type" if matches!(inner.word(1), Some("PASS" | "SIMPLE_PASSWORD")) => {}
+            "auth_type" => inner.reject(notes, "the only authentication type is PASS"),
+            "auth_pass" => match inner.word(1) {
+                Some(word) => {
+                    let end = word.floor_char_boundary(BYTES);
+                    password = Some(Entry::new("password", &word[..end], inner.position));
+                }
+                None => field::reject(notes, inner, "a password"),
+            },
+            _ => inner.ignore(notes, "keepalived has no such keyword in authentication"),
+        }
+    }
+    password
+}
+
+/// The key of a keyword about gratuitous ARP, and whether its value is a time.
+fn garp_key(keyword: &str) -> Option<(&'static str, bool)> {
+    Some(match keyword {
+        "garp_master_repeat" | "vrrp_garp_master_repeat" => ("garp_repeat", false),
+        "garp_master_delay" | "vrrp_garp_master_delay" => ("garp_delay", true),
+        "garp_master_refresh" | "vrrp_garp_master_refresh" => ("garp_refresh", true),
+        "garp_master_refresh_repeat" | "vrrp_garp_master_refresh_repeat" => {
+            ("garp_refresh_repeat", false)
+        }
+        _ => return None,
+    })
+}
+
+/// Number or delay of announcements; times are in seconds.
+pub(super) fn garp(keyword: &str, node: &Node, notes: &mut Notes) -> Option<Entry> {
+    let (key, is_time) = garp_key(keyword)?;
+    let (number, position) = field::number(notes, node, 0, 86_400)?;
+    Some(match is_time {
+        true => Entry::new(key, time::format_millis(number * 1000), position),
+        false => Entry::new(key, number.max(1), position),
+    })
 }
 
 /// A notification program; the key has the same name as the keyword.
@@ -258,7 +315,12 @@ fn peers(node: &Node, notes: &mut Notes) -> Option<Entry> {
 }
 
 /// Imports the address from each line `IP[/M] dev IF label L …`.
-fn addresses(key: &'static str, node: &Node, notes: &mut Notes) -> Option<Entry> {
+fn addresses(
+    key: &'static str,
+    node: &Node,
+    interface: &str,
+    notes: &mut Notes,
+) -> Option<Entry> {
     let mut addresses = Vec::new();
     for line in node.inner() {
         let (address, length) = line
@@ -282,13 +344,35 @@ fn addresses(key: &'static str, node: &Node, notes: &mut Notes) -> Option<Entry>
         }
         let text = format!("{parsed}/{}", length.unwrap_or(bits));
         addresses.push(Item::new(text, Some(line.position)));
-        if line.words.len() > 1 {
-            let why = "the options after the address were not imported: Weir adds the address to the \
-                       instance's interface";
-            notes.add(line.position, why);
-        }
+        address_options(line, interface, notes);
     }
     (!addresses.is_empty()).then(|| Entry::new(key, addresses, node.position))
+}
+
+/// Options after an address. The default device is that of the instance; a label and the broadcast address are only
+/// shown in listings.
+fn address_options(line: &Node, interface: &str, notes: &mut Notes) {
+    let mut words = line.words.iter().skip(1).map(String::as_str);
+    let (mut lost, mut shown) = (Vec::new(), Vec::new());
+    while let Some(word) = words.next() {
+        let value = words.next().unwrap_or("");
+        match word {
+            "dev" if value == interface => {}
+            "label" | "brd" | "broadcast" => shown.push(word),
+            _ => lost.push(format!("{word} {value}")),
+        }
+    }
+    if !lost.is_empty() {
+        let lost = lost.join(" ");
+        let why = format!(
+            "not imported: {lost}; Weir adds the address to the instance's interface, {interface}"
+        );
+        notes.add(line.position, why);
+    } else if !shown.is_empty() {
+        let shown = shown.join(", ");
+        let why = format!("{shown} is not imported: only listings of addresses show it");
+        notes.remark(line.position, why);
+    }
 }
 
 fn track_interfaces(track: &mut Vec<Item>, node: &Node, notes: &mut Notes) {
