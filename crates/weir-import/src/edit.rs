@@ -83,12 +83,7 @@ impl Fields {
         self.statuses.extend(later.statuses.clone());
     }
 
-    fn entries(
-        &self,
-        set: &'static str,
-        add: &'static str,
-        remove: &'static str,
-    ) -> Vec<Entry> {
+    fn entries(&self, set: &'static str, add: &'static str, remove: &'static str) -> Vec<Entry> {
         let items = |lines: &[(String, String, Position)]| -> Vec<Item> {
             let lines = lines.iter();
             lines
@@ -117,7 +112,7 @@ impl Fields {
             (remove, names),
         ];
         all.into_iter()
-.filter(|(_, items)| !items.is_empty())
+            .filter(|(_, items)| !items.is_empty())
             .map(|(key, items)| Entry::implied(key, items))
             .collect()
     }
@@ -165,15 +160,14 @@ impl Edits {
 
     /// Returns the keys of a route, except for the path.
     pub(crate) fn entries(&self) -> Vec<Entry> {
-        let mut entries = self.request.entries("set_header", "add_header", "remove_header");
-        entries.extend(
-            self.response
-                .entries(
-                    "set_response_header",
-                    "add_response_header",
-                    "remove_response_header",
-                ),
-        );
+        let mut entries = self
+            .request
+            .entries("set_header", "add_header", "remove_header");
+        entries.extend(self.response.entries(
+            "set_response_header",
+            "add_response_header",
+            "remove_response_header",
+        ));
         entries
     }
 }

@@ -140,7 +140,10 @@ impl Condition {
             ("source", self.sources.clone()),
         ];
         let each = |key: &'static str, values: &[String]| -> Vec<(&'static str, Vec<String>)> {
-            values.iter().map(|value| (key, vec![value.clone()])).collect()
+            values
+                .iter()
+                .map(|value| (key, vec![value.clone()]))
+                .collect()
         };
         let mut keys: Vec<(&'static str, Vec<String>)> = fields.into();
         keys.extend(each("header", &self.headers));

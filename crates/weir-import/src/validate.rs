@@ -205,7 +205,10 @@ fn remove_marked(document: &mut Document, notes: &mut Notes) {
     let mut before = lines(document);
     for table in &mut document.tables {
         if let Some(status) = table.refusal
-            && table.entries.iter().any(|entry| is_action(entry) && entry.item.removed)
+            && table
+                .entries
+                .iter()
+                .any(|entry| is_action(entry) && entry.item.removed)
         {
             refuse(table, status);
             continue;
@@ -270,7 +273,9 @@ fn refuse(table: &mut Table, status: u64) {
         "not",
     ];
     (table.refusal, table.removed) = (None, false);
-    table.entries.retain(|entry| CONDITIONS.contains(&entry.key));
+    table
+        .entries
+        .retain(|entry| CONDITIONS.contains(&entry.key));
     for entry in &mut table.entries {
         entry.item.removed = false;
     }

@@ -125,7 +125,10 @@ fn location_with_lost_access_rule_refuses() {
             let imported = of_server(&[&format!("location /files {{ {guard} {content} }}")]);
             let toml = &imported.toml;
             let basic = toml.contains("basic_auth");
-            assert!(basic || status(toml) == Some(expected), "{guard} {content}: {toml}");
+            assert!(
+                basic || status(toml) == Some(expected),
+                "{guard} {content}: {toml}"
+            );
         }
     }
 }
@@ -133,14 +136,33 @@ fn location_with_lost_access_rule_refuses() {
 #[test]
 fn lost_rule_of_haproxy_refuses() {
     for (line, expected) in [
-        ("http-request auth realm staff unless { path /open }", "status = 401"),
-        ("http-request deny unless { src_conn_rate lt 10 }", "status = 403"),
-        ("http-request deny if { path_beg /admin } { src_conn_rate gt 10 }", "path = \"/admin*\""),
-        ("http-request silent-drop if { src_conn_rate gt 10 }", "close = true"),
-        ("http-request auth if { path_beg /admin }", "path = \"/admin*\""),
+        (
+            "http-request auth realm staff unless { path /open }",
+            "status = 401",
+        ),
+        (
+            "http-request deny unless { src_conn_rate lt 10 }",
+            "status = 403",
+        ),
+        (
+            "http-request deny if { path_beg /admin } { src_conn_rate gt 10 }",
+            "path = \"/admin*\"",
+        ),
+        (
+            "http-request silent-drop if { src_conn_rate gt 10 }",
+            "close = true",
+        ),
+        (
+            "http-request auth if { path_beg /admin }",
+            "path = \"/admin*\"",
+        ),
     ] {
         let imported = of_frontend(&[line]);
-        assert!(imported.toml.contains(expected), "{line}: {}", imported.toml);
+        assert!(
+            imported.toml.contains(expected),
+            "{line}: {}",
+            imported.toml
+        );
         assert!(!imported.losses.is_empty(), "{line}");
     }
 }

@@ -221,7 +221,9 @@ fn none_of(conditions: &[Condition]) -> Meaning {
     let mut so_far = vec![Condition::default()];
     for condition in conditions {
         let negated = condition.negated();
-        let pairs = so_far.iter().flat_map(|a| negated.iter().map(move |b| (a, b)));
+        let pairs = so_far
+            .iter()
+            .flat_map(|a| negated.iter().map(move |b| (a, b)));
         let both: Option<Vec<Condition>> = pairs.map(|(a, b)| a.and(b)).collect();
         match both.filter(|both| both.len() <= MAX_ROUTES) {
             Some(both) => so_far = both,
@@ -351,9 +353,20 @@ mod tests {
         assert_eq!(found.len(), 2);
         assert_eq!(found[1].not["method"], ["GET"]);
         // A rule that keeps clients out applies to more requests, never to fewer.
-        let words: Vec<String> = ["if", "{", "path", "/a", "}", "{", "src_conn_rate", "gt", "9", "}"]
-            .map(str::to_owned)
-            .to_vec();
+        let words: Vec<String> = [
+            "if",
+            "{",
+            "path",
+            "/a",
+            "}",
+            "{",
+            "src_conn_rate",
+            "gt",
+            "9",
+            "}",
+        ]
+        .map(str::to_owned)
+        .to_vec();
         let Meaning::AnyOf(found) = acls.at_least(&words, false) else {
             panic!("not supported");
         };

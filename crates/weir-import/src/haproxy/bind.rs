@@ -38,7 +38,9 @@ impl Binds {
     pub(super) fn of(&self, tls: bool, proxy_protocol: bool) -> Vec<(String, Position)> {
         let same = |bind: &&Bind| bind.tls == tls && bind.proxy_protocol == proxy_protocol;
         let found = self.listen.iter().filter(same);
-        found.map(|bind| (bind.address.clone(), bind.position)).collect()
+        found
+            .map(|bind| (bind.address.clone(), bind.position))
+            .collect()
     }
 
     pub(super) fn read(&mut self, line: &Line, environment: &dyn Environment, notes: &mut Notes) {

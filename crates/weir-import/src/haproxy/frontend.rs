@@ -118,7 +118,10 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, all: &[Proxy], not
                 notes,
             );
         }
-        if default.as_ref().is_some_and(|(name, _)| *name != proxy.name) {
+        if default
+            .as_ref()
+            .is_some_and(|(name, _)| *name != proxy.name)
+        {
             for (position, rule, action) in of_backend(context, &pool, all, tls, notes) {
                 context.writer.route(&name, position, &rule, &action);
             }

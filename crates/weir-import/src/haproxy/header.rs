@@ -24,7 +24,9 @@ pub(super) fn edits(
     let mut edits = Edits::default();
     if let Some(line) = proxy.option("forwardfor").filter(|_| !forwarded) {
         context.mark_used(line);
-        edits.request.add("X-Forwarded-For", "{client}", line.position);
+        edits
+            .request
+            .add("X-Forwarded-For", "{client}", line.position);
     }
     let host = super::backend::fixed_host(proxy).map(|(line, _)| line.position);
     let host = host.filter(|_| proxy.has_servers);
@@ -94,11 +96,7 @@ fn is_edit(line: &Line) -> bool {
     }
 }
 
-fn edit(
-    line: &Line,
-    what: &[String],
-    edits: &mut Edits,
-) -> Result<(), &'static str> {
+fn edit(line: &Line, what: &[String], edits: &mut Edits) -> Result<(), &'static str> {
     let position = line.position;
     let fields = match line.keyword() {
         "http-response" => &mut edits.response,
@@ -161,12 +159,16 @@ fn new_path(text: &str) -> Option<(String, String)> {
     let inner = text.strip_prefix("%[path,regsub(")?.strip_suffix(")]")?;
     let mut parts = inner.split(',');
     let (regex, to, flags) = (parts.next()?, parts.next()?, parts.next());
-    let (regex, to) = (regex.trim_matches(['"', '\'']), to.trim_matches(['"', '\'']));
+    let (regex, to) = (
+        regex.trim_matches(['"', '\'']),
+        to.trim_matches(['"', '\'']),
+    );
     if flags.is_some() || !regex.starts_with('^') || regex.contains(['(', '$']) {
         return None;
     }
     let to = groups(to)?;
-    to.starts_with('/').then(|| (format!("{regex}(.*)$"), format!("{to}{{1}}")))
+    to.starts_with('/')
+        .then(|| (format!("{regex}(.*)$"), format!("{to}{{1}}")))
 }
 
 /// Returns a value without variables; `None` = it is computed.

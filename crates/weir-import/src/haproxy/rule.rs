@@ -115,7 +115,9 @@ fn variable(fetch: &str) -> Option<String> {
         Some((name, argument)) => (name, argument),
         None => (fetch, ""),
     };
-    let plain = argument.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
+    let plain = argument
+        .bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
     if !plain {
         return None;
     }

@@ -192,6 +192,10 @@ pub(super) const UNSUPPORTED: &[Unsupported] = &[
             "dynamic_interfaces",
             "vrrp_mcast_group4",
             "vrrp_mcast_group6",
+            "vrrp_garp_master_delay",
+            "vrrp_garp_master_repeat",
+            "vrrp_garp_master_refresh",
+            "vrrp_garp_master_refresh_repeat",
             "vrrp_garp_lower_prio_delay",
             "vrrp_garp_lower_prio_repeat",
             "vrrp_down_timer_adverts",
@@ -209,6 +213,8 @@ pub(super) const UNSUPPORTED: &[Unsupported] = &[
             "nftables_counters",
             "vrrp_check_unicast_src",
             "vrrp_skip_check_adv_addr",
+            "vrrp_strict",
+            "vrrp_startup_delay",
             "vrrp_delay_after_boot",
             "log_unknown_vrids",
             "vrrp_owner_ignore_adverts",
@@ -246,29 +252,15 @@ pub(super) fn read(globals: &mut Globals, node: &Node, notes: &mut Notes) {
     }
     for inner in node.inner() {
         match inner.keyword() {
-            "lvs_timeouts" => timeouts(globals, inner, notes),
-            "script_user" => globals.script_user = field::word(notes, inner, "a user"),
-            "vrrp_version" => globals.vrrp_version = field::number(notes, inner, 2, 3),
-            keyword @ ("vrrp_garp_master_delay"
-            | "vrrp_garp_master_repeat"
-            | "vrrp_garp_master_refresh"
-            | "vrrp_garp_master_refresh_repeat") => {
-                let entry = super::vrrp::garp(keyword, inner, notes);
-                globals.garp.extend(entry.map(|entry| (entry.key, entry)));
-            }
             "vrrp_garp_interval" | "vrrp_gna_interval" if inner.word(1) == Some("0") => {
                 notes.remark(inner.position, "it is keepalived's default");
             }
             "vrrp_strict" => {
                 notes.remark(inner.position, "Weir always follows the VRRP specification");
             }
-            "vrrp_startup_delay" => {
-                let delay = field::timer(notes, inner, true);
-                globals.garp.extend(delay.map(|(millis, position)| {
-                    let time = crate::time::format_millis(millis);
-                    ("start_delay", Entry::new("start_delay", time, position))
-                }));
-            }
+            "lvs_timeouts" => timeouts(globals, inner, notes),
+            "script_user" => globals.script_user = field::word(notes, inner, "a user"),
+            "vrrp_version" => globals.vrrp_version = field::number(notes, inner, 2, 3),
             keyword => {
                 let found = inert::find(UNSUPPORTED, keyword);
                 let why = found.map_or("keepalived has no such keyword here", |it| it.reason);

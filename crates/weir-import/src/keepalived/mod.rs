@@ -37,8 +37,6 @@ struct Globals {
     /// The user that scripts run as.
     script_user: Located<String>,
     vrrp_version: Located<u64>,
-    /// Keys that every instance has unless it sets its own: announcements and the start.
-    garp: Vec<(&'static str, Entry)>,
     groups: HashMap<String, Group>,
     tracked: HashMap<String, Tracked>,
     /// The sync group of each VRRP instance.

@@ -11,6 +11,7 @@ use crate::time;
 
 /// Keywords without an equivalent key.
 const UNSUPPORTED: &[&str] = &[
+    "use_vmac",
     "use_vmac_addr",
     "vmac_xmit_base",
     "use_ipvlan",
@@ -24,6 +25,10 @@ const UNSUPPORTED: &[&str] = &[
     "unicast_fault_no_peer",
     "old_unicast_checksum",
     "v3_checksum_as_v2",
+    "garp_master_repeat",
+    "garp_master_delay",
+    "garp_master_refresh",
+    "garp_master_refresh_repeat",
     "garp_lower_prio_repeat",
     "garp_lower_prio_delay",
     "garp_extra_if",
@@ -39,7 +44,6 @@ const UNSUPPORTED: &[&str] = &[
     "no_virtual_ipaddress",
     "virtual_routes",
     "virtual_rules",
-    "auth_hmac",
     "notify_deleted",
     "notify_master_rx_lower_pri",
     "notify_priority_changes",
@@ -47,6 +51,7 @@ const UNSUPPORTED: &[&str] = &[
     "linkbeat_use_polling",
     "debug",
     "vrf",
+    "down_timer_adverts",
     "lvs_sync_daemon_interface",
     "lvs_sync_daemon_inteface",
 ];
@@ -89,22 +94,8 @@ pub(super) fn write(writer: &mut Writer, globals: &Globals, node: &Node, notes: 
     let unique = writer.names.take(name);
     let mut table = Table::new(&["vrrp", &unique], node.position);
     let mut track: Vec<Item> = Vec::new();
-    let interface = node.inner().iter().find(|it| it.keyword() == "interface");
-    let interface = interface.and_then(|it| it.word(1)).unwrap_or_default();
     for inner in node.inner() {
-        directive(&mut table, &mut track, (globals, interface), inner, notes);
-    }
-    let is_version_3 = |entry: &Entry| entry.key == "version" && entry.item.value == 3_u32.into();
-    if is_ipv6(node) || table.entries.iter().any(is_version_3) {
-        table.entries.retain(|entry| entry.key != "password");
-        if let Some(block) = node.inner().iter().find(|it| it.keyword() == "authentication") {
-            block.ignore(notes, "VRRPv3 has no authentication, and keepalived ignores it");
-        }
-    }
-    for (key, value) in &globals.garp {
-        if !table.entries.iter().any(|entry| entry.key == *key) {
-            table.push(value.clone());
-        }
+        directive(&mut table, &mut track, globals, inner, notes);
     }
     if is_ipv6(node) {
         // keepalived uses version 3 for IPv6, whatever is configured.
@@ -134,7 +125,7 @@ fn is_ipv6(node: &Node) -> bool {
 fn directive(
     table: &mut Table,
     track: &mut Vec<Item>,
-    (globals, interface): (&Globals, &str),
+    globals: &Globals,
     node: &Node,
     notes: &mut Notes,
 ) {
@@ -171,7 +162,7 @@ fn directive(
                 Entry::new("preempt_delay", time::format_millis(millis), position)
             }));
         }
-        _ => other_directive(table, track, (globals, interface), node, notes),
+        _ => other_directive(table, track, globals, node, notes),
     }
 }
 
@@ -179,10 +170,11 @@ fn directive(
 fn other_directive(
     table: &mut Table,
     track: &mut Vec<Item>,
-    (globals, interface): (&Globals, &str),
+    globals: &Globals,
     node: &Node,
     notes: &mut Notes,
 ) {
+    let interface = interface(table);
     let mut put = |entry: Option<Entry>| entry.into_iter().for_each(|entry| table.replace(entry));
     match node.keyword() {
         keyword @ ("preempt" | "nopreempt" | "accept" | "no_accept") => {
@@ -203,8 +195,10 @@ fn other_directive(
             put(source.map(|(source, position)| Entry::new("source", source.to_string(), position)));
         }
         "unicast_peer" => put(peers(node, notes)),
-        "virtual_ipaddress" => put(addresses("addresses", node, interface, notes)),
-        "virtual_ipaddress_excluded" => put(addresses("excluded_addresses", node, interface, notes)),
+        "virtual_ipaddress" => put(addresses("addresses", node, &interface, notes)),
+        "virtual_ipaddress_excluded" => {
+            put(addresses("excluded_addresses", node, &interface, notes));
+        }
         "track_interface" => track_interfaces(track, node, notes),
         "track_script" | "track_process" | "track_file" => {
             track_objects(track, globals, node, notes)
@@ -221,66 +215,18 @@ fn other_directive(
             }
             _ => field::reject(notes, node, "MASTER or BACKUP"),
         },
-        "authentication" => put(password(node, notes)),
-        keyword if garp_key(keyword).is_some() => {
-            put(garp(keyword, node, notes));
+        "authentication" | "auth_hmac" => {
+            node.reject(
+                notes,
+                "VRRPv3 has no authentication, and VRRPv2 authentication provides no security",
+            );
         }
-        "down_timer_adverts" => {
-            let count = field::number(notes, node, 1, 100);
-            put(count.map(|(count, position)| Entry::new("down_adverts", count, position)));
-        }
-        "use_vmac" => put(Some(Entry::new("virtual_mac", true, node.position))),
         "smtp_alert" => node.reject(notes, "Weir does not send mail"),
         keyword if UNSUPPORTED.contains(&keyword) => {
             node.reject(notes, "[vrrp.NAME] has no equivalent key")
         }
         _ => node.reject(notes, "unknown keyword in vrrp_instance"),
     }
-}
-
-/// `auth_type PASS` and `auth_pass` of version 2. Version 3 has no authentication, and keepalived ignores the block.
-fn password(node: &Node, notes: &mut Notes) -> Option<Entry> {
-    /// Longer passwords are cut to this, as keepalived does.
-    const BYTES: usize = 8;
-    let mut password = None;
-    for inner in node.inner() {
-        match inner.keyword() {
-            "auth_type" if matches!(inner.word(1), Some("PASS" | "SIMPLE_PASSWORD")) => {}
-            "auth_type" => inner.reject(notes, "the only authentication type is PASS"),
-            "auth_pass" => match inner.word(1) {
-                Some(word) => {
-                    let end = word.floor_char_boundary(BYTES);
-                    password = Some(Entry::new("password", &word[..end], inner.position));
-                }
-                None => field::reject(notes, inner, "a password"),
-            },
-            _ => inner.ignore(notes, "keepalived has no such keyword in authentication"),
-        }
-    }
-    password
-}
-
-/// The key of a keyword about gratuitous ARP, and whether its value is a time.
-fn garp_key(keyword: &str) -> Option<(&'static str, bool)> {
-    Some(match keyword {
-        "garp_master_repeat" | "vrrp_garp_master_repeat" => ("garp_repeat", false),
-        "garp_master_delay" | "vrrp_garp_master_delay" => ("garp_delay", true),
-        "garp_master_refresh" | "vrrp_garp_master_refresh" => ("garp_refresh", true),
-        "garp_master_refresh_repeat" | "vrrp_garp_master_refresh_repeat" => {
-            ("garp_refresh_repeat", false)
-        }
-        _ => return None,
-    })
-}
-
-/// Number or delay of announcements; times are in seconds.
-pub(super) fn garp(keyword: &str, node: &Node, notes: &mut Notes) -> Option<Entry> {
-    let (key, is_time) = garp_key(keyword)?;
-    let (number, position) = field::number(notes, node, 0, 86_400)?;
-    Some(match is_time {
-        true => Entry::new(key, time::format_millis(number * 1000), position),
-        false => Entry::new(key, number.max(1), position),
-    })
 }
 
 /// A notification program; the key has the same name as the keyword.
@@ -315,12 +261,7 @@ fn peers(node: &Node, notes: &mut Notes) -> Option<Entry> {
 }
 
 /// Imports the address from each line `IP[/M] dev IF label L …`.
-fn addresses(
-    key: &'static str,
-    node: &Node,
-    interface: &str,
-    notes: &mut Notes,
-) -> Option<Entry> {
+fn addresses(key: &'static str, node: &Node, interface: &str, notes: &mut Notes) -> Option<Entry> {
     let mut addresses = Vec::new();
     for line in node.inner() {
         let (address, length) = line
@@ -349,8 +290,13 @@ fn addresses(
     (!addresses.is_empty()).then(|| Entry::new(key, addresses, node.position))
 }
 
-/// Options after an address. The default device is that of the instance; a label and the broadcast address are only
-/// shown in listings.
+/// Returns the interface of the instance, which its other lines follow.
+fn interface(table: &Table) -> String {
+    table.text("interface").unwrap_or_default().to_owned()
+}
+
+/// Options after an address. The default device is that of the instance; only listings show a label and the broadcast
+/// address.
 fn address_options(line: &Node, interface: &str, notes: &mut Notes) {
     let mut words = line.words.iter().skip(1).map(String::as_str);
     let (mut lost, mut shown) = (Vec::new(), Vec::new());

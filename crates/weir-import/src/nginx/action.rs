@@ -175,7 +175,10 @@ fn proxied(
 /// such a line the name in `proxy_pass`.
 fn host(levels: &[&[Node]], to: &Url, from: Position) -> Option<(String, Position)> {
     let lines = inherited(levels, "proxy_set_header").into_iter();
-    let is_host = |line: &&Node| line.word(1).is_some_and(|name| name.eq_ignore_ascii_case("Host"));
+    let is_host = |line: &&Node| {
+        line.word(1)
+            .is_some_and(|name| name.eq_ignore_ascii_case("Host"))
+    };
     let Some(line) = lines.rev().find(is_host) else {
         return Some((to.host.clone(), from));
     };

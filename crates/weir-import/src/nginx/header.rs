@@ -28,7 +28,10 @@ pub(super) fn edits(
         match found {
             Ok(None) => {
                 context.used.insert(line.position);
-                notes.remark(line.position, "Weir does this by itself, or for the whole service or pool");
+                notes.remark(
+                    line.position,
+                    "Weir does this by itself, or for the whole service or pool",
+                );
             }
             Ok(Some((name, value))) => {
                 context.used.insert(line.position);
@@ -75,7 +78,9 @@ pub(super) fn of_files(
     };
     let mut edits = Edits::default();
     response(context, &mut edits, levels, clients, notes);
-    edits.keys.extend(super::route::authentication(context, levels));
+    edits
+        .keys
+        .extend(super::route::authentication(context, levels));
     edits
 }
 
@@ -106,9 +111,13 @@ fn response(
                 let always = line.word(3) == Some("always");
                 let statuses = (!always).then_some(ADDED_TO);
                 if hidden.contains(&name.to_ascii_lowercase()) {
-                    edits.response.set_for(name, &value, statuses, line.position);
+                    edits
+                        .response
+                        .set_for(name, &value, statuses, line.position);
                 } else {
-                    edits.response.add_for(name, &value, statuses, line.position);
+                    edits
+                        .response
+                        .add_for(name, &value, statuses, line.position);
                 }
             }
             Err(why) => line.reject(notes, why),
@@ -118,8 +127,13 @@ fn response(
         if let Some(value) = cache_control(line) {
             context.used.insert(line.position);
             let from = line.position;
-            edits.response.add_for("Cache-Control", &value, Some(ADDED_TO), from);
-            notes.remark(from, "`Cache-Control` is set, and `Expires`, which is the same as a date, is not");
+            edits
+                .response
+                .add_for("Cache-Control", &value, Some(ADDED_TO), from);
+            notes.remark(
+                from,
+                "`Cache-Control` is set, and `Expires`, which is the same as a date, is not",
+            );
         }
     }
 }

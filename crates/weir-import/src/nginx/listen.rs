@@ -100,7 +100,14 @@ fn listen(line: &Node, environment: &dyn Environment, notes: &mut Notes) -> Resu
                 let name = other.split('=').next().unwrap_or(other);
                 let is_tuning = matches!(
                     name,
-                    "reuseport" | "backlog" | "ipv6only" | "deferred" | "fastopen" | "rcvbuf" | "sndbuf" | "so_keepalive"
+                    "reuseport"
+                        | "backlog"
+                        | "ipv6only"
+                        | "deferred"
+                        | "fastopen"
+                        | "rcvbuf"
+                        | "sndbuf"
+                        | "so_keepalive"
                 );
                 if is_tuning {
                     notes.remark(

@@ -144,7 +144,11 @@ fn first_name(server: &Node) -> String {
     let names = lines.find(|line| line.keyword() == "server_name");
     let name = names.and_then(|line| line.word(1)).unwrap_or_default();
     let is_name = name.starts_with(|c: char| c.is_ascii_alphanumeric());
-    if is_name { name.to_owned() } else { String::new() }
+    if is_name {
+        name.to_owned()
+    } else {
+        String::new()
+    }
 }
 
 fn skip_all(context: &mut Context<'_>, locations: &[&Node]) {
@@ -405,7 +409,11 @@ fn content(
         keys.push(Entry::new("index", names, index.position));
     }
     // Files, and directories with an index, or status 404: what `files` does.
-    if let Some(tries) = node.inner().iter().find(|line| line.keyword() == "try_files") {
+    if let Some(tries) = node
+        .inner()
+        .iter()
+        .find(|line| line.keyword() == "try_files")
+    {
         let all: Vec<&str> = tries.words[1..].iter().map(String::as_str).collect();
         if matches!(all[..], ["$uri", "=404"] | ["$uri", "$uri/", "=404"]) {
             context.used.insert(tries.position);
@@ -490,7 +498,10 @@ fn guarded(
     }
     let mut lines = node.inner().iter();
     let passes = lines.any(|line| line.keyword().ends_with("_pass"));
-    let is_guarded = node.inner().iter().any(|line| guard::nginx_rejects(&line.words));
+    let is_guarded = node
+        .inner()
+        .iter()
+        .any(|line| guard::nginx_rejects(&line.words));
     let status = match (is_guarded, passes) {
         (true, _) => 403,
         (false, true) => 503,

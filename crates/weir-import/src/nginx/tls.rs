@@ -37,7 +37,10 @@ pub(super) fn keys(
         Some((file, position)) => {
             keys.push(Entry::new("certificates", file.as_str(), position).essential());
             if let Some((_, position)) = key.as_ref().filter(|(key, _)| is_pair(&file, key)) {
-                notes.remark(*position, "Weir finds the key by the name of the certificate's file");
+                notes.remark(
+                    *position,
+                    "Weir finds the key by the name of the certificate's file",
+                );
             }
             if let Some((key, position)) = key.filter(|(key, _)| !is_pair(&file, key)) {
                 let why = format!(

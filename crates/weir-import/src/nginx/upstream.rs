@@ -79,7 +79,11 @@ pub(super) fn write(
     let mut entries = vec![];
     let mut scheduler = Entry::implied("scheduler", "round_robin");
     let mut servers = Vec::new();
-    let listed = || node.inner().iter().filter(|line| line.keyword() == "server");
+    let listed = || {
+        node.inner()
+            .iter()
+            .filter(|line| line.keyword() == "server")
+    };
     let alone = listed().count() == 1;
     for inner in node.inner() {
         let named = match inner.words.as_slice() {

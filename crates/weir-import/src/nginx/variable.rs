@@ -76,9 +76,18 @@ mod tests {
             redirect: false,
         };
         let shown = |text: &str| replace(text, clients);
-        assert_eq!(shown("$scheme://${host}/a").as_deref(), Some("https://{host}/a"));
-        assert_eq!(shown("$remote_addr:$remote_port").as_deref(), Some("{client}:{client_port}"));
-        assert_eq!(shown("$http_x_a, $cookie_b").as_deref(), Some("{header.x-a}, {cookie.b}"));
+        assert_eq!(
+            shown("$scheme://${host}/a").as_deref(),
+            Some("https://{host}/a")
+        );
+        assert_eq!(
+            shown("$remote_addr:$remote_port").as_deref(),
+            Some("{client}:{client_port}")
+        );
+        assert_eq!(
+            shown("$http_x_a, $cookie_b").as_deref(),
+            Some("{header.x-a}, {cookie.b}")
+        );
         assert_eq!(shown("$server_name").as_deref(), Some("www.example"));
         assert_eq!(shown("$geoip_country"), None);
         assert_eq!(shown("{client}"), None);

@@ -155,7 +155,8 @@ mod tests {
             panic!("a host");
         };
         assert_eq!(condition.not["host"], ["a"]);
-        let Some(When::Matches(condition)) = parse_if("if ($request_method !~ ^(GET|HEAD)$)") else {
+        let Some(When::Matches(condition)) = parse_if("if ($request_method !~ ^(GET|HEAD)$)")
+        else {
             panic!("methods");
         };
         assert_eq!(condition.not["method"], ["GET", "HEAD"]);

@@ -125,9 +125,10 @@ impl Files {
         let name = path.file_name().and_then(|name| name.to_str());
         let found = match (extension, name) {
             (Some("crt"), _) => pair(path.with_extension("key"), path.with_extension("ocsp")),
-            (_, Some("fullchain.pem")) => {
-                pair(path.with_file_name("privkey.pem"), path.with_file_name("ocsp.der"))
-            }
+            (_, Some("fullchain.pem")) => pair(
+                path.with_file_name("privkey.pem"),
+                path.with_file_name("ocsp.der"),
+            ),
             _ => None,
         };
         found.unwrap_or_else(|| Self::joined(path))
