@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps build demo check test soak release-check bench attack lab deb docs packages clean require-root require-cargo
+.PHONY: help deps build demo check test soak release-check bench attack corpus lab deb docs packages clean require-root require-cargo
 
 CARGO ?= cargo
 # Where cargo puts what it builds, also when the environment moves it.
@@ -60,6 +60,11 @@ bench: require-root require-cargo ## measure beside peers and floors, and print 
 attack: require-root build ## attack Weir, HAProxy and nginx in turn, and compare: make attack [ARGS="--rounds 1 --only reset,ping"]
 	$(CARGO) build --release --locked -p weir-lab
 	$(TARGET)/release/weir-lab attack --weir $(WEIR) $(ARGS)
+
+# DIR= names a directory with the files, as OWNER+NAME/PATH; without it they are fetched to ~/.cache/weir-corpus.
+# ARGS: --kind nginx, --show, --held-out (the half that is only measured at the end).
+corpus: build ## measure how much of real configurations the importers carry over: make corpus [DIR=...]
+	tools/corpus.py --weir $(WEIR) $(if $(DIR),--dir "$(DIR)",--fetch) $(ARGS)
 
 lab: require-root build ## run an experiment: make lab NAME=saturated-uplink [ARGS="--repeat 3"]
 	@if [[ -z "$(NAME)" ]]; then echo "make lab needs NAME=; the experiments are:"; $(WEIR) lab list; exit 2; fi

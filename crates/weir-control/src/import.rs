@@ -175,7 +175,8 @@ impl Environment for Machine {
             return Err("not a regular file, or larger than 64 MiB".to_owned());
         }
         let bytes = std::fs::read(path).map_err(|error| error.to_string())?;
-        String::from_utf8(bytes).map_err(|_| "not UTF-8".to_owned())
+        // Comments may be in another encoding.
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
     fn glob(&self, pattern: &str) -> Vec<String> {

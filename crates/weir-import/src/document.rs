@@ -55,6 +55,9 @@ pub(crate) struct Table {
     pub(crate) repeated: bool,
     pub(crate) from: Position,
     pub(crate) entries: Vec<Entry>,
+    /// For a route: the status that it responds with if a part that it requires is rejected. Without it, requests
+    /// would get to the next route.
+    pub(crate) refusal: Option<u64>,
     /// Lines that depend on this table, in addition to those of its entries.
     pub(crate) covers: Vec<Position>,
     pub(crate) removed: bool,
@@ -174,6 +177,7 @@ impl Table {
             repeated: false,
             from,
             entries: Vec::new(),
+            refusal: None,
             covers: Vec::new(),
             removed: false,
         }

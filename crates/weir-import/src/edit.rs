@@ -1,5 +1,7 @@
 //! Header and path changes of a route, shared by the haproxy and nginx importers.
 
+use std::collections::BTreeMap;
+
 use crate::document::{Entry, Item};
 use crate::note::Position;
 
@@ -7,7 +9,10 @@ use crate::note::Position;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Fields {
     set: Vec<(String, String, Position)>,
+    add: Vec<(String, String, Position)>,
     remove: Vec<(String, Position)>,
+    /// Fields in lower case, and the statuses of the responses that get them.
+    statuses: BTreeMap<String, &'static str>,
 }
 
 impl Fields {
@@ -23,7 +28,44 @@ impl Fields {
         self.remove.push((name.to_owned(), position));
     }
 
+    /// Sets the field in responses with these statuses; `None` = all.
+    pub(crate) fn set_for(
+        &mut self,
+        name: &str,
+        value: &str,
+        statuses: Option<&'static str>,
+        position: Position,
+    ) {
+        self.set(name, value, position);
+        self.limit(name, statuses);
+    }
+
+    /// Adds a field to responses with these statuses; `None` = all.
+    pub(crate) fn add_for(
+        &mut self,
+        name: &str,
+        value: &str,
+        statuses: Option<&'static str>,
+        position: Position,
+    ) {
+        self.add(name, value, position);
+        self.limit(name, statuses);
+    }
+
+    fn limit(&mut self, name: &str, statuses: Option<&'static str>) {
+        if let Some(statuses) = statuses {
+            self.statuses.insert(name.to_ascii_lowercase(), statuses);
+        }
+    }
+
+    /// Adds a field next to fields with the same name.
+    pub(crate) fn add(&mut self, name: &str, value: &str, position: Position) {
+        self.add.push((name.to_owned(), value.to_owned(), position));
+    }
+
     fn forget(&mut self, name: &str) {
+        self.add
+            .retain(|(existing, ..)| !existing.eq_ignore_ascii_case(name));
         self.set
             .retain(|(existing, ..)| !existing.eq_ignore_ascii_case(name));
         self.remove
@@ -37,19 +79,40 @@ impl Fields {
         for (name, position) in &later.remove {
             self.remove(name, *position);
         }
+        self.add.extend(later.add.iter().cloned());
+        self.statuses.extend(later.statuses.clone());
     }
 
-    fn entries(&self, set: &'static str, remove: &'static str) -> Vec<Entry> {
-        let lines = self.set.iter();
-        let lines: Vec<Item> = lines
-            .map(|(name, value, position)| Item::new(format!("{name}: {value}"), Some(*position)))
-            .collect();
+    fn entries(&self, set: &'static str, add: &'static str, remove: &'static str) -> Vec<Entry> {
+        let items = |lines: &[(String, String, Position)]| -> Vec<Item> {
+            let lines = lines.iter();
+            lines
+                .map(|(name, value, position)| {
+                    let field = format!("{name}: {value}");
+                    match self.statuses.get(&name.to_ascii_lowercase()) {
+                        Some(statuses) => {
+                            let keys = vec![
+                                Entry::implied("header", field).essential(),
+                                Entry::implied("status", *statuses).essential(),
+                            ];
+                            Item::new(keys, Some(*position))
+                        }
+                        None => Item::new(field, Some(*position)),
+                    }
+                })
+                .collect()
+        };
         let names = self.remove.iter();
         let names: Vec<Item> = names
             .map(|(name, position)| Item::new(name.as_str(), Some(*position)))
             .collect();
-        let both = [(set, lines), (remove, names)].into_iter();
-        both.filter(|(_, items)| !items.is_empty())
+        let all = [
+            (set, items(&self.set)),
+            (add, items(&self.add)),
+            (remove, names),
+        ];
+        all.into_iter()
+            .filter(|(_, items)| !items.is_empty())
             .map(|(key, items)| Entry::implied(key, items))
             .collect()
     }
@@ -74,6 +137,8 @@ pub(crate) struct Edits {
     pub(crate) response: Fields,
     /// An expression to match in the path, and the new path.
     pub(crate) rewrite: Option<(String, String, Position)>,
+    /// Other keys of the route.
+    pub(crate) keys: Vec<Entry>,
 }
 
 impl Edits {
@@ -95,11 +160,14 @@ impl Edits {
 
     /// Returns the keys of a route, except for the path.
     pub(crate) fn entries(&self) -> Vec<Entry> {
-        let mut entries = self.request.entries("set_header", "remove_header");
-        entries.extend(
-            self.response
-                .entries("set_response_header", "remove_response_header"),
-        );
+        let mut entries = self
+            .request
+            .entries("set_header", "add_header", "remove_header");
+        entries.extend(self.response.entries(
+            "set_response_header",
+            "add_response_header",
+            "remove_response_header",
+        ));
         entries
     }
 }

@@ -1,5 +1,6 @@
 //! Pools, services and routes of `forward = "proxy"`, shared by the haproxy and nginx importers.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use crate::document::{Entry, Item, Table};
@@ -46,6 +47,8 @@ pub(crate) struct Condition {
     pub(crate) queries: Vec<String>,
     /// Client networks; alternatives.
     pub(crate) sources: Vec<String>,
+    /// None of these may match: keys of `not`, with their values.
+    pub(crate) not: BTreeMap<&'static str, Vec<String>>,
 }
 
 /// What a route does.
@@ -65,6 +68,10 @@ pub(crate) enum Action {
         status: u64,
         body: String,
     },
+    /// Closes the connection without a response.
+    Close,
+    /// Serves files: the keys of `files`, and the line.
+    Files(Vec<Entry>, Position),
 }
 
 impl Action {
@@ -72,7 +79,7 @@ impl Action {
     pub(crate) fn pool(&self) -> Option<&str> {
         match self {
             Self::Pool(pool) | Self::Rewritten { pool, .. } => Some(pool),
-            Self::Redirect { .. } | Self::Respond { .. } => None,
+            Self::Redirect { .. } | Self::Respond { .. } | Self::Close | Self::Files(..) => None,
         }
     }
 }
@@ -100,7 +107,15 @@ impl Condition {
             (a, b) if a == b => a.to_vec(),
             _ => return None,
         };
+        let mut not = self.not.clone();
+        for (key, values) in &other.not {
+            let all = not.entry(key).or_default();
+            let new = values.iter().filter(|value| !all.contains(value));
+            let new: Vec<String> = new.cloned().collect();
+            all.extend(new);
+        }
         Some(Self {
+            not,
             host: one(&self.host, &other.host)?,
             path: one(&self.path, &other.path)?,
             methods,
@@ -110,6 +125,66 @@ impl Condition {
             queries: both_named(&self.queries, &other.queries, '=')?,
             sources,
         })
+    }
+}
+
+impl Condition {
+    /// Returns the alternatives of which one applies exactly if this condition does not.
+    pub(crate) fn negated(&self) -> Vec<Self> {
+        let one = |value: &Option<String>| value.iter().cloned().collect::<Vec<String>>();
+        let fields = [
+            ("host", one(&self.host)),
+            ("path", one(&self.path)),
+            ("path_regex", one(&self.regex)),
+            ("method", self.methods.clone()),
+            ("source", self.sources.clone()),
+        ];
+        let each = |key: &'static str, values: &[String]| -> Vec<(&'static str, Vec<String>)> {
+            values
+                .iter()
+                .map(|value| (key, vec![value.clone()]))
+                .collect()
+        };
+        let mut keys: Vec<(&'static str, Vec<String>)> = fields.into();
+        keys.extend(each("header", &self.headers));
+        keys.extend(each("cookie", &self.cookies));
+        keys.extend(each("query", &self.queries));
+        let mut found: Vec<Self> = keys
+            .into_iter()
+            .filter(|(_, values)| !values.is_empty())
+            .map(|(key, values)| Self {
+                not: BTreeMap::from([(key, values)]),
+                ..Self::default()
+            })
+            .collect();
+        for (key, values) in &self.not {
+            let values = || values.clone();
+            let mut positive = Self::default();
+            match *key {
+                "method" => positive.methods = values(),
+                "source" => positive.sources = values(),
+                _ => {
+                    found.extend(values().into_iter().map(|value| Self::of(key, value)));
+                    continue;
+                }
+            }
+            found.push(positive);
+        }
+        found
+    }
+
+    /// A condition on one value of a key.
+    fn of(key: &str, value: String) -> Self {
+        let mut condition = Self::default();
+        match key {
+            "host" => condition.host = Some(value),
+            "path" => condition.path = Some(value),
+            "path_regex" => condition.regex = Some(value),
+            "header" => condition.headers = vec![value],
+            "cookie" => condition.cookies = vec![value],
+            _ => condition.queries = vec![value],
+        }
+        condition
     }
 }
 
@@ -202,6 +277,9 @@ impl Writer {
     ) {
         let Some(pool) = action.pool() else {
             self.route(service, from, condition, action);
+            if matches!(action, Action::Files(..)) {
+                self.add_edits(edits);
+            }
             return;
         };
         match &edits.rewrite {
@@ -231,6 +309,17 @@ impl Writer {
     fn add_edits(&mut self, edits: &Edits) {
         if let Some(table) = self.document.tables.last_mut() {
             table.entries.extend(edits.entries());
+        }
+        self.add_keys(edits);
+    }
+
+    /// Adds the other keys to the last route.
+    fn add_keys(&mut self, edits: &Edits) {
+        if let Some(table) = self.document.tables.last_mut() {
+            table.entries.extend(edits.keys.iter().cloned());
+            if edits.keys.iter().any(|key| key.key == "basic_auth") {
+                table.refusal = Some(401);
+            }
         }
     }
 
@@ -269,7 +358,17 @@ impl Writer {
         if !condition.headers.is_empty() {
             table.push(Entry::implied("header", condition.headers.clone()).essential());
         }
+        if !condition.not.is_empty() {
+            let keys = condition.not.iter();
+            let keys = keys.map(|(key, values)| Entry::implied(key, values.clone()).essential());
+            table.push(Entry::implied("not", keys.collect::<Vec<Entry>>()).essential());
+        }
         match action {
+            Action::Files(keys, from) => {
+                table.refusal = Some(404);
+                table.push(Entry::new("files", keys.clone(), *from).essential());
+            }
+            Action::Close => table.push(Entry::implied("close", true).essential()),
             Action::Pool(pool) => table.push(Entry::implied("pool", pool.as_str()).essential()),
             Action::Rewritten { pool, path } => {
                 table.push(Entry::implied("pool", pool.as_str()).essential());

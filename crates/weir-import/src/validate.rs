@@ -204,6 +204,15 @@ fn plain(value: &Value) -> String {
 fn remove_marked(document: &mut Document, notes: &mut Notes) {
     let mut before = lines(document);
     for table in &mut document.tables {
+        if let Some(status) = table.refusal
+            && table
+                .entries
+                .iter()
+                .any(|entry| is_action(entry) && entry.item.removed)
+        {
+            refuse(table, status);
+            continue;
+        }
         let mut essential = false;
         table.entries.retain_mut(|entry| {
             let removed = remove_marked_in(&mut entry.item);
@@ -242,6 +251,35 @@ fn remove_marked(document: &mut Document, notes: &mut Notes) {
         };
         notes.add(position, why);
     }
+}
+
+/// Returns whether a key is what [`Table::refusal`] is for.
+fn is_action(entry: &Entry) -> bool {
+    matches!(entry.key, "files" | "basic_auth")
+}
+
+/// Replaces what a route does by a status; its conditions remain. That it has no action is reported at one of them.
+fn refuse(table: &mut Table, status: u64) {
+    const CONDITIONS: [&str; 10] = [
+        "service",
+        "host",
+        "path",
+        "path_regex",
+        "method",
+        "header",
+        "cookie",
+        "query",
+        "source",
+        "not",
+    ];
+    (table.refusal, table.removed) = (None, false);
+    table
+        .entries
+        .retain(|entry| CONDITIONS.contains(&entry.key));
+    for entry in &mut table.entries {
+        entry.item.removed = false;
+    }
+    table.push(Entry::implied("status", status).essential());
 }
 
 /// Returns every source line, with that of its table.

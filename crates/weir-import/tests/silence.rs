@@ -8,6 +8,7 @@ use weir_import::Imported;
 /// Lines that only set defaults.
 const DEFAULT_LINES: &[&str] = &[
     "weight 1",
+    "auth_type PASS",
     "virtualhost www.example.com",
     "connect_timeout 5",
     "retry 3",

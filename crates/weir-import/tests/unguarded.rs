@@ -33,7 +33,7 @@ fn of_frontend(lines: &[&str]) -> Imported {
 /// Lines from 4 on are in the server block.
 fn of_server(lines: &[&str]) -> Imported {
     let text = format!(
-        "upstream app {{ server 10.0.0.5:80; }}\nserver {{\nlisten 80;\n{}\n\
+        "upstream app {{ server 10.0.0.5:80; }}\nserver {{\nlisten 80; proxy_set_header Host $host;\n{}\n\
          location / {{ proxy_pass http://app; }}\n}}\n",
         lines.join("\n")
     );
@@ -43,19 +43,13 @@ fn of_server(lines: &[&str]) -> Imported {
 #[test]
 fn lost_rules_of_haproxy_are_marked() {
     for line in [
-        "http-request deny if { path_beg /admin } !internal",
-        "http-request deny if { hdr(user-agent) -i BadBot }",
         "http-request deny if { req.hdr_cnt(content-length) gt 1 }",
-        "http-request tarpit if { url_sub -i select } !internal",
         "http-request auth realm staff unless internal",
         "http-request reject if { src -f /nowhere }",
         "http-request silent-drop if { sc_http_req_rate(0) gt 100 }",
         "http-request del-header X-User if internal",
-        "tcp-request connection reject if !internal",
         "tcp-request content reject if { src_conn_rate gt 10 }",
         "http-response deny if { res.hdr(x-secret) -m found }",
-        "use_backend app if !internal",
-        "block if internal",
         "http-request deny if \"internal",
     ] {
         let imported = of_frontend(&[line]);
@@ -68,6 +62,13 @@ fn imported_lines_are_not_marked() {
     let imported = of_frontend(&[
         "http-request deny if { path_beg /admin }",
         "http-request deny if internal",
+        "http-request deny if { path_beg /admin } !internal",
+        "http-request deny if { hdr(user-agent) -i BadBot }",
+        "http-request tarpit if { url_sub -i select } !internal",
+        "http-request silent-drop if { path /x }",
+        "tcp-request connection reject if !internal",
+        "block if internal",
+        "use_backend app if !internal",
         "use_backend app if { hdr(host) -i a.example }",
         "option httplog",
         "http-response del-header Server if internal",
@@ -77,6 +78,9 @@ fn imported_lines_are_not_marked() {
     let imported = of_server(&[
         "location /a { allow 10.0.0.0/8; deny all; proxy_pass http://app; }",
         "location = /b { return 403; }",
+        "location /c { limit_except GET { deny all; } proxy_pass http://app; }",
+        "location /d { internal; }",
+        "if ($http_user_agent ~* bot) { return 403; }",
         "access_log /var/log/a;",
     ]);
     assert_eq!(marked(&imported), [0; 0], "{:#?}", imported.unguarded);
@@ -89,13 +93,10 @@ fn lost_directives_of_nginx_are_marked() {
         "auth_request /auth;",
         "satisfy any;",
         "location /a { auth_basic staff; proxy_pass http://app; }",
-        "location /a { limit_except GET { deny all; } proxy_pass http://app; }",
-        "location /a { internal; }",
         "location /a { deny office.example; proxy_pass http://app; }",
         "location /a { location /a/b { deny all; } proxy_pass http://app; }",
         "location /a { limit_req zone=one; proxy_pass http://app; }",
         "location @a { deny all; }",
-        "if ($http_user_agent ~* bot) { return 403; }",
         "valid_referers none example.com;",
         "ssl_crl /etc/crl.pem;",
     ] {
@@ -104,18 +105,64 @@ fn lost_directives_of_nginx_are_marked() {
     }
 }
 
+/// The status of the route for `/files`.
+fn status(toml: &str) -> Option<&str> {
+    let route = &toml[toml.find("path = \"/files*\"")?..];
+    let route = route.split("[[route]]").next()?;
+    let line = route.lines().find(|line| line.starts_with("status"))?;
+    line.rsplit(' ').next()
+}
+
 #[test]
-fn location_with_authentication_gets_403() {
-    for guard in [
-        "auth_basic staff;",
-        "auth_request /auth;",
-        "internal;",
-        "satisfy any;",
+fn location_with_lost_access_rule_refuses() {
+    for (guard, expected) in [
+        ("auth_request /auth;", "403"),
+        ("internal;", "404"),
+        ("satisfy any; auth_basic staff;", "401"),
+        ("auth_basic staff;", "401"),
     ] {
-        let imported = of_server(&[&format!("location /files {{ {guard} root /srv; }}")]);
-        let toml = &imported.toml;
-        let route = toml.find("path = \"/files*\"").expect("a route");
-        assert!(toml[route..].contains("status = 403"), "{guard}: {toml}");
-        assert_eq!(marked(&imported), [4], "{guard}: {:#?}", imported.notes);
+        for content in ["root /srv;", "proxy_pass http://app;"] {
+            let imported = of_server(&[&format!("location /files {{ {guard} {content} }}")]);
+            let toml = &imported.toml;
+            let basic = toml.contains("basic_auth");
+            assert!(
+                basic || status(toml) == Some(expected),
+                "{guard} {content}: {toml}"
+            );
+        }
+    }
+}
+
+#[test]
+fn lost_rule_of_haproxy_refuses() {
+    for (line, expected) in [
+        (
+            "http-request auth realm staff unless { path /open }",
+            "status = 401",
+        ),
+        (
+            "http-request deny unless { src_conn_rate lt 10 }",
+            "status = 403",
+        ),
+        (
+            "http-request deny if { path_beg /admin } { src_conn_rate gt 10 }",
+            "path = \"/admin*\"",
+        ),
+        (
+            "http-request silent-drop if { src_conn_rate gt 10 }",
+            "close = true",
+        ),
+        (
+            "http-request auth if { path_beg /admin }",
+            "path = \"/admin*\"",
+        ),
+    ] {
+        let imported = of_frontend(&[line]);
+        assert!(
+            imported.toml.contains(expected),
+            "{line}: {}",
+            imported.toml
+        );
+        assert!(!imported.losses.is_empty(), "{line}");
     }
 }

@@ -19,6 +19,9 @@ pub(super) enum Meaning {
     Unsupported(String),
 }
 
+/// Why two conditions cannot be combined.
+const TOO_MANY: &str = "a route has one list of hosts and one of paths";
+
 /// Maximum number of routes for one rule.
 const MAX_ROUTES: usize = 64;
 
@@ -75,6 +78,26 @@ impl Acls {
         }
     }
 
+    /// Like [`Self::condition`], for a rule that keeps clients out: terms that routes do not support are left out, so
+    /// that the rule applies to more requests and never to fewer.
+    pub(super) fn at_least(&self, words: &[String], tls: bool) -> Meaning {
+        let Some((word, rest)) = words.split_first() else {
+            return Meaning::Always;
+        };
+        let Some(alternatives) = terms(rest).filter(|_| word == "if") else {
+            return Meaning::Always;
+        };
+        let supported = |term: &Term| !matches!(self.term(term, tls), Meaning::Unsupported(_));
+        let alternatives: Vec<Vec<Term>> = alternatives
+            .into_iter()
+            .map(|terms| terms.into_iter().filter(supported).collect())
+            .collect();
+        match self.any(&alternatives, tls) {
+            Meaning::Unsupported(_) => Meaning::Always,
+            meaning => meaning,
+        }
+    }
+
     fn any(&self, alternatives: &[Vec<Term>], tls: bool) -> Meaning {
         let mut found = Vec::new();
         let mut all = Vec::new();
@@ -112,10 +135,7 @@ impl Acls {
                     let both: Option<Vec<Condition>> = pairs.map(|(a, b)| a.and(b)).collect();
                     match both.filter(|both| both.len() <= MAX_ROUTES) {
                         Some(both) => so_far = both,
-                        None => {
-                            let why = "a route matches one host and one path".to_owned();
-                            return Meaning::Unsupported(why);
-                        }
+                        None => return Meaning::Unsupported(TOO_MANY.to_owned()),
                     }
                 }
                 unsupported @ Meaning::Unsupported(_) => return unsupported,
@@ -196,11 +216,28 @@ pub(super) fn any_of(found: Vec<Condition>) -> Meaning {
     }
 }
 
+/// None of the conditions applies.
+fn none_of(conditions: &[Condition]) -> Meaning {
+    let mut so_far = vec![Condition::default()];
+    for condition in conditions {
+        let negated = condition.negated();
+        let pairs = so_far
+            .iter()
+            .flat_map(|a| negated.iter().map(move |b| (a, b)));
+        let both: Option<Vec<Condition>> = pairs.map(|(a, b)| a.and(b)).collect();
+        match both.filter(|both| both.len() <= MAX_ROUTES) {
+            Some(both) => so_far = both,
+            None => return Meaning::Unsupported(TOO_MANY.to_owned()),
+        }
+    }
+    any_of(so_far)
+}
+
 fn negate(meaning: Meaning) -> Meaning {
     match meaning {
         Meaning::Always => Meaning::Never,
         Meaning::Never => Meaning::Always,
-        Meaning::AnyOf(_) => Meaning::Unsupported("a route cannot negate a condition".to_owned()),
+        Meaning::AnyOf(conditions) => none_of(&conditions),
         unsupported @ Meaning::Unsupported(_) => unsupported,
     }
 }
@@ -305,7 +342,36 @@ mod tests {
             parse("if { src office.example }"),
             Meaning::Unsupported(_)
         ));
-        assert!(matches!(parse("if !{ path /a }"), Meaning::Unsupported(_)));
+        let Meaning::AnyOf(found) = parse("if !{ path /a /b } { method GET }") else {
+            panic!("not supported");
+        };
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].not["path"], ["/a", "/b"]);
+        let Meaning::AnyOf(found) = parse("unless { path /a } { method GET }") else {
+            panic!("not supported");
+        };
+        assert_eq!(found.len(), 2);
+        assert_eq!(found[1].not["method"], ["GET"]);
+        // A rule that keeps clients out applies to more requests, never to fewer.
+        let words: Vec<String> = [
+            "if",
+            "{",
+            "path",
+            "/a",
+            "}",
+            "{",
+            "src_conn_rate",
+            "gt",
+            "9",
+            "}",
+        ]
+        .map(str::to_owned)
+        .to_vec();
+        let Meaning::AnyOf(found) = acls.at_least(&words, false) else {
+            panic!("not supported");
+        };
+        assert_eq!(found[0].path.as_deref(), Some("/a"));
+        assert_eq!(acls.at_least(&words[5..], false), Meaning::Always);
         assert!(matches!(parse("if { path /a"), Meaning::Unsupported(_)));
         assert!(matches!(
             parse("if { path_beg /a } { path_end .b }"),

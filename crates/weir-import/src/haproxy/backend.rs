@@ -26,8 +26,18 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes)
     let mut proxy_version = None;
     let mut slow = None;
     let mut names = None;
+    let listed = proxy.lines.iter();
+    let alone = listed.filter(|line| line.keyword() == "server").count() == 1;
     for line in &proxy.lines {
         match line.keyword() {
+            // A name may get another address; a pool takes its servers from one name.
+            "server" if alone && line.word(2).is_some_and(server::is_name) => {
+                names = named(context, line, (2, 3), &shared, &checks, proxy, notes);
+                if let Some((_, options)) = &mut names {
+                    of_pool(&mut proxy_version, &mut slow, options, line, notes);
+                    same(&mut tls, std::mem::take(&mut options.tls), line, notes);
+                }
+            }
             "server" => {
                 let found = server::server(context, line, &shared, &checks, proxy, notes);
                 let Some((server, options)) = found else {
@@ -81,6 +91,10 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes)
         // These backends do not support plain balancing without it.
         entries.push(Entry::new("proxy_protocol", version, position).essential());
     }
+    if let Some((line, host)) = fixed_host(proxy) {
+        context.mark_used(line);
+        entries.push(Entry::new("host", host, line.position));
+    }
     if let Some(tls) = tls.filter(|tls| !tls.is_empty()) {
         entries.push(Entry::implied("tls", tls));
     }
@@ -102,6 +116,22 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes)
         probes,
         lines: proxy.lines.iter().map(|line| line.position).collect(),
     });
+}
+
+/// `http-request set-header Host www.example` without a condition: `host` of the pool.
+pub(super) fn fixed_host(proxy: &Proxy) -> Option<(&Line, &str)> {
+    let mut lines = proxy.lines.iter().rev();
+    lines.find_map(|line| match line.words.as_slice() {
+        [keyword, verb, name, value]
+            if keyword == "http-request"
+                && verb == "set-header"
+                && name.eq_ignore_ascii_case("Host")
+                && !value.contains('%') =>
+        {
+            Some((line, value.as_str()))
+        }
+        _ => None,
+    })
 }
 
 /// Weir increases weights in whole steps, haproxy in sixteenths: scaling keeps the proportions and gives enough
@@ -130,10 +160,28 @@ fn template(
     proxy: &Proxy,
     notes: &mut Notes,
 ) -> Option<(Named, Options)> {
-    let (Some(_), Some(_), Some(address)) = (line.word(1), line.word(2), line.word(3)) else {
+    if line.word(3).is_none() {
         line.reject(notes, "haproxy requires a prefix, a number and a name");
         return None;
-    };
+    }
+    notes.add(
+        line.position,
+        "the name decides how many servers there are, and the system's resolvers are used; `resolvers` sets others",
+    );
+    named(context, line, (3, 4), shared, checks, proxy, notes)
+}
+
+/// Servers of a name: the word `at`, with the options from the word `rest` on.
+fn named(
+    context: &mut Context<'_>,
+    line: &Line,
+    (at, rest): (usize, usize),
+    shared: &Options,
+    checks: &Checks,
+    proxy: &Proxy,
+    notes: &mut Notes,
+) -> Option<(Named, Options)> {
+    let address = line.word(at)?;
     let position = line.position;
     let (name, port) = match address.rsplit_once(':') {
         Some((name, port)) => match port.parse::<u64>() {
@@ -150,7 +198,7 @@ fn template(
         return None;
     }
     let mut options = shared.clone();
-    let words: Vec<String> = without(&line.words[4..], &["resolvers", "init-addr"]);
+    let words: Vec<String> = without(&line.words[rest..], &["resolvers", "init-addr"]);
     options.read(&words, line, notes);
     options.note_server_options(line, notes);
     let mut table = vec![Entry::new("name", name, position).essential()];
@@ -161,10 +209,6 @@ fn template(
         table.push(Entry::new("port", port, position).essential());
     }
     context.mark_used(line);
-    notes.add(
-        position,
-        "the name decides how many servers there are, and the system's resolvers are used; `resolvers` sets others",
-    );
     let probes = checks.of_server(context, &options, proxy, line, notes);
     options.settle_tls();
     let entry = Entry::new("servers_dns", table, position).essential();

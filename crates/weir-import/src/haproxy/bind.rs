@@ -11,32 +11,53 @@ use super::line::Line;
 /// The result of a frontend's binds, with and without TLS.
 #[derive(Debug, Default)]
 pub(super) struct Binds {
-    pub(super) plain: Vec<(String, Position)>,
-    pub(super) tls: Vec<(String, Position)>,
+    listen: Vec<Bind>,
     /// Keys of `tls`.
     pub(super) keys: Vec<Entry>,
-    /// Clients use the PROXY protocol: on all binds, or an error is reported.
-    pub(super) proxy_protocol: Option<Position>,
+}
+
+/// One address.
+#[derive(Clone, Debug)]
+struct Bind {
+    address: String,
+    position: Position,
+    tls: bool,
+    /// Clients use the PROXY protocol.
+    proxy_protocol: bool,
 }
 
 /// Maximum number of ports of one bind.
 const MAX_PORTS: u16 = 256;
 
 impl Binds {
+    pub(super) fn is_empty(&self) -> bool {
+        self.listen.is_empty()
+    }
+
+    /// Returns the addresses with and without TLS and the PROXY protocol: each combination is a service.
+    pub(super) fn of(&self, tls: bool, proxy_protocol: bool) -> Vec<(String, Position)> {
+        let same = |bind: &&Bind| bind.tls == tls && bind.proxy_protocol == proxy_protocol;
+        let found = self.listen.iter().filter(same);
+        found
+            .map(|bind| (bind.address.clone(), bind.position))
+            .collect()
+    }
+
     pub(super) fn read(&mut self, line: &Line, environment: &dyn Environment, notes: &mut Notes) {
         let Some(addresses) = line.word(1) else {
             return line.reject(notes, "haproxy requires an address");
         };
         let tls = line.words.iter().skip(2).any(|word| word == "ssl");
+        let proxy_protocol = line.words.iter().skip(2).any(|word| word == "accept-proxy");
         for address in addresses.split(',').filter(|address| !address.is_empty()) {
             match endpoints(address, environment) {
                 Ok(found) => {
-                    let found = found.into_iter().map(|found| (found, line.position));
-                    if tls {
-                        self.tls.extend(found)
-                    } else {
-                        self.plain.extend(found)
-                    }
+                    self.listen.extend(found.into_iter().map(|address| Bind {
+                        address,
+                        position: line.position,
+                        tls,
+                        proxy_protocol,
+                    }));
                 }
                 Err(why) => line.reject(notes, &why),
             }
@@ -53,6 +74,13 @@ impl Binds {
                 "ssl" => {}
                 "crt" => {
                     let file = value();
+                    if file.starts_with('@') {
+                        notes.add(
+                            line.position,
+                            "not imported: a certificate of a crt-store; name its file in `certificates`",
+                        );
+                        continue;
+                    }
                     self.key(
                         Entry::new("certificates", file, line.position).essential(),
                         notes,
@@ -78,10 +106,10 @@ impl Binds {
                     }
                     _ => {}
                 },
-                "accept-proxy" => self.proxy_protocol = Some(line.position),
+                "accept-proxy" => {}
                 "alpn" | "npn" => {
                     let _ = value();
-                    notes.add(line.position, "ALPN: Weir offers the protocols it supports");
+                    notes.remark(line.position, "ALPN: Weir offers the protocols it supports");
                 }
                 "no-sslv3" | "no-tlsv10" | "no-tlsv11" | "v4v6" | "name" | "defer-accept"
                 | "no-tls-tickets" => {
@@ -89,13 +117,27 @@ impl Binds {
                         let _ = value();
                     }
                     if matches!(word, "v4v6" | "name" | "defer-accept" | "no-tls-tickets") {
-                        notes.add(
+                        notes.remark(
                             line.position,
                             format!("{word} is not imported: `listen` has no such option"),
                         );
                     }
                 }
-                "v6only" | "transparent" | "tfo" | "allow-0rtt" | "prefer-client-ciphers" => {
+                "v6only" | "tfo" | "allow-0rtt" | "prefer-client-ciphers" => {
+                    notes.remark(
+                        line.position,
+                        format!("{word} is not imported: `listen` has no such option"),
+                    );
+                }
+                "ciphers" | "ciphersuites" | "curves" | "ecdhe" | "process" | "thread" | "mode"
+                | "user" | "group" | "uid" | "gid" | "level" | "backlog" | "tcp-ut" | "nice" => {
+                    let _ = value();
+                    notes.remark(
+                        line.position,
+                        format!("{word} is not imported: Weir chooses it itself"),
+                    );
+                }
+                "transparent" => {
                     notes.add(
                         line.position,
                         format!("{word} is not imported: `listen` has no such option"),

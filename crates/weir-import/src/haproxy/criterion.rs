@@ -136,10 +136,8 @@ impl<'a> Criterion<'a> {
         let is_letter = |byte: u8| byte.is_ascii_alphabetic();
         let case_matters =
             self.matcher == "str" && self.values.iter().any(|value| value.bytes().any(is_letter));
-        let field = matches!(self.name, "hdr" | "req.hdr" | "req.fhdr")
-            && !self.argument.eq_ignore_ascii_case("host");
         let in_pairs = matches!(self.name, "urlp" | "url_param" | "cook" | "req.cook");
-        self.ignore_case && case_matters && (field || in_pairs)
+        self.ignore_case && case_matters && in_pairs
     }
 
     /// Conditions for each value, of which any must apply; an element is `None` if routes cannot compare this way.
@@ -157,7 +155,7 @@ impl<'a> Criterion<'a> {
             "hdr" | "req.hdr" | "req.fhdr" | "hdr_ip" if argument.eq_ignore_ascii_case("host") => {
                 match (matcher, self.name) {
                     ("found", "hdr_ip") => unlike,
-                    ("found", _) => each(&|value| match_header(argument, matcher, value)),
+                    ("found", _) => each(&|value| match_header(argument, matcher, value, false)),
                     _ => each(&|value| match_host(matcher, value)),
                 }
             }
@@ -171,7 +169,9 @@ impl<'a> Criterion<'a> {
                 _ => match_path(matcher, value),
             }),
             "base" => each(&|value| match_base(matcher, value)),
-            "hdr" | "req.hdr" | "req.fhdr" => each(&|value| match_header(argument, matcher, value)),
+            "hdr" | "req.hdr" | "req.fhdr" => {
+                each(&|value| match_header(argument, matcher, value, self.ignore_case))
+            }
             "hdr_ip" | "pathq" => unlike,
             _ => None,
         }
@@ -197,12 +197,21 @@ fn match_host(matcher: &str, value: &str) -> Option<Vec<Condition>> {
         host: Some(host.to_ascii_lowercase()),
         ..Condition::default()
     };
+    if matcher == "reg" {
+        return Some(vec![Condition {
+            host: Some(format!("~(?i){value}")),
+            ..Condition::default()
+        }]);
+    }
     let value = value.split(':').next().unwrap_or("");
+    if value.contains('*') || value.is_empty() {
+        return None;
+    }
     match matcher {
-        "str" if !value.is_empty() => Some(vec![condition(value.to_owned())]),
-        "end" => value
-            .strip_prefix('.')
-            .map(|rest| vec![condition(format!("*.{rest}"))]),
+        "str" => Some(vec![condition(value.to_owned())]),
+        "beg" => Some(vec![condition(format!("{value}*"))]),
+        "sub" => Some(vec![condition(format!("*{value}*"))]),
+        "end" => Some(vec![condition(format!("*{value}"))]),
         "dom" if !value.is_empty() => Some(vec![
             condition(value.to_owned()),
             condition(format!("*.{value}")),
@@ -261,13 +270,7 @@ fn match_regex(regex: String, ignore_case: bool) -> Condition {
 
 /// Case-insensitive matching requires a regular expression.
 fn match_path_ignoring_case(matcher: &str, value: &str) -> Option<Vec<Condition>> {
-    let mut text = String::new();
-    for one in value.chars() {
-        if !one.is_ascii_alphanumeric() && one != '/' && one != '-' && one != '_' {
-            text.push('\\');
-        }
-        text.push(one);
-    }
+    let text = regex_escaped(value);
     let regex = match matcher {
         "str" => format!("^{text}$"),
         "beg" => format!("^{text}"),
@@ -298,20 +301,62 @@ fn is_literal(value: &str) -> bool {
     !value.contains('*') && !value.starts_with('~')
 }
 
+/// The value of a route's condition on a field, a cookie or a parameter.
+fn value_text(matcher: &str, value: &str, ignore_case: bool) -> Option<String> {
+    let case = if ignore_case { "(?i)" } else { "" };
+    if matcher == "reg" {
+        return Some(format!("~{case}{value}"));
+    }
+    if ignore_case {
+        let text = regex_escaped(value);
+        return Some(match matcher {
+            "str" => format!("~(?i)^{text}$"),
+            "beg" => format!("~(?i)^{text}"),
+            "end" => format!("~(?i){text}$"),
+            "sub" => format!("~(?i){text}"),
+            _ => return None,
+        });
+    }
+    if !is_literal(value) {
+        return None;
+    }
+    Some(match matcher {
+        "str" => value.to_owned(),
+        "beg" => format!("{value}*"),
+        "end" => format!("*{value}"),
+        "sub" => format!("*{value}*"),
+        _ => return None,
+    })
+}
+
+fn regex_escaped(value: &str) -> String {
+    let mut text = String::new();
+    for one in value.chars() {
+        if !one.is_ascii_alphanumeric() && one != '/' && one != '-' && one != '_' {
+            text.push('\\');
+        }
+        text.push(one);
+    }
+    text
+}
+
 /// Matches a cookie or a query parameter.
 fn pair(name: &str, matcher: &str, value: &str) -> Option<String> {
     match matcher {
         "found" => Some(name.to_owned()),
-        "str" if is_literal(value) => Some(format!("{name}={value}")),
-        _ => None,
+        _ => value_text(matcher, value, false).map(|value| format!("{name}={value}")),
     }
 }
 
-fn match_header(name: &str, matcher: &str, value: &str) -> Option<Vec<Condition>> {
+fn match_header(
+    name: &str,
+    matcher: &str,
+    value: &str,
+    ignore_case: bool,
+) -> Option<Vec<Condition>> {
     let text = match matcher {
         "found" => name.to_owned(),
-        "str" if is_literal(value) => format!("{name}: {value}"),
-        _ => return None,
+        _ => format!("{name}: {}", value_text(matcher, value, ignore_case)?),
     };
     Some(vec![Condition {
         headers: vec![text],

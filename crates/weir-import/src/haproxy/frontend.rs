@@ -29,7 +29,7 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, all: &[Proxy], not
         context.mark_used(line);
         binds.read(line, context.environment, notes);
     }
-    if binds.plain.is_empty() && binds.tls.is_empty() {
+    if binds.is_empty() {
         if !proxy.has_servers {
             notes.add(
                 proxy.position,
@@ -38,19 +38,33 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, all: &[Proxy], not
         }
         return;
     }
+    if only_statistics(proxy) {
+        for line in &proxy.lines {
+            context.mark_used(line);
+            notes.remark(
+                line.position,
+                "not imported: `weir status`, the dashboard and /metrics show the state",
+            );
+        }
+        return;
+    }
     let acls = Acls::read(context.environment, &proxy.lines, notes);
     let rules = rules(context, proxy, notes);
     let default = default_pool(context, proxy, notes);
-    let both = !binds.plain.is_empty() && !binds.tls.is_empty();
-    for tls in [false, true] {
-        let listen = if tls { &binds.tls } else { &binds.plain };
+    let kinds = [(false, false), (true, false), (false, true), (true, true)];
+    let mut first = true;
+    for (tls, proxied) in kinds {
+        let listen = &binds.of(tls, proxied);
         if listen.is_empty() {
             continue;
         }
-        let wanted = match (tls, both) {
-            (true, true) => format!("{}-tls", proxy.name),
-            _ => proxy.name.clone(),
+        let wanted = match (first, tls, proxied) {
+            (true, ..) => proxy.name.clone(),
+            (_, true, false) => format!("{}-tls", proxy.name),
+            (_, false, _) => format!("{}-proxied", proxy.name),
+            (_, true, true) => format!("{}-tls-proxied", proxy.name),
         };
+        first = false;
         // Services and pools have separate namespaces.
         let name = super::super::name::plain(&wanted);
         let name = service_name(context, name);
@@ -71,10 +85,8 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, all: &[Proxy], not
             all,
             notes,
         );
-        if let Some(position) = binds.proxy_protocol
-            && let Some(table) = context.writer.document.tables.last_mut()
-        {
-            table.push(Entry::new("proxy_protocol", true, position).essential());
+        if proxied && let Some(table) = context.writer.document.tables.last_mut() {
+            table.push(Entry::new("proxy_protocol", true, listen[0].1).essential());
         }
         let edits = changes(
             context,
@@ -89,6 +101,14 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, all: &[Proxy], not
             _ => Edits::default(),
         };
         for (position, condition, action) in routes {
+            if let Action::Pool(pool) = &action {
+                let own = of_backend(context, pool, all, tls, notes);
+                for (position, rule, action) in own {
+                    if let Some(both) = condition.and(&rule) {
+                        context.writer.route(&name, position, &both, &action);
+                    }
+                }
+            }
             context.writer.route_with_edits(
                 &name,
                 position,
@@ -97,6 +117,14 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, all: &[Proxy], not
                 &edits_of(&action),
                 notes,
             );
+        }
+        if default
+            .as_ref()
+            .is_some_and(|(name, _)| *name != proxy.name)
+        {
+            for (position, rule, action) in of_backend(context, &pool, all, tls, notes) {
+                context.writer.route(&name, position, &rule, &action);
+            }
         }
         let rest = Action::Pool(pool.clone());
         let edits = edits_of(&rest);
@@ -125,6 +153,53 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, all: &[Proxy], not
             context.used.insert(position);
         }
     }
+}
+
+/// Returns whether the section only shows statistics.
+fn only_statistics(proxy: &Proxy) -> bool {
+    const LEADS: [&str; 6] = [
+        "server",
+        "server-template",
+        "use_backend",
+        "default_backend",
+        "redirect",
+        "http-request",
+    ];
+    let shows = |line: &Line| line.keyword() == "stats";
+    let leads = |line: &Line| {
+        let exporter = line.words.iter().any(|word| word == "prometheus-exporter");
+        LEADS.contains(&line.keyword()) && !exporter && line.word(1) != Some("auth")
+    };
+    let mut lines = proxy.lines.iter();
+    lines.clone().any(shows) && !lines.any(leads)
+}
+
+/// Redirects and responses of the rules of a pool's backend, in order.
+fn of_backend(
+    context: &mut Context<'_>,
+    pool: &str,
+    all: &[Proxy],
+    tls: bool,
+    notes: &mut Notes,
+) -> Vec<FrontendRoute> {
+    let named = context.pools.iter().find(|(_, named)| *named == pool);
+    let Some(name) = named.map(|(name, _)| name.clone()) else {
+        return Vec::new();
+    };
+    let mut backends = all.iter().filter(|one| one.has_servers && one.name == name);
+    let Some(backend) = backends.next().filter(|one| !one.takes_clients) else {
+        return Vec::new();
+    };
+    let acls = Acls::read(context.environment, &backend.lines, notes);
+    let rules = rules(context, backend, notes);
+    let rules: Vec<FrontendRule<'_>> = rules
+        .into_iter()
+        .filter(|rule| !matches!(rule.action, Action::Pool(_)))
+        .collect();
+    for position in rules.iter().flat_map(|rule| acls.lines_of(rule.condition)) {
+        context.used.insert(position);
+    }
+    routes(&rules, &acls, tls, backend, notes)
 }
 
 /// Header changes for each pool: the frontend's rules, then its backend's. `frontend_routes` are the frontend's
@@ -214,7 +289,7 @@ fn rules<'p>(
     for line in proxy
         .lines
         .iter()
-        .filter(|line| line.keyword() == "http-request")
+        .filter(|line| matches!(line.keyword(), "http-request" | "tcp-request" | "block"))
     {
         if let Some(rule) = http_request(line) {
             take(context, line, rule, notes);
@@ -259,7 +334,26 @@ fn routes(
                 .reject(notes, "a tcp service cannot redirect or respond");
             continue;
         }
-        match acls.condition(rule.condition, tls) {
+        let is_auth = rule.line.word(1) == Some("auth");
+        if is_auth {
+            rule.line.reject(
+                notes,
+                "clients get status 401; write the users to a file and use `basic_auth`",
+            );
+        }
+        let refuses = match &rule.action {
+            Action::Respond { status, .. } => *status >= 400,
+            Action::Close => true,
+            _ => false,
+        };
+        let mut meaning = acls.condition(rule.condition, tls);
+        if let (Meaning::Unsupported(why), true) = (&meaning, refuses) {
+            // A lost access rule must not admit clients.
+            let why = format!("{why}; more requests than those of the rule are refused");
+            rule.line.reject(notes, &why);
+            meaning = acls.at_least(rule.condition, tls);
+        }
+        match meaning {
             Meaning::Always => {
                 routes.push((
                     rule.line.position,

@@ -3,7 +3,7 @@
 use super::Context;
 use super::acl::{Acls, Meaning};
 use super::line::Line;
-use super::rule::condition;
+use super::rule::{self, condition};
 use super::section::Proxy;
 use crate::edit::{Edits, beginning_with_slash};
 use crate::layer7::{Action, Condition};
@@ -12,8 +12,8 @@ use crate::note::{Notes, Position};
 /// A route of a frontend, with its source line.
 pub(super) type FrontendRoute = (Position, Condition, Action);
 
-/// Returns the header changes of a proxy's rules for TLS clients or plain ones. `forwarded` = client addresses are
-/// sent to servers anyway; `frontend_routes` are the proxy's routes.
+/// Returns the header changes of a proxy's rules for TLS clients or plain ones. `forwarded` = the service adds the
+/// client's address; `frontend_routes` are the proxy's routes.
 pub(super) fn edits(
     context: &mut Context<'_>,
     proxy: &Proxy,
@@ -22,14 +22,23 @@ pub(super) fn edits(
     notes: &mut Notes,
 ) -> Edits {
     let mut edits = Edits::default();
-    for line in proxy.lines.iter().filter(|line| is_edit(line)) {
+    if let Some(line) = proxy.option("forwardfor").filter(|_| !forwarded) {
+        context.mark_used(line);
+        edits
+            .request
+            .add("X-Forwarded-For", "{client}", line.position);
+    }
+    let host = super::backend::fixed_host(proxy).map(|(line, _)| line.position);
+    let host = host.filter(|_| proxy.has_servers);
+    let edits_of = |line: &&Line| is_edit(line) && Some(line.position) != host;
+    for line in proxy.lines.iter().filter(edits_of) {
         let (what, words) = condition(line.arguments());
         match acls.condition(words, tls) {
             Meaning::Always if frontend_routes.iter().any(|route| is_affected_by(route, line)) => line.reject(
                 notes,
                 "haproxy's rules match the changed request, and routes match the request as received",
             ),
-            Meaning::Always => match edit(line, what, (tls, forwarded), &mut edits) {
+            Meaning::Always => match edit(line, what, &mut edits) {
                 Ok(()) => context.mark_used(line),
                 Err(why) => line.reject(notes, why),
             },
@@ -60,7 +69,7 @@ fn is_affected_by((position, condition, action): &FrontendRoute, line: &Line) ->
         field.eq_ignore_ascii_case(name)
     };
     match (line.keyword(), line.word(1)) {
-        ("http-request", Some("replace-path")) => {
+        ("http-request", Some("replace-path" | "set-path")) => {
             condition.path.is_some() || condition.regex.is_some()
         }
         ("http-request", _) => {
@@ -72,7 +81,13 @@ fn is_affected_by((position, condition, action): &FrontendRoute, line: &Line) ->
 }
 
 fn is_edit(line: &Line) -> bool {
-    const REQUEST: [&str; 4] = ["set-header", "del-header", "add-header", "replace-path"];
+    const REQUEST: [&str; 5] = [
+        "set-header",
+        "del-header",
+        "add-header",
+        "replace-path",
+        "set-path",
+    ];
     let word = line.word(1).unwrap_or("");
     match line.keyword() {
         "http-request" => REQUEST.contains(&word),
@@ -81,12 +96,7 @@ fn is_edit(line: &Line) -> bool {
     }
 }
 
-fn edit(
-    line: &Line,
-    what: &[String],
-    (tls, forwarded): (bool, bool),
-    edits: &mut Edits,
-) -> Result<(), &'static str> {
+fn edit(line: &Line, what: &[String], edits: &mut Edits) -> Result<(), &'static str> {
     let position = line.position;
     let fields = match line.keyword() {
         "http-response" => &mut edits.response,
@@ -94,14 +104,13 @@ fn edit(
     };
     match what {
         [verb, name, value] if verb == "set-header" => {
-            let value =
-                constant(value).ok_or("the value is computed, and a route's value is fixed")?;
-            let scheme = if tls { "https" } else { "http" };
-            let is_scheme = name.eq_ignore_ascii_case("X-Forwarded-Proto") && value == scheme;
-            if forwarded && is_scheme {
-                return Err("`forwarded` does this");
-            }
+            let value = computed(value).ok_or(COMPUTED)?;
             fields.set(name, &value, position);
+            Ok(())
+        }
+        [verb, name, value] if verb == "add-header" => {
+            let value = computed(value).ok_or(COMPUTED)?;
+            fields.add(name, &value, position);
             Ok(())
         }
         [verb, name] if verb == "del-header" => {
@@ -118,11 +127,48 @@ fn edit(
             edits.rewrite = Some((regex, path, position));
             Ok(())
         }
-        [verb, ..] if verb == "add-header" => {
-            Err("a route replaces header fields and cannot append one")
+        [verb, path] if verb == "set-path" => {
+            let (regex, path) =
+                new_path(path).ok_or("the path is computed from more than the old path")?;
+            if edits.rewrite.is_some() {
+                return Err("a route rewrites the path only once");
+            }
+            edits.rewrite = Some((regex, path, position));
+            Ok(())
         }
         _ => Err("a route cannot do this"),
     }
+}
+
+const COMPUTED: &str = "the value is computed by something that Weir has no variable for";
+
+/// Returns a value with Weir's variables; `None` = there is none for one of haproxy's.
+fn computed(text: &str) -> Option<String> {
+    if crate::layer7::has_variable(text) {
+        return None;
+    }
+    rule::variables(text)
+}
+
+/// `%[path,regsub(^/api/,/)]`, or a prefix before `%[path]`: an expression and the new path.
+fn new_path(text: &str) -> Option<(String, String)> {
+    if let Some(prefix) = text.strip_suffix("%[path]") {
+        let prefix = constant(prefix)?;
+        return Some(("^/(.*)$".to_owned(), format!("{prefix}/{{1}}")));
+    }
+    let inner = text.strip_prefix("%[path,regsub(")?.strip_suffix(")]")?;
+    let mut parts = inner.split(',');
+    let (regex, to, flags) = (parts.next()?, parts.next()?, parts.next());
+    let (regex, to) = (
+        regex.trim_matches(['"', '\'']),
+        to.trim_matches(['"', '\'']),
+    );
+    if flags.is_some() || !regex.starts_with('^') || regex.contains(['(', '$']) {
+        return None;
+    }
+    let to = groups(to)?;
+    to.starts_with('/')
+        .then(|| (format!("{regex}(.*)$"), format!("{to}{{1}}")))
 }
 
 /// Returns a value without variables; `None` = it is computed.

@@ -45,6 +45,7 @@ pub(super) fn lines(
         match words(environment, raw) {
             Some(words) if words.is_empty() => {}
             Some(words) => {
+                let words = modern(words);
                 notes.record_effect(position, inert::haproxy(&words));
                 if guard::haproxy(&words) {
                     notes.mark_guard(position);
@@ -62,6 +63,18 @@ pub(super) fn lines(
         }
     }
     lines
+}
+
+/// Replaces the names that haproxy used before version 1.5.
+fn modern(words: Vec<String>) -> Vec<String> {
+    let new = match words.first().map(String::as_str) {
+        Some("contimeout") => "connect",
+        Some("clitimeout") => "client",
+        Some("srvtimeout") => "server",
+        _ => return words,
+    };
+    let front = ["timeout", new].map(str::to_owned).into_iter();
+    front.chain(words.into_iter().skip(1)).collect()
 }
 
 /// Returns `None` for an unterminated quote or escape.

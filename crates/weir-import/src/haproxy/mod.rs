@@ -36,6 +36,8 @@ struct Context<'w> {
     pools: HashMap<String, String>,
     /// Lines that were used, so that unused lines of defaults are reported once at most.
     used: HashSet<Position>,
+    /// `maxconn` of `global`: the limit of services without their own.
+    max_connections: Option<(u64, Position)>,
 }
 
 /// Imports haproxy.cfg.
@@ -48,8 +50,16 @@ pub fn haproxy(name: &str, text: &str, environment: &dyn Environment) -> Importe
         writer: Writer::default(),
         pools: HashMap::new(),
         used: HashSet::new(),
+        max_connections: None,
     };
     for line in &file.global {
+        if line.keyword() == "maxconn"
+            && let Some(max) = line.word(1).and_then(|word| word.parse().ok())
+        {
+            context.max_connections = Some((max, line.position));
+            notes.remark(line.position, "each service has this limit of its own");
+            continue;
+        }
         global(line, &mut notes);
     }
     for proxy in file.proxies.iter().filter(|proxy| proxy.has_servers) {
@@ -110,11 +120,46 @@ fn global(line: &Line, notes: &mut Notes) {
 
 /// Adds a note for every line that was neither used nor noted.
 fn note_unused_lines(context: &Context<'_>, proxy: &Proxy, notes: &mut Notes) {
-    for line in proxy.lines.iter().chain(&proxy.defaults) {
+    let own = proxy.lines.iter().map(|line| (line, false));
+    let defaults = proxy.defaults.iter().map(|line| (line, true));
+    for (line, from_defaults) in own.chain(defaults) {
         if context.used.contains(&line.position) || notes.has_note(line.position) {
             continue;
         }
+        if from_defaults && is_understood(line) {
+            notes.remark(line.position, "not imported: no section uses it");
+            continue;
+        }
         line.reject(notes, unsupported_reason(line));
+    }
+}
+
+/// Returns whether a line of defaults is imported for every section that it applies to: unused, it changes nothing.
+fn is_understood(line: &Line) -> bool {
+    const OPTIONS: [&str; 7] = [
+        "forwardfor",
+        "http-server-close",
+        "httpclose",
+        "forceclose",
+        "abortonclose",
+        "http-buffer-request",
+        "httpchk",
+    ];
+    const TIMEOUTS: [&str; 8] = [
+        "http-request",
+        "http-keep-alive",
+        "client",
+        "connect",
+        "server",
+        "tunnel",
+        "queue",
+        "check",
+    ];
+    match (line.keyword(), line.word(1).unwrap_or("")) {
+        ("option", name) => OPTIONS.contains(&name),
+        ("timeout", name) => TIMEOUTS.contains(&name),
+        ("maxconn" | "retries" | "balance" | "cookie" | "retry-on" | "default-server", _) => true,
+        _ => false,
     }
 }
 

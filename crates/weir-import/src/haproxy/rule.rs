@@ -18,53 +18,126 @@ pub(super) fn condition(words: &[String]) -> (&[String], &[String]) {
 /// Parses `http-request …`; `None` = not a rule for routes.
 pub(super) fn http_request<'l>(line: &'l Line) -> Option<ParsedRule<'l>> {
     let (what, condition) = condition(line.arguments());
+    let what = match line.keyword() {
+        // `tcp-request` has the stage first.
+        "tcp-request" => match what {
+            [_, action, ..] if action == "reject" || action == "silent-drop" => &what[1..],
+            _ => return None,
+        },
+        "block" => return Some(Ok((response(403, String::new()), condition))),
+        _ => what,
+    };
     let rest = what.get(1..).unwrap_or_default();
     Some(match what.first().map(String::as_str)? {
         "deny" | "tarpit" | "block" => match status(rest, "deny_status", 403) {
             Some(status) => Ok((response(status, String::new()), condition)),
             None => Err("not a valid response status".to_owned()),
         },
+        // Weir has the users in a file; until it is written, nobody gets in.
+        "auth" => Ok((response(401, String::new()), condition)),
+        "silent-drop" | "reject" => Ok((Action::Close, condition)),
         "redirect" => redirect(rest, condition),
         "return" => returned(rest, condition),
         _ => return None,
     })
 }
 
-/// `redirect scheme https …` and the like.
+/// `redirect scheme https …`, `redirect code 301 location …` and the like, in any order.
 pub(super) fn redirect<'l>(words: &[String], condition: &'l [String]) -> ParsedRule<'l> {
-    let (Some(kind), Some(value)) = (words.first(), words.get(1)) else {
-        return Err("haproxy requires a kind of redirect and a target".to_owned());
-    };
-    if value.contains('{') {
-        return Err("braces in a route's `redirect` are placeholders".to_owned());
-    }
-    let to = match kind.as_str() {
-        "scheme" => format!("{value}://{{host}}{{path}}"),
-        "prefix" => format!("{}{{path}}", value.trim_end_matches('/')),
-        "location" => value.clone(),
-        other => return Err(format!("unknown kind of redirect: {other}")),
-    };
-    // Replaces haproxy's variables by Weir's placeholders.
-    let to = to.replace("%[hdr(host)]", "{host}");
-    let to = to.replace("%[req.hdr(host)]", "{host}");
-    let to = to
-        .replace("%[capture.req.uri]", "{path}")
-        .replace("%[path]", "{path}");
-    if to.contains('%') {
-        return Err("a route's `redirect` only has {host} and {path}".to_owned());
-    }
-    let mut rest = words[2..].iter();
+    let mut target = None;
     let mut code = 302;
+    let mut rest = words.iter();
     while let Some(word) = rest.next() {
         match word.as_str() {
+            kind @ ("scheme" | "prefix" | "location") => {
+                let value = rest.next().ok_or("haproxy requires a target")?;
+                target = Some((kind, value));
+            }
             "code" => code = rest.next().and_then(|code| code.parse().ok()).unwrap_or(0),
             other => return Err(format!("a route's `redirect` has no option {other}")),
         }
     }
+    let Some((kind, value)) = target else {
+        return Err("haproxy requires a kind of redirect and a target".to_owned());
+    };
+    if value.contains('{') && !value.contains("%{") {
+        return Err("braces in a route's `redirect` are placeholders".to_owned());
+    }
+    let value = variables(value).ok_or("the target is computed from more than the request")?;
+    let to = match kind {
+        "scheme" => format!("{value}://{{host}}{{path}}"),
+        "prefix" => format!("{}{{path}}", value.trim_end_matches('/')),
+        _ => value,
+    };
     if !matches!(code, 301 | 302 | 303 | 307 | 308) {
         return Err(format!("{code} is not a redirect status"));
     }
     Ok((Action::Redirect { to, status: code }, condition))
+}
+
+/// Replaces haproxy's variables by those of Weir; `None` = there is none for one of them.
+pub(super) fn variables(text: &str) -> Option<String> {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find('%') {
+        out.push_str(&rest[..at]);
+        rest = &rest[at + 1..];
+        if let Some(after) = rest.strip_prefix('%') {
+            out.push('%');
+            rest = after;
+        } else if let Some(inner) = rest.strip_prefix('[') {
+            let (fetch, after) = inner.split_once(']')?;
+            out.push_str(&variable(fetch)?);
+            rest = after;
+        } else {
+            const SHORT: [(&str, &str); 5] = [
+                ("ci", "{client}"),
+                ("cp", "{client_port}"),
+                ("HM", "{method}"),
+                ("b", "{pool}"),
+                ("s", "{server}"),
+            ];
+            let (name, ours) = SHORT.iter().find(|(name, _)| {
+                let after = rest.strip_prefix(*name);
+                after.is_some_and(|after| !after.starts_with(|c: char| c.is_ascii_alphanumeric()))
+            })?;
+            out.push_str(ours);
+            rest = &rest[name.len()..];
+        }
+    }
+    out.push_str(rest);
+    Some(out)
+}
+
+/// The variable of a fetch method.
+fn variable(fetch: &str) -> Option<String> {
+    let (name, argument) = match fetch.strip_suffix(')').and_then(|it| it.split_once('(')) {
+        Some((name, argument)) => (name, argument),
+        None => (fetch, ""),
+    };
+    let plain = argument
+        .bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
+    if !plain {
+        return None;
+    }
+    Some(match (name, argument) {
+        ("src", "") => "{client}".to_owned(),
+        ("src_port", "") => "{client_port}".to_owned(),
+        ("path" | "capture.req.uri" | "url", "") => "{path}".to_owned(),
+        ("query", "") => "{query}".to_owned(),
+        ("method" | "capture.req.method", "") => "{method}".to_owned(),
+        ("ssl_fc_sni" | "req.ssl_sni", "") => "{tls_sni}".to_owned(),
+        ("hdr" | "req.hdr" | "req.fhdr", host) if host.eq_ignore_ascii_case("host") => {
+            "{host}".to_owned()
+        }
+        ("hdr" | "req.hdr" | "req.fhdr", field) if !field.is_empty() => {
+            format!("{{header.{field}}}")
+        }
+        ("cook" | "req.cook", cookie) if !cookie.is_empty() => format!("{{cookie.{cookie}}}"),
+        ("str", text) => text.to_owned(),
+        _ => return None,
+    })
 }
 
 /// `redirect` as a separate line.

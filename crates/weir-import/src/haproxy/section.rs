@@ -54,12 +54,13 @@ pub(super) fn read(lines: Vec<Line>, notes: &mut Notes) -> File {
     let mut last: Vec<Line> = Vec::new();
     let mut at = 0;
     while let Some(head) = lines.get(at) {
-        let body = lines[at + 1..]
+        let mut body = lines[at + 1..]
             .iter()
             .take_while(|line| !SECTIONS.contains(&line.keyword()))
             .cloned()
             .collect::<Vec<Line>>();
-        at += 1 + body.len();
+        let length = body.len();
+        at += 1 + length;
         match head.keyword() {
             "global" => file.global.extend(body),
             "defaults" => {
@@ -84,10 +85,15 @@ pub(super) fn read(lines: Vec<Line>, notes: &mut Notes) -> File {
                         head.reject(notes, "no such defaults section; the last one is used");
                         last.clone()
                     }),
-                    Some(address) => {
-                        let why = format!(
-                            "not imported from \"{address}\" on: addresses belong in `bind`"
-                        );
+                    Some(_) if kind != "backend" => {
+                        // The old form of `bind`.
+                        let mut bind = head.clone();
+                        bind.words.splice(0..2, ["bind".to_owned()]);
+                        body.insert(0, bind);
+                        last.clone()
+                    }
+                    Some(word) => {
+                        let why = format!("not imported from \"{word}\" on: haproxy rejects it");
                         notes.add(head.position, why);
                         last.clone()
                     }
@@ -116,7 +122,7 @@ pub(super) fn read(lines: Vec<Line>, notes: &mut Notes) -> File {
                     notes,
                     &format!("{other} is in no section, and haproxy rejects the file"),
                 );
-                at -= body.len();
+                at -= length;
             }
         }
     }

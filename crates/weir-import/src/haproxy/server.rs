@@ -39,8 +39,6 @@ pub(super) struct Options {
 
 /// Unsupported options with a value.
 const WITH_VALUE: &[&str] = &[
-    "id",
-    "cookie",
     "minconn",
     "maxqueue",
     "observe",
@@ -49,24 +47,9 @@ const WITH_VALUE: &[&str] = &[
     "on-marked-down",
     "on-marked-up",
     "track",
-    "resolvers",
-    "init-addr",
-    "resolve-prefer",
-    "resolve-net",
-    "resolve-opts",
     "source",
     "namespace",
     "proto",
-    "pool-max-conn",
-    "pool-purge-delay",
-    "pool-low-conn",
-    "max-reuse",
-    "log-proto",
-    "ciphers",
-    "ciphersuites",
-    "curves",
-    "alpn",
-    "npn",
     "crl-file",
     "verifyhost",
     "check-sni",
@@ -85,11 +68,31 @@ const WITH_VALUE: &[&str] = &[
     "interface",
     "ws",
     "shard",
-    "guid",
     "init-state",
     "sigalgs",
     "client-sigalgs",
     "hash-key",
+];
+
+/// Options with a value about names and connections that clients and servers do not observe.
+const HOW: &[&str] = &[
+    "id",
+    "resolvers",
+    "init-addr",
+    "resolve-prefer",
+    "resolve-net",
+    "resolve-opts",
+    "pool-max-conn",
+    "pool-purge-delay",
+    "pool-low-conn",
+    "max-reuse",
+    "log-proto",
+    "ciphers",
+    "ciphersuites",
+    "curves",
+    "alpn",
+    "npn",
+    "guid",
 ];
 
 /// Unsupported options without a value.
@@ -132,6 +135,22 @@ impl Options {
         let position = line.position;
         let mut words = words.iter().map(String::as_str);
         while let Some(word) = words.next() {
+            if word == "cookie" {
+                let _ = words.next();
+                notes.remark(
+                    position,
+                    "cookie is not imported: `sticky` has values of its own, and existing cookies get a new server once",
+                );
+                continue;
+            }
+            if HOW.contains(&word) {
+                let _ = words.next();
+                notes.remark(
+                    position,
+                    format!("{word} is not imported: Weir chooses it itself"),
+                );
+                continue;
+            }
             if WITH_VALUE.contains(&word) {
                 let _ = words.next();
                 notes.add(
@@ -341,6 +360,21 @@ pub(super) fn server(
     ))
 }
 
+/// Returns whether an address is a host name that a name server may change.
+pub(super) fn is_name(text: &str) -> bool {
+    let text = text
+        .strip_prefix("ipv4@")
+        .or(text.strip_prefix("ipv6@"))
+        .unwrap_or(text);
+    let host = text.rsplit_once(':').map_or(text, |(host, _)| host);
+    let is_host = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    !host.is_empty()
+        && host != "localhost"
+        && !host.contains(':')
+        && host.bytes().all(is_host)
+        && host.parse::<std::net::IpAddr>().is_err()
+}
+
 /// Returns `ADDRESS[:PORT]` with a numeric address. A missing port is the client's.
 fn resolved(context: &Context<'_>, text: &str) -> Result<String, String> {
     let (text, ipv6) = match text.split_once('@') {
@@ -377,6 +411,10 @@ fn resolved(context: &Context<'_>, text: &str) -> Result<String, String> {
         Ok(address) => address,
         Err(_) => {
             let found = match ipv6 {
+                _ if host == "localhost" => Some(match ipv6 {
+                    Some(true) => std::net::Ipv6Addr::LOCALHOST.into(),
+                    _ => std::net::Ipv4Addr::LOCALHOST.into(),
+                }),
                 Some(ipv6) => context.environment.address(host, ipv6),
                 None => context
                     .environment

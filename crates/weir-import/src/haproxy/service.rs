@@ -55,16 +55,19 @@ pub(super) fn service(
         let forwarded = proxy
             .option("forwardfor")
             .or_else(|| backend.and_then(|backend| backend.option("forwardfor")));
+        table.push(Entry::implied("forwarded", false));
         match forwarded {
             Some(line) => {
                 context.mark_used(line);
+                let fields = vec![Entry::new("for", "append", line.position)];
+                table.push(Entry::new("x_forwarded", fields, line.position));
                 if let Some(word) = line.word(2) {
                     let why =
-                        format!("not imported from \"{word}\" on: `forwarded` has no conditions");
+                        format!("not imported from \"{word}\" on: `x_forwarded` has no conditions");
                     notes.add(line.position, why);
                 }
             }
-            None => table.push(Entry::implied("forwarded", false)),
+            None => {}
         }
         abort_on_close(context, &mut table, backend.unwrap_or(proxy));
         request_buffering(context, &mut table, [proxy, backend.unwrap_or(proxy)]);
@@ -249,6 +252,9 @@ fn limits(
         ("retries", "retries", back),
     ] {
         let Some(line) = proxy.last(&[theirs]) else {
+            if let (Some((max, position)), "connections") = (context.max_connections, ours) {
+                entries.push(Entry::new(ours, max, position));
+            }
             continue;
         };
         context.mark_used(line);
@@ -265,7 +271,7 @@ fn limits(
         context.mark_used(line);
         entries.push(Entry::new("idle_servers", 0_u32, line.position));
         if line.word(1) != Some("http-server-close") {
-            notes.add(
+            notes.remark(
                 line.position,
                 "server connections close after each request; client connections stay open",
             );

@@ -199,9 +199,9 @@ impl<'a> Checker<'a> {
 }
 
 fn unknown(node: &Node, checker: &str, notes: &mut Notes) {
-    node.reject(
+    node.ignore(
         notes,
-        &format!("keepalived has no such keyword in {checker}"),
+        &format!("keepalived has no such keyword in {checker}, and ignores the line"),
     );
 }
 

@@ -15,7 +15,7 @@ fn reject_argument(notes: &mut Notes, node: &Node, expected: &str) {
         }
         None => format!("not imported: {expected} is missing, and keepalived ignores the line"),
     };
-    notes.add(node.position, why);
+    notes.remark(node.position, why);
 }
 
 /// Adds a note if there are more than `most` words after the keyword: keepalived ignores them.
@@ -23,7 +23,7 @@ pub(super) fn note_extra_words(notes: &mut Notes, node: &Node, max: usize) {
     if let Some(word) = node.word(max + 1) {
         let why =
             format!("not imported from \"{word}\" on: keepalived ignores the rest of the line");
-        notes.add(node.position, why);
+        notes.remark(node.position, why);
     }
 }
 

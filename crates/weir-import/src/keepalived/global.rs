@@ -252,6 +252,12 @@ pub(super) fn read(globals: &mut Globals, node: &Node, notes: &mut Notes) {
     }
     for inner in node.inner() {
         match inner.keyword() {
+            "vrrp_garp_interval" | "vrrp_gna_interval" if inner.word(1) == Some("0") => {
+                notes.remark(inner.position, "it is keepalived's default");
+            }
+            "vrrp_strict" => {
+                notes.remark(inner.position, "Weir always follows the VRRP specification");
+            }
             "lvs_timeouts" => timeouts(globals, inner, notes),
             "script_user" => globals.script_user = field::word(notes, inner, "a user"),
             "vrrp_version" => globals.vrrp_version = field::number(notes, inner, 2, 3),

@@ -89,7 +89,7 @@ impl Settings {
             self.virtualhost.as_ref().map(|(_, position)| *position),
         ];
         for position in positions.into_iter().flatten() {
-            notes.add(position, "not imported: no check uses it");
+            notes.remark(position, "not imported: no check uses it");
         }
     }
 }

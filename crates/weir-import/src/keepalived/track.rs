@@ -89,7 +89,7 @@ pub(super) fn read(globals: &mut Globals, node: &Node, notes: &mut Notes) {
                 | "fork_delay" | "full_command",
             )
             | ("file", "init_file") => inner.reject(notes, "`track` has no such key"),
-            (..) => inner.reject(notes, "keepalived has no such keyword here"),
+            (..) => inner.ignore(notes, "keepalived has no such keyword here"),
         }
     }
     if !tracked.entries.iter().any(|entry| entry.essential) {

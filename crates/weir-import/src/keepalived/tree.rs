@@ -56,6 +56,14 @@ impl Node {
         lines
     }
 
+    /// Adds a remark that keepalived does not use it, nor any line of its block.
+    pub(super) fn ignore(&self, notes: &mut Notes, why: &str) {
+        notes.remark(self.position, format!("not imported: {why}"));
+        for inner in self.inner() {
+            inner.ignore(notes, why);
+        }
+    }
+
     fn reject_with(&self, notes: &mut Notes, why: &str) {
         notes.add(self.position, why);
         for inner in self.inner() {

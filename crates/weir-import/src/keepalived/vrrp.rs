@@ -174,6 +174,7 @@ fn other_directive(
     node: &Node,
     notes: &mut Notes,
 ) {
+    let interface = interface(table);
     let mut put = |entry: Option<Entry>| entry.into_iter().for_each(|entry| table.replace(entry));
     match node.keyword() {
         keyword @ ("preempt" | "nopreempt" | "accept" | "no_accept") => {
@@ -194,8 +195,10 @@ fn other_directive(
             put(source.map(|(source, position)| Entry::new("source", source.to_string(), position)));
         }
         "unicast_peer" => put(peers(node, notes)),
-        "virtual_ipaddress" => put(addresses("addresses", node, notes)),
-        "virtual_ipaddress_excluded" => put(addresses("excluded_addresses", node, notes)),
+        "virtual_ipaddress" => put(addresses("addresses", node, &interface, notes)),
+        "virtual_ipaddress_excluded" => {
+            put(addresses("excluded_addresses", node, &interface, notes));
+        }
         "track_interface" => track_interfaces(track, node, notes),
         "track_script" | "track_process" | "track_file" => {
             track_objects(track, globals, node, notes)
@@ -205,9 +208,9 @@ fn other_directive(
         }
         "state" => match node.word(1) {
             Some("MASTER" | "BACKUP") => {
-                notes.add(
+                notes.remark(
                     node.position,
-                    "not imported: it sets only the initial state; the master is elected by priority",
+                    "the priority decides which director is active; this sets only the state at the start",
                 );
             }
             _ => field::reject(notes, node, "MASTER or BACKUP"),
@@ -258,7 +261,7 @@ fn peers(node: &Node, notes: &mut Notes) -> Option<Entry> {
 }
 
 /// Imports the address from each line `IP[/M] dev IF label L …`.
-fn addresses(key: &'static str, node: &Node, notes: &mut Notes) -> Option<Entry> {
+fn addresses(key: &'static str, node: &Node, interface: &str, notes: &mut Notes) -> Option<Entry> {
     let mut addresses = Vec::new();
     for line in node.inner() {
         let (address, length) = line
@@ -282,13 +285,40 @@ fn addresses(key: &'static str, node: &Node, notes: &mut Notes) -> Option<Entry>
         }
         let text = format!("{parsed}/{}", length.unwrap_or(bits));
         addresses.push(Item::new(text, Some(line.position)));
-        if line.words.len() > 1 {
-            let why = "the options after the address were not imported: Weir adds the address to the \
-                       instance's interface";
-            notes.add(line.position, why);
-        }
+        address_options(line, interface, notes);
     }
     (!addresses.is_empty()).then(|| Entry::new(key, addresses, node.position))
+}
+
+/// Returns the interface of the instance, which its other lines follow.
+fn interface(table: &Table) -> String {
+    table.text("interface").unwrap_or_default().to_owned()
+}
+
+/// Options after an address. The default device is that of the instance; only listings show a label and the broadcast
+/// address.
+fn address_options(line: &Node, interface: &str, notes: &mut Notes) {
+    let mut words = line.words.iter().skip(1).map(String::as_str);
+    let (mut lost, mut shown) = (Vec::new(), Vec::new());
+    while let Some(word) = words.next() {
+        let value = words.next().unwrap_or("");
+        match word {
+            "dev" if value == interface => {}
+            "label" | "brd" | "broadcast" => shown.push(word),
+            _ => lost.push(format!("{word} {value}")),
+        }
+    }
+    if !lost.is_empty() {
+        let lost = lost.join(" ");
+        let why = format!(
+            "not imported: {lost}; Weir adds the address to the instance's interface, {interface}"
+        );
+        notes.add(line.position, why);
+    } else if !shown.is_empty() {
+        let shown = shown.join(", ");
+        let why = format!("{shown} is not imported: only listings of addresses show it");
+        notes.remark(line.position, why);
+    }
 }
 
 fn track_interfaces(track: &mut Vec<Item>, node: &Node, notes: &mut Notes) {

@@ -111,7 +111,7 @@ fn unused(section: &Section, notes: &mut Notes) {
         &section.service,
     ];
     for (_, position) in positions.into_iter().flatten() {
-        notes.add(*position, "not imported: there is no check");
+        notes.remark(*position, "not imported: there is no check");
     }
 }
 
@@ -224,7 +224,7 @@ fn negotiate(
         "http" | "https" => return Some(http(section, service, request, receive, from, notes)),
         "dns" => return dns(section, request, receive, from, notes),
         "none" => {
-            notes.add(
+            notes.remark(
                 from,
                 "ldirectord does not check a service it does not know: no check",
             );

@@ -1,10 +1,11 @@
 //! `return`, `rewrite` and `proxy_pass`: the action of a block.
 
 use super::Context;
-use super::header::new_path;
+use super::header::{inherited, new_path};
 use super::location::BlockRoutes;
-use super::target::{pool, url};
+use super::target::{Url, pool, url};
 use super::tree::Node;
+use super::variable::{Clients, replace};
 use crate::document::Entry;
 use crate::layer7::Action;
 use crate::note::{Notes, Position};
@@ -20,6 +21,11 @@ pub(super) fn action(
     notes: &mut Notes,
 ) -> Option<(Action, Position)> {
     let mut decided = None;
+    let clients = Clients {
+        scheme,
+        name: &routes.name.clone(),
+        redirect: true,
+    };
     let leads = |line: &&Node| match line.keyword() {
         "rewrite" => new_path(line).is_none(),
         keyword => matches!(keyword, "return" | "proxy_pass"),
@@ -29,8 +35,8 @@ pub(super) fn action(
     for line in lines {
         let found = match line.keyword() {
             _ if decided.is_some() => Err("an earlier directive decides".to_owned()),
-            "return" => returned(line, scheme),
-            "rewrite" => rewritten(line, scheme),
+            "return" => returned(line, clients),
+            "rewrite" => rewritten(line, clients),
             _ => proxied(context, line, path, levels, routes, notes),
         };
         match found {
@@ -45,34 +51,33 @@ pub(super) fn action(
 }
 
 /// `return 301 https://$host$request_uri;`
-fn returned(line: &Node, scheme: &str) -> Result<Action, String> {
+fn returned(line: &Node, clients: Clients<'_>) -> Result<Action, String> {
     let first = line.word(1).ok_or("it has neither a status nor a target")?;
     let text = line.word(2).unwrap_or("");
     let Ok(status) = first.parse::<u64>() else {
-        let to = redirect_target(first, scheme)?;
+        let to = redirect_target(first, clients)?;
         return Ok(Action::Redirect { to, status: 302 });
     };
     if matches!(status, 301 | 302 | 303 | 307 | 308) {
-        let to = redirect_target(text, scheme)?;
+        let to = redirect_target(text, clients)?;
         return Ok(Action::Redirect { to, status });
+    }
+    if status == 444 {
+        return Ok(Action::Close);
     }
     if !(200..600).contains(&status) {
         return Err(format!("{status} is not a response status"));
     }
-    if text.contains('$') {
-        return Err("the text of a route's response is fixed".to_owned());
-    }
-    if crate::layer7::has_variable(text) {
-        return Err("a name in braces would become a variable".to_owned());
-    }
-    Ok(Action::Respond {
-        status,
-        body: text.to_owned(),
-    })
+    let clients = Clients {
+        redirect: false,
+        ..clients
+    };
+    let body = replace(text, clients).ok_or("Weir has no variable for a part of the text")?;
+    Ok(Action::Respond { status, body })
 }
 
 /// `rewrite ^ https://$host$request_uri? permanent;`, the old form of a redirect.
-fn rewritten(line: &Node, scheme: &str) -> Result<Action, String> {
+fn rewritten(line: &Node, clients: Clients<'_>) -> Result<Action, String> {
     let (Some(pattern), Some(to)) = (line.word(1), line.word(2)) else {
         return Err("nginx requires an expression and a replacement".to_owned());
     };
@@ -99,35 +104,24 @@ fn rewritten(line: &Node, scheme: &str) -> Result<Action, String> {
         to.replace("$1", "$request_uri")
     };
     Ok(Action::Redirect {
-        to: redirect_target(&to, scheme)?,
+        to: redirect_target(&to, clients)?,
         status,
     })
 }
 
 /// Converts a URL with nginx's variables.
-fn redirect_target(text: &str, scheme: &str) -> Result<String, String> {
+fn redirect_target(text: &str, clients: Clients<'_>) -> Result<String, String> {
     if text.is_empty() {
         return Err("the target is missing".to_owned());
     }
-    if text.replace("${", "").contains('{') {
-        return Err("braces in a route's `redirect` are placeholders".to_owned());
-    }
-    let mut to = text.to_owned();
-    for (theirs, ours) in [
-        ("${scheme}", scheme),
-        ("$scheme", scheme),
-        ("$http_host", "{host}"),
-        ("${host}", "{host}"),
-        ("$host", "{host}"),
-        ("${request_uri}", "{path}"),
-        ("$request_uri", "{path}"),
-    ] {
-        to = to.replace(theirs, ours);
-    }
-    match to.contains('$') {
-        true => Err("a route's `redirect` only has {host} and {path}".to_owned()),
-        false => Ok(to),
-    }
+    // `{path}` includes the query, and is the normalized path if `{query}` is used too.
+    let text = text.replace("$uri$is_args$args", "$request_uri");
+    let to = replace(&text, clients).ok_or("Weir has no variable for a part of the target")?;
+    // A path alone is completed by nginx with the host of the request.
+    Ok(match to.starts_with('/') {
+        true => format!("{}://{{host}}{to}", clients.scheme),
+        false => to,
+    })
 }
 
 fn proxied(
@@ -158,7 +152,8 @@ fn proxied(
     } else {
         Vec::new()
     };
-    let pool_ref = pool(context, &to, tls, line, notes)?;
+    let host = host(levels, &to, line.position);
+    let pool_ref = pool(context, &to, (tls, host), line, notes)?;
     match (pool_ref.idle, routes.idle) {
         (Some((count, position)), Some((other, _))) if count != other => notes.add(
             position,
@@ -174,6 +169,24 @@ fn proxied(
         },
         None => Action::Pool(pool_ref.pool),
     })
+}
+
+/// The `Host` that servers get instead of the client's, and its line: what `proxy_set_header Host` sets, or without
+/// such a line the name in `proxy_pass`.
+fn host(levels: &[&[Node]], to: &Url, from: Position) -> Option<(String, Position)> {
+    let lines = inherited(levels, "proxy_set_header").into_iter();
+    let is_host = |line: &&Node| {
+        line.word(1)
+            .is_some_and(|name| name.eq_ignore_ascii_case("Host"))
+    };
+    let Some(line) = lines.rev().find(is_host) else {
+        return Some((to.host.clone(), from));
+    };
+    match line.word(2)? {
+        "$proxy_host" => Some((to.host.clone(), line.position)),
+        value if value.contains('$') => None,
+        value => Some((value.to_owned(), line.position)),
+    }
 }
 
 /// Keys of a pool's `tls`. By default nginx does not verify certificates.
@@ -208,12 +221,21 @@ mod tests {
 
     #[test]
     fn redirect_targets_are_translated() {
-        let target = |text: &str| redirect_target(text, "http");
+        let clients = Clients {
+            scheme: "http",
+            name: "www.example",
+            redirect: true,
+        };
+        let target = |text: &str| redirect_target(text, clients);
         assert_eq!(
             target("https://$host$request_uri"),
             Ok("https://{host}{path}".to_owned())
         );
         assert_eq!(target("$scheme://a"), Ok("http://a".to_owned()));
-        assert!(target("https://$server_name/").is_err());
+        assert_eq!(
+            target("https://$server_name/"),
+            Ok("https://www.example/".to_owned())
+        );
+        assert!(target("https://$geoip_country/").is_err());
     }
 }

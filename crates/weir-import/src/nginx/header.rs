@@ -3,25 +3,37 @@
 
 use super::Context;
 use super::tree::Node;
+use super::variable::{Clients, replace};
 use crate::edit::{Edits, beginning_with_slash};
 use crate::note::Notes;
 
-/// Returns the changes of the levels, innermost first, for clients of `scheme`. `forwarded` = client addresses are
-/// sent to servers anyway.
+/// Returns the changes of the levels, innermost first, for clients of `scheme`; `name` is the first server name.
 pub(super) fn edits(
     context: &mut Context<'_>,
     levels: &[&[Node]],
-    (scheme, forwarded): (&str, bool),
+    (scheme, name): (&str, &str),
     notes: &mut Notes,
 ) -> Edits {
+    let clients = Clients {
+        scheme,
+        name,
+        redirect: false,
+    };
     let mut edits = Edits::default();
     for line in inherited(levels, "proxy_set_header") {
         let found = match (line.word(1), line.word(2)) {
-            (Some(name), Some(value)) => request(name, value, (scheme, forwarded)),
+            (Some(name), Some(value)) => request(name, value, clients),
             _ => Err("the field or its value is missing"),
         };
         match found {
-            Ok((name, value)) => {
+            Ok(None) => {
+                context.used.insert(line.position);
+                notes.remark(
+                    line.position,
+                    "Weir does this by itself, or for the whole service or pool",
+                );
+            }
+            Ok(Some((name, value))) => {
                 context.used.insert(line.position);
                 match value.as_str() {
                     "" => edits.request.remove(name, line.position),
@@ -31,27 +43,15 @@ pub(super) fn edits(
             Err(why) => line.reject(notes, why),
         }
     }
-    // nginx hides the server's field and then adds its own.
-    for line in inherited(levels, "proxy_hide_header") {
-        match line.word(1) {
-            Some(name) => {
-                context.used.insert(line.position);
-                edits.response.remove(name, line.position);
-            }
-            None => line.reject(notes, "the field is missing"),
+    response(context, &mut edits, levels, clients, notes);
+    for line in inherited(levels, "proxy_redirect") {
+        // Weir does not change the field.
+        if line.word(1) == Some("off") {
+            context.used.insert(line.position);
         }
     }
-    let mut added: Vec<String> = Vec::new();
-    for line in inherited(levels, "add_header") {
-        match added_field(line, &added) {
-            Ok((name, value)) => {
-                context.used.insert(line.position);
-                added.push(name.to_ascii_lowercase());
-                edits.response.set(name, value, line.position);
-            }
-            Err(why) => line.reject(notes, why),
-        }
-    }
+    let mut keys = super::route::keys(context, levels, notes);
+    edits.keys.append(&mut keys);
     let own = levels.first().copied().unwrap_or_default();
     let mut rewrites = own.iter().filter_map(|line| Some((line, new_path(line)?)));
     if let Some((line, (regex, path))) = rewrites.next() {
@@ -64,8 +64,103 @@ pub(super) fn edits(
     edits
 }
 
+/// Changes of the responses of a location with files.
+pub(super) fn of_files(
+    context: &mut Context<'_>,
+    levels: &[&[Node]],
+    (scheme, name): (&str, &str),
+    notes: &mut Notes,
+) -> Edits {
+    let clients = Clients {
+        scheme,
+        name,
+        redirect: false,
+    };
+    let mut edits = Edits::default();
+    response(context, &mut edits, levels, clients, notes);
+    edits
+        .keys
+        .extend(super::route::authentication(context, levels));
+    edits
+}
+
+/// `proxy_hide_header`, `add_header` and `expires`.
+fn response(
+    context: &mut Context<'_>,
+    edits: &mut Edits,
+    levels: &[&[Node]],
+    clients: Clients<'_>,
+    notes: &mut Notes,
+) {
+    let mut hidden: Vec<String> = Vec::new();
+    // nginx hides the server's field and then adds its own.
+    for line in inherited(levels, "proxy_hide_header") {
+        match line.word(1) {
+            Some(name) => {
+                context.used.insert(line.position);
+                hidden.push(name.to_ascii_lowercase());
+                edits.response.remove(name, line.position);
+            }
+            None => line.reject(notes, "the field is missing"),
+        }
+    }
+    for line in inherited(levels, "add_header") {
+        match added_field(line, clients) {
+            Ok((name, value)) => {
+                context.used.insert(line.position);
+                let always = line.word(3) == Some("always");
+                let statuses = (!always).then_some(ADDED_TO);
+                if hidden.contains(&name.to_ascii_lowercase()) {
+                    edits
+                        .response
+                        .set_for(name, &value, statuses, line.position);
+                } else {
+                    edits
+                        .response
+                        .add_for(name, &value, statuses, line.position);
+                }
+            }
+            Err(why) => line.reject(notes, why),
+        }
+    }
+    for line in inherited(levels, "expires") {
+        if let Some(value) = cache_control(line) {
+            context.used.insert(line.position);
+            let from = line.position;
+            edits
+                .response
+                .add_for("Cache-Control", &value, Some(ADDED_TO), from);
+            notes.remark(
+                from,
+                "`Cache-Control` is set, and `Expires`, which is the same as a date, is not",
+            );
+        }
+    }
+}
+
+/// `Cache-Control` of `expires 30d`; `None` = `off`, or a time of day.
+fn cache_control(line: &Node) -> Option<String> {
+    match line.word(1)? {
+        "epoch" => Some("no-cache".to_owned()),
+        "max" => Some("max-age=315360000".to_owned()),
+        text if text.starts_with('-') => Some("no-cache".to_owned()),
+        text => Some(format!("max-age={}", expiry(text)? / 1000)),
+    }
+}
+
+/// A time with years and months, which `expires` has in addition.
+fn expiry(text: &str) -> Option<u64> {
+    const DAY: u64 = 86_400_000;
+    let units = [('y', 365 * DAY), ('M', 30 * DAY)];
+    let found = units.into_iter().find_map(|(unit, millis)| {
+        let number = text.strip_suffix(unit)?;
+        number.parse::<u64>().ok()?.checked_mul(millis)
+    });
+    found.or_else(|| super::time(text))
+}
+
 /// A level inherits the directives of the outer one, unless it has directives of the same kind.
-fn inherited<'n>(levels: &[&'n [Node]], keyword: &str) -> Vec<&'n Node> {
+pub(super) fn inherited<'n>(levels: &[&'n [Node]], keyword: &str) -> Vec<&'n Node> {
     let lines_of = |level: &&'n [Node]| -> Vec<&'n Node> {
         let lines = level.iter().filter(|line| line.keyword() == keyword);
         lines.collect()
@@ -74,54 +169,43 @@ fn inherited<'n>(levels: &[&'n [Node]], keyword: &str) -> Vec<&'n Node> {
     levels.find(|lines| !lines.is_empty()).unwrap_or_default()
 }
 
-/// A field added to responses. `others` are the fields added before, in lower case.
-fn added_field<'n>(line: &'n Node, others: &[String]) -> Result<(&'n str, &'n str), &'static str> {
+/// Statuses of responses that `add_header` without `always` applies to.
+const ADDED_TO: &str = "200-201,204,206,301-304,307-308";
+
+/// A field added to responses.
+fn added_field<'n>(
+    line: &'n Node,
+    clients: Clients<'_>,
+) -> Result<(&'n str, String), &'static str> {
     let (Some(name), Some(value)) = (line.word(1), line.word(2)) else {
         return Err("the field or its value is missing");
     };
-    if value.contains('$') || crate::layer7::has_variable(value) {
-        return Err("the value is computed, and a route's value is fixed");
-    }
-    let lower = name.to_ascii_lowercase();
-    if others.contains(&lower) {
-        return Err("a route sets a field only once");
-    }
-    // These are meant to be sent in addition to the server's.
-    if matches!(lower.as_str(), "set-cookie" | "link" | "vary") {
-        return Err("a route replaces header fields and cannot append one");
-    }
+    let value = replace(value, clients).ok_or("Weir has no variable for a part of the value")?;
     Ok((name, value))
 }
 
-/// A field sent to servers.
+/// A field sent to servers; `None` = Weir sends it so by itself.
 fn request<'n>(
     name: &'n str,
     value: &str,
-    (scheme, forwarded): (&str, bool),
-) -> Result<(&'n str, String), &'static str> {
+    clients: Clients<'_>,
+) -> Result<Option<(&'n str, String)>, &'static str> {
     let is = |other: &str| name.eq_ignore_ascii_case(other);
-    let value = value
-        .replace("${scheme}", scheme)
-        .replace("$scheme", scheme);
-    if is("X-Forwarded-For") {
-        return Err("`forwarded` does this");
+    // `append` of the service's `x_forwarded`.
+    if is("X-Forwarded-For") && value.contains("$proxy_add_x_forwarded_for") {
+        return Ok(None);
     }
-    if is("Host") && ["$host", "$http_host", "$host:$server_port"].contains(&value.as_str()) {
-        return Err("Weir passes `Host` unchanged");
+    let kept = ["$host", "$http_host", "$host:$server_port", "$proxy_host"];
+    // A constant is `host` of the pool.
+    if is("Host") && (kept.contains(&value) || !value.contains('$')) {
+        return Ok(None);
     }
+    // Weir keeps connections open and passes upgrades.
     if is("Upgrade") || is("Connection") {
-        return Err("Weir keeps connections open and passes upgrades by itself");
+        return Ok(None);
     }
-    if forwarded && is("X-Real-IP") && value.contains('$') {
-        return Err("`forwarded` sends the client's address to servers");
-    }
-    if forwarded && is("X-Forwarded-Proto") && value == scheme {
-        return Err("`forwarded` does this");
-    }
-    if value.contains('$') || crate::layer7::has_variable(&value) {
-        return Err("the value is computed, and a route's value is fixed");
-    }
-    Ok((name, value))
+    let value = replace(value, clients).ok_or("Weir has no variable for a part of the value")?;
+    Ok(Some((name, value)))
 }
 
 /// Converts `rewrite ^/api/(.*)$ /$1 break;` to an expression and a path of a route.
@@ -154,17 +238,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn constant_header_fields_are_imported() {
-        let imported = |name, value| request(name, value, ("https", false));
-        let field = |name, value: &str| Ok((name, value.to_owned()));
+    fn header_fields_are_imported() {
+        let clients = Clients {
+            scheme: "https",
+            name: "a",
+            redirect: false,
+        };
+        let imported = |name, value| request(name, value, clients);
+        let field = |name, value: &str| Ok(Some((name, value.to_owned())));
         assert_eq!(imported("X-A", "b"), field("X-A", "b"));
         assert_eq!(imported("X-A", ""), field("X-A", ""));
         assert_eq!(
             imported("X-Forwarded-Proto", "$scheme"),
             field("X-Forwarded-Proto", "https")
         );
-        assert!(imported("X-Forwarded-For", "$remote_addr").is_err());
-        assert!(imported("Host", "$host").is_err());
-        assert!(imported("X-A", "$request_id").is_err());
+        assert_eq!(
+            imported("X-Forwarded-For", "$remote_addr"),
+            field("X-Forwarded-For", "{client}")
+        );
+        assert_eq!(imported("Host", "$host"), Ok(None));
+        assert_eq!(imported("X-A", "$request_id"), field("X-A", "{request_id}"));
+        assert!(imported("X-A", "$geoip_country").is_err());
     }
 }

@@ -172,7 +172,7 @@ pub(super) fn retry_on(
 }
 
 /// Parses `10m` to bytes.
-fn size(text: &str) -> Option<u64> {
+pub(super) fn size(text: &str) -> Option<u64> {
     let (number, unit) = match text.strip_suffix(['k', 'K', 'm', 'M', 'g', 'G']) {
         Some(number) => (number, text.chars().last()?.to_ascii_lowercase()),
         None => (text, ' '),

@@ -92,12 +92,30 @@ fn listen(line: &Node, environment: &dyn Environment, notes: &mut Notes) -> Resu
             "default_server" | "default" => listen.default = true,
             "proxy_protocol" => listen.proxy_protocol = true,
             "udp" => listen.udp = true,
-            "http2" => notes.add(
+            "http2" => notes.remark(
                 line.position,
                 "http2: Weir offers the protocols it supports by ALPN",
             ),
             other => {
                 let name = other.split('=').next().unwrap_or(other);
+                let is_tuning = matches!(
+                    name,
+                    "reuseport"
+                        | "backlog"
+                        | "ipv6only"
+                        | "deferred"
+                        | "fastopen"
+                        | "rcvbuf"
+                        | "sndbuf"
+                        | "so_keepalive"
+                );
+                if is_tuning {
+                    notes.remark(
+                        line.position,
+                        format!("{name} is not imported: Weir chooses it itself"),
+                    );
+                    continue;
+                }
                 notes.add(
                     line.position,
                     format!("{name} is not imported: `listen` has no such option"),

@@ -1,10 +1,11 @@
 //! `location`, and its `if` blocks: routes of one server block.
 
 use super::action::action;
-use super::header::{edits, new_path};
+use super::header::{edits, new_path, of_files};
 use super::tree::Node;
 use super::when::{When, access_rules, when};
 use super::{Context, reason};
+use crate::document::Entry;
 use crate::edit::Edits;
 use crate::guard;
 use crate::layer7::{Action, Condition};
@@ -36,6 +37,8 @@ pub(super) struct BlockRoutes {
     /// Client addresses are sent to servers.
     pub(super) forwarded: bool,
     pub(super) path_use: PathUse,
+    /// The first name of the server block.
+    pub(super) name: String,
 }
 
 /// How a service uses paths: which path `proxy_pass` sends to servers.
@@ -98,6 +101,7 @@ pub(super) fn block_routes(
         forwarded: sets_forwarded_for(server.inner()) || sets_forwarded_for(outer) || inner,
         idle,
         path_use,
+        name: first_name(server),
         ..BlockRoutes::default()
     };
     let levels: [&[Node]; 2] = [server.inner(), outer];
@@ -134,6 +138,19 @@ pub(super) fn block_routes(
     routes
 }
 
+/// Returns the first name of a server block that is a name.
+fn first_name(server: &Node) -> String {
+    let mut lines = server.inner().iter();
+    let names = lines.find(|line| line.keyword() == "server_name");
+    let name = names.and_then(|line| line.word(1)).unwrap_or_default();
+    let is_name = name.starts_with(|c: char| c.is_ascii_alphanumeric());
+    if is_name {
+        name.to_owned()
+    } else {
+        String::new()
+    }
+}
+
 fn skip_all(context: &mut Context<'_>, locations: &[&Node]) {
     const REASON: &str = "the server responds before it selects a location";
     let locations = locations.iter().map(|node| ((*node).clone(), REASON));
@@ -152,9 +169,20 @@ fn if_blocks(
     notes: &mut Notes,
 ) -> bool {
     for block in node.inner().iter().filter(|node| node.keyword() == "if") {
-        let Some(condition) = when(block, scheme) else {
-            block.reject(notes, reason("if"));
-            continue;
+        let condition = match when(block, scheme) {
+            Some(condition) => condition,
+            None if refuses(block) => {
+                // A lost access rule must not admit clients.
+                block.reject(
+                    notes,
+                    "a route only compares parts of the request; every request is refused",
+                );
+                When::Always
+            }
+            None => {
+                block.reject(notes, reason("if"));
+                continue;
+            }
         };
         if condition == When::Never {
             context
@@ -173,7 +201,7 @@ fn if_blocks(
         let levels: Vec<&[Node]> = std::iter::once(block.inner())
             .chain(levels.iter().copied())
             .collect();
-        let edits = edits_of(context, &action, &levels, (scheme, routes.forwarded), notes);
+        let edits = edits_of(context, &action, &levels, (scheme, &routes.name), notes);
         note_unused_lines(context, block, notes);
         let always = condition == When::Always;
         let when = match condition {
@@ -194,12 +222,24 @@ fn if_blocks(
     false
 }
 
+/// Returns whether a block responds with a status that keeps clients out.
+fn refuses(block: &Node) -> bool {
+    let mut inner = block.inner().iter();
+    inner.any(|line| {
+        line.keyword() == "return"
+            && matches!(line.word(1), Some("401" | "403" | "405" | "429" | "444"))
+    })
+}
+
 fn sets_forwarded_for(nodes: &[Node]) -> bool {
     nodes.iter().any(|node| {
         node.keyword() == "proxy_set_header"
             && node
                 .word(1)
                 .is_some_and(|name| name.eq_ignore_ascii_case("X-Forwarded-For"))
+            && node
+                .word(2)
+                .is_some_and(|value| value.contains("$proxy_add_x_forwarded_for"))
     })
 }
 
@@ -252,12 +292,23 @@ fn location(
         }
     }
     let found = action(context, node, scheme, text, &levels, routes, notes);
-    let Some((action, position, cases)) = guarded(context, node, found, &levels, notes) else {
-        return node.reject(notes, "it has no target that Weir supports");
-    };
+    let found = found.or_else(|| content(context, node, text, &levels));
+    let (action, position, cases) = guarded(context, node, found, &levels, notes);
     context.used.insert(node.position);
-    let edits = edits_of(context, &action, &levels, (scheme, routes.forwarded), notes);
+    let edits = edits_of(context, &action, &levels, (scheme, &routes.name), notes);
+    let refused = refusals(context, node);
     note_unused_lines(context, node, notes);
+    for (when, action) in refused {
+        for path in &paths {
+            routes.all.push(BlockRoute {
+                path: path.clone(),
+                regex: regex_of(path),
+                when: when.clone(),
+                rank: (rank, longest),
+                ..BlockRoute::catch_all(node.position, action.clone())
+            });
+        }
+    }
     for path in paths {
         let regex = regex_of(&path);
         for (networks, allowed) in &cases {
@@ -323,46 +374,151 @@ fn paths_of(
     Some((paths, rank))
 }
 
+/// Files that a location serves: its own `alias`, or a `root` of any level.
+fn content(
+    context: &mut Context<'_>,
+    node: &Node,
+    text: &str,
+    levels: &[&[Node]],
+) -> Option<(Action, Position)> {
+    let passes = |line: &Node| line.keyword().ends_with("_pass");
+    if node.inner().iter().any(passes) || is_refused(node) {
+        return None;
+    }
+    let mut find = |keyword: &str| {
+        let mut levels = levels.iter();
+        let line =
+            levels.find_map(|nodes| nodes.iter().rev().find(|line| line.keyword() == keyword))?;
+        context.used.insert(line.position);
+        Some(line)
+    };
+    let alias = node.inner().iter().find(|line| line.keyword() == "alias");
+    let root = alias.or_else(|| find("root"))?;
+    let mut keys = Vec::new();
+    let path = root.word(1)?.trim_end_matches('/');
+    if path.contains('$') || !path.starts_with('/') {
+        return None;
+    }
+    let path = if path.is_empty() { "/" } else { path };
+    keys.push(Entry::new("root", path, root.position).essential());
+    if alias.is_some() {
+        keys.push(Entry::new("strip", text.trim_end_matches('/'), root.position).essential());
+    }
+    if let Some(index) = find("index") {
+        let names = index.words[1..].to_vec();
+        keys.push(Entry::new("index", names, index.position));
+    }
+    // Files, and directories with an index, or status 404: what `files` does.
+    if let Some(tries) = node
+        .inner()
+        .iter()
+        .find(|line| line.keyword() == "try_files")
+    {
+        let all: Vec<&str> = tries.words[1..].iter().map(String::as_str).collect();
+        if matches!(all[..], ["$uri", "=404"] | ["$uri", "$uri/", "=404"]) {
+            context.used.insert(tries.position);
+        }
+    }
+    context.used.insert(root.position);
+    Some((Action::Files(keys, node.position), root.position))
+}
+
+/// Returns whether no client, or none that routes can tell, gets to the location.
+fn is_refused(node: &Node) -> bool {
+    let mut inner = node.inner().iter();
+    inner.any(|line| {
+        matches!(line.keyword(), "internal" | "auth_request" | "auth_jwt")
+            && line.word(1) != Some("off")
+    })
+}
+
+/// Routes that refuse requests before those of the location: `internal`, `limit_except`, and access rules that Weir
+/// does not have.
+fn refusals(context: &mut Context<'_>, node: &Node) -> Vec<(Condition, Action)> {
+    let respond = |status| Action::Respond {
+        status,
+        body: String::new(),
+    };
+    let mut found = Vec::new();
+    for line in node.inner() {
+        match line.keyword() {
+            "internal" => {
+                context.used.insert(line.position);
+                found.push((Condition::default(), respond(404)));
+            }
+            "auth_request" | "auth_jwt" if line.word(1) != Some("off") => {
+                found.push((Condition::default(), respond(403)));
+            }
+            "limit_except" => {
+                let mut methods = line.words[1..].to_vec();
+                if methods.iter().any(|method| method == "GET") {
+                    methods.push("HEAD".to_owned());
+                }
+                let all = [vec!["deny".to_owned(), "all".to_owned()]];
+                let words = line.inner().iter().map(|line| line.words.clone());
+                if words.eq(all) {
+                    context.used.extend(line.lines());
+                    context.used.insert(line.position);
+                }
+                let not = std::collections::BTreeMap::from([("method", methods)]);
+                let condition = Condition {
+                    not,
+                    ..Condition::default()
+                };
+                found.push((condition, respond(403)));
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
 /// Client networks, and whether they are allowed.
 type AccessCases = Vec<(Vec<String>, bool)>;
 
-/// The action with its access rules; without an action, 403 if the location restricts its clients.
+/// The action with its access rules. Without an action that Weir has, the route responds with an error: without it,
+/// requests would get to another location.
 fn guarded(
     context: &mut Context<'_>,
     node: &Node,
     found: Option<(Action, Position)>,
     levels: &[&[Node]],
     notes: &mut Notes,
-) -> Option<(Action, Position, AccessCases)> {
+) -> (Action, Position, AccessCases) {
+    let every = || vec![(Vec::new(), true)];
     if let Some((action, position)) = found {
         // nginx handles `return` before access rules.
-        let cases = match action.pool() {
-            Some(_) => access_rules(context, levels, notes),
-            None => vec![(Vec::new(), true)],
+        let cases = match action {
+            Action::Pool(_) | Action::Rewritten { .. } | Action::Files(..) => {
+                access_rules(context, levels, notes)
+            }
+            Action::Redirect { .. } | Action::Respond { .. } | Action::Close => every(),
         };
-        return Some((action, position, cases));
+        return (action, position, cases);
     }
-    if !is_guarded(node) {
-        return None;
+    let mut lines = node.inner().iter();
+    let passes = lines.any(|line| line.keyword().ends_with("_pass"));
+    let is_guarded = node
+        .inner()
+        .iter()
+        .any(|line| guard::nginx_rejects(&line.words));
+    let status = match (is_guarded, passes) {
+        (true, _) => 403,
+        (false, true) => 503,
+        (false, false) => 404,
+    };
+    if is_guarded {
+        access_rules(context, levels, notes);
     }
-    let cases = access_rules(context, levels, notes);
-    if cases.iter().any(|(_, allowed)| *allowed) {
-        const REASON: &str = "allowed clients get files from nginx, and Weir serves none; \
-            every client gets status 403";
-        notes.add(node.position, REASON);
+    if !is_refused(node) {
+        let why = format!("it has no target that Weir supports; clients get status {status}");
+        notes.add(node.position, why);
     }
-    // Without this route, requests that nginx denies would reach the pool.
-    let denied = Action::Respond {
-        status: 403,
+    let response = Action::Respond {
+        status,
         body: String::new(),
     };
-    Some((denied, node.position, vec![(Vec::new(), true)]))
-}
-
-/// Returns whether the location restricts its clients.
-fn is_guarded(node: &Node) -> bool {
-    let mut lines = node.inner().iter();
-    lines.any(|line| guard::nginx_rejects(&line.words))
+    (response, node.position, every())
 }
 
 /// Header changes; Weir's own responses have none.
@@ -370,12 +526,13 @@ fn edits_of(
     context: &mut Context<'_>,
     action: &Action,
     levels: &[&[Node]],
-    clients: (&str, bool),
+    clients: (&str, &str),
     notes: &mut Notes,
 ) -> Edits {
-    match action.pool() {
-        Some(_) => edits(context, levels, clients, notes),
-        None => Edits::default(),
+    match action {
+        Action::Pool(_) | Action::Rewritten { .. } => edits(context, levels, clients, notes),
+        Action::Files(..) => of_files(context, levels, clients, notes),
+        Action::Redirect { .. } | Action::Respond { .. } | Action::Close => Edits::default(),
     }
 }
 

@@ -9,12 +9,14 @@ mod limit;
 mod listen;
 mod location;
 mod page;
+mod route;
 mod server;
 mod stream;
 mod target;
 mod tls;
 mod tree;
 mod upstream;
+mod variable;
 mod when;
 
 use std::collections::{HashMap, HashSet};
@@ -109,6 +111,7 @@ fn http(context: &mut Context<'_>, nodes: &[Node], notes: &mut Notes) {
     for node in nodes.iter().filter(|node| node.keyword() == "upstream") {
         context.upstreams.read(node, notes);
     }
+    context.upstreams.targets(nodes);
     server::write(context, nodes, notes);
     for node in nodes {
         let noted = context.used.contains(&node.position) || notes.has_note(node.position);
@@ -167,15 +170,12 @@ const UNSUPPORTED: &[Unsupported] = &[
     Unsupported {
         reason: "`compression` has no such setting",
         visible: &[
-            "gzip_comp_level",
-            "gzip_vary",
             "gzip_proxied",
             "gzip_disable",
             "gzip_http_version",
-            "gzip_buffers",
             "brotli_comp_level",
         ],
-        inert: &[],
+        inert: &["gzip_comp_level", "gzip_vary", "gzip_buffers"],
     },
     Unsupported {
         reason: "`compression` of a service applies to all of its requests",
@@ -255,14 +255,30 @@ const UNSUPPORTED: &[Unsupported] = &[
             "proxy_cache_use_stale",
             "proxy_cache_lock",
             "proxy_no_cache",
-            "proxy_cache_bypass",
         ],
         inert: &["proxy_temp_path"],
     },
     Unsupported {
         reason: "Weir has no setting for this; see `timeouts`",
-        visible: &["proxy_send_timeout"],
+        visible: &[],
         inert: &[
+            "proxy_send_timeout",
+            "ssl_session_cache",
+            "ssl_session_timeout",
+            "ssl_session_tickets",
+            "ssl_prefer_server_ciphers",
+            "ssl_ciphers",
+            "ssl_dhparam",
+            "ssl_ecdh_curve",
+            "ssl_stapling",
+            "ssl_stapling_verify",
+            "ssl_trusted_certificate",
+            "ssl_buffer_size",
+            "ssl_early_data",
+            "proxy_request_buffering",
+            "proxy_temp_file_write_size",
+            "proxy_cache_bypass",
+            "lingering_close",
             "proxy_http_version",
             "proxy_buffering",
             "proxy_buffers",
@@ -281,8 +297,8 @@ const UNSUPPORTED: &[Unsupported] = &[
     },
     Unsupported {
         reason: "`request_buffering` is set per service, not per route",
-        visible: &["proxy_request_buffering"],
-        inert: &[],
+        visible: &[],
+        inert: &["proxy_request_buffering"],
     },
     Unsupported {
         reason: "`retry_on`, `limits.retries` and `timeouts.total` are set per service",
@@ -304,25 +320,24 @@ const UNSUPPORTED: &[Unsupported] = &[
     },
     Unsupported {
         reason: "Weir resolves names without this setting",
-        visible: &["resolver", "resolver_timeout"],
-        inert: &[],
+        visible: &[],
+        inert: &["resolver", "resolver_timeout"],
     },
     Unsupported {
         reason: "Weir has no setting for this",
         visible: &[
-            "keepalive_requests",
-            "keepalive_disable",
-            "reset_timedout_connection",
-            "lingering_close",
-            "server_tokens",
             "merge_slashes",
             "port_in_redirect",
             "absolute_redirect",
             "server_name_in_redirect",
-            "http2",
             "http3",
         ],
         inert: &[
+            "http2",
+            "keepalive_requests",
+            "keepalive_disable",
+            "reset_timedout_connection",
+            "server_tokens",
             "tcp_nodelay",
             "server_names_hash_bucket_size",
             "server_names_hash_max_size",

@@ -44,8 +44,8 @@ pub(super) fn write(context: &mut Context<'_>, outer: &[Node], notes: &mut Notes
     }
 }
 
-/// Returns the names of a server block that routes support: exact names and `*.` with a name.
-fn names(server: &Node, notes: &mut Notes) -> Vec<String> {
+/// Returns the names of a server block: exact names, names with `*`, and expressions.
+fn names(server: &Node) -> Vec<String> {
     let mut names = Vec::new();
     let lines = server
         .inner()
@@ -55,20 +55,6 @@ fn names(server: &Node, notes: &mut Notes) -> Vec<String> {
         for word in line.words.iter().skip(1) {
             match word.as_str() {
                 "_" | "" | "\"\"" => {}
-                name if name.starts_with('~') => {
-                    notes.add(
-                        line.position,
-                        format!("{name} is not imported: `host` is not a regular expression"),
-                    );
-                }
-                name if name.ends_with(".*") => {
-                    notes.add(
-                        line.position,
-                        format!(
-                            "{name} is not imported: `*` is only allowed at the start of a host"
-                        ),
-                    );
-                }
                 name => match name.strip_prefix('.') {
                     Some(rest) => names.extend([
                         rest.to_ascii_lowercase(),
@@ -83,7 +69,7 @@ fn names(server: &Node, notes: &mut Notes) -> Vec<String> {
 }
 
 /// A route, its condition, and its sort order.
-type HostRoute = ((bool, usize), Condition, BlockRoute);
+type HostRoute = ((u8, usize), Condition, BlockRoute);
 
 #[expect(clippy::too_many_lines, reason = "one step for each group of keys")]
 fn service(
@@ -103,6 +89,7 @@ fn service(
     let mut idle = None;
     let mut forwarded = false;
     let mut path_use = PathUse::default();
+    let mut taken: Vec<String> = Vec::new();
     let (pages, paths) = page::pages(context, default, outer, notes);
     for index in &group.servers {
         let Some(server) = servers.get(*index) else {
@@ -113,7 +100,10 @@ fn service(
         idle = found.idle;
         path_use = found.path_use;
         forwarded |= found.forwarded;
-        let names = names(server, notes);
+        // The first server block with a name has it.
+        let mut names = names(server);
+        names.retain(|name| !taken.contains(name));
+        taken.extend(names.iter().cloned());
         if *index == group.default {
             rest = Some(found.all);
             continue;
@@ -196,7 +186,12 @@ fn service(
 
 /// Returns the routes of a server block for one of its names.
 fn of_host(name: &str, block_routes: &[BlockRoute], position: Position) -> Vec<HostRoute> {
-    let order = (name.starts_with("*."), usize::MAX - name.len());
+    let order = match name {
+        name if name.starts_with('~') => (3, 0),
+        name if name.starts_with('*') => (1, usize::MAX - name.len()),
+        name if name.ends_with('*') => (2, usize::MAX - name.len()),
+        name => (0, usize::MAX - name.len()),
+    };
     let condition_for = |path: Option<String>, regex: Option<String>| Condition {
         host: Some(name.to_owned()),
         path,
@@ -331,8 +326,10 @@ fn table(
     normalize_path(context, &mut table, levels, path_use, notes);
     compression(context, &mut table, [default.inner(), outer]);
     trusted(context, &mut table, default, outer);
-    if !forwarded {
-        table.push(Entry::implied("forwarded", false));
+    table.push(Entry::implied("forwarded", false));
+    if forwarded {
+        let fields = vec![Entry::implied("for", "append")];
+        table.push(Entry::implied("x_forwarded", fields));
     }
     underscores(context, &mut table, levels);
     if group.listen[0].proxy_protocol {
@@ -464,6 +461,7 @@ fn timeouts(
         ("send_timeout", "client"),
         ("proxy_connect_timeout", "connect"),
         ("proxy_read_timeout", "server"),
+        ("proxy_send_timeout", "server"),
     ];
     let mut timeouts: Vec<Entry> = Vec::new();
     for (theirs, ours) in TIMES {
@@ -476,7 +474,7 @@ fn timeouts(
                 "not imported: 0 disables the timeout, and Weir always has one",
             ),
             Some(_) if timeouts.iter().any(|entry| entry.key == *ours) => {
-                notes.add(position, format!("not imported: `{ours}` is already set"));
+                notes.remark(position, format!("`{ours}` limits both directions"));
             }
             Some(millis) => timeouts.push(Entry::new(ours, format_millis(millis), position)),
             None => notes.add(position, "not imported: nginx requires a time"),

@@ -57,7 +57,7 @@ fn server(context: &mut Context<'_>, node: &Node, notes: &mut Notes) {
             host: to.to_owned(),
             path: None,
         };
-        pool(context, &url, Vec::new(), line, notes)
+        pool(context, &url, (Vec::new(), None), line, notes)
     };
     let pool_ref = match pool_ref {
         Ok(pool_ref) => pool_ref,

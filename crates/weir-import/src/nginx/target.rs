@@ -68,6 +68,7 @@ pub(super) fn resolved(
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let address: IpAddr = match host.parse() {
         Ok(address) => address,
+        Err(_) if host == "localhost" => std::net::Ipv4Addr::LOCALHOST.into(),
         Err(_) => {
             let found = environment
                 .address(host, false)
@@ -78,22 +79,43 @@ pub(super) fn resolved(
     Ok(endpoint(address, port))
 }
 
+/// `servers_dns` of a host name, which a name server may change; `None` = an address, or this machine.
+pub(super) fn of_name(text: &str, port: u16, position: Position) -> Option<Entry> {
+    let (host, port) = match text.split_once(':') {
+        Some((host, written)) => (host, written.parse::<u16>().ok()?),
+        None => (text, port),
+    };
+    let is_host = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    let is_name = !host.is_empty()
+        && host != "localhost"
+        && host.bytes().all(is_host)
+        && host.parse::<IpAddr>().is_err();
+    let table = vec![
+        Entry::new("name", host, position).essential(),
+        Entry::new("port", u64::from(port), position).essential(),
+    ];
+    is_name.then(|| Entry::new("servers_dns", table, position).essential())
+}
+
 /// The pool of a `proxy_pass`, and its upstream's limit of idle connections.
 pub(super) struct PoolRef {
     pub(super) pool: String,
     pub(super) idle: Option<(u64, Position)>,
 }
 
-/// Returns the pool of a URL; `tls` are the keys of `tls` for https.
+/// Returns the pool of a URL; `tls` are the keys of `tls` for https, `host` is the `Host` that its servers get instead
+/// of the client's.
 pub(super) fn pool(
     context: &mut Context<'_>,
     url: &Url,
-    tls: Vec<Entry>,
+    (tls, host): (Vec<Entry>, Option<(String, Position)>),
     from: &Node,
     notes: &mut Notes,
 ) -> Result<PoolRef, String> {
     let scheme = if url.tls { "https" } else { "http" };
-    let key = format!("{scheme}://{}", url.host);
+    let sent = host.as_ref().map_or("", |(host, _)| host.as_str());
+    let key = format!("{scheme}://{} {sent}", url.host);
+    let host = host.map(|(host, position)| Entry::new("host", host, position));
     let port = if url.tls { 443 } else { 80 };
     let tls = if url.tls { tls } else { Vec::new() };
     let existing = context.pools.get(&key).cloned();
@@ -101,7 +123,7 @@ pub(super) fn pool(
         let idle = keepalive(&node);
         let pool = match existing {
             Some(pool) => pool,
-            None => upstream::write(context, &node, tls, 80, notes),
+            None => upstream::write(context, &node, (tls, host), 80, notes),
         };
         context.pools.insert(key, pool.clone());
         return Ok(PoolRef { pool, idle });
@@ -109,22 +131,28 @@ pub(super) fn pool(
     if let Some(pool) = existing {
         return Ok(PoolRef { pool, idle: None });
     }
-    let address = resolved(context.environment, &url.host, port)?;
-    let name = context.writer.names.take(&url.host);
-    let server = Upstream {
-        from: from.position,
-        entries: vec![Entry::new("address", address, from.position).essential()],
-        probes: Vec::new(),
-    };
     let mut entries = Vec::new();
+    let mut servers = Vec::new();
+    if let Some(entry) = of_name(&url.host, port, from.position) {
+        entries.push(entry);
+    } else {
+        let address = resolved(context.environment, &url.host, port)?;
+        servers.push(Upstream {
+            from: from.position,
+            entries: vec![Entry::new("address", address, from.position).essential()],
+            probes: Vec::new(),
+        });
+    }
+    let name = context.writer.names.take(&url.host);
     if !tls.is_empty() {
         entries.push(Entry::implied("tls", tls));
     }
+    entries.extend(host);
     context.writer.group(Group {
         from: from.position,
         name: name.clone(),
         entries,
-        servers: vec![server],
+        servers,
         probes: Vec::new(),
         lines: Vec::new(),
     });

@@ -35,13 +35,20 @@ pub(super) fn keys(
     let key = find("ssl_certificate_key");
     match find("ssl_certificate") {
         Some((file, position)) => {
-            keys.push(Entry::new("certificates", certificates(&file), position).essential());
-            let position = key.map_or(position, |(_, position)| position);
-            notes.add(
-                position,
-                "`certificates` needs the chain and the key as NAME.pem with both, NAME.crt and NAME.key, \
-                 or NAME/fullchain.pem and NAME/privkey.pem",
-            );
+            keys.push(Entry::new("certificates", file.as_str(), position).essential());
+            if let Some((_, position)) = key.as_ref().filter(|(key, _)| is_pair(&file, key)) {
+                notes.remark(
+                    *position,
+                    "Weir finds the key by the name of the certificate's file",
+                );
+            }
+            if let Some((key, position)) = key.filter(|(key, _)| !is_pair(&file, key)) {
+                let why = format!(
+                    "Weir reads the key from the file of the certificate: write the chain and {key} to {file}, or call \
+                     them NAME.crt and NAME.key"
+                );
+                notes.add(position, why);
+            }
         }
         None => notes.add(
             default,
@@ -61,14 +68,15 @@ pub(super) fn keys(
     keys
 }
 
-/// Returns the directory of the certificate and its key; for certbot, the parent directory.
-fn certificates(file: &str) -> String {
-    let (directory, name) = file.rsplit_once('/').unwrap_or((".", file));
-    let directory = match name {
-        "fullchain.pem" => directory
-            .rsplit_once('/')
-            .map_or(directory, |(above, _)| above),
-        _ => directory,
+/// Returns whether Weir finds the key by the name of the certificate's file.
+fn is_pair(file: &str, key: &str) -> bool {
+    let same = |file: &str, key: &str| match (file.strip_suffix(".crt"), key.strip_suffix(".key")) {
+        (Some(file), Some(key)) => file == key,
+        _ => false,
     };
-    directory.to_owned()
+    let certbot = |file: &str, key: &str| {
+        let file = file.strip_suffix("fullchain.pem");
+        file.is_some() && file == key.strip_suffix("privkey.pem")
+    };
+    file == key || same(file, key) || certbot(file, key)
 }

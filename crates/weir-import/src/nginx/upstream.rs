@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::Context;
-use super::target::resolved;
+use super::target::{of_name, resolved};
 use super::tree::Node;
 use crate::document::Entry;
 use crate::layer7::{Group, Upstream};
@@ -14,6 +14,8 @@ use crate::note::{Notes, Position};
 pub(super) struct Upstreams {
     named: HashMap<String, Node>,
     led_to: HashSet<String>,
+    /// Upstreams that some `proxy_pass` or another directive mentions.
+    named_by_targets: HashSet<String>,
 }
 
 impl Upstreams {
@@ -30,6 +32,20 @@ impl Upstreams {
         }
     }
 
+    /// Records which upstreams the targets of these directives mention.
+    pub(super) fn targets(&mut self, nodes: &[Node]) {
+        for node in nodes {
+            let target = node.words.get(1..).unwrap_or_default().join(" ");
+            let is_target = node.keyword().ends_with("_pass") || target.contains("$");
+            for name in self.named.keys() {
+                if is_target && target.contains(name.as_str()) {
+                    self.named_by_targets.insert(name.clone());
+                }
+            }
+            self.targets(node.inner());
+        }
+    }
+
     pub(super) fn get(&mut self, name: &str) -> Option<Node> {
         let found = self.named.get(name)?.clone();
         self.led_to.insert(name.to_owned());
@@ -40,7 +56,13 @@ impl Upstreams {
     pub(super) fn unused(&self, notes: &mut Notes) {
         for (name, node) in &self.named {
             if !self.led_to.contains(name) {
-                node.reject(notes, "no target that Weir supports uses it");
+                if self.named_by_targets.contains(name) {
+                    node.reject(notes, "no target that Weir supports uses it");
+                } else {
+                    for position in node.lines().into_iter().chain([node.position]) {
+                        notes.remark(position, "not imported: nothing uses this upstream");
+                    }
+                }
             }
         }
     }
@@ -50,14 +72,28 @@ impl Upstreams {
 pub(super) fn write(
     context: &mut Context<'_>,
     node: &Node,
-    tls: Vec<Entry>,
+    (tls, host): (Vec<Entry>, Option<Entry>),
     port: u16,
     notes: &mut Notes,
 ) -> String {
     let mut entries = vec![];
     let mut scheduler = Entry::implied("scheduler", "round_robin");
     let mut servers = Vec::new();
+    let listed = || {
+        node.inner()
+            .iter()
+            .filter(|line| line.keyword() == "server")
+    };
+    let alone = listed().count() == 1;
     for inner in node.inner() {
+        let named = match inner.words.as_slice() {
+            [keyword, host] if keyword == "server" && alone => of_name(host, port, inner.position),
+            _ => None,
+        };
+        if let Some(entry) = named {
+            entries.push(entry);
+            continue;
+        }
         match inner.keyword() {
             "server" => servers.extend(server(context, inner, port, notes)),
             "least_conn" | "ip_hash" => {
@@ -88,7 +124,7 @@ pub(super) fn write(
                 inner.reject(notes, "`limits.server_requests` is set per service")
             }
             "zone" | "keepalive_timeout" | "keepalive_time" | "resolver" | "resolver_timeout" => {
-                inner.reject(notes, "Weir has no setting for this");
+                notes.remark(inner.position, "not imported: Weir chooses it itself");
             }
             _ => inner.reject(notes, "a pool has no such key"),
         }
@@ -97,6 +133,7 @@ pub(super) fn write(
     if !tls.is_empty() {
         entries.push(Entry::implied("tls", tls));
     }
+    entries.extend(host);
     let name = context.writer.names.take(node.word(1).unwrap_or("pool"));
     context.writer.group(Group {
         from: node.position,
@@ -186,17 +223,19 @@ fn server(context: &Context<'_>, node: &Node, port: u16, notes: &mut Notes) -> O
             ("down", _) => {
                 entries.retain(|entry| entry.key != "weight");
                 entries.push(Entry::new("weight", 0_u32, position));
-                notes.add(
+                notes.remark(
                     position,
                     "down, so weight = 0; `weir server POOL/ADDRESS maint` does this at run time",
                 );
             }
+            ("max_fails", Some(0)) => notes.add(
+                position,
+                "max_fails=0 is not imported: Weir ejects failing servers; `max_ejected` is set per pool",
+            ),
             ("max_fails" | "fail_timeout", _) => {
-                notes.add(
+                notes.remark(
                     position,
-                    format!(
-                        "{name} is not imported: add a `check` to the pool, or rely on retries"
-                    ),
+                    format!("{name} is not imported: Weir ejects failing servers; see `max_ejected`"),
                 );
             }
             ("slow_start", _) => notes.add(

@@ -17,8 +17,12 @@ pub(super) enum When {
 pub(super) fn when(node: &Node, scheme: &str) -> Option<When> {
     let text = node.words.get(1..)?.join(" ");
     let inner = text.strip_prefix('(')?.strip_suffix(')')?.trim();
-    let [variable, sign, value] = inner.split(' ').collect::<Vec<&str>>()[..] else {
-        return None;
+    let mut parts = inner.splitn(3, ' ');
+    let (variable, sign, value) = match (parts.next()?, parts.next(), parts.next()) {
+        (variable, Some(sign), Some(value)) => (variable, sign, value.trim()),
+        // A variable is true unless it is empty or 0.
+        (variable, None, None) if variable.starts_with("$http_") => (variable, "~", "^.*[^0]"),
+        _ => return None,
     };
     let value = value.trim_matches(['"', '\'']);
     let constant = |own: &str| {
@@ -33,15 +37,29 @@ pub(super) fn when(node: &Node, scheme: &str) -> Option<When> {
         "$scheme" => return constant(scheme),
         "$https" => return constant(if scheme == "https" { "on" } else { "" }),
         // `*` would become a wildcard, `~` would begin an expression.
-        _ if sign != "=" || value.is_empty() || value.contains('*') || value.starts_with('~') => {
+        _ if value.is_empty() => return None,
+        _ if matches!(sign, "=" | "!=") && (value.contains('*') || value.starts_with('~')) => {
             return None;
         }
         _ => {}
     }
+    let compared = match sign {
+        "=" | "!=" => value.to_owned(),
+        "~" | "!~" => format!("~{value}"),
+        "~*" | "!~*" => format!("~(?i){value}"),
+        _ => return None,
+    };
+    let is_regex = sign.contains('~');
+    let value = compared.as_str();
     let mut condition = Condition::default();
     match variable {
+        "$host" | "$http_host" if is_regex => condition.host = Some(value.to_owned()),
         "$host" | "$http_host" => condition.host = Some(value.to_ascii_lowercase()),
+        "$request_method" if is_regex => condition.methods = methods(value)?,
         "$request_method" => condition.methods = vec![value.to_owned()],
+        "$uri" | "$document_uri" if is_regex => {
+            condition.regex = Some(value.trim_start_matches('~').to_owned());
+        }
         _ => {
             if let Some(name) = variable.strip_prefix("$http_") {
                 condition.headers = vec![format!("{}: {value}", name.replace('_', "-"))];
@@ -53,7 +71,19 @@ pub(super) fn when(node: &Node, scheme: &str) -> Option<When> {
             }
         }
     }
-    Some(When::Matches(condition))
+    if !sign.starts_with('!') {
+        return Some(When::Matches(condition));
+    }
+    // One field, so one alternative.
+    condition.negated().into_iter().next().map(When::Matches)
+}
+
+/// The methods of `~^(GET|HEAD)$`.
+fn methods(regex: &str) -> Option<Vec<String>> {
+    let inner = regex.strip_prefix("~^(")?.strip_suffix(")$")?;
+    let words: Vec<String> = inner.split('|').map(str::to_owned).collect();
+    let is_method = |word: &String| word.bytes().all(|byte| byte.is_ascii_uppercase());
+    words.iter().all(is_method).then_some(words)
 }
 
 /// Returns networks in nginx's order of evaluation, and whether they are allowed; no networks = all remaining
@@ -121,9 +151,21 @@ mod tests {
             panic!("a field");
         };
         assert_eq!(condition.headers, ["x-forwarded-proto: http"]);
-        assert_eq!(parse_if("if ($host != a)"), None);
+        let Some(When::Matches(condition)) = parse_if("if ($host != a)") else {
+            panic!("a host");
+        };
+        assert_eq!(condition.not["host"], ["a"]);
+        let Some(When::Matches(condition)) = parse_if("if ($request_method !~ ^(GET|HEAD)$)")
+        else {
+            panic!("methods");
+        };
+        assert_eq!(condition.not["method"], ["GET", "HEAD"]);
+        let Some(When::Matches(condition)) = parse_if("if ($http_user_agent ~* (bot|spider))")
+        else {
+            panic!("a field");
+        };
+        assert_eq!(condition.headers, ["user-agent: ~(?i)(bot|spider)"]);
         assert_eq!(parse_if("if (-f $request_filename)"), None);
-        assert_eq!(parse_if("if ($http_user_agent ~* bot)"), None);
         assert_eq!(parse_if("if ($http_user_agent = *curl*)"), None);
     }
 }

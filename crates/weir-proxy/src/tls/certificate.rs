@@ -113,6 +113,28 @@ impl Files {
     }
 }
 
+impl Files {
+    /// One file: `NAME.crt` with `NAME.key` and `fullchain.pem` with `privkey.pem` if these exist, else chain and key
+    /// in the same file.
+    fn of(path: &Path) -> Self {
+        let pair = |key: PathBuf, ocsp: PathBuf| {
+            let chain = path.to_owned();
+            key.exists().then_some(Self { chain, key, ocsp })
+        };
+        let extension = path.extension().and_then(|extension| extension.to_str());
+        let name = path.file_name().and_then(|name| name.to_str());
+        let found = match (extension, name) {
+            (Some("crt"), _) => pair(path.with_extension("key"), path.with_extension("ocsp")),
+            (_, Some("fullchain.pem")) => pair(
+                path.with_file_name("privkey.pem"),
+                path.with_file_name("ocsp.der"),
+            ),
+            _ => None,
+        };
+        found.unwrap_or_else(|| Self::joined(path))
+    }
+}
+
 /// The files that `certificates` names: one, or those of a directory in the order of their names.
 fn files(path: &Path) -> Result<Vec<Files>, CertificateError> {
     let unreadable = |source| CertificateError::Unreadable {
@@ -120,7 +142,7 @@ fn files(path: &Path) -> Result<Vec<Files>, CertificateError> {
         source,
     };
     if !fs::metadata(path).map_err(unreadable)?.is_dir() {
-        return Ok(vec![Files::joined(path)]);
+        return Ok(vec![Files::of(path)]);
     }
     let mut found = Vec::new();
     for entry in fs::read_dir(path).map_err(unreadable)? {

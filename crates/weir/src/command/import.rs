@@ -85,14 +85,15 @@ fn report(name: &str, imported: &Imported, late: &[String]) {
 }
 
 fn read(path: &Path) -> Result<String, Failure> {
-    let mut text = String::new();
+    let mut bytes = Vec::new();
     let done = if path == Path::new("-") {
-        io::stdin().read_to_string(&mut text).map(drop)
+        io::stdin().read_to_end(&mut bytes).map(drop)
     } else {
-        std::fs::read_to_string(path).map(|read| text = read)
+        std::fs::read(path).map(|read| bytes = read)
     };
     done.map_err(|error| Failure::Failed {
         message: format!("{}: {}", path.display(), with_advice(&error)),
     })?;
-    Ok(text)
+    // The other programs read bytes: comments in the encoding of another time are common.
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }

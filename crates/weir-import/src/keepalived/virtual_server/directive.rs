@@ -122,14 +122,17 @@ fn unsupported_directive(directives: &mut Directives, node: &Node, notes: &mut N
             "Weir does not send mail; `notify` of the pool runs a program",
         ),
         "snmp_name" => node.reject(notes, "Weir has no SNMP"),
-        "nat_mask" | "net_mask" => node.reject(notes, "keepalived removed this keyword long ago"),
-        keyword => {
-            let why = is_fork_keyword(keyword);
-            node.reject(
+        "nat_mask" | "net_mask" => node.ignore(
+            notes,
+            "keepalived removed this keyword long ago, and ignores the line",
+        ),
+        keyword => match is_fork_keyword(keyword) {
+            Some(why) => node.reject(notes, why),
+            None => node.ignore(
                 notes,
-                why.unwrap_or("keepalived has no such keyword in virtual_server"),
-            );
-        }
+                "keepalived has no such keyword in virtual_server, and ignores the line",
+            ),
+        },
     }
 }
 

@@ -95,12 +95,12 @@ fn real_directive(real: &mut Real, node: &Node, notes: &mut Notes) {
             "Weir does not send mail; `notify` of the pool runs a program",
         ),
         "snmp_name" => node.reject(notes, "Weir has no SNMP"),
-        keyword => {
-            let why = is_fork_keyword(keyword);
-            node.reject(
+        keyword => match is_fork_keyword(keyword) {
+            Some(why) => node.reject(notes, why),
+            None => node.ignore(
                 notes,
-                why.unwrap_or("keepalived has no such keyword in real_server"),
-            );
-        }
+                "keepalived has no such keyword in real_server, and ignores the line",
+            ),
+        },
     }
 }

@@ -273,7 +273,7 @@ impl Section {
         let quiescent = self.quiescent.map(|(_, position)| position);
         for position in numbers.chain(texts).chain(quiescent) {
             if !used.contains(&position) && !notes.has_note(position) {
-                notes.add(position, "not imported: no check here uses it");
+                notes.remark(position, "not imported: no check here uses it");
             }
         }
         globals.used.borrow_mut().extend(used);

@@ -1,0 +1,79 @@
+//! Settings of a location that routes have: timeouts, body size, basic authentication.
+
+use super::tree::Node;
+use super::{Context, limit, time};
+use crate::document::Entry;
+use crate::note::Notes;
+use crate::time::format_millis;
+
+/// Returns the keys of a location's route. `levels` are innermost first; what the server block or `http` sets is in
+/// the table of the service, except for authentication.
+pub(super) fn keys(context: &mut Context<'_>, levels: &[&[Node]], notes: &mut Notes) -> Vec<Entry> {
+    const TIMES: [(&str, &str); 3] = [
+        ("proxy_connect_timeout", "connect"),
+        ("proxy_read_timeout", "server"),
+        ("proxy_send_timeout", "server"),
+    ];
+    let mut keys = Vec::new();
+    let own = match levels {
+        [own, _, _] => *own,
+        _ => &[],
+    };
+    let find = |keyword: &str| own.iter().rev().find(|line| line.keyword() == keyword);
+    let mut times: Vec<Entry> = Vec::new();
+    for (theirs, ours) in TIMES {
+        let Some(line) = find(theirs) else { continue };
+        context.used.insert(line.position);
+        if times.iter().any(|entry| entry.key == ours) {
+            notes.remark(line.position, "`server` limits both directions");
+            continue;
+        }
+        match line.word(1).and_then(time).filter(|millis| *millis > 0) {
+            Some(millis) => times.push(Entry::new(ours, format_millis(millis), line.position)),
+            None => line.reject(notes, "Weir always has this timeout"),
+        }
+    }
+    if !times.is_empty() {
+        keys.push(Entry::implied("timeouts", times));
+    }
+    if let Some(line) = find("client_max_body_size") {
+        match line.word(1).and_then(limit::size) {
+            Some(bytes) => {
+                context.used.insert(line.position);
+                keys.push(Entry::new("max_body", bytes, line.position));
+            }
+            None => line.reject(notes, "nginx requires a size"),
+        }
+    }
+    keys.extend(authentication(context, levels));
+    keys
+}
+
+/// `auth_basic` and its file, of the innermost level that has them.
+pub(super) fn authentication(context: &mut Context<'_>, levels: &[&[Node]]) -> Option<Entry> {
+    let find = |keyword: &str| {
+        let mut levels = levels.iter();
+        levels.find_map(|nodes| nodes.iter().rev().find(|line| line.keyword() == keyword))
+    };
+    let realm = find("auth_basic")?;
+    context.used.insert(realm.position);
+    let file = find("auth_basic_user_file");
+    context.used.extend(file.map(|line| line.position));
+    if realm.word(1) == Some("off") {
+        return None;
+    }
+    // Without a file, nginx admits nobody.
+    let (path, from) = match file.and_then(|line| Some((line.word(1)?, line.position))) {
+        Some(found) => found,
+        None => ("/nonexistent", realm.position),
+    };
+    let path = match path.starts_with('/') {
+        true => path.to_owned(),
+        false => format!("/etc/nginx/{path}"),
+    };
+    let table = vec![
+        Entry::new("file", path, from).essential(),
+        Entry::new("realm", realm.word(1).unwrap_or_default(), realm.position),
+    ];
+    Some(Entry::new("basic_auth", table, realm.position).essential())
+}

@@ -1,0 +1,95 @@
+//! nginx's variables in texts that are made for a request.
+
+/// What a text is made for: variables that are constant for a service.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Clients<'a> {
+    /// `http` or `https`.
+    pub(super) scheme: &'a str,
+    /// The first `server_name`.
+    pub(super) name: &'a str,
+    /// The whole path and query are `{path}`: in redirects.
+    pub(super) redirect: bool,
+}
+
+/// Replaces variables; `None` = Weir has none for one of them, or a literal name in braces would become one.
+pub(super) fn replace(text: &str, clients: Clients<'_>) -> Option<String> {
+    if crate::layer7::has_variable(&text.replace("${", "$")) && !text.contains("${") {
+        return None;
+    }
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find('$') {
+        out.push_str(&rest[..at]);
+        rest = &rest[at + 1..];
+        let (name, after) = match rest.strip_prefix('{') {
+            Some(inner) => inner.split_once('}')?,
+            None => {
+                let is_end = |c: char| !c.is_ascii_alphanumeric() && c != '_';
+                rest.split_at(rest.find(is_end).unwrap_or(rest.len()))
+            }
+        };
+        out.push_str(&variable(name, clients)?);
+        rest = after;
+    }
+    out.push_str(rest);
+    Some(out)
+}
+
+fn variable(name: &str, clients: Clients<'_>) -> Option<String> {
+    Some(match name {
+        "scheme" => clients.scheme.to_owned(),
+        "https" if clients.scheme == "https" => "on".to_owned(),
+        "https" => String::new(),
+        "host" => "{host}".to_owned(),
+        "http_host" if clients.redirect => "{host}".to_owned(),
+        "remote_addr" | "realip_remote_addr" => "{client}".to_owned(),
+        "remote_port" => "{client_port}".to_owned(),
+        "request_id" => "{request_id}".to_owned(),
+        "request_method" => "{method}".to_owned(),
+        "args" | "query_string" => "{query}".to_owned(),
+        "uri" | "document_uri" => "{path}".to_owned(),
+        "request_uri" if clients.redirect => "{path}".to_owned(),
+        "request_uri" => "{path}?{query}".to_owned(),
+        "ssl_server_name" => "{tls_sni}".to_owned(),
+        "ssl_client_s_dn" => "{client_cert_subject}".to_owned(),
+        "upstream_addr" => "{server}".to_owned(),
+        "server_name" if !clients.name.is_empty() => clients.name.to_owned(),
+        _ => {
+            if let Some(field) = name.strip_prefix("http_") {
+                format!("{{header.{}}}", field.replace('_', "-"))
+            } else {
+                format!("{{cookie.{}}}", name.strip_prefix("cookie_")?)
+            }
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_are_replaced() {
+        let clients = Clients {
+            scheme: "https",
+            name: "www.example",
+            redirect: false,
+        };
+        let shown = |text: &str| replace(text, clients);
+        assert_eq!(
+            shown("$scheme://${host}/a").as_deref(),
+            Some("https://{host}/a")
+        );
+        assert_eq!(
+            shown("$remote_addr:$remote_port").as_deref(),
+            Some("{client}:{client_port}")
+        );
+        assert_eq!(
+            shown("$http_x_a, $cookie_b").as_deref(),
+            Some("{header.x-a}, {cookie.b}")
+        );
+        assert_eq!(shown("$server_name").as_deref(), Some("www.example"));
+        assert_eq!(shown("$geoip_country"), None);
+        assert_eq!(shown("{client}"), None);
+    }
+}

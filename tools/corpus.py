@@ -1,0 +1,242 @@
+#!/usr/bin/env python3
+"""Measures how much of real configurations `weir import` carries over.
+
+Reads the list of files in crates/weir-import/corpus, fetches them to a directory outside of the repository (or reads
+them from --dir), runs `weir import` and `weir check` on each, and puts every line in one class:
+
+  carried     weir.toml does what the line does
+  irrelevant  in irrelevant.list: clients and servers do not observe it
+  changed     a note says that behaviour changes
+
+Prints the share of carried lines among those that matter, for each kind: the mean over the files, and over all lines.
+A file that is refused as a whole counts 0. Half of the files, drawn by split.seed, are only measured with --held-out.
+"""
+
+import argparse
+import hashlib
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import urllib.error
+import urllib.request
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+LISTS = ROOT / "crates/weir-import/corpus"
+KINDS = ["haproxy", "nginx", "keepalived", "ldirectord"]
+NOTE = re.compile(r"^(  )?line (\d+): (.*)$")
+
+
+def main():
+    arguments = parse_arguments()
+    directory = pathlib.Path(arguments.dir).expanduser().resolve()
+    if directory.is_relative_to(ROOT):
+        sys.exit(f"{directory} is inside of the repository, and fetched files must not be committed: choose another --dir")
+    files = select(read_list(), arguments)
+    if arguments.fetch:
+        fetch(files, directory)
+    rules = read_rules()
+    results = []
+    for entry in files:
+        results.append(measure(entry, directory, rules, arguments))
+    report(results, arguments)
+    if any(result["unchecked"] for result in results):
+        sys.exit(1)
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--weir", default=str(ROOT / "target/release/weir"), help="the program to measure")
+    parser.add_argument("--dir", default="~/.cache/weir-corpus", help="where the files are, as OWNER+NAME/PATH")
+    parser.add_argument("--fetch", action="store_true", help="fetch missing files to --dir first")
+    parser.add_argument("--held-out", action="store_true", help="measure the other half of the files")
+    parser.add_argument("--kind", choices=KINDS, help="measure one kind only")
+    parser.add_argument("--only", help="measure files whose path or repository contains this text")
+    parser.add_argument("--show", action="store_true", help="list the lines that are not carried over")
+    return parser.parse_args()
+
+
+def read_list():
+    """Returns (kind, repository, commit, path, sha256) for each listed file."""
+    lines = (LISTS / "files.list").read_text().splitlines()
+    return [tuple(line.split(" ")) for line in lines if line and not line.startswith("#")]
+
+
+def select(files, arguments):
+    """Returns one half of the files: for each kind, the first or second half in the order of a hash with the seed."""
+    seed = (LISTS / "split.seed").read_text().strip()
+    chosen = []
+    for kind in KINDS:
+        if arguments.kind not in (None, kind):
+            continue
+        of_kind = [entry for entry in files if entry[0] == kind]
+        order = lambda entry: hashlib.sha256(f"{seed} {entry[1]} {entry[3]}".encode()).hexdigest()
+        of_kind.sort(key=order)
+        middle = (len(of_kind) + 1) // 2
+        chosen += of_kind[middle:] if arguments.held_out else of_kind[:middle]
+    if arguments.only:
+        chosen = [entry for entry in chosen if arguments.only in entry[1] + "/" + entry[3]]
+    return chosen
+
+
+def local(directory, repository, path):
+    return directory / repository.replace("/", "+") / path
+
+
+def fetch(files, directory):
+    for _, repository, commit, path, sha in files:
+        target = local(directory, repository, path)
+        if target.exists():
+            continue
+        url = f"https://raw.githubusercontent.com/{repository}/{commit}/{path}"
+        try:
+            with urllib.request.urlopen(url, timeout=60) as answer:
+                data = answer.read()
+        except (urllib.error.URLError, TimeoutError) as error:
+            sys.exit(f"{url}: {error}; fetch the files another way and give their directory by DIR=")
+        if hashlib.sha256(data).hexdigest() != sha:
+            sys.exit(f"{url}: the file differs from the listed one")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(data)
+
+
+def read_rules():
+    """Returns the directives that do not matter, and the directives whose whole block does not, for each kind."""
+    rules = {kind: ([], []) for kind in KINDS}
+    for line in (LISTS / "irrelevant.list").read_text().splitlines():
+        words = line.split()
+        if not words or words[0].startswith("#"):
+            continue
+        if words[1] == "block-with":
+            rules[words[0]][1].append(words[2])
+        else:
+            rules[words[0]][0].append(words[1:])
+    return rules
+
+
+def matches(words, rule):
+    if len(words) < len(rule):
+        return False
+    def same(word, want):
+        return word.startswith(want[:-1]) if want.endswith("*") else word == want
+    return all(same(word, want) for word, want in zip(words, rule))
+
+
+def relevant(kind, text, rules):
+    """Returns the numbers and texts of the lines that matter."""
+    words, blocks = rules
+    lines = text.split("\n")
+    gone = covered_blocks(lines, blocks) if kind == "nginx" else set()
+    if kind == "nginx":
+        gone |= continued(lines)
+    found = {}
+    for number, line in enumerate(lines, 1):
+        line = line.strip()
+        bare = re.sub(r"^[{}\s]+", "", line)
+        comment = "#!" if kind == "keepalived" else "#"
+        if number in gone or not bare or bare[0] in comment:
+            continue
+        split = [word.rstrip(";") for word in re.split(r"[\s=]+" if kind == "ldirectord" else r"\s+", bare)]
+        if any(matches(split, rule) for rule in words):
+            continue
+        found[number] = line
+    return found
+
+
+def covered_blocks(lines, keywords):
+    """Returns the lines of the innermost blocks that contain one of these directives."""
+    gone, stack = set(), []
+    for number, line in enumerate(lines, 1):
+        code = line.split("#")[0]
+        if stack and any(re.search(rf"(^|[\s;{{]){word}\s", code) or re.search(rf"(^|[\s;{{]){word};", code) for word in keywords):
+            stack[-1][1] = True
+        for character in code:
+            if character == "{":
+                stack.append([number, False])
+            elif character == "}" and stack:
+                start, covered = stack.pop()
+                if covered:
+                    gone.update(range(start, number + 1))
+    return gone
+
+
+def continued(lines):
+    """Returns the lines that continue the directive of an earlier line: they are part of its line."""
+    gone, is_open = set(), False
+    for number, line in enumerate(lines, 1):
+        code = re.sub(r"(^|\s)#.*", "", line).strip()
+        if is_open:
+            gone.add(number)
+        if code:
+            is_open = code[-1] not in ";{}"
+    return gone
+
+
+def measure(entry, directory, rules, arguments):
+    kind, repository, _, path, sha = entry
+    file = local(directory, repository, path)
+    name = f"{repository}/{path}"
+    if not file.exists():
+        sys.exit(f"{file} is missing: use FETCH=1, or give the directory of the files by DIR=")
+    data = file.read_bytes()
+    if hashlib.sha256(data).hexdigest() != sha:
+        sys.exit(f"{file} differs from the listed file")
+    lines = relevant(kind, data.decode("utf-8", "replace"), rules[kind])
+    done = subprocess.run([arguments.weir, "import", kind, str(file), "--root", str(file.parent)],
+                          capture_output=True, timeout=120)
+    toml = done.stdout.decode("utf-8", "replace")
+    lost = {}
+    for note in done.stderr.decode("utf-8", "replace").splitlines():
+        found = NOTE.match(note)
+        if found and found.group(1):
+            lost.setdefault(int(found.group(2)), found.group(3))
+    refused = not re.search(r"^\[", toml, re.M) and bool(lines)
+    changed = {number: lost[number] for number in lines if number in lost}
+    share = 0.0 if refused else 1 - len(changed) / len(lines) if lines else None
+    unchecked = "" if refused else check(arguments.weir, toml)
+    return {"kind": kind, "name": name, "lines": lines, "changed": changed, "share": share, "refused": refused,
+            "unchecked": unchecked, "error": done.stderr.decode("utf-8", "replace")}
+
+
+def check(weir, toml):
+    """Returns what `weir check` reports about the output, or nothing."""
+    with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
+        file.write(toml)
+        file.flush()
+        done = subprocess.run([weir, "check", "-c", file.name], capture_output=True, timeout=120)
+    return "" if done.returncode == 0 else done.stderr.decode("utf-8", "replace")
+
+
+def report(results, arguments):
+    half = "held-out half" if arguments.held_out else "development half"
+    print(f"{'kind':12} {'files':>5} {'refused':>7} {'lines':>6} {'mean over files':>15} {'over all lines':>14}   ({half})")
+    for kind in KINDS:
+        of_kind = [result for result in results if result["kind"] == kind and result["share"] is not None]
+        if not of_kind:
+            continue
+        shares = [result["share"] for result in of_kind]
+        lines = sum(len(result["lines"]) for result in of_kind)
+        lost = sum(len(result["lines"]) if result["refused"] else len(result["changed"]) for result in of_kind)
+        refused = sum(result["refused"] for result in of_kind)
+        mean = 100 * sum(shares) / len(shares)
+        print(f"{kind:12} {len(of_kind):5} {refused:7} {lines:6} {mean:14.1f}% {100 * (1 - lost / lines):13.1f}%")
+    for result in results:
+        if result["unchecked"]:
+            print(f"\n{result['name']}: weir check rejects the output:\n{result['unchecked'][:2000]}")
+    if arguments.show and not arguments.held_out:
+        show(results)
+
+
+def show(results):
+    for result in sorted(results, key=lambda result: (result["kind"], result["share"] or 0)):
+        share = "-" if result["share"] is None else f"{100 * result['share']:.0f}%"
+        print(f"\n{result['kind']} {result['name']}: {share}" + (" REFUSED" if result["refused"] else ""))
+        if result["refused"]:
+            print(result["error"][:600])
+        for number, why in sorted(result["changed"].items()):
+            print(f"  {number}: {why}")
+
+
+if __name__ == "__main__":
+    main()
