@@ -40,7 +40,10 @@ pub use mount::{Bpffs, MountView, bpffs_at, mount_bpffs};
 pub use netns::{Entered, NetNs, NetNsId};
 pub use notify::{Notification, Notifier};
 pub use packet::FrameSocket;
-pub use privilege::{account, close_stdin, end_with_parent, keep_net_raw, run_in_real_time};
+pub use privilege::{
+    account, close_stdin, end_with_parent, keep_net_raw, read_stdout_file, replace_stdout_file,
+    run_in_real_time, set_process_name, shared_file, write_stdout_file,
+};
 pub use raw_ip::{RawIpSocket, RawPacket};
 
 /// The result of every fallible function of this crate.

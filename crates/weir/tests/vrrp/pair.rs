@@ -161,6 +161,10 @@ impl Pair {
             .split_whitespace()
             .filter_map(|pid| pid.parse().ok())
             .find(|pid: &u32| {
+                let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+                if name.trim_end() == "weir-standby" {
+                    return false;
+                }
                 let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
                 line.split(|byte| *byte == 0)
                     .any(|word| word == command.as_bytes())
@@ -170,6 +174,18 @@ impl Pair {
     pub(crate) fn process(&self, host: &str, command: &str) -> u32 {
         self.find(host, command)
             .unwrap_or_else(|| panic!("{host} runs no {command}"))
+    }
+
+    /// How long a child of a host's keeper has been running; zero without it.
+    pub(crate) fn age(&self, host: &str, command: &str) -> Duration {
+        let Some(pid) = self.find(host, command) else {
+            return Duration::ZERO;
+        };
+        let started = fs::metadata(format!("/proc/{pid}")).and_then(|it| it.modified());
+        started
+            .ok()
+            .and_then(|it| it.elapsed().ok())
+            .unwrap_or_default()
     }
 
     pub(crate) fn daemon(&self, host: &str) -> u32 {
