@@ -69,6 +69,7 @@ install -D -m 755 "$BINARY" "$work/weir/usr/bin/weir"
 strip --strip-unneeded "$work/weir/usr/bin/weir"
 install -D -m 644 docs/packaging/weir.service "$work/weir/usr/lib/systemd/system/weir.service"
 install -D -m 644 docs/packaging/weir-real-server@.service "$work/weir/usr/lib/systemd/system/weir-real-server@.service"
+install -D -m 755 contrib/ocf/weir "$work/weir/usr/lib/ocf/resource.d/weir/weir"
 install -d "$work/weir/etc/weir/real-server"
 documents weir
 cp -r docs/manual docs/performance.md "$work/weir/usr/share/doc/weir/"

@@ -7,8 +7,8 @@
 //! added, because nothing advertises them any more. The keeper holds both ends of the channel, so the helper and its
 //! caller can be replaced separately: a new helper adopts the record of the former one.
 //!
-//! Added addresses, routes, rules and devices are recorded in `RUNTIME_DIR/vrrp.json` before they are added, so that the next helper,
-//! `weir run` and `weir clean` can remove them.
+//! Added addresses, routes, rules and devices are recorded in `RUNTIME_DIR/vrrp.json` before they are added, so that
+//! the next helper, `weir run` and `weir clean` can remove them.
 
 mod address;
 mod client;

@@ -1,5 +1,5 @@
-//! `RUNTIME_DIR/vrrp.json`: addresses, routes, rules and devices that the helper has added, and settings of devices that
-//! it has changed. A reboot removes them, so a record of another boot is
+//! `RUNTIME_DIR/vrrp.json`: addresses, routes, rules and devices that the helper has added, and settings of devices
+//! that it has changed. A reboot removes them, so a record of another boot is
 //! ignored.
 
 use std::collections::BTreeSet;

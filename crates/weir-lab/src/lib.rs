@@ -15,6 +15,7 @@ mod attack;
 mod command;
 mod error;
 mod experiment;
+mod failover;
 mod interrupt;
 mod latency;
 mod namespace;

@@ -24,6 +24,7 @@ mod notify;
 mod packet;
 mod privilege;
 mod raw_ip;
+mod system_calls;
 pub mod untrusted_file;
 
 pub use activation::inherited_files;
@@ -45,6 +46,7 @@ pub use privilege::{
     run_in_real_time, set_process_name, shared_file, write_stdout_file,
 };
 pub use raw_ip::{RawIpSocket, RawPacket};
+pub use system_calls::restrict_system_calls;
 
 /// The result of every fallible function of this crate.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -324,7 +324,7 @@ mod tests {
         assert_eq!(result, Ok(()));
     }
 
-    /// RFC 4231 section 4.2 has another input; this one is computed by Python's hmac over the bytes that the module names.
+    /// The expected value is computed by Python's hmac over the bytes that the module names.
     #[test]
     fn digest_is_an_hmac() {
         let key = [0x0b_u8; 32];

@@ -183,7 +183,7 @@ impl Frame<'_> {
                  {key} = {table}\n"
             )
         };
-        const KEY: &str = "key = \"0123456789abcdef0123456789abcdef\"";
+        const KEY: &str = "secret = \"0123456789abcdef0123456789abcdef\"";
         let keys = format!("keys = [{{ id = 1, {KEY} }}]");
         match page {
             "vrrp-route" => {

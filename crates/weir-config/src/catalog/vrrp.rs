@@ -141,7 +141,7 @@ pub(crate) static VRRP: Section = Section {
         Key::new(
             "checksum",
             Kind::OneOf(checksums),
-            Default("\"plain\""),
+            Default("plain"),
             "Checksum of version 3 over IPv4 until a packet was received; then it is that of the peer. `plain`: RFC \
              9568; `pseudo-header`: keepalived without `v3_checksum_as_v2`, and FRR.",
             "checksum = \"pseudo-header\"",
@@ -202,7 +202,7 @@ pub(crate) static VRRP: Section = Section {
             Kind::Table(&VRRP_HMAC),
             Absent("no authentication"),
             "Authentication of advertisements by HMAC-SHA256, as in keepalived 2.4.2 and newer.",
-            "hmac = { keys = [{ id = 1, key = { file = \"/etc/weir/vrrp.key\" } }] }",
+            "hmac = { keys = [{ id = 1, secret = { file = \"/etc/weir/vrrp.key\" } }] }",
         )
         .known_as(&["auth_hmac"]),
         Key::new(
@@ -308,7 +308,7 @@ pub(crate) static VRRP: Section = Section {
         Key::new(
             "notify_user",
             Kind::Text,
-            Default("\"root\""),
+            Absent("`root`"),
             "Account that the notification programs run as.",
             "notify_user = \"nobody\"",
         )
@@ -320,17 +320,17 @@ pub(crate) static VRRP: Section = Section {
 pub(crate) static VRRP_HMAC: Section = Section {
     path: "vrrp.NAME.hmac",
     page: "vrrp-hmac",
-    purpose: "Authentication of advertisements. To introduce it without a failover, use `receive-only` on all directors, \
-              then `permissive`, then `enforce`. To change the key, add the new one to all directors first.",
+    purpose: "Authentication of advertisements. To introduce it without a failover, use `receive-only` on all \
+              directors, then `permissive`, then `enforce`. To change the key, add the new one to all directors first.",
     example: "[vrrp.outside]\ninterface = \"eth0\"\nvirtual_router_id = 51\naddresses = [\"192.0.2.10/24\"]\nhmac = \
-              { keys = [{ id = 1, key = { file = \"/etc/weir/vrrp.key\" } }] }\n",
+              { keys = [{ id = 1, secret = { file = \"/etc/weir/vrrp.key\" } }] }\n",
     keys: &[
         Key::new(
             "keys",
             Kind::List(&Kind::Table(&VRRP_HMAC_KEY)),
             Required,
             "Accepted keys.",
-            "keys = [{ id = 1, key = \"0123456789abcdef0123456789abcdef\" }]",
+            "keys = [{ id = 1, secret = \"0123456789abcdef0123456789abcdef\" }]",
         ),
         Key::new(
             "active",
@@ -343,7 +343,7 @@ pub(crate) static VRRP_HMAC: Section = Section {
         Key::new(
             "mode",
             Kind::OneOf(hmac_modes),
-            Default("\"enforce\""),
+            Default("enforce"),
             "`enforce`: signs and requires; `permissive`: signs, and accepts packets without a signature; \
              `receive-only`: does not sign.",
             "mode = \"permissive\"",
@@ -368,7 +368,7 @@ pub(crate) static VRRP_HMAC_KEY: Section = Section {
     page: "vrrp-hmac-key",
     purpose: "A key of advertisements.",
     example: "[vrrp.outside]\ninterface = \"eth0\"\nvirtual_router_id = 51\naddresses = [\"192.0.2.10/24\"]\nhmac = \
-              { keys = [{ id = 1, key = { file = \"/etc/weir/vrrp.key\" } }] }\n",
+              { keys = [{ id = 1, secret = { file = \"/etc/weir/vrrp.key\" } }] }\n",
     keys: &[
         Key::new(
             "id",
@@ -378,11 +378,11 @@ pub(crate) static VRRP_HMAC_KEY: Section = Section {
             "id = 1",
         ),
         Key::new(
-            "key",
+            "secret",
             Kind::Secret,
             Required,
             "Key of 32 to 64 bytes: text, or `hex:` and hexadecimal digits.",
-            "key = { file = \"/etc/weir/vrrp.key\" }",
+            "secret = { file = \"/etc/weir/vrrp.key\" }",
         ),
     ],
 };

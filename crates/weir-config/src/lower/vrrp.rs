@@ -382,7 +382,7 @@ fn hmac(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<RouterHmac> {
 
 fn hmac_key(sink: &mut Sink<'_>, view: &View<'_, '_>, item: &Item<'_>) -> Option<(u8, RouterKey)> {
     let id = view.integer(sink, "id")?;
-    let secret = secret::of_key(sink, view, "key")?;
+    let secret = secret::of_key(sink, view, "secret")?;
     let bytes = match secret.expose().strip_prefix(b"hex:") {
         Some(digits) => unhex(digits),
         None => Some(secret.expose().to_vec()),

@@ -58,11 +58,11 @@ pub(super) fn hmac(node: &Node, notes: &mut Notes) -> Option<Entry> {
                 let id = Entry::new("id", id, line.position);
                 let key = match key.strip_prefix("file:") {
                     Some(path) => Entry::new(
-                        "key",
+                        "secret",
                         vec![Entry::new("file", path, line.position)],
                         line.position,
                     ),
-                    None => Entry::new("key", key, line.position),
+                    None => Entry::new("secret", key, line.position),
                 };
                 keys.push(Item::new(vec![id, key], Some(line.position)));
             }

@@ -80,6 +80,10 @@ pub(super) fn routes(node: &Node, notes: &mut Notes) -> Option<Entry> {
             })
         });
         if let Some(mut entries) = entries {
+            if !entries.iter().any(|entry| entry.key == "interface") {
+                let why = "without `dev` Weir uses the instance's interface; keepalived does not track such a route";
+                notes.remark(at, why);
+            }
             entries.insert(0, Entry::new("to", to, at).essential());
             routes.push(Item::new(entries, Some(at)));
         }

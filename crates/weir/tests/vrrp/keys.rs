@@ -115,7 +115,7 @@ fn unsigned_advertisements_are_ignored_and_signed_ones_are_not() {
     let key = pair.path("vrrp.key");
     fs::write(&key, format!("hex:{}\n", "5a".repeat(32))).expect("written");
     sh(&format!("chmod 600 {key}"));
-    let hmac = format!("hmac = {{ keys = [{{ id = 1, key = {{ file = \"{key}\" }} }}] }}");
+    let hmac = format!("hmac = {{ keys = [{{ id = 1, secret = {{ file = \"{key}\" }} }}] }}");
     pair.start("director", &config(150, &hmac));
     pair.wait_for_state("director", "active");
     pair.start("second", &config(100, &hmac));
@@ -124,7 +124,7 @@ fn unsigned_advertisements_are_ignored_and_signed_ones_are_not() {
     });
     pair.wait_for_holder("director");
     // A director without the key is ignored, and counted.
-    pair.stop("second");
+    pair.stop_and_wait("second");
     pair.start("second", &config(200, ""));
     pair.wait_for("ignored packets", || {
         pair.router("director")["ignored"]["authentication"].as_u64() > Some(3)
@@ -242,4 +242,34 @@ fn proxied_connection_is_reset_after_a_failover() {
         }
     };
     assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}");
+}
+
+#[test]
+fn agent_has_one_capability_a_filter_and_real_time_priority() {
+    if !privileged() {
+        return;
+    }
+    let mut pair = Pair::new();
+    pair.start("director", &config(255, ""));
+    pair.wait_for_holder("director");
+    let agent = pair.process("director", "vrrp-agent");
+    let status = fs::read_to_string(format!("/proc/{agent}/status")).expect("it runs");
+    // CAP_NET_RAW is number 13.
+    for line in [
+        "CapEff:\t0000000000002000",
+        "CapPrm:\t0000000000002000",
+        "NoNewPrivs:\t1",
+        "Seccomp:\t2",
+    ] {
+        assert!(status.contains(line), "{line}: {status}");
+    }
+    let stat = fs::read_to_string(format!("/proc/{agent}/stat")).expect("it runs");
+    // proc_pid_stat(5): fields 40 and 41, rt_priority and policy.
+    let fields: Vec<&str> = stat
+        .rsplit(") ")
+        .next()
+        .expect("fields")
+        .split(' ')
+        .collect();
+    assert_eq!(fields[37..39], ["10", "1"], "{stat}");
 }

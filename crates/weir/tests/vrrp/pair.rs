@@ -225,6 +225,16 @@ impl Pair {
         signal(self.keepers.remove(host).expect("it runs"), Signal::TERM);
     }
 
+    /// The same, and waits for its end.
+    pub(crate) fn stop_and_wait(&mut self, host: &str) {
+        let keeper = self.keepers.get(host).copied().expect("it runs");
+        self.stop(host);
+        self.wait_for("the end", || {
+            let stat = fs::read_to_string(format!("/proc/{keeper}/stat")).unwrap_or_default();
+            stat.is_empty() || stat.contains(") Z ")
+        });
+    }
+
     /// Takes the host's port from the bridge: no packet passes, and the carrier stays.
     pub(crate) fn cut(&self, host: &str) {
         sh(&format!(
