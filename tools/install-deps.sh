@@ -36,6 +36,8 @@ ldirectord                       | ldirectord     | peer: health checks for IPVS
 openssl                          | openssl        | makes certificates in the tests, and speaks TLS as a peer
 bird                             | bird2          | peer: the BGP speaker that [announce] controls
 keepalived                       | keepalived     | peer: its configuration check, beside weir import
+ocf-tester                       | resource-agents | peer: the tester of agents for Pacemaker, and its functions
+xmllint                          | libxml2-utils  | validates the metadata of the agent, for ocf-tester
 go                               | golang-go      | builds h2spec, the conformance suite of HTTP/2
 h2load                           | nghttp2-client | load by HTTP/2
 node                             | nodejs         | an origin of the smuggling tests; decodes brotli

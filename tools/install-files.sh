@@ -17,6 +17,7 @@ put() {
 }
 
 install -D -m 755 "$BINARY" "$ROOT/usr/bin/weir"
+install -D -m 755 contrib/ocf/weir "$ROOT/usr/lib/ocf/resource.d/weir/weir"
 ${STRIP:-strip} --strip-unneeded -R .comment "$ROOT/usr/bin/weir"
 put docs/packaging/weir.service usr/lib/systemd/system/weir.service
 put docs/packaging/weir-real-server@.service usr/lib/systemd/system/weir-real-server@.service

@@ -39,7 +39,7 @@ pub(crate) use response::{COMPRESSION, ERROR_PAGE, X_FORWARDED};
 pub(crate) use route::{RESPONSE_HEADER, ROUTE};
 pub(crate) use service::{PERSISTENCE, SERVICE, SNAT, TUNNEL};
 pub(crate) use tls::{SECRET, SERVER_TLS, SERVICE_TLS};
-pub(crate) use vrrp::{VRRP, VRRP_TRACK};
+pub(crate) use vrrp::{VRRP, VRRP_HMAC, VRRP_HMAC_KEY, VRRP_ROUTE, VRRP_RULE, VRRP_TRACK};
 
 use Presence::{Absent, Default, Required};
 
@@ -518,7 +518,7 @@ const WAIT: Kind = Kind::Duration {
 const SWITCH: Kind = integer((0, 1));
 
 /// Every section with a manual page, in the order of the manual.
-pub(crate) static PAGES: [&Section; 31] = [
+pub(crate) static PAGES: [&Section; 35] = [
     &NODE,
     &ADMIN,
     &TIMEOUTS,
@@ -549,5 +549,9 @@ pub(crate) static PAGES: [&Section; 31] = [
     &RESPONSE_HEADER,
     &VRRP,
     &VRRP_TRACK,
+    &VRRP_ROUTE,
+    &VRRP_RULE,
+    &VRRP_HMAC,
+    &VRRP_HMAC_KEY,
     &ANNOUNCE,
 ];

@@ -16,6 +16,7 @@ mod cgroup;
 mod command;
 mod error;
 mod experiment;
+mod failover;
 mod interrupt;
 mod latency;
 mod namespace;

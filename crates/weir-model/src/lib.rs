@@ -83,4 +83,7 @@ pub use secret::{Secret, SecretSource};
 pub use sticky::{Sticky, StickyMode};
 pub use template::{Part, Template, UnknownVariable, Variable};
 pub use tls::{ClientAuth, ServerTls, ServiceTls, SniHost, TlsVersion};
-pub use vrrp::{Notify, Track, TrackObject, TrackScript, VirtualRouter};
+pub use vrrp::{
+    Notify, RouterAnnouncements, RouterHmac, RouterHmacMode, RouterKey, Track, TrackObject,
+    TrackScript, VirtualRoute, VirtualRouter, VirtualRule,
+};

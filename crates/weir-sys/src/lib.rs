@@ -24,6 +24,7 @@ mod notify;
 mod packet;
 mod privilege;
 mod raw_ip;
+mod system_calls;
 pub mod untrusted_file;
 
 pub use activation::inherited_files;
@@ -40,8 +41,12 @@ pub use mount::{Bpffs, MountView, bpffs_at, mount_bpffs};
 pub use netns::{Entered, NetNs, NetNsId};
 pub use notify::{Notification, Notifier};
 pub use packet::FrameSocket;
-pub use privilege::{account, close_stdin, end_with_parent, keep_net_raw, run_in_real_time};
+pub use privilege::{
+    account, close_stdin, end_with_parent, keep_net_raw, read_stdout_file, replace_stdout_file,
+    run_in_real_time, set_process_name, shared_file, write_stdout_file,
+};
 pub use raw_ip::{RawIpSocket, RawPacket};
+pub use system_calls::restrict_system_calls;
 
 /// The result of every fallible function of this crate.
 pub type Result<T> = std::result::Result<T, Error>;

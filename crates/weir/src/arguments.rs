@@ -176,10 +176,18 @@ pub(crate) enum Command {
     Vrrp(Vrrp),
     /// Run virtual routers; started by `weir run`
     #[command(hide = true)]
-    VrrpAgent,
+    VrrpAgent {
+        /// Wait until SIGUSR1 before anything else
+        #[arg(long)]
+        standby: bool,
+    },
     /// Change addresses for another process; started by `weir run`
     #[command(hide = true)]
-    Helper,
+    Helper {
+        /// Keep the addresses of a former helper
+        #[arg(long)]
+        adopt: bool,
+    },
     /// Announce VIPs by BGP; started by `weir run`
     #[command(hide = true)]
     Announcer,

@@ -22,7 +22,7 @@ pub(crate) fn around(section: &Section, line: &str) -> String {
             frame.pool(section.page)
         }
         "service" | "tunnel" | "persistence" | "snat" => frame.service(section.page),
-        "vrrp" | "vrrp-track" => frame.vrrp(section.page),
+        page if page.starts_with("vrrp") => frame.vrrp(section.page),
         "announce" => frame.announce(),
         _ => frame.proxy(section),
     }
@@ -201,12 +201,43 @@ impl Frame<'_> {
             let others = self.others(&required).join("\n");
             return format!("[vrrp.outside]\n{others}\n{}\n", self.line);
         }
-        let alone = matches!(self.key, "interface" | "script" | "process" | "file");
+        let frame = |key: &str, table: String| {
+            format!(
+                "[vrrp.outside]\nvirtual_router_id = 51\ninterface = \"eth0\"\naddresses = [\"192.0.2.10\"]\n\
+                 {key} = {table}\n"
+            )
+        };
+        const KEY: &str = "secret = \"0123456789abcdef0123456789abcdef\"";
+        let keys = format!("keys = [{{ id = 1, {KEY} }}]");
+        match page {
+            "vrrp-route" => {
+                return frame(
+                    "routes",
+                    format!("[{{ {} }}]", self.inline(&["to = \"10.8.0.0/16\""])),
+                );
+            }
+            "vrrp-rule" => {
+                let base = ["from = \"192.0.2.10\"", "table = 100"];
+                return frame("rules", format!("[{{ {} }}]", self.inline(&base)));
+            }
+            "vrrp-hmac" => return frame("hmac", format!("{{ {} }}", self.inline(&[&keys]))),
+            "vrrp-hmac-key" => {
+                let table = self.inline(&["id = 1", KEY]);
+                return frame("hmac", format!("{{ keys = [{{ {table} }}] }}"));
+            }
+            _ => {}
+        }
+        let alone = matches!(
+            self.key,
+            "interface" | "script" | "process" | "file" | "service" | "pool" | "data_plane"
+        );
         let table = self.inline(if alone { &[] } else { &["file = \"/x\""] });
-        format!(
-            "[vrrp.outside]\nvirtual_router_id = 51\ninterface = \"eth0\"\naddresses = [\"192.0.2.10\"]\n\
-             track = [{{ {table} }}]\n"
-        )
+        let others = match self.key {
+            "pool" => POOL.to_owned(),
+            "service" => format!("{POOL}{}", service("nat", "")),
+            _ => String::new(),
+        };
+        format!("{others}{}", frame("track", format!("[{{ {table} }}]")))
     }
 }
 

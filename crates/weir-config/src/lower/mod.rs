@@ -170,7 +170,18 @@ pub(crate) fn lower(sink: &mut Sink<'_>, root: &Table<'_>) -> Lowered {
     lowered.routes = route::routes(sink, &view);
     path::adapt(sink, &lowered.proxies, &mut lowered.routes);
     let routers = named(sink, &view, "vrrp", &catalog::VRRP);
-    lowered.vrrp = vrrp::routers(sink, &routers);
+    let layer_4 = lowered.services.iter().map(|it| it.service.name.as_str());
+    let proxied = lowered.proxies.iter().map(|it| it.proxy.name.as_str());
+    let known = vrrp::Known {
+        services: layer_4.chain(proxied).collect(),
+        pools: lowered
+            .pools
+            .iter()
+            .map(|it| it.pool.name.as_str())
+            .collect(),
+    };
+    let vrrp = vrrp::routers(sink, &routers, &known);
+    lowered.vrrp = vrrp;
     if let Some((table, location)) = section(sink, &view, "announce") {
         let view = View::open(sink, &catalog::ANNOUNCE, table, location);
         (lowered.announce, lowered.announced) = announce::announce(sink, &view, location);

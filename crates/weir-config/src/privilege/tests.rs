@@ -158,7 +158,9 @@ fn example(page: &str, name: &str, other: bool) -> String {
     let example = section.key(name).unwrap().example;
     let line = match other {
         false => example.to_owned(),
-        true if name == "user" || name == "socket_group" => example.replacen('"', "\"x", 1),
+        true if name == "user" || name == "notify_user" || name == "socket_group" => {
+            example.replacen('"', "\"x", 1)
+        }
         true if name == "admin" || name == "listen" => example.replacen("0.0.1", "0.0.2", 1),
         true if name == "socket_mode" => example.replace("0660", "0600"),
         true if name == "hosts" => example.replace("lb1", "lb2"),

@@ -12,7 +12,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use weir_model::{Desired, diff};
+use weir_model::{Desired, Track, TrackObject, diff};
 use weir_sys::Channel;
 
 use super::admin::Admin;
@@ -320,6 +320,33 @@ impl<P: Plane> Director<P> {
             reloads: self.reloads.all(),
             ..Report::from(&snapshot)
         })
+    }
+
+    /// Reports to the VRRP agent what its virtual routers track. Does not wait for the agent.
+    pub fn report_tracked(&self) {
+        let mut tracked = self.configured.vrrp.iter().flat_map(|it| &it.track);
+        let is_reported = |it: &Track| {
+            matches!(
+                it.object,
+                TrackObject::Service(_) | TrackObject::Pool(_) | TrackObject::DataPlane
+            )
+        };
+        if !tracked.any(is_reported) {
+            return;
+        }
+        let observed = match self.plane.snapshot() {
+            Ok(snapshot) => vrrp::observed(&Report::from(&snapshot), &self.desired),
+            Err(error) => {
+                tracing::warn!(%error, "the data plane does not answer");
+                vrrp::unobservable(&self.desired)
+            }
+        };
+        let directory = self.runtime_dir.path().to_owned();
+        tokio::task::spawn_blocking(move || {
+            if let Err(error) = weir_vrrp_agent::observe(&directory, &observed) {
+                tracing::debug!(%error, "the VRRP agent does not answer");
+            }
+        });
     }
 
     async fn ipvsadm(&mut self, request: &ipvsadm::Request) -> Result<ipvsadm::Answer, Refusal> {

@@ -279,6 +279,7 @@ async fn serve<P: Plane>(
             () = sleep_until(latency_at) => latency_at = publish_latency(director),
             _ = drift_checks.tick() => {
                 director.plane().repair_drift().await;
+                director.report_tracked();
                 director.repair_real_server().await;
             }
             _ = ticks.tick() => {
