@@ -13,6 +13,7 @@ mod response;
 mod route;
 mod service;
 mod tls;
+mod sync;
 mod vrrp;
 
 use std::time::Duration;
@@ -37,6 +38,7 @@ pub(crate) use response::{COMPRESSION, ERROR_PAGE, X_FORWARDED};
 pub(crate) use route::{RESPONSE_HEADER, ROUTE};
 pub(crate) use service::{PERSISTENCE, SERVICE, SNAT, TUNNEL};
 pub(crate) use tls::{SECRET, SERVER_TLS, SERVICE_TLS};
+pub(crate) use sync::SYNC;
 pub(crate) use vrrp::{VRRP, VRRP_TRACK};
 
 use Presence::{Absent, Default, Required};
@@ -262,7 +264,14 @@ pub(crate) static ROOT: Section = Section {
             "IPVS settings, named as in `/proc/sys/net/ipv4/vs`.",
             "",
         ),
-        Key::later("sync", "Synchronizes flows between directors."),
+        Key::new(
+            "sync",
+            Kind::Table(&SYNC),
+            Absent("flows are not synchronized"),
+            "Synchronizes flows between directors.",
+            "",
+        )
+        .known_as(&["lvs_sync_daemon"]),
         Key::later("announce", "Announces VIPs by BGP through a speaker on this machine."),
         Key::later("cluster", "State that directors share in etcd."),
     ],

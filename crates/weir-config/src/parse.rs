@@ -174,6 +174,7 @@ fn finish(
             .collect(),
         proxies: routed(lowered.proxies, lowered.routes),
         vrrp: lowered.vrrp,
+        sync: lowered.sync,
     };
     Ok(Parsed {
         desired,

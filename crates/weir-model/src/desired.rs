@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use crate::{
-    Admin, Check, Family, Forward, HashKey, Health, Ipvs, Listener, Mark, Proxy, ProxyHeader,
+    Admin, Check, Family, FlowSync, Forward, HashKey, Health, Ipvs, Listener, Mark, Proxy, ProxyHeader,
     Scheduler, Secret, ServerTls, ServersDns, Snat, Sticky, Tunnel, VirtualRouter,
 };
 
@@ -50,6 +50,8 @@ pub struct Desired {
     pub proxies: Vec<Proxy>,
     /// Virtual routers in file order, names unique.
     pub vrrp: Vec<VirtualRouter>,
+    /// Flow synchronization; `None` = off.
+    pub sync: Option<FlowSync>,
 }
 
 impl Desired {
@@ -76,7 +78,10 @@ impl Desired {
             .iter()
             .filter_map(|pool| pool.sticky.as_ref()?.secret.as_ref());
         let tickets = self.proxies.iter().filter_map(|proxy| proxy.tls.as_ref());
-        cookies.chain(tickets.flat_map(|tls| &tls.ticket_keys))
+        let sync = self.sync.iter().map(|sync| &sync.key);
+        cookies
+            .chain(tickets.flat_map(|tls| &tls.ticket_keys))
+            .chain(sync)
     }
 
     /// Whether a virtual router manages the address; nothing else adds it then.

@@ -40,6 +40,7 @@ mod scheduler;
 mod secret;
 mod sticky;
 mod template;
+mod sync;
 mod tls;
 mod vrrp;
 
@@ -80,5 +81,6 @@ pub use scheduler::{Scheduler, SchedulerFlags, SchedulerKind, UnknownScheduler};
 pub use secret::{Secret, SecretSource};
 pub use sticky::{Sticky, StickyMode};
 pub use template::{Part, Template, UnknownVariable, Variable};
+pub use sync::FlowSync;
 pub use tls::{ClientAuth, ServerTls, ServiceTls, SniHost, TlsVersion};
 pub use vrrp::{Notify, Track, TrackObject, TrackScript, VirtualRouter};

@@ -19,6 +19,7 @@ mod scheduler;
 mod secret;
 mod service;
 mod sticky;
+mod sync;
 mod tls;
 mod variable;
 mod vrrp;
@@ -32,7 +33,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use weir_model::{
-    Ipvs, Node, Pool, Service, Timeouts, Tunnel, TunnelChecksum, TunnelKind, VirtualRouter,
+    FlowSync, Ipvs, Node, Pool, Service, Timeouts, Tunnel, TunnelChecksum, TunnelKind, VirtualRouter,
 };
 
 use crate::address::Refusal;
@@ -64,6 +65,7 @@ pub(crate) struct Lowered {
     /// In file order; assigned to their services after verification.
     pub(crate) routes: Vec<LoweredRoute>,
     pub(crate) vrrp: Vec<VirtualRouter>,
+    pub(crate) sync: Option<FlowSync>,
 }
 
 /// A pool and the positions of its parts.
@@ -126,6 +128,7 @@ pub(crate) fn lower(sink: &mut Sink<'_>, root: &Table<'_>) -> Lowered {
         proxies: Vec::new(),
         routes: Vec::new(),
         vrrp: Vec::new(),
+        sync: None,
     };
     if let Some((table, location)) = section(sink, &view, "node") {
         let view = View::open(sink, &catalog::NODE, table, location);
@@ -163,6 +166,10 @@ pub(crate) fn lower(sink: &mut Sink<'_>, root: &Table<'_>) -> Lowered {
     path::adapt(sink, &lowered.proxies, &mut lowered.routes);
     let routers = named(sink, &view, "vrrp", &catalog::VRRP);
     lowered.vrrp = vrrp::routers(sink, &routers);
+    if let Some((table, location)) = section(sink, &view, "sync") {
+        let view = View::open(sink, &catalog::SYNC, table, location);
+        lowered.sync = sync::sync(sink, &view, location);
+    }
     raise_default_limits(&mut lowered);
     lowered
 }

@@ -9,12 +9,13 @@ mod upgrade;
 
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use weir_model::{Desired, diff};
 use weir_sys::Channel;
 
 use super::admin::Admin;
+use super::flow_sync::FlowSynchronizer;
 use super::local_real_server::LocalRealServer;
 use super::reload_history::ReloadHistory;
 use super::{Error, RuntimeDir};
@@ -62,6 +63,7 @@ pub struct Director<P> {
     probation: Option<Probation>,
     real_server: LocalRealServer,
     reloads: ReloadHistory,
+    sync: FlowSynchronizer,
 }
 
 /// An active configuration with its file and server lists.
@@ -86,7 +88,7 @@ impl<P: Plane> Director<P> {
     ) -> Self {
         let desired = lists.added_to(&loaded.desired);
         membership.commit(&loaded.desired, lists);
-        let director = Self {
+        let mut director = Self {
             plane,
             desired,
             configured: loaded.desired,
@@ -103,7 +105,9 @@ impl<P: Plane> Director<P> {
             probation: None,
             real_server: LocalRealServer::default(),
             reloads: ReloadHistory::default(),
+            sync: FlowSynchronizer::default(),
         };
+        director.sync.configure(director.configured.sync.as_ref());
         director.configure_checks();
         director.record_configuration();
         director
@@ -195,6 +199,11 @@ impl<P: Plane> Director<P> {
         applied
     }
 
+    /// Exchanges flows with other directors. Returns the pause until the next call.
+    pub fn synchronize(&mut self) -> Duration {
+        self.sync.step(self.plane.engine())
+    }
+
     /// Notifies programs of changes of pools.
     pub fn notify_pool_changes(&mut self) {
         for change in self.plane.take_pool_changes() {
@@ -283,6 +292,7 @@ impl<P: Plane> Director<P> {
             draining: self.runtime_dir.draining(),
             sources: self.membership.sources(&self.configured),
             vrrp: vrrp::report(self.runtime_dir.path(), &self.configured),
+            sync: self.sync.status(),
             reloads: self.reloads.all(),
             ..Report::from(&snapshot)
         })
@@ -387,6 +397,7 @@ impl<P: Plane> Director<P> {
         self.configured = now.configured;
         self.text = now.text;
         self.file = now.file;
+        self.sync.configure(self.configured.sync.as_ref());
         self.pass_secrets();
         self.configure_checks();
     }

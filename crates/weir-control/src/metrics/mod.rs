@@ -9,6 +9,7 @@ mod latency;
 mod process;
 mod proxy;
 mod text;
+mod sync;
 mod vrrp;
 
 use crate::status::{Counters, Report, Server, Service};
@@ -119,6 +120,7 @@ pub fn render(
     proxy::proxies(&mut text, report, &all);
     check::checks(&mut text, report);
     vrrp::routers(&mut text, report);
+    sync::peers(&mut text, report);
     text.family("weir_packets_total", "counter", "Packets by outcome.");
     packets(&mut text, report);
     let flows = &report.flows;

@@ -60,6 +60,7 @@ impl From<&Snapshot> for Report {
             reasons,
             drift: snapshot.drift,
             vrrp: Vec::new(),
+            sync: None,
             reloads: Vec::new(),
             open_files: snapshot.open_files.as_ref().map(OpenFiles::from),
         }

@@ -12,6 +12,7 @@ pub mod pinned;
 mod proxy;
 pub mod table;
 mod time;
+mod sync;
 pub mod vrrp;
 
 use serde::{Deserialize, Serialize};
@@ -24,6 +25,7 @@ use made::{state, vip};
 pub use latency::{Latency, Milliseconds};
 pub use proxy::{Proxied, ProxiedServer};
 pub use time::rfc3339;
+pub use sync::{Sync, SyncPeer};
 pub use vrrp::Vrrp;
 
 /// `GET /v1/status`.
@@ -69,6 +71,9 @@ pub struct Report {
     /// Virtual routers in file order; absent without any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub vrrp: Vec<Vrrp>,
+    /// Flow synchronization; absent without `[sync]`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sync: Option<Sync>,
     /// The last reloads of this process, the oldest first; absent without any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reloads: Vec<Reload>,

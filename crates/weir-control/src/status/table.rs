@@ -64,6 +64,10 @@ pub fn render(report: &Report, view: &View<'_>) -> String {
         out.push('\n');
         out.push_str(&super::vrrp::table(&report.vrrp));
     }
+    if let Some(sync) = &report.sync {
+        out.push('\n');
+        out.push_str(&sync.table());
+    }
     outcomes(&mut out, report, view);
     match view.width {
         Some(width) => wrap(&out, width),

@@ -240,6 +240,10 @@ impl Plane for Traffic {
         Ok(published.transpose()?)
     }
 
+    fn engine(&mut self) -> Option<&mut Engine> {
+        self.engine.as_mut()
+    }
+
     async fn tick(&mut self) -> Result<(), Error> {
         if self.handover_file.is_due() {
             self.write_handover();

@@ -16,6 +16,7 @@ use weir_state::{SavedServers, ServerStates};
 use super::Engine;
 use super::attach::{RESOLVE_TIMEOUT, attached};
 use super::latency::LatencyMonitor;
+use super::sync::Synchronizer;
 use super::local_client::LocalClients;
 use crate::adopt;
 use crate::allocate::{allocate, now_ms};
@@ -247,6 +248,7 @@ impl<'a> Opening<'a> {
                 rate_estimates: RateEstimates::new(),
                 reply_monitor: ReplyMonitor::default(),
                 latency: LatencyMonitor::default(),
+                sync: Synchronizer::default(),
                 drift: Drift::default(),
                 repair_failed: false,
                 resolve_timeout: RESOLVE_TIMEOUT,
