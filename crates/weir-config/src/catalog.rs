@@ -12,8 +12,8 @@ mod proxy;
 mod response;
 mod route;
 mod service;
-mod tls;
 mod sync;
+mod tls;
 mod vrrp;
 
 use std::time::Duration;
@@ -37,8 +37,8 @@ pub(crate) use proxy::{ACCESS_LOG, PROXY_LIMITS, PROXY_TIMEOUTS, STICKY};
 pub(crate) use response::{COMPRESSION, ERROR_PAGE, X_FORWARDED};
 pub(crate) use route::{RESPONSE_HEADER, ROUTE};
 pub(crate) use service::{PERSISTENCE, SERVICE, SNAT, TUNNEL};
-pub(crate) use tls::{SECRET, SERVER_TLS, SERVICE_TLS};
 pub(crate) use sync::SYNC;
+pub(crate) use tls::{SECRET, SERVER_TLS, SERVICE_TLS};
 pub(crate) use vrrp::{VRRP, VRRP_TRACK};
 
 use Presence::{Absent, Default, Required};

@@ -9,8 +9,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use crate::{
-    Admin, Check, Family, FlowSync, Forward, HashKey, Health, Ipvs, Listener, Mark, Proxy, ProxyHeader,
-    Scheduler, Secret, ServerTls, ServersDns, Snat, Sticky, Tunnel, VirtualRouter,
+    Admin, Check, Family, FlowSync, Forward, HashKey, Health, Ipvs, Listener, Mark, Proxy,
+    ProxyHeader, Scheduler, Secret, ServerTls, ServersDns, Snat, Sticky, Tunnel, VirtualRouter,
 };
 
 /// The largest weight, ipvsadm's limit.

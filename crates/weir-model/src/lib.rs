@@ -39,8 +39,8 @@ mod route;
 mod scheduler;
 mod secret;
 mod sticky;
-mod template;
 mod sync;
+mod template;
 mod tls;
 mod vrrp;
 
@@ -80,7 +80,7 @@ pub use route::{
 pub use scheduler::{Scheduler, SchedulerFlags, SchedulerKind, UnknownScheduler};
 pub use secret::{Secret, SecretSource};
 pub use sticky::{Sticky, StickyMode};
-pub use template::{Part, Template, UnknownVariable, Variable};
 pub use sync::FlowSync;
+pub use template::{Part, Template, UnknownVariable, Variable};
 pub use tls::{ClientAuth, ServerTls, ServiceTls, SniHost, TlsVersion};
 pub use vrrp::{Notify, Track, TrackObject, TrackScript, VirtualRouter};

@@ -19,7 +19,10 @@ pub(crate) enum Item {
     /// A flow or template.
     Flow(Record),
     /// Bit n of `received` = the datagram `highest` - n was received.
-    Ack { highest: u64, received: [u8; ACK_BYTES] },
+    Ack {
+        highest: u64,
+        received: [u8; ACK_BYTES],
+    },
     /// The sender has sent its whole table.
     Complete,
 }

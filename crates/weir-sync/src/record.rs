@@ -128,7 +128,11 @@ impl Record {
     /// Appends the record.
     pub(crate) fn encode(&self, bytes: &mut Vec<u8>) {
         let flags = if self.active { FLAG_ACTIVE } else { 0 }
-            | if self.whole_service { FLAG_WHOLE_SERVICE } else { 0 };
+            | if self.whole_service {
+                FLAG_WHOLE_SERVICE
+            } else {
+                0
+            };
         let kind = match self.kind {
             Kind::Flow => KIND_FLOW,
             Kind::Template => KIND_TEMPLATE,
@@ -243,9 +247,13 @@ mod tests {
 
     fn address(v6: bool) -> BoxedStrategy<IpAddr> {
         if v6 {
-            any::<[u8; 16]>().prop_map(|it| Ipv6Addr::from(it).into()).boxed()
+            any::<[u8; 16]>()
+                .prop_map(|it| Ipv6Addr::from(it).into())
+                .boxed()
         } else {
-            any::<[u8; 4]>().prop_map(|it| Ipv4Addr::from(it).into()).boxed()
+            any::<[u8; 4]>()
+                .prop_map(|it| Ipv4Addr::from(it).into())
+                .boxed()
         }
     }
 
@@ -257,11 +265,19 @@ mod tests {
         (any::<bool>(), any::<bool>()).prop_flat_map(|(v6, server6)| {
             let service = prop_oneof![
                 Just(None),
-                (any::<u32>(), any::<u8>()).prop_map(|(mark, family)| Some(ServiceId::Mark(mark, family))),
-                (any::<u8>(), end(v6)).prop_map(|(proto, (ip, port))| Some(ServiceId::Listener(proto, ip, port))),
+                (any::<u32>(), any::<u8>())
+                    .prop_map(|(mark, family)| Some(ServiceId::Mark(mark, family))),
+                (any::<u8>(), end(v6))
+                    .prop_map(|(proto, (ip, port))| Some(ServiceId::Listener(proto, ip, port))),
             ];
             (
-                (any::<bool>(), any::<u8>(), any::<u8>(), any::<bool>(), any::<bool>()),
+                (
+                    any::<bool>(),
+                    any::<u8>(),
+                    any::<u8>(),
+                    any::<bool>(),
+                    any::<bool>(),
+                ),
                 (end(v6), end(v6), end(server6)),
                 (any::<u32>(), any::<u32>()),
                 service,

@@ -34,10 +34,7 @@ impl Window {
     }
 
     fn set(&mut self, number: u64, to: bool) {
-        let (word, bit) = (
-            (number / 64) as usize % WORDS,
-            1u64 << (number % 64),
-        );
+        let (word, bit) = ((number / 64) as usize % WORDS, 1u64 << (number % 64));
         if to {
             self.seen[word] |= bit;
         } else {

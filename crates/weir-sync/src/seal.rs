@@ -140,7 +140,11 @@ impl Cipher {
         datagram.extend_from_slice(body);
         let tag = self
             .0
-            .seal_in_place_separate_tag(nonce(header.sequence), Aad::from(head), &mut datagram[HEADER..])
+            .seal_in_place_separate_tag(
+                nonce(header.sequence),
+                Aad::from(head),
+                &mut datagram[HEADER..],
+            )
             .ok()?;
         datagram.extend_from_slice(tag.as_ref());
         Some(datagram)
@@ -150,7 +154,10 @@ impl Cipher {
     pub(crate) fn open<'a>(&self, header: &Header, datagram: &'a mut [u8]) -> Option<&'a [u8]> {
         let body = datagram.get_mut(HEADER..)?;
         let aad = Aad::from(header.bytes());
-        let opened = self.0.open_in_place(nonce(header.sequence), aad, body).ok()?;
+        let opened = self
+            .0
+            .open_in_place(nonce(header.sequence), aad, body)
+            .ok()?;
         Some(opened)
     }
 }
@@ -170,11 +177,15 @@ mod tests {
         };
         let sealed = cipher.seal(&header, b"items").unwrap();
         assert_eq!(Header::parse(&sealed), Some(header));
-        assert_eq!(cipher.open(&header, &mut sealed.clone()), Some(&b"items"[..]));
+        assert_eq!(
+            cipher.open(&header, &mut sealed.clone()),
+            Some(&b"items"[..])
+        );
         for at in 0..sealed.len() {
             let mut bad = sealed.clone();
             bad[at] ^= 0x40;
-            let opened = Header::parse(&bad).and_then(|header| cipher.open(&header, &mut bad).map(<[u8]>::to_vec));
+            let opened = Header::parse(&bad)
+                .and_then(|header| cipher.open(&header, &mut bad).map(<[u8]>::to_vec));
             // A changed session selects another key; here the cipher is given.
             assert_eq!(opened, None, "byte {at}");
         }

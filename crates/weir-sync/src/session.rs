@@ -225,7 +225,12 @@ impl Session {
     ///
     /// # Errors
     /// Why it was ignored; it is counted.
-    pub fn handle(&mut self, datagram: &mut [u8], now: Duration, records: &mut Vec<Record>) -> Result<(), Ignored> {
+    pub fn handle(
+        &mut self,
+        datagram: &mut [u8],
+        now: Duration,
+        records: &mut Vec<Record>,
+    ) -> Result<(), Ignored> {
         let handled = self.accept(datagram, now, records);
         if let Err(why) = handled {
             *self.counts.ignored.entry(why).or_default() += 1;
@@ -233,16 +238,27 @@ impl Session {
         handled
     }
 
-    fn accept(&mut self, datagram: &mut [u8], now: Duration, records: &mut Vec<Record>) -> Result<(), Ignored> {
+    fn accept(
+        &mut self,
+        datagram: &mut [u8],
+        now: Duration,
+        records: &mut Vec<Record>,
+    ) -> Result<(), Ignored> {
         let header = Header::parse(datagram).ok_or(Ignored::Format)?;
         // One of this director's own datagrams, sent back to it.
         if header.session == self.id {
             return Err(Ignored::Forged);
         }
-        let known = self.remote.as_ref().is_some_and(|it| it.id == header.session);
+        let known = self
+            .remote
+            .as_ref()
+            .is_some_and(|it| it.id == header.session);
         if known {
             let remote = self.remote.as_mut().ok_or(Ignored::Stale)?;
-            let body = remote.cipher.open(&header, datagram).ok_or(Ignored::Forged)?;
+            let body = remote
+                .cipher
+                .open(&header, datagram)
+                .ok_or(Ignored::Forged)?;
             if header.challenge != self.challenge {
                 return self.answer_hello(&items(body).collect::<Vec<_>>());
             }
@@ -337,7 +353,8 @@ impl Session {
             let byte = received.get((back / 8) as usize)?;
             (back < ACK_BITS).then_some(byte & 1 << (back % 8) != 0)
         };
-        self.in_flight.retain(|number, _| arrived(*number) != Some(true));
+        self.in_flight
+            .retain(|number, _| arrived(*number) != Some(true));
         let lost: Vec<u64> = self
             .in_flight
             .range(..highest.saturating_sub(LOST_BEHIND))
@@ -360,7 +377,9 @@ impl Session {
     /// The next datagram to send; `None` = nothing more to send now.
     pub fn poll(&mut self, now: Duration, source: &mut impl Source) -> Option<Vec<u8>> {
         if let Some(challenge) = self.answer.take()
-            && self.answered_at.is_none_or(|at| now.saturating_sub(at) >= ANSWER_INTERVAL)
+            && self
+                .answered_at
+                .is_none_or(|at| now.saturating_sub(at) >= ANSWER_INTERVAL)
         {
             self.answered_at = Some(now);
             return self.seal(challenge, &self.hello());
@@ -376,7 +395,9 @@ impl Session {
         }
         let challenge = self.remote.as_ref().map_or(0, |remote| remote.challenge);
         if !heard {
-            return (!body.is_empty()).then(|| self.seal(challenge, &body)).flatten();
+            return (!body.is_empty())
+                .then(|| self.seal(challenge, &body))
+                .flatten();
         }
         self.append_ack(&mut body);
         let entries = self.fill(now, source, &mut body);
@@ -411,7 +432,9 @@ impl Session {
 
     /// A silent peer gets the whole table when it returns.
     fn forget(&mut self, _now: Duration) {
-        if self.remote.is_some() && (!self.queue.is_empty() || !self.in_flight.is_empty() || self.transfer.is_none()) {
+        if self.remote.is_some()
+            && (!self.queue.is_empty() || !self.in_flight.is_empty() || self.transfer.is_none())
+        {
             self.queue.clear();
             self.in_flight.clear();
             self.send_all();
@@ -419,7 +442,12 @@ impl Session {
     }
 
     /// Appends records; returns the entries of those.
-    fn fill(&mut self, now: Duration, source: &mut impl Source, body: &mut Vec<u8>) -> Option<Vec<u32>> {
+    fn fill(
+        &mut self,
+        now: Duration,
+        source: &mut impl Source,
+        body: &mut Vec<u8>,
+    ) -> Option<Vec<u32>> {
         let late: Vec<u64> = self
             .in_flight
             .iter()
@@ -463,7 +491,8 @@ impl Session {
         {
             let mut entries = Vec::new();
             self.transfer = source.scan(from, &mut entries);
-            self.queue.extend(entries.into_iter().map(|entry| (entry, now)));
+            self.queue
+                .extend(entries.into_iter().map(|entry| (entry, now)));
             if self.transfer.is_none() {
                 self.announce_complete = true;
                 self.counts.transfers += 1;

@@ -46,7 +46,11 @@ impl Pair {
         let mut world = World::new(SERVERS.into());
         world.start_nginx(1024);
         world.add_router("second", 4);
-        let mut hosts = vec![("client".to_owned(), 2), ("director".to_owned(), 3), ("second".to_owned(), 4)];
+        let mut hosts = vec![
+            ("client".to_owned(), 2),
+            ("director".to_owned(), 3),
+            ("second".to_owned(), 4),
+        ];
         hosts.extend((0..SERVERS).map(|n| (format!("server{n}"), 5 + n)));
         for (host, number) in hosts {
             world.ip(&host, "addr flush dev eth0");
@@ -65,14 +69,20 @@ impl Pair {
         }
         let pair = Self { world, forward };
         pair.move_to("director", None);
-        fs::write(pair.world.path("sync.key"), "a key for the tests of synchronization").expect("written");
+        fs::write(
+            pair.world.path("sync.key"),
+            "a key for the tests of synchronization",
+        )
+        .expect("written");
         let mode = fs::Permissions::from_mode(0o600);
         fs::set_permissions(pair.world.path("sync.key"), mode).expect("private");
         pair
     }
 
     fn config(&self, host: &str, plan: &Plan) -> String {
-        let servers: Vec<String> = (0..SERVERS).map(|n| format!("\"10.0.0.{}:80\"", 5 + n)).collect();
+        let servers: Vec<String> = (0..SERVERS)
+            .map(|n| format!("\"10.0.0.{}:80\"", 5 + n))
+            .collect();
         let mut text = format!(
             "[pool.web]\nscheduler = \"{}\"\nservers = [{}]\ncheck = {{ kind = \"http\", path = \"/name\" }}\n\
              [service.web]\nlisten = [\"{VIP}:80\"]\nforward = \"{}\"\npool = \"web\"\n{}\n",
@@ -82,8 +92,16 @@ impl Pair {
             plan.service
         );
         if plan.sync {
-            let own = ADDRESSES.iter().find(|(name, _)| *name == host).expect("a director").1;
-            let peer = ADDRESSES.iter().find(|(name, _)| *name != host).expect("a director").1;
+            let own = ADDRESSES
+                .iter()
+                .find(|(name, _)| *name == host)
+                .expect("a director")
+                .1;
+            let peer = ADDRESSES
+                .iter()
+                .find(|(name, _)| *name != host)
+                .expect("a director")
+                .1;
             text.push_str(&format!(
                 "[sync]\nlisten = \"{own}:8482\"\npeers = [\"{peer}:8482\"]\nkey = {{ file = \"{}\" }}\n",
                 self.world.path("sync.key").display()
@@ -108,12 +126,17 @@ impl Pair {
         self.world.adopt(child);
         wait_for("servers that are up", PATIENCE, || {
             let status = self.text(host, &["status"]);
-            status.matches(" up ").count() == SERVERS.into()
+            status.matches(" up ").count() == usize::from(SERVERS)
         });
     }
 
     fn text(&self, host: &str, arguments: &[&str]) -> String {
-        let output = self.world.weir(host).args(arguments).output().expect("weir runs");
+        let output = self
+            .world
+            .weir(host)
+            .args(arguments)
+            .output()
+            .expect("weir runs");
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
@@ -128,16 +151,27 @@ impl Pair {
     /// Active and inactive connections of all servers.
     fn counts(&self, host: &str) -> Vec<(u64, u64)> {
         let status = self.status(host);
-        let servers = status["services"][0]["servers"].as_array().cloned().unwrap_or_default();
+        let servers = status["services"][0]["servers"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
         let number = |server: &Value, key: &str| server[key].as_u64().unwrap_or(0);
         servers
             .iter()
-            .map(|server| (number(server, "active_connections"), number(server, "inactive_connections")))
+            .map(|server| {
+                (
+                    number(server, "active_connections"),
+                    number(server, "inactive_connections"),
+                )
+            })
             .collect()
     }
 
     fn total(&self, host: &str) -> u64 {
-        self.counts(host).iter().map(|(active, inactive)| active + inactive).sum()
+        self.counts(host)
+            .iter()
+            .map(|(active, inactive)| active + inactive)
+            .sum()
     }
 
     /// Adds the addresses that move to a director.
@@ -149,10 +183,17 @@ impl Pair {
         self.world.ip(host, &format!("addr add {VIP}/32 dev eth0"));
         let shown = self.world.output(host, "ip -br link show dev eth0");
         let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
-        let mac = shown.split_whitespace().nth(2).expect("its address").to_owned();
+        let mac = shown
+            .split_whitespace()
+            .nth(2)
+            .expect("its address")
+            .to_owned();
         // What a gratuitous ARP does.
         let learn = |who: &str, address: &str| {
-            self.world.ip(who, &format!("neigh replace {address} lladdr {mac} dev eth0"));
+            self.world.ip(
+                who,
+                &format!("neigh replace {address} lladdr {mac} dev eth0"),
+            );
         };
         learn("client", VIP);
         if self.forward != "direct" {
@@ -163,7 +204,9 @@ impl Pair {
 
     fn hold(&self, count: usize) -> Vec<Held> {
         let opened = self.world.inside("client", move || {
-            (0..count).map(|_| Held::open().expect("it is served")).collect()
+            (0..count)
+                .map(|_| Held::open().expect("it is served"))
+                .collect()
         });
         opened.join().expect("all connect")
     }
@@ -174,10 +217,18 @@ impl Drop for Pair {
         if std::thread::panicking() {
             for (host, _) in ADDRESSES {
                 let log = fs::read_to_string(self.world.path(&format!("{host}.log")));
-                eprintln!("{host}: {}\n{}", log.unwrap_or_default(), self.text(host, &["status", "--json"]));
+                eprintln!(
+                    "{host}: {}\n{}",
+                    log.unwrap_or_default(),
+                    self.text(host, &["status", "--json"])
+                );
             }
         }
-        let _ = self.world.weir("second").args(["clean", "--force"]).output();
+        let _ = self
+            .world
+            .weir("second")
+            .args(["clean", "--force"])
+            .output();
         world::remove_tree(&self.world.pin_dir("second"));
     }
 }
@@ -204,7 +255,9 @@ impl Held {
 
 /// The body of an answer to a request: the server's name.
 fn answer(stream: &mut TcpStream) -> Option<String> {
-    stream.write_all(b"GET /name HTTP/1.1\r\nHost: a\r\n\r\n").ok()?;
+    stream
+        .write_all(b"GET /name HTTP/1.1\r\nHost: a\r\n\r\n")
+        .ok()?;
     let (mut text, mut part) = (Vec::new(), [0; 1024]);
     loop {
         let length = stream.read(&mut part).ok().filter(|length| *length > 0)?;
@@ -213,7 +266,9 @@ fn answer(stream: &mut TcpStream) -> Option<String> {
         if let Some((head, body)) = text.split_once("\r\n\r\n")
             && body.ends_with('\n')
         {
-            return head.starts_with("HTTP/1.1 200").then(|| body.trim().to_owned());
+            return head
+                .starts_with("HTTP/1.1 200")
+                .then(|| body.trim().to_owned());
         }
     }
 }
@@ -243,14 +298,20 @@ fn direct_connections_continue_only_with_sync() {
         return;
     }
     assert_eq!(kept(DIRECT), HELD);
-    let broken = kept(Plan { sync: false, ..DIRECT });
+    let broken = kept(Plan {
+        sync: false,
+        ..DIRECT
+    });
     assert_eq!(broken, 0, "without [sync]");
 }
 
 #[test]
 fn nat_connections_continue_with_sync() {
     if privileged() {
-        let plan = Plan { forward: "nat", ..DIRECT };
+        let plan = Plan {
+            forward: "nat",
+            ..DIRECT
+        };
         assert_eq!(kept(plan), HELD);
     }
 }
@@ -272,9 +333,14 @@ fn director_that_starts_later_gets_all_flows() {
     });
     pair.move_to("second", Some("director"));
     assert!(held.iter_mut().all(Held::continues));
-    wait_for("a silent peer", PATIENCE, || pair.peer("second")["state"] == "silent");
+    wait_for("a silent peer", PATIENCE, || {
+        pair.peer("second")["state"] == "silent"
+    });
     let table = pair.text("second", &["status"]);
-    assert!(table.contains("SYNC PEER") && table.contains("silent"), "{table}");
+    assert!(
+        table.contains("SYNC PEER") && table.contains("silent"),
+        "{table}"
+    );
 }
 
 #[test]
@@ -292,11 +358,16 @@ fn persistent_client_keeps_its_server() {
     let held = pair.hold(3);
     let server = held[0].server.clone();
     assert!(held.iter().all(|it| it.server == server), "persistence");
-    wait_for("the flows on the second director", PATIENCE, || pair.total("second") >= 3);
+    wait_for("the flows on the second director", PATIENCE, || {
+        pair.total("second") >= 3
+    });
     drop(held);
     // The second director knows no connections of other clients: wlc alone would choose the first server.
     pair.move_to("second", Some("director"));
-    assert!(pair.hold(4).iter().all(|it| it.server == server), "the client's server");
+    assert!(
+        pair.hold(4).iter().all(|it| it.server == server),
+        "the client's server"
+    );
 }
 
 #[test]
@@ -311,16 +382,22 @@ fn forged_replayed_and_truncated_datagrams_are_counted_and_ignored() {
     let sent = pair.world.inside("second", move || {
         let own: Ipv4Addr = "10.0.0.4".parse().expect("an address");
         let socket = UdpSocket::bind((own, 8482)).expect("a socket");
-        socket.set_read_timeout(Some(Duration::from_secs(5))).expect("a limit");
+        socket
+            .set_read_timeout(Some(Duration::from_secs(5)))
+            .expect("a limit");
         let mut hello = [0; 1500];
         let length = socket.recv(&mut hello).expect("a hello of the director");
         socket.send_to(&hello[..length], target).expect("sent back");
-        socket.send_to(&hello[..length - 1], target).expect("truncated");
+        socket
+            .send_to(&hello[..length - 1], target)
+            .expect("truncated");
         hello[4] ^= 1;
         socket.send_to(&hello[..length], target).expect("forged");
         socket.send_to(b"no datagram", target).expect("garbage");
         let stranger = UdpSocket::bind((own, 0)).expect("a socket");
-        stranger.send_to(&hello[..length], target).expect("from a stranger");
+        stranger
+            .send_to(&hello[..length], target)
+            .expect("from a stranger");
     });
     sent.join().expect("sent");
     wait_for("the counters", PATIENCE, || {

@@ -33,7 +33,8 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use weir_model::{
-    FlowSync, Ipvs, Node, Pool, Service, Timeouts, Tunnel, TunnelChecksum, TunnelKind, VirtualRouter,
+    FlowSync, Ipvs, Node, Pool, Service, Timeouts, Tunnel, TunnelChecksum, TunnelKind,
+    VirtualRouter,
 };
 
 use crate::address::Refusal;

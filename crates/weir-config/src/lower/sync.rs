@@ -11,7 +11,11 @@ use crate::diagnostic::Diagnostic;
 use crate::key::Kind;
 use crate::view::{Sink, View, text};
 
-pub(super) fn sync(sink: &mut Sink<'_>, view: &View<'_, '_>, section: &Range<usize>) -> Option<FlowSync> {
+pub(super) fn sync(
+    sink: &mut Sink<'_>,
+    view: &View<'_, '_>,
+    section: &Range<usize>,
+) -> Option<FlowSync> {
     let source = sink.lines.source(section.start);
     let listen = view
         .text(sink, "listen")
@@ -34,8 +38,14 @@ pub(super) fn sync(sink: &mut Sink<'_>, view: &View<'_, '_>, section: &Range<usi
 fn check_key(sink: &mut Sink<'_>, key: &Secret, span: &Range<usize>) {
     let length = key.expose().len();
     if (1..FlowSync::KEY_MIN).contains(&length) {
-        let message = format!("`key` has {length} bytes; it needs at least {}", FlowSync::KEY_MIN);
-        sink.push(Diagnostic::new(Code::NoSecret, span, message).fix("create one with `openssl rand -base64 32`"));
+        let message = format!(
+            "`key` has {length} bytes; it needs at least {}",
+            FlowSync::KEY_MIN
+        );
+        sink.push(
+            Diagnostic::new(Code::NoSecret, span, message)
+                .fix("create one with `openssl rand -base64 32`"),
+        );
     }
 }
 
@@ -46,7 +56,9 @@ fn peers(
 ) -> Option<Vec<SocketAddr>> {
     let items = view.list(sink, "peers")?;
     if items.is_empty() {
-        let span = view.get("peers").map_or(0..0, |(entry, _)| entry.item.span.clone());
+        let span = view
+            .get("peers")
+            .map_or(0..0, |(entry, _)| entry.item.span.clone());
         sink.push(
             Diagnostic::new(Code::EmptyList, &span, "`peers` is empty")
                 .fix("add the `listen` of the other director, or remove [sync]"),
@@ -113,17 +125,24 @@ fn address(sink: &mut Sink<'_>, key: &str, text: &str, span: &Range<usize>) -> O
         let fix = match text.parse::<IpAddr>() {
             Ok(IpAddr::V6(bare)) => format!("write \"[{bare}]:8482\""),
             Ok(bare) => format!("write \"{bare}:8482\""),
-            Err(_) => "write ADDRESS:PORT, as in \"10.0.0.1:8482\"; host names are not resolved".to_owned(),
+            Err(_) => "write ADDRESS:PORT, as in \"10.0.0.1:8482\"; host names are not resolved"
+                .to_owned(),
         };
         return refuse(format!("`{text}` is not ADDRESS:PORT"), fix);
     };
     let ip = address.ip();
     if address.port() == 0 {
-        return refuse(format!("`{key}` needs a port"), format!("write \"{ip}:8482\""));
+        return refuse(
+            format!("`{key}` needs a port"),
+            format!("write \"{ip}:8482\""),
+        );
     }
     if ip.is_unspecified() || ip.is_multicast() {
         let message = format!("`{ip}` is not an address of one director");
-        return refuse(message, "peers know a director by its address: write that".to_owned());
+        return refuse(
+            message,
+            "peers know a director by its address: write that".to_owned(),
+        );
     }
     Some(address)
 }

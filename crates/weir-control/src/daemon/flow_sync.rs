@@ -130,7 +130,9 @@ impl Running {
                 Ok((length, from)) => {
                     match self.sessions.iter_mut().find(|(peer, _)| *peer == from) {
                         // The session counts what it ignores.
-                        Some((_, session)) => drop(session.handle(&mut buffer[..length], now, records)),
+                        Some((_, session)) => {
+                            drop(session.handle(&mut buffer[..length], now, records))
+                        }
                         None => self.strangers += 1,
                     }
                 }
@@ -160,7 +162,10 @@ impl Running {
     }
 
     fn is_heard(&self, now: Duration) -> bool {
-        let mut states = self.sessions.iter().map(|(_, session)| session.status(now).state);
+        let mut states = self
+            .sessions
+            .iter()
+            .map(|(_, session)| session.status(now).state);
         states.any(|state| state != PeerState::Silent)
     }
 
@@ -249,7 +254,8 @@ impl FlowSynchronizer {
         running.receive(now, &mut self.records);
         match engine {
             Some(engine) => {
-                if let Err(error) = exchange(running, engine, now, &self.records, &mut self.entries) {
+                if let Err(error) = exchange(running, engine, now, &self.records, &mut self.entries)
+                {
                     tracing::warn!(%error, "failed to synchronize flows");
                     return RETRY;
                 }

@@ -6,8 +6,8 @@
 mod admin;
 mod director;
 mod error;
-mod local_real_server;
 mod flow_sync;
+mod local_real_server;
 mod reload_guard;
 mod reload_history;
 #[cfg(test)]

@@ -8,8 +8,8 @@ mod exchanges;
 mod latency;
 mod process;
 mod proxy;
-mod text;
 mod sync;
+mod text;
 mod vrrp;
 
 use crate::status::{Counters, Report, Server, Service};

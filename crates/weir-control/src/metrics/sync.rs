@@ -3,7 +3,12 @@
 use super::Text;
 use crate::status::{Report, SyncPeer};
 
-type Value = (&'static str, &'static str, &'static str, fn(&SyncPeer) -> u64);
+type Value = (
+    &'static str,
+    &'static str,
+    &'static str,
+    fn(&SyncPeer) -> u64,
+);
 
 const VALUES: [Value; 8] = [
     (
@@ -36,12 +41,9 @@ const VALUES: [Value; 8] = [
         "Changes dropped because the queue was full; all flows were sent instead.",
         |peer| peer.dropped,
     ),
-    (
-        "weir_sync_sent_total",
-        "counter",
-        "Records sent.",
-        |peer| peer.sent,
-    ),
+    ("weir_sync_sent_total", "counter", "Records sent.", |peer| {
+        peer.sent
+    }),
     (
         "weir_sync_received_total",
         "counter",
@@ -80,7 +82,17 @@ pub(super) fn peers(text: &mut Text, report: &Report) {
         text.sample(name, &[("result", result.as_str())], *count);
     }
     let name = "weir_sync_unknown_senders_total";
-    text.single(name, "counter", "Datagrams from addresses of no peer.", sync.unknown_senders);
+    text.single(
+        name,
+        "counter",
+        "Datagrams from addresses of no peer.",
+        sync.unknown_senders,
+    );
     let name = "weir_sync_overwritten_total";
-    text.single(name, "counter", "Changes found by the walk over the table.", sync.overwritten);
+    text.single(
+        name,
+        "counter",
+        "Changes found by the walk over the table.",
+        sync.overwritten,
+    );
 }

@@ -10,9 +10,9 @@ mod latency;
 mod made;
 pub mod pinned;
 mod proxy;
+mod sync;
 pub mod table;
 mod time;
-mod sync;
 pub mod vrrp;
 
 use serde::{Deserialize, Serialize};
@@ -24,8 +24,8 @@ use made::{state, vip};
 
 pub use latency::{Latency, Milliseconds};
 pub use proxy::{Proxied, ProxiedServer};
-pub use time::rfc3339;
 pub use sync::{Sync, SyncPeer};
+pub use time::rfc3339;
 pub use vrrp::Vrrp;
 
 /// `GET /v1/status`.

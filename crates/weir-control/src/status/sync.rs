@@ -75,10 +75,20 @@ impl Sync {
             let _ = writeln!(
                 text,
                 "{:<24}{:<13}{:>8}{:>8}{:>8}{:>10}{:>10}",
-                peer.address, peer.state, peer.lag_ms, peer.queued, peer.lost, peer.sent, peer.received
+                peer.address,
+                peer.state,
+                peer.lag_ms,
+                peer.queued,
+                peer.lost,
+                peer.sent,
+                peer.received
             );
             for (reason, count) in &peer.ignored {
-                let _ = writeln!(text, "{}: {count} datagrams ignored: {reason}", peer.address);
+                let _ = writeln!(
+                    text,
+                    "{}: {count} datagrams ignored: {reason}",
+                    peer.address
+                );
             }
         }
         text

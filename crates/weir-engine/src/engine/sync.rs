@@ -8,9 +8,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use weir_abi::{
-    Addr, BUCKET_SLOTS, Be16, EntryMeta, FLOW_ACTIVE, FLOW_TEMPLATE, KIND_FORWARD, KIND_TEMPLATE, NO_PLACE,
-    PROTO_TEMPLATE, SYNC_BUSY, SYNC_CONFLICT, SYNC_FULL, SYNC_GONE, SYNC_INSERTED, SYNC_OLDER, SYNC_UPDATED,
-    Settings, State, SyncFlow, TEMPLATE_SERVICE, ticks_from, ticks_to_duration,
+    Addr, BUCKET_SLOTS, Be16, EntryMeta, FLOW_ACTIVE, FLOW_TEMPLATE, KIND_FORWARD, KIND_TEMPLATE,
+    NO_PLACE, PROTO_TEMPLATE, SYNC_BUSY, SYNC_CONFLICT, SYNC_FULL, SYNC_GONE, SYNC_INSERTED,
+    SYNC_OLDER, SYNC_UPDATED, Settings, State, SyncFlow, TEMPLATE_SERVICE, ticks_from,
+    ticks_to_duration,
 };
 use weir_dataplane::{Flow, SyncPositions};
 use weir_flow::{Family, Tuple, steer_hash};
@@ -123,7 +124,9 @@ fn ticks_of_ms(milliseconds: u32) -> u32 {
 
 /// Whether a TCP flow has left the handshake.
 fn has_begun(meta: EntryMeta) -> bool {
-    meta.kind == KIND_FORWARD && meta.state != State::SynRecv as u8 && meta.state != State::None as u8
+    meta.kind == KIND_FORWARD
+        && meta.state != State::SynRecv as u8
+        && meta.state != State::None as u8
 }
 
 impl Engine {
@@ -271,7 +274,8 @@ impl Engine {
         };
         let service = service.ok_or::<Counter>(|counts| &mut counts.unknown_service)?;
         let server = index.server(service, record.server.0, record.server.1);
-        let (dest, dest_generation) = server.ok_or::<Counter>(|counts| &mut counts.unknown_server)?;
+        let (dest, dest_generation) =
+            server.ok_or::<Counter>(|counts| &mut counts.unknown_server)?;
         let (snat, snat_port) = record.snat.unwrap_or((record.client.0, 0));
         let family = if record.client.0.is_ipv4() { 4 } else { 6 };
         let mut flow = SyncFlow {
@@ -334,7 +338,9 @@ impl Engine {
             self.describe_template(flow, service, &mut record);
             return Some(record);
         }
-        if index.service_at(proto, vip, flow.cold.dport.get()) != Some(flow.cold.service) || service.marked {
+        if index.service_at(proto, vip, flow.cold.dport.get()) != Some(flow.cold.service)
+            || service.marked
+        {
             record.service = service.id;
         }
         if flow.cold.peer != NO_PLACE {
@@ -377,7 +383,11 @@ impl Engine {
             sport: cold.sport.get(),
             dport: cold.dport.get(),
             protocol: cold.proto,
-            family: if cold.family == 6 { Family::V6 } else { Family::V4 },
+            family: if cold.family == 6 {
+                Family::V6
+            } else {
+                Family::V4
+            },
         });
         let spread = self.rows.services.get(&cold.service).map(|row| &row.tables);
         let server = spread.and_then(|tables| {
@@ -399,7 +409,9 @@ fn is_valid(record: &Record) -> bool {
         _ => false,
     };
     let (client, vip) = (record.client.0, record.vip.0);
-    let snat = record.snat.is_none_or(|(address, port)| address.is_ipv4() == client.is_ipv4() && port != 0);
+    let snat = record
+        .snat
+        .is_none_or(|(address, port)| address.is_ipv4() == client.is_ipv4() && port != 0);
     state && snat && client.is_ipv4() == vip.is_ipv4() && template == record.timeout_ms.is_some()
 }
 
@@ -428,7 +440,8 @@ impl Source for Engine {
         if meta.kind == KIND_FORWARD && meta.flags & FLOW_TEMPLATE != 0 {
             let template = flows.at(flow.cold.template);
             let own = template.filter(|it| {
-                it.meta().kind == KIND_TEMPLATE && it.meta().generation == flow.cold.template_generation
+                it.meta().kind == KIND_TEMPLATE
+                    && it.meta().generation == flow.cold.template_generation
             });
             records.extend(own.and_then(|template| self.record_of(&template)));
         }

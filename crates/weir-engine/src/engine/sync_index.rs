@@ -54,7 +54,11 @@ impl SyncIndex {
     /// The names in a configuration with its allocated rows.
     pub(super) fn new(desired: &Indexed, memory: &Memory) -> Self {
         let mut index = Self::default();
-        for service in desired.services.iter().filter(|it| it.forward.handles_packets()) {
+        for service in desired
+            .services
+            .iter()
+            .filter(|it| it.forward.handles_packets())
+        {
             let Some(slot) = memory.allocation.services.get(&service.name) else {
                 continue;
             };
@@ -63,11 +67,15 @@ impl SyncIndex {
                 let proto = listener.protocol.number();
                 let port = match listener.ports {
                     Ports::One(port) => {
-                        index.exact.insert((proto, listener.address, port), slot.row);
+                        index
+                            .exact
+                            .insert((proto, listener.address, port), slot.row);
                         port
                     }
                     Ports::Range(first, last) => {
-                        index.ranges.push((proto, listener.address, first, last, slot.row));
+                        index
+                            .ranges
+                            .push((proto, listener.address, first, last, slot.row));
                         first
                     }
                     Ports::Any => {
@@ -82,14 +90,17 @@ impl SyncIndex {
                 index.marks.insert(key, slot.row);
                 id = id.or(Some(ServiceId::Mark(key.0, key.1)));
             }
-            let scheduler = desired.pool(&service.pool).map(|pool| pool.l4_scheduler().kind);
+            let scheduler = desired
+                .pool(&service.pool)
+                .map(|pool| pool.l4_scheduler().kind);
             index.services.insert(
                 slot.row,
                 ServiceNames {
                     id,
                     marked: !service.marks.is_empty(),
                     scope: template(service).scope,
-                    computed: scheduler == Some(SchedulerKind::Maglev) && service.persistence.is_none(),
+                    computed: scheduler == Some(SchedulerKind::Maglev)
+                        && service.persistence.is_none(),
                 },
             );
             for dest in &slot.dests {
