@@ -503,7 +503,7 @@ const WAIT: Kind = Kind::Duration {
 const SWITCH: Kind = integer((0, 1));
 
 /// Every section with a manual page, in the order of the manual.
-pub(crate) static PAGES: [&Section; 30] = [
+pub(crate) static PAGES: [&Section; 31] = [
     &NODE,
     &ADMIN,
     &TIMEOUTS,
@@ -534,4 +534,5 @@ pub(crate) static PAGES: [&Section; 30] = [
     &RESPONSE_HEADER,
     &VRRP,
     &VRRP_TRACK,
+    &SYNC,
 ];

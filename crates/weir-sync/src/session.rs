@@ -127,6 +127,8 @@ pub struct Status {
 struct InFlight {
     at: Duration,
     entries: Vec<u32>,
+    /// It says that the whole table was sent.
+    completes: bool,
 }
 
 #[derive(Debug)]
@@ -367,6 +369,7 @@ impl Session {
         for number in lost {
             if let Some(datagram) = self.in_flight.remove(number) {
                 self.counts.lost += 1;
+                self.announce_complete |= datagram.completes;
                 for entry in datagram.entries {
                     self.queue.push_back((entry, datagram.at));
                 }
@@ -400,13 +403,20 @@ impl Session {
                 .flatten();
         }
         self.append_ack(&mut body);
-        let entries = self.fill(now, source, &mut body);
+        let filled = self.fill(now, source, &mut body);
         if body.is_empty() {
             return None;
         }
         let number = self.sequence;
-        if let Some(entries) = entries {
-            self.in_flight.insert(number, InFlight { at: now, entries });
+        if let Some((entries, completes)) = filled {
+            self.in_flight.insert(
+                number,
+                InFlight {
+                    at: now,
+                    entries,
+                    completes,
+                },
+            );
         }
         self.seal(challenge, &body)
     }
@@ -441,13 +451,13 @@ impl Session {
         }
     }
 
-    /// Appends records; returns the entries of those.
+    /// Appends records. Returns their entries, and whether they end the transfer of the whole table.
     fn fill(
         &mut self,
         now: Duration,
         source: &mut impl Source,
         body: &mut Vec<u8>,
-    ) -> Option<Vec<u32>> {
+    ) -> Option<(Vec<u32>, bool)> {
         let late: Vec<u64> = self
             .in_flight
             .iter()
@@ -480,9 +490,9 @@ impl Session {
         if self.announce_complete && self.queue.is_empty() && BODY - body.len() > 3 {
             self.announce_complete = false;
             Item::Complete.encode(body);
-            return Some(entries);
+            return Some((entries, true));
         }
-        (!entries.is_empty()).then_some(entries)
+        (!entries.is_empty()).then_some((entries, false))
     }
 
     fn extend_transfer(&mut self, now: Duration, source: &mut impl Source) {

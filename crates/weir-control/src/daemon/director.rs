@@ -299,6 +299,9 @@ impl<P: Plane> Director<P> {
     }
 
     async fn ipvsadm(&mut self, request: &ipvsadm::Request) -> Result<ipvsadm::Answer, Refusal> {
+        if let Some(answer) = self.sync.ipvsadm(request) {
+            return Ok(answer);
+        }
         let mut answer = self.plane.ipvsadm(request).await.map_err(Refusal::new)?;
         if let ipvsadm::Answer::Edits(answers) = &mut answer {
             ipvsadm::name_file(answers, &self.file);

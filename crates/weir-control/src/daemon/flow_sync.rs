@@ -10,9 +10,11 @@ use std::time::{Duration, Instant};
 
 use rustix::net::sockopt;
 use weir_engine::{Engine, SyncCounts};
+use weir_ipvsadm::{Edit, Refusal, SyncDaemon};
 use weir_model::FlowSync;
 use weir_sync::{Key, MAX_DATAGRAM, PeerState, Record, Seed, Session, Source};
 
+use crate::ipvsadm_message::{Answer, Request};
 use crate::status::{Sync, SyncPeer};
 
 /// Pause between two steps while a peer answers, and otherwise.
@@ -169,6 +171,45 @@ impl Running {
         states.any(|state| state != PeerState::Silent)
     }
 
+    fn switch(&mut self, daemon: SyncDaemon, on: bool) -> Result<(), Refusal> {
+        let state = match daemon {
+            SyncDaemon::Master => &mut self.sending,
+            SyncDaemon::Backup => &mut self.receiving,
+        };
+        if *state == on {
+            let message = if on {
+                "Daemon has already run"
+            } else {
+                "No daemon is running"
+            };
+            return Err(Refusal::Message(message.to_owned()));
+        }
+        *state = on;
+        if self.sending && on {
+            // What changed meanwhile was not noted.
+            self.sessions
+                .iter_mut()
+                .for_each(|(_, session)| session.send_all());
+        }
+        Ok(())
+    }
+
+    /// `ipvsadm -L --daemon` (ipvsadm 1.31, list_daemon): a line for each peer that flows are sent to or received from.
+    fn daemons(&self) -> String {
+        let (own, port) = (self.config.listen.ip(), self.config.listen.port());
+        let mut text = String::new();
+        for (role, on) in [("master", self.sending), ("backup", self.receiving)] {
+            for peer in self.config.peers.iter().filter(|_| on) {
+                let group = peer.ip();
+                text.push_str(&format!(
+                    "{role} sync daemon (mcast={own}, syncid=0, maxlen={MAX_DATAGRAM}, group={group}, port={port}, \
+                     ttl=64)\n"
+                ));
+            }
+        }
+        text
+    }
+
     fn status(&self, now: Duration) -> Sync {
         let peers = self.sessions.iter().map(|(address, session)| {
             let status = session.status(now);
@@ -263,6 +304,25 @@ impl FlowSynchronizer {
             None => running.send(now, &mut NoTable),
         }
         if running.is_heard(now) { BUSY } else { IDLE }
+    }
+
+    /// The answer to a request about synchronization daemons; `None` = it is another request, or there is no `[sync]`.
+    pub(super) fn ipvsadm(&mut self, request: &Request) -> Option<Answer> {
+        let running = self.running.as_mut()?;
+        match request {
+            Request::Daemons => Some(Answer::Daemons(running.daemons())),
+            // ipvsadm starts and stops a daemon by a command of its own.
+            Request::Edits(edits) => match edits.as_slice() {
+                [Edit::StartDaemon(daemon)] => {
+                    Some(Answer::Edits(vec![running.switch(*daemon, true)]))
+                }
+                [Edit::StopDaemon(daemon)] => {
+                    Some(Answer::Edits(vec![running.switch(*daemon, false)]))
+                }
+                _ => None,
+            },
+            Request::Listing | Request::Connections | Request::Timeouts => None,
+        }
     }
 
     /// For the status document.

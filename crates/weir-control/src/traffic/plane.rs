@@ -121,6 +121,8 @@ impl Plane for Traffic {
             }
             ipvsadm::Request::Connections => ipvsadm::Answer::Connections(engine.connections()?),
             ipvsadm::Request::Timeouts => ipvsadm::Answer::Timeouts(engine.timeouts()),
+            // The daemon answers it: without `[sync]` there are none.
+            ipvsadm::Request::Daemons => ipvsadm::Answer::Daemons(String::new()),
         })
     }
 

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use weir_abi::{
     Addr, BUCKET_SLOTS, Be16, EntryMeta, FLOW_ACTIVE, FLOW_TEMPLATE, KIND_FORWARD, KIND_TEMPLATE,
-    NO_PLACE, PROTO_TEMPLATE, SYNC_BUSY, SYNC_CONFLICT, SYNC_FULL, SYNC_GONE, SYNC_INSERTED,
-    SYNC_OLDER, SYNC_UPDATED, Settings, State, SyncFlow, TEMPLATE_SERVICE, ticks_from,
-    ticks_to_duration,
+    NO_PLACE, PROTO_TEMPLATE, SETTINGS_SYNC, SYNC_BUSY, SYNC_CONFLICT, SYNC_FULL, SYNC_GONE,
+    SYNC_INSERTED, SYNC_OLDER, SYNC_UPDATED, Settings, State, SyncFlow, TEMPLATE_SERVICE,
+    ticks_from, ticks_to_duration,
 };
 use weir_dataplane::{Flow, SyncPositions};
 use weir_flow::{Family, Tuple, steer_hash};
@@ -137,7 +137,8 @@ impl Engine {
     pub fn set_sync(&mut self, on: bool) -> Result<()> {
         let maps = self.plane.maps();
         maps.set_sync(on)?;
-        self.rows.settings.flags = maps.settings()?.flags;
+        self.rows.settings.flags &= !SETTINGS_SYNC;
+        self.rows.settings.flags |= if on { SETTINGS_SYNC } else { 0 };
         let counts = self.sync.counts;
         self.sync = Synchronizer {
             on: Some(on),
