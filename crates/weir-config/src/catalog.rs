@@ -13,6 +13,7 @@ mod proxy;
 mod response;
 mod route;
 mod service;
+mod sync;
 mod tls;
 mod vrrp;
 
@@ -38,6 +39,7 @@ pub(crate) use proxy::{ACCESS_LOG, PROXY_LIMITS, PROXY_TIMEOUTS, STICKY};
 pub(crate) use response::{COMPRESSION, ERROR_PAGE, X_FORWARDED};
 pub(crate) use route::{RESPONSE_HEADER, ROUTE};
 pub(crate) use service::{PERSISTENCE, SERVICE, SNAT, TUNNEL};
+pub(crate) use sync::SYNC;
 pub(crate) use tls::{SECRET, SERVER_TLS, SERVICE_TLS};
 pub(crate) use vrrp::{VRRP, VRRP_HMAC, VRRP_HMAC_KEY, VRRP_ROUTE, VRRP_RULE, VRRP_TRACK};
 
@@ -271,7 +273,14 @@ pub(crate) static ROOT: Section = Section {
             "IPVS settings, named as in `/proc/sys/net/ipv4/vs`.",
             "",
         ),
-        Key::later("sync", "Synchronizes flows between directors."),
+        Key::new(
+            "sync",
+            Kind::Table(&SYNC),
+            Absent("flows are not synchronized"),
+            "Synchronizes flows between directors.",
+            "",
+        )
+        .known_as(&["lvs_sync_daemon"]),
         Key::new(
             "announce",
             Kind::Table(&ANNOUNCE),
@@ -518,7 +527,7 @@ const WAIT: Kind = Kind::Duration {
 const SWITCH: Kind = integer((0, 1));
 
 /// Every section with a manual page, in the order of the manual.
-pub(crate) static PAGES: [&Section; 35] = [
+pub(crate) static PAGES: [&Section; 36] = [
     &NODE,
     &ADMIN,
     &TIMEOUTS,
@@ -554,4 +563,5 @@ pub(crate) static PAGES: [&Section; 35] = [
     &VRRP_HMAC,
     &VRRP_HMAC_KEY,
     &ANNOUNCE,
+    &SYNC,
 ];

@@ -175,6 +175,7 @@ fn finish(
         proxies: routed(lowered.proxies, lowered.routes),
         vrrp: lowered.vrrp,
         announce: lowered.announce,
+        sync: lowered.sync,
     };
     Ok(Parsed {
         desired,

@@ -19,7 +19,7 @@ use crate::explain::{Answer, Packet};
 use crate::ipvsadm_message as ipvsadm;
 use crate::snapshot::Snapshot;
 use weir_dataplane::ProbeTable;
-use weir_engine::Claim;
+use weir_engine::{Claim, Engine};
 
 /// When a probe that was sent directly to a server last passed, since the Unix epoch, by pool and server.
 pub type LastPass<'a> = dyn Fn(&str, &str) -> Option<Duration> + 'a;
@@ -147,6 +147,11 @@ pub trait Plane {
     /// The plane's.
     fn publish_latency(&mut self) -> Result<Option<Duration>, Self::Error> {
         Ok(None)
+    }
+
+    /// The engine, for flow synchronization; `None` without one.
+    fn engine(&mut self) -> Option<&mut Engine> {
+        None
     }
 
     /// Runs once per second.

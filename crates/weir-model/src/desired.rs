@@ -9,8 +9,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use crate::{
-    Admin, Announce, Check, Family, Forward, HashKey, Health, Ipvs, Listener, Mark, Proxy,
-    ProxyHeader, Scheduler, Secret, ServerTls, ServersDns, Snat, Sticky, Tunnel, VirtualRouter,
+    Admin, Announce, Check, Family, FlowSync, Forward, HashKey, Health, Ipvs, Listener, Mark,
+    Proxy, ProxyHeader, Scheduler, Secret, ServerTls, ServersDns, Snat, Sticky, Tunnel,
+    VirtualRouter,
 };
 
 /// The largest weight, ipvsadm's limit.
@@ -52,6 +53,8 @@ pub struct Desired {
     pub vrrp: Vec<VirtualRouter>,
     /// How VIPs are announced by BGP.
     pub announce: Option<Announce>,
+    /// Flow synchronization; `None` = off.
+    pub sync: Option<FlowSync>,
 }
 
 impl Desired {
@@ -78,7 +81,10 @@ impl Desired {
             .iter()
             .filter_map(|pool| pool.sticky.as_ref()?.secret.as_ref());
         let tickets = self.proxies.iter().filter_map(|proxy| proxy.tls.as_ref());
-        cookies.chain(tickets.flat_map(|tls| &tls.ticket_keys))
+        let sync = self.sync.iter().map(|sync| &sync.key);
+        cookies
+            .chain(tickets.flat_map(|tls| &tls.ticket_keys))
+            .chain(sync)
     }
 
     /// Whether a virtual router manages the address; nothing else adds it then.

@@ -60,6 +60,11 @@ pub enum Change {
         /// What differs.
         edits: Vec<Edit>,
     },
+    /// `[sync]` is added, removed or differs.
+    Sync {
+        /// `+`, `-` or `~`.
+        sign: char,
+    },
     /// A server is added to an existing pool.
     ServerAdded {
         /// Pool.
@@ -122,6 +127,7 @@ impl fmt::Display for Change {
             Self::Ipvs(edits) => write!(f, "~ ipvs: {}", join(edits)),
             Self::Announce(edits) => write!(f, "~ announce: {}", join(edits)),
             Self::VirtualRouter { router, sign } => write!(f, "{sign} vrrp {router}"),
+            Self::Sync { sign } => write!(f, "{sign} sync"),
             Self::PoolAdded { pool, servers } => write!(f, "+ pool {pool}: {}", count(*servers)),
             Self::PoolRemoved { pool, servers } => write!(f, "- pool {pool}: {}", count(*servers)),
             Self::PoolChanged { pool, edits } => write!(f, "~ pool {pool}: {}", join(edits)),
@@ -188,6 +194,12 @@ pub fn diff(old: &Desired, new: &Desired) -> Vec<Change> {
             changes.push(Change::VirtualRouter { router, sign });
         },
     );
+    let sign = match (&old.sync, &new.sync) {
+        (None, Some(_)) => Some('+'),
+        (Some(_), None) => Some('-'),
+        (before, now) => (before != now).then_some('~'),
+    };
+    changes.extend(sign.map(|sign| Change::Sync { sign }));
     changes
 }
 

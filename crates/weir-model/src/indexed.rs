@@ -169,6 +169,7 @@ impl Indexed {
             // The data plane does not depend on them.
             vrrp: _,
             announce: _,
+            sync: _,
         } = &self.desired;
         let common = hash_of((node, timeouts, ipvs));
         let of_pools: Vec<u64> = pools.iter().map(hash_of).collect();

@@ -40,6 +40,7 @@ mod route;
 mod scheduler;
 mod secret;
 mod sticky;
+mod sync;
 mod template;
 mod tls;
 mod vrrp;
@@ -81,6 +82,7 @@ pub use route::{
 pub use scheduler::{Scheduler, SchedulerFlags, SchedulerKind, UnknownScheduler};
 pub use secret::{Secret, SecretSource};
 pub use sticky::{Sticky, StickyMode};
+pub use sync::FlowSync;
 pub use template::{Part, Template, UnknownVariable, Variable};
 pub use tls::{ClientAuth, ServerTls, ServiceTls, SniHost, TlsVersion};
 pub use vrrp::{

@@ -20,6 +20,7 @@ mod scheduler;
 mod secret;
 mod service;
 mod sticky;
+mod sync;
 mod tls;
 mod variable;
 mod vrrp;
@@ -33,7 +34,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use weir_model::{
-    Announce, Ipvs, Node, Pool, Service, Timeouts, Tunnel, TunnelChecksum, TunnelKind,
+    Announce, FlowSync, Ipvs, Node, Pool, Service, Timeouts, Tunnel, TunnelChecksum, TunnelKind,
     VirtualRouter,
 };
 
@@ -69,6 +70,7 @@ pub(crate) struct Lowered {
     pub(crate) announce: Option<Announce>,
     /// The services that `[announce]` names.
     pub(crate) announced: Vec<(String, Range<usize>)>,
+    pub(crate) sync: Option<FlowSync>,
 }
 
 /// A pool and the positions of its parts.
@@ -134,6 +136,7 @@ pub(crate) fn lower(sink: &mut Sink<'_>, root: &Table<'_>) -> Lowered {
         vrrp: Vec::new(),
         announce: None,
         announced: Vec::new(),
+        sync: None,
     };
     if let Some((table, location)) = section(sink, &view, "node") {
         let view = View::open(sink, &catalog::NODE, table, location);
@@ -185,6 +188,10 @@ pub(crate) fn lower(sink: &mut Sink<'_>, root: &Table<'_>) -> Lowered {
     if let Some((table, location)) = section(sink, &view, "announce") {
         let view = View::open(sink, &catalog::ANNOUNCE, table, location);
         (lowered.announce, lowered.announced) = announce::announce(sink, &view, location);
+    }
+    if let Some((table, location)) = section(sink, &view, "sync") {
+        let view = View::open(sink, &catalog::SYNC, table, location);
+        lowered.sync = sync::sync(sink, &view, location);
     }
     raise_default_limits(&mut lowered);
     lowered

@@ -10,12 +10,13 @@ mod upgrade;
 
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use weir_model::{Desired, Track, TrackObject, diff};
 use weir_sys::Channel;
 
 use super::admin::Admin;
+use super::flow_sync::FlowSynchronizer;
 use super::local_real_server::LocalRealServer;
 use super::reload_history::ReloadHistory;
 use super::{Error, RuntimeDir};
@@ -65,6 +66,7 @@ pub struct Director<P> {
     real_server: LocalRealServer,
     reloads: ReloadHistory,
     node: Node,
+    sync: FlowSynchronizer,
 }
 
 /// An active configuration with its file and server lists.
@@ -90,7 +92,7 @@ impl<P: Plane> Director<P> {
         let desired = lists.added_to(&loaded.desired);
         membership.commit(&loaded.desired, lists);
         let node = Node::new(runtime_dir.path());
-        let director = Self {
+        let mut director = Self {
             plane,
             desired,
             configured: loaded.desired,
@@ -108,7 +110,9 @@ impl<P: Plane> Director<P> {
             real_server: LocalRealServer::default(),
             reloads: ReloadHistory::default(),
             node,
+            sync: FlowSynchronizer::default(),
         };
+        director.sync.configure(director.configured.sync.as_ref());
         director.configure_checks();
         director.record_configuration();
         director
@@ -216,6 +220,11 @@ impl<P: Plane> Director<P> {
         applied
     }
 
+    /// Exchanges flows with other directors. Returns the pause until the next call.
+    pub fn synchronize(&mut self) -> Duration {
+        self.sync.step(self.plane.engine())
+    }
+
     /// Notifies programs of changes of pools.
     pub fn notify_pool_changes(&mut self) {
         for change in self.plane.take_pool_changes() {
@@ -317,6 +326,7 @@ impl<P: Plane> Director<P> {
                 (_, report) => report.as_ref().and_then(|it| it.error.clone()),
             },
             announce: announced.map(announce::routes).unwrap_or_default(),
+            sync: self.sync.status(),
             reloads: self.reloads.all(),
             ..Report::from(&snapshot)
         })
@@ -350,6 +360,9 @@ impl<P: Plane> Director<P> {
     }
 
     async fn ipvsadm(&mut self, request: &ipvsadm::Request) -> Result<ipvsadm::Answer, Refusal> {
+        if let Some(answer) = self.sync.ipvsadm(request) {
+            return Ok(answer);
+        }
         let mut answer = self.plane.ipvsadm(request).await.map_err(Refusal::new)?;
         if let ipvsadm::Answer::Edits(answers) = &mut answer {
             ipvsadm::name_file(answers, &self.file);
@@ -448,6 +461,7 @@ impl<P: Plane> Director<P> {
         self.configured = now.configured;
         self.text = now.text;
         self.file = now.file;
+        self.sync.configure(self.configured.sync.as_ref());
         self.pass_secrets();
         self.configure_checks();
     }

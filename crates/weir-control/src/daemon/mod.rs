@@ -6,6 +6,7 @@
 mod admin;
 mod director;
 mod error;
+mod flow_sync;
 mod local_real_server;
 mod reload_guard;
 mod reload_history;
@@ -244,7 +245,7 @@ async fn serve<P: Plane>(
 ) {
     let (mut ticks, mut drift_checks) = (every(TICK), every(DRIFT_INTERVAL));
     let (mut apply_checks_at, mut handshakes_at) = (None, Instant::now() + HANDSHAKE_INTERVAL);
-    let mut latency_at = Instant::now();
+    let (mut latency_at, mut sync_at) = (Instant::now(), Instant::now());
     loop {
         tokio::select! {
             Some(order) = requests.recv() => {
@@ -277,6 +278,7 @@ async fn serve<P: Plane>(
             }
             () = sleep_until(handshakes_at) => handshakes_at = watch_clients(director),
             () = sleep_until(latency_at) => latency_at = publish_latency(director),
+            () = sleep_until(sync_at) => sync_at = Instant::now() + director.synchronize(),
             _ = drift_checks.tick() => {
                 director.plane().repair_drift().await;
                 director.report_tracked();

@@ -9,6 +9,7 @@ mod exchanges;
 mod latency;
 mod process;
 mod proxy;
+mod sync;
 mod text;
 mod vrrp;
 
@@ -121,6 +122,7 @@ pub fn render(
     check::checks(&mut text, report);
     vrrp::routers(&mut text, report);
     announce::routes(&mut text, report);
+    sync::peers(&mut text, report);
     text.family("weir_packets_total", "counter", "Packets by outcome.");
     packets(&mut text, report);
     let flows = &report.flows;

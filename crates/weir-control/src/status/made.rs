@@ -63,6 +63,7 @@ impl From<&Snapshot> for Report {
             announce: Vec::new(),
             announce_error: None,
             drained: false,
+            sync: None,
             reloads: Vec::new(),
             open_files: snapshot.open_files.as_ref().map(OpenFiles::from),
         }

@@ -11,6 +11,7 @@ mod latency;
 mod made;
 pub mod pinned;
 mod proxy;
+mod sync;
 pub mod table;
 mod time;
 pub mod vrrp;
@@ -25,6 +26,7 @@ use made::{state, vip};
 pub use announce::Announced;
 pub use latency::{Latency, Milliseconds};
 pub use proxy::{Proxied, ProxiedServer};
+pub use sync::{Sync, SyncPeer};
 pub use time::rfc3339;
 pub use vrrp::Vrrp;
 
@@ -80,6 +82,9 @@ pub struct Report {
     /// An operator drains this director; absent otherwise.
     #[serde(default, skip_serializing_if = "is_default")]
     pub drained: bool,
+    /// Flow synchronization; absent without `[sync]`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sync: Option<Sync>,
     /// The last reloads of this process, the oldest first; absent without any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reloads: Vec<Reload>,

@@ -72,6 +72,10 @@ pub fn render(report: &Report, view: &View<'_>) -> String {
     if report.drained {
         out.push_str("\nthis director is drained; `weir node ready` ends that\n");
     }
+    if let Some(sync) = &report.sync {
+        out.push('\n');
+        out.push_str(&sync.table());
+    }
     outcomes(&mut out, report, view);
     match view.width {
         Some(width) => wrap(&out, width),

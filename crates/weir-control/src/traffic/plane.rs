@@ -129,6 +129,8 @@ impl Plane for Traffic {
             }
             ipvsadm::Request::Connections => ipvsadm::Answer::Connections(engine.connections()?),
             ipvsadm::Request::Timeouts => ipvsadm::Answer::Timeouts(engine.timeouts()),
+            // The daemon answers it: without `[sync]` there are none.
+            ipvsadm::Request::Daemons => ipvsadm::Answer::Daemons(String::new()),
         })
     }
 
@@ -247,6 +249,10 @@ impl Plane for Traffic {
     fn publish_latency(&mut self) -> Result<Option<Duration>, Error> {
         let published = self.engine.as_mut().map(Engine::publish_latency);
         Ok(published.transpose()?)
+    }
+
+    fn engine(&mut self) -> Option<&mut Engine> {
+        self.engine.as_mut()
     }
 
     async fn tick(&mut self) -> Result<(), Error> {
