@@ -180,8 +180,8 @@ pub(crate) enum Command {
     /// Change addresses for another process; started by `weir run`
     #[command(hide = true)]
     Helper,
-    /// A live view (not built yet)
-    Top(Rest),
+    /// Live view of services, pools and servers; drains servers by key
+    Top,
     /// Live requests of a service (not built yet)
     Tap(Rest),
     /// Write a configuration in its canonical form (not built yet)

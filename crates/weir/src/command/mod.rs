@@ -16,6 +16,7 @@ mod schema;
 mod server;
 mod status;
 mod token;
+mod top;
 mod upgrade;
 mod vrrp;
 
@@ -57,7 +58,7 @@ pub(crate) fn execute(arguments: &Arguments) -> Outcome {
         Command::Vrrp(arguments) => vrrp::vrrp(global, arguments),
         Command::VrrpAgent => vrrp::agent(global),
         Command::Helper => vrrp::helper(global),
-        Command::Top(_) => Err(Failure::not_built("top")),
+        Command::Top => top::top(global),
         Command::Tap(_) => Err(Failure::not_built("tap")),
         Command::Fmt(_) => Err(Failure::not_built("fmt")),
         Command::Node(_) => Err(Failure::not_built("node")),
