@@ -43,7 +43,7 @@ mod template;
 mod tls;
 mod vrrp;
 
-pub use access::{AccessLog, LogFormat};
+pub use access::{AccessLog, LogFormat, LogTarget, SyslogFormat};
 pub use admin::Admin;
 pub use body::{Digest, Pattern};
 pub use check::{

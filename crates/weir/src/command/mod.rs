@@ -7,6 +7,7 @@ mod explain;
 mod import;
 mod ipvsadm;
 mod lab;
+mod log;
 mod plan;
 mod protect;
 mod real_server;
@@ -15,6 +16,7 @@ mod run;
 mod schema;
 mod server;
 mod status;
+mod tap;
 mod token;
 mod top;
 mod upgrade;
@@ -59,7 +61,8 @@ pub(crate) fn execute(arguments: &Arguments) -> Outcome {
         Command::VrrpAgent => vrrp::agent(global),
         Command::Helper => vrrp::helper(global),
         Command::Top => top::top(global),
-        Command::Tap(_) => Err(Failure::not_built("tap")),
+        Command::Tap(arguments) => tap::tap(global, arguments),
+        Command::Log { filter, json } => log::log(global, filter.as_deref(), *json),
         Command::Fmt(_) => Err(Failure::not_built("fmt")),
         Command::Node(_) => Err(Failure::not_built("node")),
         Command::Cluster(_) => Err(Failure::not_built("cluster")),
