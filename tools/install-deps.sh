@@ -44,6 +44,7 @@ node                             | nodejs         | an origin of the smuggling t
 /usr/sbin/apache2                | apache2-bin    | an origin of the smuggling tests
 zstd                             | zstd           | decodes what the proxy compressed
 socat                            | socat          | UDP servers in the tests
+tmux                             | tmux           | a terminal for weir top in the tests
 redis-server                     | redis-server   | peer of the redis check
 dnsmasq                          | dnsmasq-base   | peer of the dns check
 dig                              | bind9-dnsutils | a client of local services, over both transports

@@ -16,6 +16,7 @@ pub mod import;
 pub mod ipvsadm;
 mod ipvsadm_message;
 pub mod keeper;
+pub mod log_filter;
 pub mod metrics;
 mod order_file;
 pub mod plan;

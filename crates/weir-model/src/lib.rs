@@ -45,7 +45,7 @@ mod template;
 mod tls;
 mod vrrp;
 
-pub use access::{AccessLog, LogFormat};
+pub use access::{AccessLog, LogFormat, LogTarget, SyslogFormat};
 pub use admin::Admin;
 pub use announce::{Announce, Community, RequiredServices, Speaker};
 pub use body::{Digest, Pattern};

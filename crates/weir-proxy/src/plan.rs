@@ -27,6 +27,7 @@ use crate::log::Log;
 use crate::misdirect::Misdirect;
 use crate::page::Page;
 use crate::queue::Queue;
+use crate::tap::Taps;
 use crate::tls::TlsConnector;
 
 pub(crate) use counters::Sharded;
@@ -216,6 +217,9 @@ pub(crate) struct Service {
     /// Whether clients send a PROXY protocol header.
     pub(crate) preamble: bool,
     pub(crate) log: Option<Arc<Log>>,
+    pub(crate) taps: Arc<Taps>,
+    /// The field of request identifiers.
+    pub(crate) request_id: Option<String>,
     pub(crate) counters: Arc<Sharded>,
     pub(crate) exchanges: Arc<PerWorker<Exchanges>>,
     /// One per route, with its conditions.

@@ -197,10 +197,19 @@ pub(crate) enum Command {
         #[command(subcommand)]
         what: Generate,
     },
-    /// A live view (not built yet)
-    Top(Rest),
-    /// Live requests of a service (not built yet)
-    Tap(Rest),
+    /// Live view of services, pools and servers; drains servers by key
+    Top,
+    /// Show requests of a proxy service as they end
+    Tap(Tap),
+    /// Show or change the levels of the daemon's log
+    Log {
+        /// LEVEL or LEVEL,TARGET=LEVEL,…: off, error, warn, info, debug or trace; a target is a crate or module
+        #[arg(value_name = "LEVEL[,TARGET=LEVEL…]")]
+        filter: Option<String>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Write a configuration in its canonical form (not built yet)
     Fmt(Rest),
     /// Move work away from this director: withdraw announced routes, release virtual routers
@@ -237,6 +246,18 @@ pub(crate) enum Generate {
     },
     /// Print the manual's page of commands
     Commands,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Tap {
+    /// Name of the service
+    pub(crate) service: String,
+    /// Only requests where a variable of the access log has this value; * is any text; all must match
+    #[arg(long = "match", value_name = "NAME=PATTERN")]
+    pub(crate) matches: Vec<String>,
+    /// Print JSON, one object per line
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

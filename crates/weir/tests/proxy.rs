@@ -53,6 +53,8 @@ mod paths;
 mod privilege;
 #[path = "proxy/readded_service.rs"]
 mod readded_service;
+#[path = "proxy/request_log.rs"]
+mod request_log;
 #[path = "proxy/response.rs"]
 mod response;
 #[path = "proxy/retry.rs"]

@@ -29,7 +29,7 @@ const LAYER_4: [&str; 7] = [
     "persistence",
 ];
 /// Keys for proxy services only.
-const PROXY: [&str; 24] = [
+const PROXY: [&str; 25] = [
     "tls",
     "http2",
     "protocol",
@@ -53,11 +53,12 @@ const PROXY: [&str; 24] = [
     "compression",
     "trusted",
     "proxy_protocol",
+    "request_id",
     "access_log",
 ];
 
 /// Keys for `http` services only.
-const HTTP: [&str; 16] = [
+const HTTP: [&str; 17] = [
     "http2",
     "forwarded",
     "x_forwarded",
@@ -74,6 +75,7 @@ const HTTP: [&str; 16] = [
     "request_buffering",
     "error_pages",
     "compression",
+    "request_id",
 ];
 /// Keys of `limits` for `http` services only.
 const HTTP_LIMITS: [&str; 11] = [
@@ -192,6 +194,7 @@ pub(super) fn proxy(sink: &mut Sink<'_>, entry: &Entry<'_>, table: &Table<'_>) -
     proxy.compression = response::compression(sink, &view);
     proxy.trusted = trusted(sink, &view);
     proxy.proxy_protocol = view.flag(sink, "proxy_protocol").unwrap_or(false);
+    proxy.request_id = access_log::request_id(sink, &view);
     proxy.access_log = access_log::access_log(sink, &view);
     LoweredProxy {
         proxy,

@@ -1,5 +1,7 @@
 //! Client of the API for the commands: one request on the daemon's unix socket, one response.
 
+mod tap;
+
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -20,6 +22,7 @@ use crate::api::{
 };
 use crate::explain::{Answer, Packet};
 use crate::ipvsadm_message as ipvsadm;
+use crate::log_filter::Filter;
 use crate::plan::Plan;
 use crate::runtime_dir::SOCKET;
 use crate::status::Report;
@@ -207,6 +210,22 @@ impl Client {
     /// See [`Error`].
     pub async fn ipvsadm(&self, request: &ipvsadm::Request) -> Result<ipvsadm::Answer, Error> {
         self.ask(Method::POST, "/v1/ipvsadm", request).await
+    }
+
+    /// Returns the active filter of the daemon's log.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn log_filter(&self) -> Result<Filter, Error> {
+        self.ask(Method::GET, "/v1/log", &()).await
+    }
+
+    /// Changes the filter of the daemon's log until the daemon ends.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn set_log_filter(&self, filter: &Filter) -> Result<Filter, Error> {
+        self.ask(Method::POST, "/v1/log", filter).await
     }
 
     /// Repeats a request that a daemon did not execute because its successor has taken over.

@@ -305,6 +305,7 @@ async fn serve<P: Plane>(
                 }
                 notify(notifier, Notification::Ready);
             }
+            _ = signals.reopen.recv() => weir_proxy::reopen_logs(),
             _ = signals.terminate.recv() => return,
             _ = signals.interrupt.recv() => return,
         }
@@ -355,6 +356,7 @@ fn notify(notifier: &Notifier, notification: Notification<'_>) {
 #[derive(Debug)]
 struct Signals {
     reload: unix::Signal,
+    reopen: unix::Signal,
     terminate: unix::Signal,
     interrupt: unix::Signal,
 }
@@ -363,6 +365,7 @@ impl Signals {
     fn new() -> std::io::Result<Self> {
         Ok(Self {
             reload: unix::signal(SignalKind::hangup())?,
+            reopen: unix::signal(SignalKind::user_defined1())?,
             terminate: unix::signal(SignalKind::terminate())?,
             interrupt: unix::signal(SignalKind::interrupt())?,
         })

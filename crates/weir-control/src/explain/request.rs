@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 
 use weir_http::head::{self, HeadLimits};
-use weir_http::route::{self, Asked, Surroundings, TlsFacts};
+use weir_http::route::{self, Asked, RequestId, Surroundings, TlsFacts};
 use weir_http::{Refusal, RequestPath, path};
 use weir_model::{
     ConditionKey, Desired, ForwardedPath, Pool, Proxy, ProxyProtocol, Route, RouteAction,
@@ -151,7 +151,7 @@ impl Request {
             client: SocketAddr::new(UNKNOWN_CLIENT, 0),
             secure: proxy.tls.is_some(),
             default_host: b"",
-            request_id: 0,
+            request_id: RequestId::generated(0),
             server: None,
             pool: "",
             route: chosen.map(|at| &proxy.routes[at]),

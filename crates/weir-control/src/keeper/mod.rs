@@ -118,6 +118,7 @@ pub async fn keep(runtime_dir: &Path) -> Result<u8, Error> {
     let on = |kind| signal(kind).map_err(|source| Error::Signals { source });
     let (mut hangup, mut terminate) = (on(SignalKind::hangup())?, on(SignalKind::terminate())?);
     let mut interrupt = on(SignalKind::interrupt())?;
+    let mut reopen = on(SignalKind::user_defined1())?;
     let (sender, mut events) = mpsc::unbounded_channel();
     let mut keeper = Keeper {
         program,
@@ -148,6 +149,7 @@ pub async fn keep(runtime_dir: &Path) -> Result<u8, Error> {
                 }
             }
             _ = hangup.recv() => keeper.reload(),
+            _ = reopen.recv() => keeper.reopen_logs(),
             _ = terminate.recv() => keeper.stop(Signal::TERM),
             _ = interrupt.recv() => keeper.stop(Signal::INT),
         }
@@ -186,6 +188,17 @@ impl Keeper {
         let program = self.program.clone();
         self.start(&program, Role::Starting { again }, &[])
             .map(drop)
+    }
+
+    /// Lets every daemon open its log files again; one that drains still writes lines.
+    fn reopen_logs(&self) {
+        for (_, child, _) in self
+            .children
+            .values()
+            .filter(|(_, child, _)| child.is_alive())
+        {
+            child.signal(Signal::USR1);
+        }
     }
 
     fn reload(&mut self) {

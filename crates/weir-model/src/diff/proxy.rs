@@ -266,6 +266,9 @@ fn message_options(edits: Edits, old: &Proxy, new: &Proxy) -> Edits {
             new.proxy_protocol,
             bool::to_string,
         )
+        .compare("request_id", &old.request_id, &new.request_id, |name| {
+            name.as_deref().unwrap_or("absent").to_owned()
+        })
         .table(
             "access_log",
             old.access_log.as_ref(),
@@ -278,6 +281,10 @@ fn message_options(edits: Edits, old: &Proxy, new: &Proxy) -> Edits {
                         LogFormat::Combined => "combined".to_owned(),
                         LogFormat::Json => "json".to_owned(),
                         LogFormat::Template(text) => format!("{text:?}"),
+                    })
+                    .compare("sample", old.sample, new.sample, u32::to_string)
+                    .compare("syslog_format", old.syslog, new.syslog, |it| {
+                        it.as_str().to_owned()
                     })
             },
         )

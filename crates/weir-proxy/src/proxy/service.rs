@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rustls::ServerConfig;
 use weir_http::{HeadLimits, cookie};
-use weir_model::{Pool, ProxyProtocol, Secret};
+use weir_model::{HeaderEdit, HeaderEdits, Pool, ProxyProtocol, Secret, Template};
 use weir_select::RetryPolicy;
 use weir_select::limit::{Concurrent, Rate};
 use weir_select::route::{Limits, Routes};
@@ -18,6 +18,7 @@ use crate::log::Log;
 use crate::misdirect::{Misdirect, Names};
 use crate::page::Page;
 use crate::plan::{Exchanges, Listeners, PerWorker, Service, Sharded, Stickiness, Target, Targets};
+use crate::tap::Taps;
 use crate::{Error, Result, socket, tls};
 
 #[expect(clippy::too_many_lines, reason = "one step for each group of keys")]
@@ -112,7 +113,7 @@ pub(super) fn service(
         retry_percent: limits.retry_budget,
         forwarded: proxy.forwarded,
         x_forwarded: proxy.x_forwarded,
-        request_header: proxy.request_header.clone(),
+        request_header: request_header(proxy),
         response_header: proxy.response_header.clone(),
         needs_tls: proxy.needs_tls_facts(),
         abort_on_close: proxy.abort_on_close && proxy.protocol == ProxyProtocol::Http,
@@ -122,6 +123,8 @@ pub(super) fn service(
         trusted: proxy.trusted.clone(),
         preamble: proxy.proxy_protocol,
         log: log(known, workers, proxy),
+        taps: Taps::of(&proxy.name),
+        request_id: proxy.request_id.clone(),
         counters,
         exchanges: exchanges(known, workers, proxy, String::new()),
         route_exchanges: proxy
@@ -335,6 +338,19 @@ fn tables(known: &mut Known, proxy: &weir_model::Proxy) -> Tables {
         tables.resets = resets.map(|resets| (limits.resets, Arc::new(resets)));
     }
     tables.clone()
+}
+
+/// The changes to requests, the field of their identifiers included.
+fn request_header(proxy: &weir_model::Proxy) -> HeaderEdits {
+    let mut edits = proxy.request_header.clone();
+    if let Some(name) = &proxy.request_id {
+        edits.set.push(HeaderEdit {
+            name: name.clone(),
+            value: Template::parse("{request_id}").unwrap_or_default(),
+            statuses: Vec::new(),
+        });
+    }
+    edits
 }
 
 /// The log of a service: the former one if it is the same.

@@ -214,6 +214,18 @@ impl Session {
             target: &target,
             tls,
         };
+        if service.log.as_ref().is_some_and(|log| !log.more.is_empty()) {
+            let host = self.default_host(head, request, &cx.fields);
+            let asked = Asked {
+                client: self.peer.ip(),
+                target: &target,
+                head,
+                request,
+                fields: &cx.fields,
+                tls,
+            };
+            self.log_variables(asked, host.as_bytes(), &mut cx.random);
+        }
         let ended = self.find_pool(key, cx, service, incoming);
         if ended.is_none() {
             self.write_request(cx, service, incoming);

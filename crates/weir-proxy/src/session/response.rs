@@ -227,6 +227,9 @@ impl Session {
             Some(targets) if first => self.response_edit(&local.service, targets, &mut texts),
             _ => ResponseEdit::default(),
         };
+        if first {
+            self.log_response_fields(bytes);
+        }
         let step =
             self.request
                 .exchange

@@ -8,6 +8,7 @@ mod generate;
 mod import;
 mod ipvsadm;
 mod lab;
+mod log;
 mod node;
 mod plan;
 mod protect;
@@ -17,7 +18,9 @@ mod run;
 mod schema;
 mod server;
 mod status;
+mod tap;
 mod token;
+mod top;
 mod upgrade;
 mod vrrp;
 
@@ -60,8 +63,9 @@ pub(crate) fn execute(arguments: &Arguments) -> Outcome {
         Command::VrrpAgent { standby } => vrrp::agent(global, *standby),
         Command::Helper { adopt } => vrrp::helper(global, *adopt),
         Command::Generate { what } => generate::generate(what),
-        Command::Top(_) => Err(Failure::not_built("top")),
-        Command::Tap(_) => Err(Failure::not_built("tap")),
+        Command::Top => top::top(global),
+        Command::Tap(arguments) => tap::tap(global, arguments),
+        Command::Log { filter, json } => log::log(global, filter.as_deref(), *json),
         Command::Fmt(_) => Err(Failure::not_built("fmt")),
         Command::Node { action, json } => node::node(global, *action, *json),
         Command::Announcer => node::announcer(global),
