@@ -11,6 +11,7 @@
 
 mod address;
 mod client;
+mod daemon;
 mod message;
 mod program;
 mod record;
@@ -20,6 +21,7 @@ use std::path::PathBuf;
 
 pub use address::remove_recorded;
 pub use client::{Answered, Client};
+pub use daemon::{DaemonClient, is_trusted, serve_daemon};
 pub use message::{Answer, NotifyState, Reply, Request, TrackedOutcome, VERSION};
 pub use serve::serve;
 

@@ -3,7 +3,6 @@
 //! A worker takes an uncontended lock and copies some bytes. If the writer does not keep up, records are dropped and
 //! counted.
 
-use std::fs::OpenOptions;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -372,7 +371,7 @@ impl Open {
             Some(file) => file,
             none => none.insert(match path.as_str() {
                 "-" => Box::new(std::io::stdout()),
-                path => match OpenOptions::new().append(true).create(true).open(path) {
+                path => match weir_sys::privileged::append(Path::new(path)) {
                     Ok(file) => Box::new(file),
                     Err(error) => return Err(("opened", error)),
                 },

@@ -177,9 +177,9 @@ pub(crate) enum Command {
     /// Run virtual routers; started by `weir run`
     #[command(hide = true)]
     VrrpAgent,
-    /// Change addresses for another process; started by `weir run`
+    /// Do what needs rights for another process; started by `weir run`
     #[command(hide = true)]
-    Helper,
+    Helper(Helper),
     /// A live view (not built yet)
     Top(Rest),
     /// Live requests of a service (not built yet)
@@ -190,6 +190,13 @@ pub(crate) enum Command {
     Node(Rest),
     /// The group of directors (not built yet)
     Cluster(Rest),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Helper {
+    /// For the daemon, instead of the VRRP agent
+    #[arg(long)]
+    pub(crate) daemon: bool,
 }
 
 #[derive(Debug, Args)]

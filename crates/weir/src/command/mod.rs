@@ -56,7 +56,7 @@ pub(crate) fn execute(arguments: &Arguments) -> Outcome {
         Command::Doctor(arguments) => doctor::director(global, arguments),
         Command::Vrrp(arguments) => vrrp::vrrp(global, arguments),
         Command::VrrpAgent => vrrp::agent(global),
-        Command::Helper => vrrp::helper(global),
+        Command::Helper(arguments) => vrrp::helper(global, arguments),
         Command::Top(_) => Err(Failure::not_built("top")),
         Command::Tap(_) => Err(Failure::not_built("tap")),
         Command::Fmt(_) => Err(Failure::not_built("fmt")),

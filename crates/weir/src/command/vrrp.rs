@@ -9,7 +9,7 @@ use weir_sys::Channel;
 use weir_vrrp_agent::Order;
 
 use super::{Outcome, block_on};
-use crate::arguments::{GlobalOptions, Vrrp as Arguments, VrrpAction};
+use crate::arguments::{GlobalOptions, Helper, Vrrp as Arguments, VrrpAction};
 use crate::failure::Failure;
 use crate::terminal;
 
@@ -62,8 +62,13 @@ pub(super) fn agent(global: &GlobalOptions) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-pub(super) fn helper(global: &GlobalOptions) -> Outcome {
+pub(super) fn helper(global: &GlobalOptions, arguments: &Helper) -> Outcome {
     let channel = channel()?;
+    if arguments.daemon {
+        let configuration = std::path::absolute(global.config())?;
+        block_on(weir_helper::serve_daemon(channel, &configuration))?.map_err(Failure::failed)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let texts = daemon::text_files(&global.runtime_dir);
     block_on(weir_helper::serve(channel, &global.runtime_dir, &texts))?.map_err(Failure::failed)?;
     Ok(ExitCode::SUCCESS)
