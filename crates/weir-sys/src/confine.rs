@@ -7,6 +7,8 @@
     reason = "prctl(2) of the bounding set has no safe wrapper"
 )]
 
+#[cfg(debug_assertions)]
+mod attempt;
 mod system_call;
 
 use std::path::Path;
@@ -23,6 +25,8 @@ use rustix::thread::{
 
 use crate::{Error, Result};
 
+#[cfg(debug_assertions)]
+pub use attempt::{Attempts, attempts};
 pub use system_call::restrict_system_calls;
 
 /// What a process without rights reads: name resolution, accounts, the state of the kernel. A file that is absent is

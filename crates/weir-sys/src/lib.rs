@@ -33,6 +33,8 @@ pub use capability::{Capabilities, Capability};
 pub use cgroup::Cgroup;
 pub use channel::{Channel, FILES_MAX, MESSAGE_MAX, Message};
 pub use clock::{Clock, boot_id, now_ns};
+#[cfg(debug_assertions)]
+pub use confine::{Attempts, attempts};
 pub use confine::{become_account, keep_capabilities, restrict_files, restrict_system_calls};
 pub use cpu::{pin_thread, possible_cpus};
 pub use error::Error;

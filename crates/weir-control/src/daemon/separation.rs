@@ -4,6 +4,9 @@
 //! privileged helper does (`weir_helper::serve_daemon`), as far as the configuration file permits it. Other daemons keep
 //! the rights of root, because they load BPF programs and change addresses.
 
+#[cfg(debug_assertions)]
+mod attempt;
+
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -82,6 +85,8 @@ pub fn separate(options: &Options, kept: &mut Kept) -> Result<bool, Error> {
     weir_sys::restrict_system_calls()?;
     set_helper(Box::new(DaemonClient::new(channel)));
     tracing::info!("the daemon runs as {ACCOUNT} without capabilities");
+    #[cfg(debug_assertions)]
+    attempt::run();
     Ok(true)
 }
 
