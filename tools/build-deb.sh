@@ -68,6 +68,8 @@ control weir "$ARCH" "libc6 (>= $LIBC), libgcc-s1" "load balancer from packet to
 install -D -m 755 "$BINARY" "$work/weir/usr/bin/weir"
 strip --strip-unneeded "$work/weir/usr/bin/weir"
 install -D -m 644 docs/packaging/weir.service "$work/weir/usr/lib/systemd/system/weir.service"
+install -D -m 644 docs/packaging/weir-proxy.service "$work/weir/usr/lib/systemd/system/weir-proxy.service"
+install -D -m 644 docs/packaging/weir.sysusers "$work/weir/usr/lib/sysusers.d/weir.conf"
 install -D -m 644 docs/packaging/weir-real-server@.service "$work/weir/usr/lib/systemd/system/weir-real-server@.service"
 install -d "$work/weir/etc/weir/real-server"
 documents weir

@@ -55,7 +55,7 @@ fn failed<E: Into<std::io::Error>>(call: &'static str) -> impl FnOnce(E) -> Erro
 /// # Errors
 /// The process is not root.
 pub fn become_account((user, group): (u32, u32), groups: &[u32], death: Signal) -> Result<()> {
-    empty_bounding_set(CapabilitySet::empty())?;
+    empty_bounding_set()?;
     let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
     let groups: Vec<Gid> = groups.iter().map(|group| Gid::from_raw(*group)).collect();
     set_thread_groups(&groups).map_err(failed("setgroups"))?;
@@ -73,27 +73,9 @@ pub fn become_account((user, group): (u32, u32), groups: &[u32], death: Signal) 
         .map_err(failed("PR_SET_PDEATHSIG"))
 }
 
-/// Keeps these capabilities alone, as far as the process has them, also for programs that it starts.
-///
-/// # Errors
-/// The process lacks `CAP_SETPCAP`.
-pub fn keep_capabilities(kept: CapabilitySet) -> Result<()> {
-    empty_bounding_set(kept)?;
-    let had = rustix::thread::capabilities(None).map_err(failed("capget"))?;
-    let sets = CapabilitySets {
-        effective: had.effective & kept,
-        permitted: had.permitted & kept,
-        inheritable: had.inheritable & kept,
-    };
-    set_capabilities(None, sets).map_err(failed("capset"))
-}
-
-/// Removes all capabilities except `kept` from the bounding set.
-fn empty_bounding_set(kept: CapabilitySet) -> Result<()> {
+/// Removes all capabilities from the bounding set.
+fn empty_bounding_set() -> Result<()> {
     for number in 0..u64::BITS {
-        if kept.bits() & (1 << number) != 0 {
-            continue;
-        }
         // SAFETY: PR_CAPBSET_DROP takes a number and no pointers.
         let result =
             unsafe { libc::prctl(libc::PR_CAPBSET_DROP, libc::c_ulong::from(number), 0, 0, 0) };

@@ -35,7 +35,7 @@ pub use channel::{Channel, FILES_MAX, MESSAGE_MAX, Message};
 pub use clock::{Clock, boot_id, now_ns};
 #[cfg(debug_assertions)]
 pub use confine::{Attempts, attempts};
-pub use confine::{become_account, keep_capabilities, restrict_files, restrict_system_calls};
+pub use confine::{become_account, restrict_files, restrict_system_calls};
 pub use cpu::{pin_thread, possible_cpus};
 pub use error::Error;
 pub use file::{create_private, replace_file, sealed_file};

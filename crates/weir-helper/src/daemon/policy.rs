@@ -236,6 +236,7 @@ check = "deep"
 [service.s]
 listen = ["10.0.0.9:443"]
 forward = "proxy"
+protocol = "http"
 pool = "p"
 access_log = "/var/log/weir.log"
 tls = { certificates = "/etc/weir/certs" }
