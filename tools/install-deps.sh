@@ -26,6 +26,7 @@ ethtool                          | ethtool        | sets offloads of the test li
 ping                             | iputils-ping   | tests ICMP to a VIP
 nft                              | nftables       | peer: stateless direct routing and DNAT
 /lib/systemd/systemd-networkd    | systemd        | takes foreign addresses off, which weir doctor tells
+systemd-analyze                  | systemd        | rates the units in the tests
 dbus-daemon                      | dbus-daemon    | asks networkd to in the tests
 iptables-legacy                  | iptables       | the firewall that weir doctor reads besides nftables
 nginx                            | nginx-light    | the real servers of all experiments

@@ -46,7 +46,7 @@ pub use members::{
     MEMBER_KEYS, Member, MemberError, MemberReason, MigratedMembers, members, migrate_members,
 };
 pub use parse::{Parsed, parse, parse_json};
-pub use privilege::privileged_changes;
+pub use privilege::{FileUse, NamedFile, named_files, privileged_changes};
 pub use render::{render, render_file_error};
 pub use schema::schema;
 pub use spelling::{header, string};

@@ -8,6 +8,8 @@
 //! Both texts are compared as trees before lowering, so that keys that are not implemented yet are included, and every
 //! diagnostic has a position.
 
+mod files;
+
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -19,6 +21,8 @@ use crate::diagnostic::{Diagnostic, Lines};
 use crate::json;
 use crate::key::{Kind, Section};
 use crate::tree::{Entry, Item, Table, Value};
+
+pub use files::{FileUse, NamedFile, named_files};
 
 /// The privilege that a key grants to whoever sets it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -185,6 +189,10 @@ impl Use {
 }
 
 fn uses(text: &str) -> Vec<Use> {
+    walk(text).uses
+}
+
+fn walk(text: &str) -> Walk {
     let root = if text.trim_start().starts_with('{') {
         match json::read(text) {
             Ok((
@@ -199,13 +207,15 @@ fn uses(text: &str) -> Vec<Use> {
     } else {
         Table::from_toml(DeTable::parse_recoverable(text).0.into_inner())
     };
-    let mut walk = Walk { uses: Vec::new() };
+    let mut walk = Walk::default();
     walk.table(&catalog::ROOT, &root, "");
-    walk.uses
+    walk
 }
 
+#[derive(Debug, Default)]
 struct Walk {
     uses: Vec<Use>,
+    files: Vec<NamedFile>,
 }
 
 impl Walk {
@@ -274,6 +284,7 @@ impl Walk {
         if privilege == Privilege::Write && value == plain(&Value::Text("-".into())) {
             return;
         }
+        self.collect(section, key, privilege, &entry.item.value);
         let bound = matches!(privilege, Privilege::Program | Privilege::Control);
         // `access_log = FILE` is equivalent to a table with `path`.
         let (page, name) = match (section.page, key) {

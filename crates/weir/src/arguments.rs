@@ -181,12 +181,15 @@ pub(crate) enum Command {
         #[arg(long)]
         standby: bool,
     },
-    /// Change addresses for another process; started by `weir run`
+    /// Do what needs rights for another process; started by `weir run`
     #[command(hide = true)]
     Helper {
         /// Keep the addresses of a former helper
         #[arg(long)]
         adopt: bool,
+        /// For the daemon, instead of the VRRP agent
+        #[arg(long)]
+        daemon: bool,
     },
     /// Announce VIPs by BGP; started by `weir run`
     #[command(hide = true)]

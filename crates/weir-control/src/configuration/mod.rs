@@ -9,7 +9,6 @@ mod finding;
 mod secret;
 mod vip;
 
-use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -21,7 +20,7 @@ use weir_config::{
     Code, Desired, Diagnostic, FileError, MAX_FILE_BYTES, Machine, SecretValue, Severity,
 };
 use weir_model::{Family, SecretSource};
-use weir_sys::names;
+use weir_sys::{names, privileged};
 
 pub use certificate::{
     doubtful_certificates, occupied_listeners, with_free_listeners, with_usable_files,
@@ -186,7 +185,7 @@ fn read(path: &Path) -> Result<(Vec<u8>, u32), FileError> {
             reason: error.to_string(),
         },
     };
-    let file = File::open(path).map_err(failed)?;
+    let file = privileged::open(path).map_err(failed)?;
     let known = file.metadata().map_err(failed)?;
     let size = known.len();
     if size > MAX_FILE_BYTES {

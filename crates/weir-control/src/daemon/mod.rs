@@ -10,6 +10,7 @@ mod flow_sync;
 mod local_real_server;
 mod reload_guard;
 mod reload_history;
+mod separation;
 #[cfg(test)]
 mod tests;
 
@@ -40,6 +41,7 @@ pub use admin::{Admin, PreparedAdmin};
 pub use director::Director;
 use director::{DrainingDaemon, SECRETS};
 pub use error::Error;
+pub use separation::separate;
 
 /// Interval of the engine's tick, which checks what causes no event.
 const TICK: Duration = Duration::from_secs(1);
@@ -159,7 +161,10 @@ pub async fn run<P: Plane>(
         (membership, lists),
     );
     director.set_keeper(&kept);
-    director.manage_real_server(&options.runtime_dir, &options.pin_dir);
+    // Without rights there is nothing to maintain.
+    if weir_sys::privileged::helper().is_none() {
+        director.manage_real_server(&options.runtime_dir, &options.pin_dir);
+    }
     serve(&mut director, requests, network, &mut signals, &notifier).await;
     if director.is_succeeded() {
         drain(director, &mut signals).await;

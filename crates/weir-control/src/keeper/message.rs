@@ -61,6 +61,12 @@ pub(super) enum ToDaemon {
         last_death: Option<String>,
         /// Another daemon is active, and hands over when this one is ready.
         successor: bool,
+        /// The last attached file is a channel to a privileged helper.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        helper: bool,
+        /// The last daemon had given up its rights; this one must not have more.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        confined: bool,
     },
     /// The successor is ready; a channel to it is attached.
     Succeeded {
@@ -87,6 +93,8 @@ mod tests {
                 restarts: 1,
                 last_death: None,
                 successor: false,
+                helper: false,
+                confined: false,
             })
             .unwrap(),
         ];

@@ -17,6 +17,7 @@ mod announcer;
 mod child;
 mod error;
 mod handover;
+mod helper;
 mod kept;
 mod message;
 mod restart_limit;
@@ -94,19 +95,27 @@ struct Keeper {
     stopping: bool,
     vrrp: VrrpProcesses,
     announcer: Announcer,
+    runtime_dir: PathBuf,
+    /// The configuration file, for helpers; the keeper does not read it.
+    configuration: PathBuf,
+    /// The owner of the runtime directory before an upgrade.
+    owner: Option<u32>,
     /// A reload was requested while no daemon was running.
     reload_due: bool,
     /// The exit code of the last active daemon.
     code: u8,
 }
 
-/// Runs daemons until one exits normally or this process is stopped; returns the exit code. Must be called inside a
-/// tokio runtime, by a thread that lives as long as the process.
+/// Runs daemons until one exits normally or this process is stopped; returns the exit code. `configuration` is the
+/// absolute path of the configuration file. Must be called inside a tokio runtime, by a thread that lives as long as the
+/// process.
 ///
 /// # Errors
 /// Another keeper holds the runtime directory, or no process can be started.
-pub async fn keep(runtime_dir: &Path) -> Result<u8, Error> {
+pub async fn keep(runtime_dir: &Path, configuration: &Path) -> Result<u8, Error> {
     let lock = RuntimeDir::lock(runtime_dir)?;
+    // Of a keeper that was killed.
+    weir_runtime_dir::give_to_root(runtime_dir);
     // The keeper holds every listening socket.
     if let Err(error) = weir_sys::raise_nofile() {
         tracing::warn!(%error, "few listening sockets can be kept");
@@ -135,6 +144,9 @@ pub async fn keep(runtime_dir: &Path) -> Result<u8, Error> {
         stopping: false,
         vrrp: VrrpProcesses::new(runtime_dir),
         announcer: Announcer::new(runtime_dir),
+        runtime_dir: runtime_dir.to_owned(),
+        configuration: configuration.to_owned(),
+        owner: None,
         reload_due: false,
         code: 0,
     };
@@ -145,6 +157,8 @@ pub async fn keep(runtime_dir: &Path) -> Result<u8, Error> {
                 if let Some(code) = keeper.handle_event(number, event)? {
                     keeper.announcer.end().await;
                     keeper.vrrp.end().await;
+                    // An earlier version rejects a directory of another account.
+                    weir_runtime_dir::give_to_root(runtime_dir);
                     return Ok(code);
                 }
             }
@@ -171,17 +185,27 @@ impl Keeper {
             let message = ToDaemon::Socket { name: name.clone() };
             child.send(&message, &[socket.as_fd()]);
         }
+        let helper = helper::attend(program, &self.configuration, &self.runtime_dir)?;
         let begin = ToDaemon::Begin {
             restarts: self.restarts,
             last_death: self.last_death.clone(),
             successor: matches!(role, Role::Successor { .. }),
+            helper: helper.is_some(),
+            confined: self.is_confined(),
         };
         let mut all = vec![self.lock.as_fd()];
         all.extend_from_slice(files);
+        all.extend(helper.as_ref().map(AsFd::as_fd));
         child.send(&begin, &all);
         self.children
             .insert(number, (role, child, program.to_owned()));
         Ok(number)
+    }
+
+    /// Whether the last daemon had given up its rights. What it has recorded must not lead to more.
+    fn is_confined(&self) -> bool {
+        let is_upgrade = self.owner.is_some() && !self.children.is_empty();
+        is_upgrade || weir_runtime_dir::account_that_owns(&self.runtime_dir).is_some()
     }
 
     fn start_first(&mut self, again: bool) -> Result<(), Error> {
@@ -363,6 +387,13 @@ impl Keeper {
             return Err("an upgrade or shutdown is in progress".to_owned());
         }
         let state = state.ok_or("the request contains no state for the successor")?;
+        // A daemon without rights could name any file.
+        self.owner = weir_runtime_dir::account_that_owns(&self.runtime_dir);
+        if self.owner.is_some() {
+            helper::check_program(program)?;
+            // An earlier version rejects a directory of another account.
+            weir_runtime_dir::give_to_root(&self.runtime_dir);
+        }
         let (channel, theirs) = Channel::pair().map_err(|error| error.to_string())?;
         let files = [theirs.as_fd(), state.as_fd()];
         let number = self
@@ -375,7 +406,12 @@ impl Keeper {
                 },
                 &files,
             )
-            .map_err(|error| error.to_string())?;
+            .map_err(|error| {
+                if let Some(owner) = self.owner {
+                    weir_runtime_dir::give(&self.runtime_dir, owner);
+                }
+                error.to_string()
+            })?;
         let events = self.events.clone();
         tokio::spawn(async move {
             tokio::time::sleep(READY_TIMEOUT).await;
@@ -391,6 +427,9 @@ impl Keeper {
         match role {
             Role::Leaving => {}
             Role::Successor { failure, .. } => {
+                if let Some(owner) = self.owner {
+                    weir_runtime_dir::give(&self.runtime_dir, owner);
+                }
                 let failure = failure.map_or_else(String::new, |failure| format!(": {failure}"));
                 let reason =
                     format!("the new program ended before it was ready ({status}){failure}");

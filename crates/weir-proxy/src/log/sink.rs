@@ -1,9 +1,10 @@
 //! Where log lines go: a file, standard output, a syslog daemon, systemd's journal.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
+use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use weir_http::access::rfc3339;
@@ -23,7 +24,7 @@ pub(super) fn open(kind: &AccessLog, service: &str) -> io::Result<Sink> {
     let sink: Box<dyn Write + Send> = match kind.target() {
         LogTarget::Stdout => Box::new(io::stdout()),
         LogTarget::File(path) => {
-            let file = OpenOptions::new().append(true).create(true).open(path)?;
+            let file = weir_sys::privileged::append(Path::new(path))?;
             let identity = identity(&file);
             return Ok(Sink {
                 to: Box::new(file),

@@ -61,7 +61,7 @@ pub(crate) fn execute(arguments: &Arguments) -> Outcome {
         Command::Doctor(arguments) => doctor::director(global, arguments),
         Command::Vrrp(arguments) => vrrp::vrrp(global, arguments),
         Command::VrrpAgent { standby } => vrrp::agent(global, *standby),
-        Command::Helper { adopt } => vrrp::helper(global, *adopt),
+        Command::Helper { adopt, daemon } => vrrp::helper(global, *adopt, *daemon),
         Command::Generate { what } => generate::generate(what),
         Command::Top => top::top(global),
         Command::Tap(arguments) => tap::tap(global, arguments),

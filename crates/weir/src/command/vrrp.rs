@@ -63,8 +63,13 @@ pub(super) fn agent(global: &GlobalOptions, standby: bool) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-pub(super) fn helper(global: &GlobalOptions, adopt: bool) -> Outcome {
+pub(super) fn helper(global: &GlobalOptions, adopt: bool, for_daemon: bool) -> Outcome {
     let channel = channel()?;
+    if for_daemon {
+        let configuration = std::path::absolute(global.config())?;
+        block_on(weir_helper::serve_daemon(channel, &configuration))?.map_err(Failure::failed)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let texts = daemon::text_files(&global.runtime_dir);
     block_on(weir_helper::serve(
         channel,
