@@ -11,12 +11,10 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use toml::de::DeTable;
-
 use crate::catalog;
 use crate::code::Code;
 use crate::diagnostic::{Diagnostic, Lines};
-use crate::json;
+use crate::include;
 use crate::key::{Kind, Section};
 use crate::tree::{Entry, Item, Table, Value};
 
@@ -176,20 +174,7 @@ impl Use {
 }
 
 fn uses(text: &str) -> Vec<Use> {
-    let root = if text.trim_start().starts_with('{') {
-        match json::read(text) {
-            Ok((
-                Item {
-                    value: Value::Table(root),
-                    ..
-                },
-                _,
-            )) => root,
-            _ => Table::default(),
-        }
-    } else {
-        Table::from_toml(DeTable::parse_recoverable(text).0.into_inner())
-    };
+    let root = include::any_tree(text);
     let mut walk = Walk { uses: Vec::new() };
     walk.table(&catalog::ROOT, &root, "");
     walk.uses

@@ -23,6 +23,8 @@ pub struct Source {
     pub line: u32,
     /// Column in characters, from 1.
     pub column: u32,
+    /// Index of the file: 0 = the main file, others are included ones.
+    pub file: u32,
 }
 
 /// Values that differ only in their position have the same hash, so that inserting a line changes nothing.
@@ -33,6 +35,8 @@ impl Hash for Source {
 /// A complete configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Desired {
+    /// Names of the files by [`Source::file`]; the main file's is empty. Empty without `include`.
+    pub files: Vec<String>,
     /// The director itself.
     pub node: Node,
     /// Timeouts of flows.
@@ -53,6 +57,15 @@ pub struct Desired {
 }
 
 impl Desired {
+    /// Name of the file of a position; `main` is the main file's.
+    pub fn file_name<'a>(&'a self, source: Source, main: &'a str) -> &'a str {
+        let name = self
+            .files
+            .get(source.file as usize)
+            .map_or("", String::as_str);
+        if name.is_empty() { main } else { name }
+    }
+
     /// The `[check.NAME]` with this name.
     pub fn check(&self, name: &str) -> Option<&Check> {
         let mut checks = self.checks.iter();

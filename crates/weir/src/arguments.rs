@@ -184,8 +184,14 @@ pub(crate) enum Command {
     Top(Rest),
     /// Live requests of a service (not built yet)
     Tap(Rest),
-    /// Write a configuration in its canonical form (not built yet)
-    Fmt(Rest),
+    /// Write a configuration file in its canonical form; comments are kept
+    Fmt {
+        /// File to change; - = from standard input to standard output [default: the configuration file]
+        file: Option<PathBuf>,
+        /// Change nothing; exit with 1 if the file is not in canonical form
+        #[arg(long)]
+        check: bool,
+    },
     /// Move work away from this director (not built yet)
     Node(Rest),
     /// The group of directors (not built yet)

@@ -302,7 +302,8 @@ impl<P: Plane> Director<P> {
         let layer_4 = |name| self.desired.service(name).map(|service| service.source);
         let proxied = |name| self.desired.proxy(name).map(|proxy| proxy.source);
         if let Some(source) = service.and_then(|name| layer_4(name).or_else(|| proxied(name))) {
-            let file = self.file.display();
+            let main = self.file.display().to_string();
+            let file = self.desired.file_name(source, &main);
             answer.at = Some(format!("{file}:{}", source.line));
         }
         Ok(answer)

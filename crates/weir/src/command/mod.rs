@@ -4,6 +4,7 @@ mod check;
 mod clean;
 mod doctor;
 mod explain;
+mod fmt;
 mod import;
 mod ipvsadm;
 mod lab;
@@ -59,7 +60,7 @@ pub(crate) fn execute(arguments: &Arguments) -> Outcome {
         Command::Helper => vrrp::helper(global),
         Command::Top(_) => Err(Failure::not_built("top")),
         Command::Tap(_) => Err(Failure::not_built("tap")),
-        Command::Fmt(_) => Err(Failure::not_built("fmt")),
+        Command::Fmt { file, check } => fmt::fmt(global, file.as_deref(), *check),
         Command::Node(_) => Err(Failure::not_built("node")),
         Command::Cluster(_) => Err(Failure::not_built("cluster")),
     }
