@@ -34,7 +34,7 @@ pub(crate) use path::NORMALIZE_PATH;
 pub(crate) use pool::{POOL, SCHEDULER, SERVER, SERVERS_DNS};
 pub(crate) use proxy::{ACCESS_LOG, PROXY_LIMITS, PROXY_TIMEOUTS, STICKY};
 pub(crate) use response::{COMPRESSION, ERROR_PAGE, X_FORWARDED};
-pub(crate) use route::{RESPONSE_HEADER, ROUTE};
+pub(crate) use route::{RESPONSE_HEADER, ROUTE, ROUTE_TIMEOUTS};
 pub(crate) use service::{PERSISTENCE, SERVICE, SNAT, TUNNEL};
 pub(crate) use tls::{SECRET, SERVER_TLS, SERVICE_TLS};
 pub(crate) use vrrp::{VRRP, VRRP_TRACK};
@@ -546,7 +546,7 @@ const WAIT: Kind = Kind::Duration {
 const SWITCH: Kind = integer((0, 1));
 
 /// Every section with a manual page, in the order of the manual.
-pub(crate) static PAGES: [&Section; 31] = [
+pub(crate) static PAGES: [&Section; 32] = [
     &DEFAULTS,
     &NODE,
     &ADMIN,
@@ -574,6 +574,7 @@ pub(crate) static PAGES: [&Section; 31] = [
     &STICKY,
     &ROUTE,
     &ROUTE_NOT,
+    &ROUTE_TIMEOUTS,
     &ADDRESS_FILE,
     &RESPONSE_HEADER,
     &VRRP,

@@ -309,6 +309,8 @@ pub struct Pool {
     pub sticky: Option<Sticky>,
     /// PROXY protocol header that proxy services send to servers.
     pub proxy_protocol: Option<ProxyHeader>,
+    /// `Host` of requests to the servers; `None` = the client's.
+    pub host: Option<String>,
     /// Position of the pool's table.
     pub source: Source,
 }
@@ -336,6 +338,7 @@ impl Pool {
             queue_timeout: Self::QUEUE_TIMEOUT,
             sticky: None,
             proxy_protocol: None,
+            host: None,
             source: Source::default(),
         }
     }

@@ -15,6 +15,7 @@ use weir_model::{Desired, diff};
 use weir_sys::Channel;
 
 use super::admin::Admin;
+use super::certificate_watch::CertificateWatch;
 use super::local_real_server::LocalRealServer;
 use super::reload_history::ReloadHistory;
 use super::{Error, RuntimeDir};
@@ -62,6 +63,7 @@ pub struct Director<P> {
     probation: Option<Probation>,
     real_server: LocalRealServer,
     reloads: ReloadHistory,
+    certificates: CertificateWatch,
 }
 
 /// An active configuration with its file and server lists.
@@ -103,6 +105,7 @@ impl<P: Plane> Director<P> {
             probation: None,
             real_server: LocalRealServer::default(),
             reloads: ReloadHistory::default(),
+            certificates: CertificateWatch::default(),
         };
         director.configure_checks();
         director.record_configuration();
@@ -284,6 +287,7 @@ impl<P: Plane> Director<P> {
             sources: self.membership.sources(&self.configured),
             vrrp: vrrp::report(self.runtime_dir.path(), &self.configured),
             reloads: self.reloads.all(),
+            certificate_error: self.certificates.problem().map(str::to_owned),
             ..Report::from(&snapshot)
         })
     }
@@ -392,6 +396,35 @@ impl<P: Plane> Director<P> {
         self.configure_checks();
     }
 
+    /// Loads certificate files that have changed. If they cannot be used, the former ones stay in use.
+    pub async fn watch_certificates(&mut self) {
+        let number = weir_proxy::certificate_files(&self.desired);
+        if !self.certificates.is_due(number) {
+            return;
+        }
+        let admin = self.configured.node.admin.as_ref();
+        let loaded = match self.admin.prepare(admin).await {
+            Ok(admin) => match self.plane.reload_certificates(&self.desired) {
+                Ok(()) => {
+                    self.admin.commit(admin);
+                    Ok(())
+                }
+                Err(error) => Err(error.to_string()),
+            },
+            Err(error) => Err(error.to_string()),
+        };
+        match loaded {
+            Ok(()) => {
+                tracing::info!("loaded changed certificate files");
+                self.certificates.set_loaded(number);
+            }
+            Err(error) => {
+                tracing::error!(error, "changed certificate files are not used");
+                self.certificates.set_failed(number, error);
+            }
+        }
+    }
+
     async fn try_reload(
         &mut self,
         request: &FileRequest,
@@ -420,6 +453,8 @@ impl<P: Plane> Director<P> {
             text: loaded.text,
             file: path,
         });
+        let number = weir_proxy::certificate_files(&self.desired);
+        self.certificates.set_loaded(number);
         Ok(Reloaded {
             revision,
             changes: changes.iter().map(ToString::to_string).collect(),

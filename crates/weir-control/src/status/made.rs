@@ -61,6 +61,7 @@ impl From<&Snapshot> for Report {
             drift: snapshot.drift,
             vrrp: Vec::new(),
             reloads: Vec::new(),
+            certificate_error: None,
             open_files: snapshot.open_files.as_ref().map(OpenFiles::from),
         }
     }

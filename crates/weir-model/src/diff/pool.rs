@@ -91,6 +91,7 @@ fn edits(old: &Pool, new: &Pool) -> Vec<Edit> {
     let edits = check::compare(edits, &old.checks, &new.checks);
     let edits = tls::of_pool(edits, old.tls.as_ref(), new.tls.as_ref())
         .compare("http2", old.http2, new.http2, bool::to_string)
+        .compare("host", &old.host, &new.host, |host| or_none(host.as_ref()))
         .compare("scheduler.key", &old.hash_key, &new.hash_key, |key| {
             key.to_string()
         })

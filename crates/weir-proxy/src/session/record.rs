@@ -158,7 +158,8 @@ impl Session {
             return;
         };
         let service = &self.local.service;
-        if let Some(log) = &service.log {
+        let logged = self.options().is_none_or(|options| options.logged);
+        if let Some(log) = service.log.as_ref().filter(|_| logged) {
             note.status = status;
             note.spent_us[4] = (now_ns(Clock::Monotonic) - note.began) / 1_000;
             let pool = service
