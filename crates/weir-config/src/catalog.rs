@@ -37,7 +37,7 @@ pub(crate) use path::NORMALIZE_PATH;
 pub(crate) use pool::{POOL, SCHEDULER, SERVER, SERVERS_DNS};
 pub(crate) use proxy::{ACCESS_LOG, PROXY_LIMITS, PROXY_TIMEOUTS, STICKY};
 pub(crate) use response::{COMPRESSION, ERROR_PAGE, X_FORWARDED};
-pub(crate) use route::{RESPONSE_HEADER, ROUTE};
+pub(crate) use route::{RESPONSE_HEADER, ROUTE, ROUTE_TIMEOUTS};
 pub(crate) use service::{PERSISTENCE, SERVICE, SNAT, TUNNEL};
 pub(crate) use sync::SYNC;
 pub(crate) use tls::{SECRET, SERVER_TLS, SERVICE_TLS};
@@ -205,6 +205,23 @@ pub(crate) static ROOT: Section = Section {
     example: "",
     keys: &[
         Key::new(
+            "include",
+            Kind::List(&Kind::DescribedText("the path of a file, with `*` and `?` in its last part")),
+            Absent("no other files"),
+            "Further files of the configuration, relative to the file with the key; a pattern's files are read in the \
+             order of their names, those that begin with `.` are not. Their tables are added to those of this file; a \
+             key that two files set, and a file that is included twice, are errors. All files are read at start and at \
+             each `weir reload`.",
+            "include = [\"conf.d/*.toml\"]",
+        ),
+        Key::new(
+            "defaults",
+            Kind::Table(&DEFAULTS),
+            Absent("the defaults of each key"),
+            "Values for services, pools and checks that do not set the key themselves.",
+            "",
+        ),
+        Key::new(
             "node",
             Kind::Table(&NODE),
             Absent("every default"),
@@ -289,6 +306,41 @@ pub(crate) static ROOT: Section = Section {
             "",
         ),
         Key::later("cluster", "State that directors share in etcd."),
+    ],
+};
+
+/// `[defaults]`.
+pub(crate) static DEFAULTS: Section = Section {
+    path: "defaults",
+    page: "defaults",
+    purpose: "Values for all services, pools and checks that do not set the key themselves. They are used only where \
+              the key is valid: those for `http` services not in `tcp` services, those of one kind of check not in \
+              others. Of `timeouts` and `limits`, each key has its own default.",
+    example: "[defaults.service]\ntimeouts = { server = \"30s\" }\n\n[defaults.check]\ninterval = \
+              \"5s\"\n\n[pool.web]\nservers = [\"10.0.0.5\"]\ncheck = {}\n\n[service.web]\nlisten = \
+              [\"0.0.0.0:80\"]\nforward = \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n",
+    keys: &[
+        Key::new(
+            "service",
+            Kind::Table(&SERVICE),
+            Absent("no defaults"),
+            "Keys of `[service.NAME]`, except `listen`.",
+            "service = { strict_ipvs = true }",
+        ),
+        Key::new(
+            "pool",
+            Kind::Table(&POOL),
+            Absent("no defaults"),
+            "Keys of `[pool.NAME]`, except those for its servers (`servers`, `servers_file`, `servers_dns`, `sorry`).",
+            "pool = { scheduler = \"wlc\" }",
+        ),
+        Key::new(
+            "check",
+            Kind::Table(&CHECK),
+            Absent("no defaults"),
+            "Keys of checks, for those of pools, servers and `[check.NAME]`. Pools without a check get none.",
+            "check = { interval = \"5s\", fall = 2 }",
+        ),
     ],
 };
 
@@ -527,7 +579,8 @@ const WAIT: Kind = Kind::Duration {
 const SWITCH: Kind = integer((0, 1));
 
 /// Every section with a manual page, in the order of the manual.
-pub(crate) static PAGES: [&Section; 36] = [
+pub(crate) static PAGES: [&Section; 38] = [
+    &DEFAULTS,
     &NODE,
     &ADMIN,
     &TIMEOUTS,
@@ -554,6 +607,7 @@ pub(crate) static PAGES: [&Section; 36] = [
     &STICKY,
     &ROUTE,
     &ROUTE_NOT,
+    &ROUTE_TIMEOUTS,
     &ADDRESS_FILE,
     &RESPONSE_HEADER,
     &VRRP,

@@ -14,12 +14,15 @@
 //! ```
 
 mod address;
+mod canonical;
 mod card;
 mod catalog;
 mod code;
+mod defaults;
 mod diagnostic;
 mod duration;
 mod file;
+mod include;
 mod json;
 mod key;
 mod lower;
@@ -37,11 +40,13 @@ mod unit;
 mod verify;
 mod view;
 
+pub use canonical::canonical;
 pub use card::{cards, codes};
 pub use code::{Code, Explanation, Severity};
 pub use diagnostic::{Diagnostic, Occurrence, Related};
 pub use duration::parse as duration;
 pub use file::{FileError, MAX_FILE_BYTES, load};
+pub use include::{Bundle, Files, bundle, files};
 pub use members::{
     MEMBER_KEYS, Member, MemberError, MemberReason, MigratedMembers, members, migrate_members,
 };

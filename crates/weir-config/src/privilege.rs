@@ -13,12 +13,10 @@ mod files;
 use std::collections::HashMap;
 use std::ops::Range;
 
-use toml::de::DeTable;
-
 use crate::catalog;
 use crate::code::Code;
 use crate::diagnostic::{Diagnostic, Lines};
-use crate::json;
+use crate::include;
 use crate::key::{Kind, Section};
 use crate::tree::{Entry, Item, Table, Value};
 
@@ -193,20 +191,7 @@ fn uses(text: &str) -> Vec<Use> {
 }
 
 fn walk(text: &str) -> Walk {
-    let root = if text.trim_start().starts_with('{') {
-        match json::read(text) {
-            Ok((
-                Item {
-                    value: Value::Table(root),
-                    ..
-                },
-                _,
-            )) => root,
-            _ => Table::default(),
-        }
-    } else {
-        Table::from_toml(DeTable::parse_recoverable(text).0.into_inner())
-    };
+    let root = include::any_tree(text);
     let mut walk = Walk::default();
     walk.table(&catalog::ROOT, &root, "");
     walk

@@ -32,6 +32,16 @@ pub trait Plane {
     /// Applies `desired` and returns the revision; on an error, the former configuration stays active.
     fn apply(&mut self, desired: &Desired) -> impl Future<Output = Result<u64, Self::Error>>;
 
+    /// Loads the certificate files of `desired`, the active configuration, again; on an error, the former ones stay in
+    /// use.
+    ///
+    /// # Errors
+    /// A file cannot be used.
+    fn reload_certificates(&mut self, desired: &Desired) -> Result<(), Self::Error> {
+        let _ = desired;
+        Ok(())
+    }
+
     /// Sets or removes the override of a server.
     fn order_server(
         &mut self,

@@ -12,6 +12,7 @@ use rustix::process::geteuid;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
+use weir_config::Files;
 use weir_model::VirtualRouter;
 use weir_sys::{Channel, sealed_file};
 
@@ -189,21 +190,55 @@ fn read(configuration: &[PathBuf]) -> Result<Vec<VirtualRouter>, Error> {
                 source,
             })?,
         };
-        let known = fs::metadata(path).map_err(|source| Error::File {
+        let is_trusted = is_trusted(path).map_err(|source| Error::File {
             path: path.clone(),
             source,
         })?;
-        let is_trusted = known.uid() == 0 || known.uid() == geteuid().as_raw();
-        if !is_trusted || known.mode() & 0o022 != 0 {
+        if !is_trusted {
             return Err(Error::Untrusted { path: path.clone() });
         }
+        let bundle = weir_config::bundle(&text, path, &TrustedFiles);
+        if !bundle.errors.is_empty() {
+            return Err(Error::Configuration { path: path.clone() });
+        }
         let parsed = if text.trim_start().starts_with('{') {
-            weir_config::parse_json(&text, &ThisMachine)
+            weir_config::parse_json(&bundle.text, &ThisMachine)
         } else {
-            weir_config::parse(&text, &ThisMachine)
+            weir_config::parse(&bundle.text, &ThisMachine)
         };
         let parsed = parsed.map_err(|_| Error::Configuration { path: path.clone() })?;
         return Ok(parsed.desired.vrrp);
     }
     Ok(Vec::new())
+}
+
+/// Whether only root and this process's user can change the file.
+fn is_trusted(path: &Path) -> std::io::Result<bool> {
+    let known = fs::metadata(path)?;
+    let is_owned = known.uid() == 0 || known.uid() == geteuid().as_raw();
+    Ok(is_owned && known.mode() & 0o022 == 0)
+}
+
+/// Included files, under the rule of the main file: they name the programs that this process runs.
+struct TrustedFiles;
+
+impl Files for TrustedFiles {
+    fn read(&self, path: &Path) -> Result<(PathBuf, String), String> {
+        let read = || {
+            if !is_trusted(path)? {
+                return Err(std::io::Error::other("other users can change it"));
+            }
+            let name = path.canonicalize()?;
+            Ok((name, fs::read_to_string(path)?))
+        };
+        read().map_err(|error| error.to_string())
+    }
+
+    fn list(&self, directory: &Path) -> Result<Vec<String>, String> {
+        let entries = fs::read_dir(directory).map_err(|error| error.to_string())?;
+        let files = entries.flatten().filter(|entry| entry.path().is_file());
+        Ok(files
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .collect())
+    }
 }

@@ -24,6 +24,8 @@ pub struct Source {
     pub line: u32,
     /// Column in characters, from 1.
     pub column: u32,
+    /// Index of the file: 0 = the main file, others are included ones.
+    pub file: u32,
 }
 
 /// Values that differ only in their position have the same hash, so that inserting a line changes nothing.
@@ -34,6 +36,8 @@ impl Hash for Source {
 /// A complete configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Desired {
+    /// Names of the files by [`Source::file`]; the main file's is empty. Empty without `include`.
+    pub files: Vec<String>,
     /// The director itself.
     pub node: Node,
     /// Timeouts of flows.
@@ -58,6 +62,15 @@ pub struct Desired {
 }
 
 impl Desired {
+    /// Name of the file of a position; `main` is the main file's.
+    pub fn file_name<'a>(&'a self, source: Source, main: &'a str) -> &'a str {
+        let name = self
+            .files
+            .get(source.file as usize)
+            .map_or("", String::as_str);
+        if name.is_empty() { main } else { name }
+    }
+
     /// The `[check.NAME]` with this name.
     pub fn check(&self, name: &str) -> Option<&Check> {
         let mut checks = self.checks.iter();
@@ -321,6 +334,8 @@ pub struct Pool {
     pub sticky: Option<Sticky>,
     /// PROXY protocol header that proxy services send to servers.
     pub proxy_protocol: Option<ProxyHeader>,
+    /// `Host` of requests to the servers; `None` = the client's.
+    pub host: Option<String>,
     /// Position of the pool's table.
     pub source: Source,
 }
@@ -349,6 +364,7 @@ impl Pool {
             queue_timeout: Self::QUEUE_TIMEOUT,
             sticky: None,
             proxy_protocol: None,
+            host: None,
             source: Source::default(),
         }
     }

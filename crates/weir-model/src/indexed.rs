@@ -158,6 +158,7 @@ impl Indexed {
 
     fn compute_hashes(&mut self) {
         let Desired {
+            files: _,
             node,
             timeouts,
             ipvs,

@@ -77,7 +77,7 @@ pub use random::{GOLDEN_64, SplitMix64, finalize_64, mix_64};
 pub use retry::{RetryCondition, RetryOn};
 pub use route::{
     ConditionKey, Conditions, HeaderEdit, HeaderEdits, HostPattern, NamedCondition, Route,
-    RouteAction, RouteEdits, ValuePattern,
+    RouteAction, RouteEdits, RouteOptions, RouteTimeouts, ValuePattern,
 };
 pub use scheduler::{Scheduler, SchedulerFlags, SchedulerKind, UnknownScheduler};
 pub use secret::{Secret, SecretSource};

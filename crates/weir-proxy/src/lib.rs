@@ -48,7 +48,7 @@ pub use proxy::{Prepared, Proxy};
 pub use status::{Conduct, ServerStatus, ServiceStatus};
 pub use tls::{
     CertificateError, NoCertificateVerification, Peer, Problem, ServiceTickets, TicketKey,
-    describe_error, describe_io_error, listener_tls, server_verifier,
+    certificate_files, describe_error, describe_io_error, listener_tls, server_verifier,
 };
 
 /// Checks the files and limits that `desired` needs, as of `now`.

@@ -213,8 +213,14 @@ pub(crate) enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Write a configuration in its canonical form (not built yet)
-    Fmt(Rest),
+    /// Write a configuration file in its canonical form; comments are kept
+    Fmt {
+        /// File to change; - = from standard input to standard output [default: the configuration file]
+        file: Option<PathBuf>,
+        /// Change nothing; exit with 1 if the file is not in canonical form
+        #[arg(long)]
+        check: bool,
+    },
     /// Move work away from this director: withdraw announced routes, release virtual routers
     Node {
         /// drain: move the work away, also over restarts; ready: end that

@@ -3,6 +3,8 @@
 
 #[path = "proxy/client_abort.rs"]
 mod client_abort;
+#[path = "proxy/configuration_files.rs"]
+mod configuration_files;
 #[path = "proxy/descriptors.rs"]
 mod descriptors;
 #[path = "proxy/discovery.rs"]
@@ -59,6 +61,8 @@ mod request_log;
 mod response;
 #[path = "proxy/retry.rs"]
 mod retry;
+#[path = "proxy/route_options.rs"]
+mod route_options;
 #[path = "proxy/routes.rs"]
 mod routes;
 #[path = "proxy/rules.rs"]

@@ -15,6 +15,14 @@ pub(crate) fn around(section: &Section, line: &str) -> String {
             ];
             format!("[node]\nadmin = {{ {} }}\n", frame.inline(&base))
         }
+        "route-timeouts" => format!(
+            "{POOL}{}[[route]]\nservice = \"images\"\npool = \"images\"\ntimeouts = {{ {line} }}\n",
+            service("proxy", "protocol = \"http\"")
+        ),
+        "defaults" => format!(
+            "{}[defaults]\n{line}\n",
+            POOL.to_owned() + "check = {}\n" + &service("nat", "")
+        ),
         "check" => checked(key, line),
         "expect" => frame.expect(),
         "route" | "route-not" | "address-file" | "response-header" => frame.route(section.page),

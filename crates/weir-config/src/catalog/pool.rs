@@ -102,6 +102,15 @@ pub(crate) static POOL: Section = Section {
         )
         .known_as(&["ssl", "proxy_ssl"]),
         Key::new(
+            "host",
+            Kind::DescribedText("a host name, with or without a port"),
+            Absent("the host that the client requested"),
+            "`Host` of the requests that `http` services send to this pool's servers, in place of the client's. The \
+             requested host is still what routes compare and what `X-Forwarded-Host` contains.",
+            "host = \"app.internal\"",
+        )
+        .known_as(&["upstream_vhost", "proxy_set_header Host", "http-send-name-header"]),
+        Key::new(
             "http2",
             Kind::Flag,
             Default("false"),

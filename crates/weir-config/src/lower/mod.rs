@@ -26,7 +26,7 @@ mod variable;
 mod vrrp;
 
 pub(crate) use check::SharedCheck;
-pub(crate) use proxy::LoweredProxy;
+pub(crate) use proxy::{HTTP_LIMITS, LoweredProxy, is_key_of_service};
 pub(crate) use route::LoweredRoute;
 pub(crate) use scheduler::ALIASES;
 

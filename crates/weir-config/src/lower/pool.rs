@@ -41,6 +41,7 @@ pub(super) fn pool(
     let tls = tls::pool(sink, &view);
     pool.tls = tls.as_ref().map(|(tls, _)| tls.clone());
     pool.http2 = view.flag(sink, "http2").unwrap_or(false);
+    pool.host = host(sink, &view);
     pool.health = health(sink, &view);
     if let Some((entry, _)) = view.get("scheduler") {
         pool.hash_key = scheduler::key(sink, entry);
@@ -91,6 +92,21 @@ pub(super) fn pool(
         }
     }
     lowered
+}
+
+/// `Host` for the servers.
+fn host(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<String> {
+    let (text, span) = view.text(sink, "host")?;
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte);
+    if text.is_empty() || text.len() > 255 || !text.bytes().all(allowed) {
+        let message = format!("invalid host `{}`", text.escape_debug());
+        sink.push(
+            Diagnostic::new(Code::BadName, span, message)
+                .fix("write a host name, or NAME:PORT; variables are not possible here"),
+        );
+        return None;
+    }
+    Some(text.to_owned())
 }
 
 /// External lists of servers; their content is not known here.

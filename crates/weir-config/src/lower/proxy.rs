@@ -78,7 +78,7 @@ const HTTP: [&str; 17] = [
     "request_id",
 ];
 /// Keys of `limits` for `http` services only.
-const HTTP_LIMITS: [&str; 11] = [
+pub(crate) const HTTP_LIMITS: [&str; 11] = [
     "head",
     "fields",
     "idle_servers",
@@ -108,6 +108,29 @@ pub(super) fn is_proxy(table: &Table<'_>) -> bool {
     forward.is_some_and(
         |entry| matches!(&entry.item.value, Value::Text(keyword) if keyword == catalog::PROXY),
     )
+}
+
+/// Whether a key applies to a service with this `forward` and `protocol`.
+pub(crate) fn is_key_of_service(service: &Table<'_>, key: &str) -> bool {
+    let text = |name: &str| {
+        let entry = service.entries.iter().find(|entry| entry.key == name)?;
+        match &entry.item.value {
+            Value::Text(text) => Some(&**text),
+            _ => None,
+        }
+    };
+    if is_proxy(service) {
+        return !LAYER_4.contains(&key)
+            && (text("protocol") != Some("tcp") || !HTTP.contains(&key));
+    }
+    let only = match key {
+        "tunnel" => "tunnel",
+        "snat" => "nat",
+        "dscp" => "l3dsr",
+        "cgroup" => "socket",
+        _ => return !PROXY.contains(&key),
+    };
+    text("forward") == Some(only)
 }
 
 /// Reports keys that only apply to the other kind of service.

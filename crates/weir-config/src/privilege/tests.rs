@@ -4,6 +4,8 @@ use crate::{Host, parse};
 
 /// Keys with free text that grant no privilege: names, patterns, and data to send.
 const ORDINARY: &[(&str, &str)] = &[
+    // Only a file can include files; what they contain is compared.
+    ("", "include"),
     ("access-log", "format"),
     ("check", "body"),
     ("check", "headers"),

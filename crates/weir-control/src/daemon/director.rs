@@ -16,6 +16,7 @@ use weir_model::{Desired, Track, TrackObject, diff};
 use weir_sys::Channel;
 
 use super::admin::Admin;
+use super::certificate_watch::CertificateWatch;
 use super::flow_sync::FlowSynchronizer;
 use super::local_real_server::LocalRealServer;
 use super::reload_history::ReloadHistory;
@@ -67,6 +68,7 @@ pub struct Director<P> {
     reloads: ReloadHistory,
     node: Node,
     sync: FlowSynchronizer,
+    certificates: CertificateWatch,
 }
 
 /// An active configuration with its file and server lists.
@@ -111,6 +113,7 @@ impl<P: Plane> Director<P> {
             reloads: ReloadHistory::default(),
             node,
             sync: FlowSynchronizer::default(),
+            certificates: CertificateWatch::default(),
         };
         director.sync.configure(director.configured.sync.as_ref());
         director.configure_checks();
@@ -328,6 +331,7 @@ impl<P: Plane> Director<P> {
             announce: announced.map(announce::routes).unwrap_or_default(),
             sync: self.sync.status(),
             reloads: self.reloads.all(),
+            certificate_error: self.certificates.problem().map(str::to_owned),
             ..Report::from(&snapshot)
         })
     }
@@ -376,7 +380,8 @@ impl<P: Plane> Director<P> {
         let layer_4 = |name| self.desired.service(name).map(|service| service.source);
         let proxied = |name| self.desired.proxy(name).map(|proxy| proxy.source);
         if let Some(source) = service.and_then(|name| layer_4(name).or_else(|| proxied(name))) {
-            let file = self.file.display();
+            let main = self.file.display().to_string();
+            let file = self.desired.file_name(source, &main);
             answer.at = Some(format!("{file}:{}", source.line));
         }
         Ok(answer)
@@ -466,6 +471,35 @@ impl<P: Plane> Director<P> {
         self.configure_checks();
     }
 
+    /// Loads certificate files that have changed. If they cannot be used, the former ones stay in use.
+    pub async fn watch_certificates(&mut self) {
+        let number = weir_proxy::certificate_files(&self.desired);
+        if !self.certificates.is_due(number) {
+            return;
+        }
+        let admin = self.configured.node.admin.as_ref();
+        let loaded = match self.admin.prepare(admin).await {
+            Ok(admin) => match self.plane.reload_certificates(&self.desired) {
+                Ok(()) => {
+                    self.admin.commit(admin);
+                    Ok(())
+                }
+                Err(error) => Err(error.to_string()),
+            },
+            Err(error) => Err(error.to_string()),
+        };
+        match loaded {
+            Ok(()) => {
+                tracing::info!("loaded changed certificate files");
+                self.certificates.set_loaded(number);
+            }
+            Err(error) => {
+                tracing::error!(error, "changed certificate files are not used");
+                self.certificates.set_failed(number, error);
+            }
+        }
+    }
+
     async fn try_reload(
         &mut self,
         request: &FileRequest,
@@ -494,6 +528,8 @@ impl<P: Plane> Director<P> {
             text: loaded.text,
             file: path,
         });
+        let number = weir_proxy::certificate_files(&self.desired);
+        self.certificates.set_loaded(number);
         Ok(Reloaded {
             revision,
             changes: changes.iter().map(ToString::to_string).collect(),

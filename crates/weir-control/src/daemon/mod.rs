@@ -4,6 +4,7 @@
 //! nothing in the kernel: pinned and attached programs continue to forward.
 
 mod admin;
+mod certificate_watch;
 mod director;
 mod error;
 mod flow_sync;
@@ -251,6 +252,7 @@ async fn serve<P: Plane>(
     let (mut ticks, mut drift_checks) = (every(TICK), every(DRIFT_INTERVAL));
     let (mut apply_checks_at, mut handshakes_at) = (None, Instant::now() + HANDSHAKE_INTERVAL);
     let (mut latency_at, mut sync_at) = (Instant::now(), Instant::now());
+    let mut certificates = every(certificate_watch::INTERVAL);
     loop {
         tokio::select! {
             Some(order) = requests.recv() => {
@@ -289,6 +291,7 @@ async fn serve<P: Plane>(
                 director.report_tracked();
                 director.repair_real_server().await;
             }
+            _ = certificates.tick() => director.watch_certificates().await,
             _ = ticks.tick() => {
                 network.reopen();
                 if let Err(error) = director.plane().tick().await {

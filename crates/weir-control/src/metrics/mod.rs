@@ -107,6 +107,12 @@ pub fn render(
         "Configurations that took effect.",
         report.revision,
     );
+    text.single(
+        "weir_certificates_outdated",
+        "gauge",
+        "1 = changed certificate files cannot be used, and the former ones are in use.",
+        u64::from(report.certificate_error.is_some()),
+    );
     text.family("weir_xdp_attached", "gauge", "XDP by interface and mode.");
     for at in &report.xdp {
         let labels = [("interface", at.interface.as_str()), ("mode", &at.mode)];

@@ -65,6 +65,7 @@ impl From<&Snapshot> for Report {
             drained: false,
             sync: None,
             reloads: Vec::new(),
+            certificate_error: None,
             open_files: snapshot.open_files.as_ref().map(OpenFiles::from),
         }
     }

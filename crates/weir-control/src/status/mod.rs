@@ -88,6 +88,9 @@ pub struct Report {
     /// The last reloads of this process, the oldest first; absent without any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reloads: Vec<Reload>,
+    /// Why changed certificate files are not in use; absent if they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificate_error: Option<String>,
 }
 
 /// One reload.

@@ -52,6 +52,13 @@ impl Plane for Traffic {
         Ok(self.revision())
     }
 
+    fn reload_certificates(&mut self, desired: &Desired) -> Result<(), Error> {
+        let prepared = self.prepare(desired)?;
+        self.proxy.commit(prepared);
+        self.pass_tickets();
+        Ok(())
+    }
+
     async fn order_server(
         &mut self,
         pool: &str,

@@ -94,6 +94,7 @@ fn edits(old: &Pool, new: &Pool) -> Vec<Edit> {
         .compare("adapt", old.adapt, new.adapt, |adapt| {
             adapt.as_str().to_owned()
         })
+        .compare("host", &old.host, &new.host, |host| or_none(host.as_ref()))
         .compare("scheduler.key", &old.hash_key, &new.hash_key, |key| {
             key.to_string()
         })

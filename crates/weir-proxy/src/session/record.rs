@@ -211,6 +211,7 @@ impl Session {
             return;
         };
         let service = &self.local.service;
+        let logged = self.options().is_none_or(|options| options.logged);
         {
             note.status = status;
             note.spent_us[4] = (now_ns(Clock::Monotonic) - note.began) / 1_000;
@@ -231,7 +232,7 @@ impl Session {
             };
             let since = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
             let time_ms = u64::try_from(since.as_millis()).unwrap_or(0);
-            if let Some(log) = &service.log {
+            if let Some(log) = service.log.as_ref().filter(|_| logged) {
                 log.put(cx.worker, time_ms, &note, &outcome);
             }
             if service.taps.is_active() {

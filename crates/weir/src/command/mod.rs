@@ -4,6 +4,7 @@ mod check;
 mod clean;
 mod doctor;
 mod explain;
+mod fmt;
 mod generate;
 mod import;
 mod ipvsadm;
@@ -66,7 +67,7 @@ pub(crate) fn execute(arguments: &Arguments) -> Outcome {
         Command::Top => top::top(global),
         Command::Tap(arguments) => tap::tap(global, arguments),
         Command::Log { filter, json } => log::log(global, filter.as_deref(), *json),
-        Command::Fmt(_) => Err(Failure::not_built("fmt")),
+        Command::Fmt { file, check } => fmt::fmt(global, file.as_deref(), *check),
         Command::Node { action, json } => node::node(global, *action, *json),
         Command::Announcer => node::announcer(global),
         Command::Cluster(_) => Err(Failure::not_built("cluster")),
