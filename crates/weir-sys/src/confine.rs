@@ -27,7 +27,7 @@ use crate::{Error, Result};
 
 #[cfg(debug_assertions)]
 pub use attempt::{Attempts, attempts};
-pub use system_call::restrict_system_calls;
+pub use system_call::restrict_to_daemon_calls;
 
 /// What a process without rights reads: name resolution, accounts, the state of the kernel. A file that is absent is
 /// ignored.

@@ -98,7 +98,7 @@ const ALLOWED_OLD: &[libc::c_long] = &[];
 ///
 /// # Errors
 /// The kernel has no seccomp, or privileges remain (no_new_privs is not set).
-pub fn restrict_system_calls() -> Result<()> {
+pub fn restrict_to_agent_calls() -> Result<()> {
     let failed = |error: String| {
         let source = io::Error::other(error);
         Error::call("seccomp", "this process", source)
@@ -123,7 +123,7 @@ mod tests {
         // The filter stays with its thread.
         let tested = std::thread::spawn(|| {
             rustix::thread::set_no_new_privs(true).unwrap();
-            restrict_system_calls().unwrap();
+            restrict_to_agent_calls().unwrap();
             std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
             let error = rustix::fs::unlink("/tmp/weir-none").unwrap_err();
             assert_eq!(error, rustix::io::Errno::PERM);

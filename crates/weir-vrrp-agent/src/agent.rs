@@ -103,7 +103,7 @@ pub async fn run(channel: Channel, runtime_dir: &Path, standby: bool) -> Result<
         tracing::warn!(%error, "advertisements may be late when this machine is busy");
     }
     weir_sys::keep_net_raw(weir_sys::account(ACCOUNT))?;
-    if let Err(error) = weir_sys::restrict_system_calls() {
+    if let Err(error) = weir_sys::restrict_to_agent_calls() {
         tracing::warn!(%error, "the agent runs without a filter of system calls");
     }
     let on = |kind| signal(kind).map_err(Error::Signals);

@@ -82,7 +82,7 @@ pub fn separate(options: &Options, kept: &mut Kept) -> Result<bool, Error> {
         }
         Err(error) => tracing::warn!(%error, "files are protected by their owners alone"),
     }
-    weir_sys::restrict_system_calls()?;
+    weir_sys::restrict_to_daemon_calls()?;
     set_helper(Box::new(DaemonClient::new(channel)));
     tracing::info!("the daemon runs as {ACCOUNT} without capabilities");
     #[cfg(debug_assertions)]

@@ -72,6 +72,7 @@ impl Rig {
         let launcher = Launcher {
             namespace: &server_namespace,
             directory: &directory,
+            cgroup: None,
         };
         let runtime = directory.join("run");
         let arguments = [
@@ -133,6 +134,7 @@ impl Director {
         Launcher {
             namespace: &self.namespace,
             directory: &self.directory,
+            cgroup: None,
         }
     }
 

@@ -215,7 +215,7 @@ const SOCKET_TYPE: u64 = 0xf;
 ///
 /// # Errors
 /// The kernel has no seccomp, or NoNewPrivs is not set.
-pub fn restrict_system_calls() -> Result<()> {
+pub fn restrict_to_daemon_calls() -> Result<()> {
     let failed =
         |error: String| Error::call("seccomp", "this process", std::io::Error::other(error));
     for filter in filters().map_err(|error| failed(error.to_string()))? {
