@@ -76,9 +76,8 @@ struct Judged {
 
 impl Ejections {
     pub(crate) fn get(&self, pool: &str, server: &str, service: Option<&str>) -> Option<&Ejection> {
-        if self.all().next().is_none() {
-            return None;
-        }
+        // Usually there is none, and a name need not be built.
+        self.all().next()?;
         let server = Ejected {
             pool: pool.to_owned(),
             service: service.map(str::to_owned),
