@@ -36,6 +36,7 @@ mod tree;
 mod unit;
 mod verify;
 mod view;
+mod when;
 
 pub use card::{cards, codes};
 pub use code::{Code, Explanation, Severity};
