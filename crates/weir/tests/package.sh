@@ -95,3 +95,4 @@ apt remove weir weir-ipvsadm >/run/apt.log 2>&1 || { cat /run/apt.log; exit 1; }
 apt purge weir >/run/apt.log 2>&1 || { cat /run/apt.log; exit 1; }
 [ ! -e /etc/weir/weir.toml ] && [ ! -e /var/log/weir ] && [ ! -e /etc/logrotate.d/weir ] && [ -e /etc/weir/mine ] &&
   echo "purged"
+EOF
