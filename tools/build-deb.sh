@@ -77,7 +77,9 @@ pack() {
   local root="$work/$1"
   [[ ! -d docs/packaging/$1 ]] || install -m 755 "docs/packaging/$1/"* "$root/DEBIAN/"
   find "$root" -type d -exec chmod 755 {} +
-  (cd "$root" && find . -path ./DEBIAN -prune -o -type f -printf '%P\0' | LC_ALL=C sort -z | xargs -0r md5sum) >"$root/DEBIAN/md5sums"
+  (cd "$root" &&
+    find . -path ./DEBIAN -prune -o -type f -printf '%P\0' | LC_ALL=C sort -z | xargs -0r md5sum) \
+    >"$root/DEBIAN/md5sums"
   chmod 644 "$root/DEBIAN/md5sums"
   mkdir -p "$OUT"
   dpkg-deb --root-owner-group --build "$root" "$OUT/$1_${VERSION}_$2.deb" >/dev/null

@@ -33,6 +33,7 @@ License: (MIT OR Apache-2.0) AND (GPL-2.0-only OR BSD-2-Clause)
 AutoReqProv: yes
 %global __os_install_post %{nil}
 %global debug_package %{nil}
+%global _binary_payload w3.zstdio
 %global use_source_date_epoch_as_buildtime 1
 %global clamp_mtime_to_source_date_epoch 1
 %global _buildhost reproducible

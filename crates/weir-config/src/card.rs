@@ -4,6 +4,7 @@
 use crate::catalog;
 use crate::code::{Code, Explanation, Severity};
 use crate::key::{Choices, Key, Kind, Presence, Section};
+use crate::when::when;
 
 /// The pages of `docs/manual/configuration/`: file name and Markdown.
 pub fn cards() -> Vec<(String, String)> {
@@ -91,24 +92,23 @@ fn page(section: &Section) -> String {
         section.path, section.purpose, section.example
     );
     for key in section.built() {
-        out.push_str(&card(key));
+        out.push_str(&card(key, when(section.page, key.name)));
     }
     out.push_str(&later(section));
     out
 }
 
-fn card(key: &Key) -> String {
+fn card(key: &Key, when: Option<&str>) -> String {
     let default = match key.presence {
         Presence::Required => "none (required)".to_owned(),
         Presence::Default(text) => format!("`{}`", quoted(&key.kind, text)),
         Presence::Absent(meaning) => meaning.to_owned(),
     };
-    let mut out = format!(
-        "\n## `{}`\n\n{}\n\n- Syntax: {}\n",
-        key.name,
-        key.purpose,
-        key.kind.syntax()
-    );
+    let mut out = format!("\n## `{}`\n\n{}\n\n", key.name, key.purpose);
+    if let Some(when) = when {
+        out.push_str(&format!("- When: {when}\n"));
+    }
+    out.push_str(&format!("- Syntax: {}\n", key.kind.syntax()));
     if let Some(choices) = choices(&key.kind) {
         for (what, words) in [
             ("Also accepted", choices.aliases),

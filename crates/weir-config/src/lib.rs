@@ -39,6 +39,7 @@ mod tree;
 mod unit;
 mod verify;
 mod view;
+mod when;
 
 pub use canonical::canonical;
 pub use card::{cards, codes};

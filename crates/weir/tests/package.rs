@@ -82,8 +82,10 @@ fn packages_install_upgrade_and_purge_cleanly() {
     assert!(
         matches!(
             lines[..],
-            [named, "sample: 600", "documented", "rotated", "checked", first, charge, "answers: some, others: 0",
-             "kept: 2", "removed", "cleaned", "purged"]
+            [
+                named, "sample: 600", "documented", "rotated", "checked", first, charge,
+                "answers: some, others: 0", "kept: 2", "removed", "cleaned", "purged"
+            ]
                 if named.starts_with("named: ipvsadm v1.31")
                     && first.starts_with("first request after ")
                     && charge.ends_with("has taken over")
@@ -157,4 +159,5 @@ const IMAGE: &str = "\
     mkdir -p $2/root && tar -C $2 -xf $1 && cd $2 && test -e oci-layout && cd blobs/sha256 && \
     for blob in *; do echo \"$blob  $blob\"; done | sha256sum --check --quiet && \
     for blob in *; do gzip -t $blob 2>/dev/null && layer=$blob; done; tar -C ../../root -xzf $layer && \
-    if [ $(id -u) = 0 ]; then chroot ../../root /usr/bin/weir check && chroot ../../root /usr/bin/ipvsadm --version; fi";
+    if [ $(id -u) = 0 ]; then \
+        chroot ../../root /usr/bin/weir check && chroot ../../root /usr/bin/ipvsadm --version; fi";

@@ -1,6 +1,6 @@
-# Installs the packages of the apt repository $1 in a copy-on-write view of this machine with apt, as a newcomer does, upgrades them
-# under traffic from 0.1.0 to 0.2.0, removes and purges them. Needs namespaces of its own for mounts and network; $2 is an empty
-# directory. A stub takes systemctl's place: it starts, stops and signals a real daemon.
+# Installs the packages of the apt repository $1 in a copy-on-write view of this machine with apt, as a newcomer does,
+# upgrades them under traffic from 0.1.0 to 0.2.0, removes and purges them. Needs namespaces of its own for mounts and
+# network; $2 is an empty directory. A stub takes systemctl's place: it starts, stops and signals a real daemon.
 set -eu
 mount -t tmpfs tmpfs "$2"
 cd "$2"
@@ -78,7 +78,9 @@ done
 echo "first request after $(($(date +%s) - begun)) s"
 ipvsadm -A -t 10.9.0.101:80
 # Clients during the upgrade.
-(while [ ! -e /run/enough ]; do curl -sSf --max-time 20 http://127.0.0.1:8080/ || echo failed; done >/run/answers 2>&1) &
+(while [ ! -e /run/enough ]; do
+  curl -sSf --max-time 20 http://127.0.0.1:8080/ || echo failed
+done >/run/answers 2>&1) &
 clients=$!
 apt install weir=0.2.0 >/run/apt.log 2>&1 || { cat /run/apt.log; exit 1; }
 grep "has taken over" /run/apt.log
@@ -91,4 +93,6 @@ apt remove weir weir-ipvsadm >/run/apt.log 2>&1 || { cat /run/apt.log; exit 1; }
 [ ! -e /usr/bin/weir ] && [ ! -e /usr/sbin/ipvsadm ] && [ ! -e /run/keeper ] && echo "removed"
 [ ! -e /sys/fs/bpf/weir ] && [ -e /etc/weir/weir.toml ] && echo "cleaned"
 apt purge weir >/run/apt.log 2>&1 || { cat /run/apt.log; exit 1; }
-[ ! -e /etc/weir/weir.toml ] && [ ! -e /var/log/weir ] && [ -e /etc/weir/mine ] && [ ! -e /etc/logrotate.d/weir ] && echo "purged"
+[ ! -e /etc/weir/weir.toml ] && [ ! -e /var/log/weir ] && [ ! -e /etc/logrotate.d/weir ] && [ -e /etc/weir/mine ] &&
+  echo "purged"
+EOF
